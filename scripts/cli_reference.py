@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from vllm_router._messages import show
 from vllm_router.launch_router import COMMANDS
 from vllm_router.router_args import FLAGS
-from vllm_router.settings.flag import Flag
+from vllm_router.settings.flag import LIVE, Flag
 from vllm_router.settings.foreign_flags import KNOWN_ELSEWHERE
 from vllm_router.settings.kinds import Choice, Number, Raw, Switch, Text, Words
 
@@ -60,6 +60,10 @@ port: 8080
 stream_idle_timeout_secs: 120
 ```
 
+[A change of the file](../how-to/change_settings.md) can be put in force while requests run. The column
+*change* below says what one of a setting needs:
+
+CHANGES
 ## The command itself
 
 | flag | meaning |
@@ -116,10 +120,12 @@ def render() -> str:
     """The whole page."""
     flags = [flag for flag in FLAGS.values() if flag.on_command_line]
     built = [flag for flag in flags if not flag.not_built and not flag.no_effect]
-    page = HEAD
+    changes = _table((f"`{live}`", f"{what}") for live, what in LIVE.items())
+    page = HEAD.replace("CHANGES\n", f"| change | what it needs |\n|---|---|\n{changes}\n")
     for group in dict.fromkeys(flag.group for flag in built):
         rows = [_built_row(flag) for flag in built if flag.group == group]
-        page += f"\n## {group}\n\n| flag | value | default | meaning |\n|---|---|---|---|\n{_table(rows)}"
+        page += f"\n## {group}\n\n| flag | value | default | change | meaning |\n|---|---|---|---|---|\n"
+        page += _table(rows)
     page += NO_EFFECT + _table((_names(flag), flag.no_effect) for flag in flags if flag.no_effect)
     functions = dict.fromkeys(flag.not_built for flag in flags if flag.not_built)
     page += NOT_BUILT + _table(
@@ -189,7 +195,7 @@ def _built_row(flag: Flag) -> tuple[str, ...]:
         meaning += f" In Python the default is {show(flag.default)}."
     if flag.policies:
         meaning += f" Read by {' and '.join(f'`{policy}`' for policy in flag.policies)}."
-    return _names(flag), _value(flag), _default(flag), meaning
+    return _names(flag), _value(flag), _default(flag), flag.live, meaning
 
 
 def _with_default(flag: Flag) -> str:

@@ -72,8 +72,8 @@ SIGNALS = {
     "SIGTERM, SIGINT": "End gracefully: /readiness is 503, the port is closed after --shutdown-settle-secs, "
     "and requests in flight have --shutdown-grace-period-secs to finish. The same signal again ends the "
     "router at once.",
-    "SIGHUP": "Reload files of keys and of TLS, and reopen the record log. Without such files, the router "
-    "ends.",
+    "SIGHUP": "Reload the file of settings, files of keys and of TLS, and reopen the record log. Without "
+    "such files, the router ends.",
 }
 EXAMPLES = {
     "vllm-router --worker-urls http://a:8000 http://b:8000 --policy consistent_hash": "Route sessions to two "

@@ -28,6 +28,7 @@ CLASSES = {
     "WorkerInfo": (("router.py", "WorkerInfo"),),
     "PolicyType": (("router.py", "PolicyType"),),
     "Server": (("server.py", "Server"),),
+    "ReloadReport": (("reload.py", "ReloadReport"),),
     "RouterArgs": (("settings/args.py", "RouterArgs"),),
     "RouterError": (("errors.py", "RouterError"),),
     "NoWorkersError": (("errors.py", "NoWorkersError"),),

@@ -133,6 +133,8 @@ std::string ComposeLine(LogLevel level, std::string_view message) {
 
 }  // namespace
 
+void SetLogLevel(LogLevel level) { level_.store(level, std::memory_order_relaxed); }
+
 Status ConfigureLog(const LogOptions& options) {
   std::shared_ptr<const Loggers> loggers;
   try {

@@ -28,6 +28,8 @@ struct LogOptions {
 
 // InvalidArgument when the directory cannot be written; the log then stays as it was.
 Status ConfigureLog(const LogOptions& options);
+// Of lines from now on.
+void SetLogLevel(LogLevel level);
 LogFormat log_format();
 bool LogEnabled(LogLevel level);
 

@@ -5,6 +5,9 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+
+#include "base/clock.h"
 #include "base/log.h"
 #include "bindings/arguments.h"
 #include "bindings/bindings.h"
@@ -41,9 +44,58 @@ LogLevel LevelByName(const std::string& name) {
   return name == "warn" || name == "warning" ? LogLevel::kWarning : LogLevel::kError;
 }
 
+// `settings`: all that may change; `workers`: all URLs of the settings, None: as they are.
+py::tuple Apply(
+    Server& server, const py::dict& settings, const std::optional<std::vector<std::string>>& workers,
+    double guard, double hold_secs, bool dry_run) {
+  Server::Change change;
+  change.guard = {.share = guard, .hold_ns = static_cast<int64_t>(hold_secs * 1e9)};
+  change.settings.body_rate_window_ms = server.settings()->body_rate_window_ms;  // of tests alone
+  std::vector<std::string> names;
+  SetGiven<Settings>(SettingsTable(), settings, &change.settings, &names);
+  for (const auto& [key, value] : settings) {
+    if (std::ranges::find(names, key.cast<std::string>()) == names.end())
+      throw py::type_error(
+          "the setting '" + key.cast<std::string>() + "' does not change while the server runs");
+  }
+  if (workers) {
+    change.workers.emplace();
+    for (const std::string& url : *workers) change.workers->push_back({.url = url});
+  }
+  StatusOr<Difference> difference = absl::UnknownError("");
+  {
+    py::gil_scoped_release release;
+    difference = server.Apply(std::move(change), dry_run);
+  }
+  const Difference changes = ValueOrThrow(std::move(difference));
+  return py::make_tuple(changes.joined, changes.left, changes.changed, changes.held);
+}
+
 }  // namespace
 
 void BindServer(py::module_& module) {
+  py::class_<Configuration, std::shared_ptr<Configuration>>(
+      module, "Configuration", ClassDoc("Configuration"))
+      .def(
+          "next",
+          [](Configuration& self, double timeout_secs) -> std::optional<std::pair<uint64_t, bool>> {
+            const auto call = self.Next(static_cast<int64_t>(timeout_secs * 1000));
+            if (!call) return std::nullopt;
+            return std::pair(call->number, call->dry_run);
+          },
+          py::arg("timeout_secs"), py::call_guard<py::gil_scoped_release>())
+      .def("finish", &Configuration::Finish, py::arg("number"), py::arg("status"), py::arg("body"))
+      .def("request", &Configuration::Request)
+      .def("close", &Configuration::Close)
+      .def_property_readonly("closed", &Configuration::closed)
+      .def("describe", &Configuration::Describe, py::arg("body"))
+      .def(
+          "count",
+          [](Configuration& self, const std::string& result, uint64_t generation) {
+            self.Count(result, generation, static_cast<int64_t>(UnixSeconds()));
+          },
+          py::arg("result"), py::arg("generation"));
+
   py::class_<Server>(module, "Server", ClassDoc("Server"))
       .def(
           py::init([](const PyRouter& router, const py::kwargs& kwargs) {
@@ -64,7 +116,11 @@ void BindServer(py::module_& module) {
       .def_property_readonly("host", [](const Server& server) { return server.options().host; })
       .def("metrics_text", &Server::MetricsText, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("admin_port", &Server::admin_port)
+      .def_property_readonly("configuration", &Server::configuration)
       .def_property_readonly("has_something_to_reload", &Server::has_something_to_reload)
+      .def(
+          "apply", &Apply, py::arg("settings"), py::arg("workers"), py::arg("discovery_guard"),
+          py::arg("discovery_hold_secs"), py::arg("dry_run"))
       .def("reload", &Server::Reload, py::call_guard<py::gil_scoped_release>())
       .def("shutdown", &Server::Shutdown)
       .def(
@@ -72,6 +128,14 @@ void BindServer(py::module_& module) {
           [](Server& server, double seconds) { return server.Wait(static_cast<int64_t>(seconds * 1000)); },
           py::arg("timeout_secs") = -1.0, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("exchanges_cut", &Server::exchanges_cut)
+      // Of those, the ones that may change while it runs.
+      .def_property_readonly_static(
+          "live_option_names",
+          [](const py::object&) {
+            std::vector<std::string> names;
+            for (const auto& spec : SettingsTable()) names.emplace_back(spec.name);
+            return names;
+          })
       .def_property_readonly_static("option_names", [](const py::object&) {
         std::vector<std::string> names;
         for (const auto& spec : FixedOptionTable()) names.emplace_back(spec.name);
@@ -79,6 +143,8 @@ void BindServer(py::module_& module) {
         return names;
       });
 
+  module.def(
+      "set_log_level", [](const std::string& level) { SetLogLevel(LevelByName(level)); }, py::arg("level"));
   module.def(
       "configure_log",
       [](const std::string& level, const std::string& log_format, const std::string& directory) {

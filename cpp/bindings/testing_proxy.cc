@@ -359,6 +359,23 @@ void BindTestingProxy(py::module_& testing) {
     rows.attr("update")(OptionRows(SettingsTable()));
     return rows;
   });
+  // By name, those in force: of numbers the value, of words the number.
+  testing.def("settings", [](const Server& server) {
+    const std::shared_ptr<const Settings> settings = server.settings();
+    py::dict values;
+    for (const OptionSpec<Settings>& spec : SettingsTable()) {
+      values[py::str(std::string(spec.name))] = std::visit(
+          [](const auto& value) -> py::object {
+            if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::monostate>) {
+              return py::none();
+            } else {
+              return py::cast(value);
+            }
+          },
+          spec.member.get(*settings));
+    }
+    return values;
+  });
   testing.def(
       "publish_settings",
       [](Server& server, const py::kwargs& changes) {

@@ -349,6 +349,7 @@ void BindRetryPlan(py::module_& testing) {
       .def_property_readonly("exhausted", [](const PlanHarness& self) { return self.plan.exhausted(); });
   py::class_<RetryBudget, std::shared_ptr<RetryBudget>>(testing, "RetryBudget")
       .def(py::init<double>(), "share"_a)
+      .def("set_share", &RetryBudget::SetShare, "share"_a)
       .def("take", [](RetryBudget& self, double now) { return self.Take(Nanos(now)); });
   py::class_<RetryBudget::Thread>(testing, "RetryBudgetThread")
       .def(py::init<RetryBudget&>(), "budget"_a, py::keep_alive<1, 2>())
@@ -451,6 +452,7 @@ class AdmissionHarness {
     return Name(admission_.Requeue(one.waiter, one.amount));
   }
   void WakeNext() { admission_.WakeNext(); }
+  void SetLimits(uint64_t permits, uint32_t line) { admission_.SetLimits(permits, line); }
   std::vector<size_t> TakeGranted() { return std::exchange(granted_, {}); }
   const ConcurrencyLimiter& admission() const { return admission_; }
 
@@ -692,6 +694,7 @@ void BindTestingRouting(py::module_& testing) {
       .def("leave", &AdmissionHarness::Leave)
       .def("step_back", &AdmissionHarness::Requeue)
       .def("nudge", &AdmissionHarness::WakeNext)
+      .def("set_limits", &AdmissionHarness::SetLimits)
       .def("take_granted", &AdmissionHarness::TakeGranted)
       .def_property_readonly("full", [](const AdmissionHarness& one) { return one.admission().full(); })
       .def_property_readonly("in_use", [](const AdmissionHarness& one) { return one.admission().in_use(); })
@@ -733,6 +736,7 @@ void BindTestingRouting(py::module_& testing) {
 
   py::class_<RateLimit>(testing, "RateLimit")
       .def(py::init<uint32_t>(), "per_second"_a)
+      .def("set_rate", &RateLimit::SetRate, "per_second"_a)
       .def("take", &RateLimit::Take, "now_ns"_a);
 
   testing.def("make_key", [](const PyRouter& router, const py::kwargs& parts) {

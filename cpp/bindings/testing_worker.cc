@@ -307,6 +307,15 @@ void BindHealth(py::module_& testing) {
       .def("due", [](const HealthWatch& self, double now) { return self.Due(Nanos(now)); })
       .def_property_readonly(
           "due_at", [](const HealthWatch& self) { return static_cast<double>(self.due_ns()) / 1e9; })
+      .def(
+          "set_options",
+          [](HealthWatch& self, double interval, uint32_t failures, uint32_t successes, double now) {
+            self.SetOptions(
+                {.interval_ns = Nanos(interval),
+                 .failure_threshold = failures,
+                 .success_threshold = successes},
+                Nanos(now));
+          })
       .def("begin", &HealthWatch::Begin)
       .def(
           "end",

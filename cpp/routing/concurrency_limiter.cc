@@ -4,14 +4,36 @@
 
 namespace vllm_router {
 
+namespace {
+
+void CheckLimits(uint64_t permits, uint32_t line) {
+  ROUTER_CHECK(
+      permits >= 1 && permits <= ConcurrencyLimiter::kMostPermits, "an admission has 1 to 2^40 - 1 permits");
+  ROUTER_CHECK(line <= ConcurrencyLimiter::kMostWaiters, "a queue has at most 2^24 - 1 waiters");
+}
+
+}  // namespace
+
 ConcurrencyLimiter::ConcurrencyLimiter(uint64_t permits, uint32_t line) : permits_(permits), line_(line) {
-  ROUTER_CHECK(permits >= 1 && permits <= kMostPermits, "an admission has 1 to 2^40 - 1 permits");
-  ROUTER_CHECK(line <= kMostWaiters, "a queue has at most 2^24 - 1 waiters");
+  CheckLimits(permits, line);
+}
+
+// Requests that enter meanwhile may go by either number.
+void ConcurrencyLimiter::SetLimits(uint64_t permits, uint32_t line) {
+  CheckLimits(permits, line);
+  Waiter* granted;
+  {
+    MutexLock lock(mutex_);
+    permits_.store(permits, std::memory_order_relaxed);
+    line_.store(line, std::memory_order_relaxed);
+    granted = Pass(kMostPermits);
+  }
+  Tell(granted);
 }
 
 bool ConcurrencyLimiter::full() const {
   const uint64_t word = word_.load(std::memory_order_relaxed);
-  return !Free(word, 1) && Waiting(word) >= line_;
+  return !Free(word, 1) && Waiting(word) >= line();
 }
 
 bool ConcurrencyLimiter::TryAcquire(uint64_t amount) {
@@ -23,7 +45,7 @@ bool ConcurrencyLimiter::TryAcquire(uint64_t amount) {
 }
 
 ConcurrencyLimiter::Entry ConcurrencyLimiter::Enter(Waiter& waiter, uint64_t amount) {
-  if (amount > permits_) return Entry::kNever;
+  if (amount > permits()) return Entry::kNever;
   waiter.amount_ = amount;
   waiter.place_ = 0;
   if (TryAcquire(amount)) return Entry::kHeld;
@@ -37,7 +59,7 @@ ConcurrencyLimiter::Entry ConcurrencyLimiter::EnterLocked(Waiter& waiter, uint64
   uint64_t word = word_.load(std::memory_order_relaxed);
   for (;;) {
     const bool free = Free(word, amount);
-    if (!free && Waiting(word) >= line_) return Entry::kFull;
+    if (!free && Waiting(word) >= line()) return Entry::kFull;
     const uint64_t next = free ? word + (amount << kShift) : word + 1;
     if (!word_.compare_exchange_weak(word, next, std::memory_order_acq_rel)) continue;
     if (free) return Entry::kHeld;
@@ -79,7 +101,7 @@ ConcurrencyLimiter::Entry ConcurrencyLimiter::Requeue(Waiter& waiter, uint64_t a
   {
     MutexLock lock(mutex_);
     // No queue, or one that is not full: no other thread makes it longer now.
-    if (waiter.place_ != 0 || Waiting(word_.load(std::memory_order_relaxed)) < line_) {
+    if (waiter.place_ != 0 || Waiting(word_.load(std::memory_order_relaxed)) < line()) {
       if (waiter.place_ == 0) waiter.place_ = ++early_places_;
       waiter.amount_ = amount;
       word_.fetch_sub((amount << kShift) - 1, std::memory_order_acq_rel);
@@ -129,7 +151,7 @@ void ConcurrencyLimiter::Unlink(Waiter& waiter) {
 ConcurrencyLimiter::Waiter* ConcurrencyLimiter::Pass(uint64_t most) {
   Waiter* first = nullptr;
   Waiter** last = &first;
-  while (front_ != nullptr && most > 0 && in_use() + front_->amount_ <= permits_) {
+  while (front_ != nullptr && most > 0 && in_use() + front_->amount_ <= permits()) {
     Waiter& waiter = *front_;
     Unlink(waiter);
     word_.fetch_add((waiter.amount_ << kShift) - 1, std::memory_order_acq_rel);

@@ -11,6 +11,8 @@
 //                   yet". A waiter that got its permits without queueing came before the whole queue, and
 //                   so goes in front of it
 //   WakeNext()      gives the waiter in front another attempt
+//   SetLimits(n, m) other numbers of permits and of waiters: with more, waiters get some at once; with fewer,
+//                   all keep what they have, and no permit is granted until it fits
 //
 // Rules. First in, first out, over all threads: while there is a queue, no request takes permits past
 // it. A release of n grants at most n waiters, so requeued waiters are woken one by one and not all at
@@ -66,6 +68,8 @@ class ConcurrencyLimiter {
   ConcurrencyLimiter(const ConcurrencyLimiter&) = delete;
   ConcurrencyLimiter& operator=(const ConcurrencyLimiter&) = delete;
 
+  void SetLimits(uint64_t permits, uint32_t line);  // REQUIRES: as the constructor
+
   bool TryAcquire(uint64_t amount);  // at once or not at all
   Entry Enter(Waiter& waiter, uint64_t amount);
   void Release(uint64_t amount);
@@ -78,7 +82,7 @@ class ConcurrencyLimiter {
 
   // True if Enter() of one permit would be rejected now.
   bool full() const;
-  uint64_t permits() const { return permits_; }
+  uint64_t permits() const { return permits_.load(std::memory_order_relaxed); }
   uint64_t in_use() const { return InUse(word_.load(std::memory_order_relaxed)); }
   uint32_t waiting() const { return Waiting(word_.load(std::memory_order_relaxed)); }
 
@@ -90,7 +94,7 @@ class ConcurrencyLimiter {
   static uint64_t InUse(uint64_t word) { return word >> kShift; }
   static uint32_t Waiting(uint64_t word) { return static_cast<uint32_t>(word & kMostWaiters); }
   bool Free(uint64_t word, uint64_t amount) const {
-    return Waiting(word) == 0 && InUse(word) + amount <= permits_;
+    return Waiting(word) == 0 && InUse(word) + amount <= permits();
   }
 
   Entry EnterLocked(Waiter& waiter, uint64_t amount) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -101,8 +105,10 @@ class ConcurrencyLimiter {
 
   static void Tell(Waiter* granted);
 
-  const uint64_t permits_;
-  const uint32_t line_;
+  uint32_t line() const { return line_.load(std::memory_order_relaxed); }
+
+  std::atomic<uint64_t> permits_;
+  std::atomic<uint32_t> line_;
   std::atomic<uint64_t> word_{0};
   Mutex mutex_;
   Waiter* front_ ABSL_GUARDED_BY(mutex_) = nullptr;

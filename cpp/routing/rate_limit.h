@@ -9,7 +9,7 @@
 //
 // which is a token bucket without the bucket (the "generic cell rate algorithm" of ATM Forum TM 4.0,
 // 1996). The interval is whole nanoseconds, rounded up: a rate of 700,000 becomes 699,790. Thread-safe;
-// one atomic exchange.
+// one division and one atomic exchange.
 #pragma once
 
 #include <atomic>
@@ -20,14 +20,18 @@ namespace vllm_router {
 class RateLimit {
  public:
   static constexpr uint32_t kMostPerSecond = 1'000'000;
-  explicit RateLimit(uint32_t per_second);  // REQUIRES: 1 <= per_second <= kMostPerSecond
+  explicit RateLimit(uint32_t per_second) { SetRate(per_second); }
+
+  // 0: no limit. What was admitted under another rate counts by that rate. REQUIRES: per_second <=
+  // kMostPerSecond.
+  void SetRate(uint32_t per_second);
+  bool limits() const { return per_second_.load(std::memory_order_relaxed) != 0; }
 
   // 0: admitted. Otherwise the nanoseconds after which another attempt may succeed.
   int64_t Take(int64_t now_ns);
 
  private:
-  const int64_t interval_ns_;
-  const int64_t ahead_ns_;  // how far `due` may be ahead
+  std::atomic<uint32_t> per_second_{0};
   std::atomic<int64_t> due_ns_{INT64_MIN};
 };
 

@@ -55,7 +55,8 @@ bool RetryBudget::Take(int64_t now_ns) {
   for (const Second& second : seconds_) {
     if (second.second >= oldest) retries += second.retries;
   }
-  const double limit = static_cast<double>(kFloor) + share_ * static_cast<double>(requests);
+  const double limit =
+      static_cast<double>(kFloor) + share_.load(std::memory_order_relaxed) * static_cast<double>(requests);
   if (static_cast<double>(retries) >= limit) return false;
   Second& now = seconds_[SlotOf(last_)];
   if (now.second != last_) now = {.second = last_};

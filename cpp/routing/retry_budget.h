@@ -58,6 +58,7 @@ class RetryBudget {
   explicit RetryBudget(double share) : share_(share) {}
 
   bool Take(int64_t now_ns);
+  void SetShare(double share) { share_.store(share, std::memory_order_relaxed); }
 
  private:
   struct Second {
@@ -65,7 +66,7 @@ class RetryBudget {
     uint64_t retries = 0;
   };
 
-  const double share_;
+  std::atomic<double> share_;
   Mutex mutex_;  // leaf
   std::vector<const Thread*> threads_ ABSL_GUARDED_BY(mutex_);
   int64_t last_ ABSL_GUARDED_BY(mutex_) = 0;  // second of the last Take()

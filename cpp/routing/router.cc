@@ -148,19 +148,17 @@ Status Router::AddAll(
   return pool_.registry().AddAll(workers, source);
 }
 
-StatusOr<Difference> Router::Reconcile(
-    std::string_view source, std::span<const DeclaredWorker> list, bool complete,
-    std::span<const std::string> deleted) {
-  std::vector<std::string> names;
-  std::vector<WorkerRegistry::Declared> declared;
+StatusOr<std::vector<WorkerRegistry::Declared>> Router::DeclaredOf(
+    std::span<const DeclaredWorker> list, std::vector<std::string>* names) const {
   std::vector<std::pair<const DeclaredWorker*, size_t>> of_names;  // and how many of the names are its
   for (const DeclaredWorker& worker : list) {
     StatusOr<std::vector<std::string>> ranks = WithRanks(std::span(&worker.url, 1), worker.ranks);
     if (!ranks.ok()) return ranks.status();
     of_names.emplace_back(&worker, ranks->size());
-    std::move(ranks->begin(), ranks->end(), std::back_inserter(names));
+    std::move(ranks->begin(), ranks->end(), std::back_inserter(*names));
   }
-  auto name = names.begin();
+  std::vector<WorkerRegistry::Declared> declared;
+  auto name = names->begin();
   for (const auto& [worker, ranks] : of_names) {
     for (size_t i = 0; i < ranks; ++i) {
       declared.push_back(
@@ -172,7 +170,23 @@ StatusOr<Difference> Router::Reconcile(
            .detail = worker->detail});
     }
   }
-  return pool_.registry().Reconcile(source, declared, complete, deleted, SteadyClock().NowNanos());
+  return declared;
+}
+
+StatusOr<Difference> Router::Reconcile(
+    std::string_view source, std::span<const DeclaredWorker> list, bool complete,
+    std::span<const std::string> deleted) {
+  std::vector<std::string> names;
+  const StatusOr<std::vector<WorkerRegistry::Declared>> declared = DeclaredOf(list, &names);
+  if (!declared.ok()) return declared.status();
+  return pool_.registry().Reconcile(source, *declared, complete, deleted, SteadyClock().NowNanos());
+}
+
+Status Router::MayReconcile(std::string_view source, std::span<const DeclaredWorker> list) {
+  std::vector<std::string> names;
+  const StatusOr<std::vector<WorkerRegistry::Declared>> declared = DeclaredOf(list, &names);
+  if (!declared.ok()) return declared.status();
+  return pool_.registry().MayReconcile(source, *declared);
 }
 
 Status Router::MayAddWorker(std::string_view url, double weight) {

@@ -88,6 +88,8 @@ class Router {
   StatusOr<Difference> Reconcile(
       std::string_view source, std::span<const DeclaredWorker> list, bool complete,
       std::span<const std::string> deleted);
+  // The result that Reconcile would have; changes nothing.
+  Status MayReconcile(std::string_view source, std::span<const DeclaredWorker> list);
   Status RemoveWorker(std::string_view url) { return pool_.registry().Remove(url); }
   Status DrainWorker(std::string_view url, bool draining = true) {
     return pool_.registry().SetDraining(url, draining);
@@ -163,6 +165,9 @@ class Router {
 
  private:
   StatusOr<std::vector<std::string>> WithRanks(std::span<const std::string> urls, uint32_t ranks = 0) const;
+  // One for each rank; their URLs are in `names`.
+  StatusOr<std::vector<WorkerRegistry::Declared>> DeclaredOf(
+      std::span<const DeclaredWorker> list, std::vector<std::string>* names) const;
   Status AddAll(
       std::string_view source, std::span<const std::string> urls, double weight, bool receives_api_key);
   Router(const RouterOptions& options, PolicyParts policy);

@@ -31,6 +31,9 @@ bool IsByHand(std::string_view source) {
   return source == DeclaredFleet::kStatic || source == DeclaredFleet::kApi;
 }
 
+// By people. What they write is meant, unless they write nothing.
+bool IsWritten(std::string_view source) { return source == "file" || source == DeclaredFleet::kStatic; }
+
 bool IsOwner(const Row& row, std::string_view source) {
   return std::find(row.owners.begin(), row.owners.end(), source) != row.owners.end();
 }
@@ -91,8 +94,9 @@ class DeclaredFleet::Change {
   Difference difference;
 
   // `checked`: it serves at once, as what is added by hand does.
-  void NewRow(std::string_view source, WorkerSpec spec, bool checked) {
+  void NewRow(std::string_view source, WorkerSpec spec, bool checked, size_t place = kNoPlace) {
     Row row;
+    row.place = place;
     row.key = WorkerKey(spec.url);
     row.owners.emplace_back(source);
     row.spec = std::move(spec);
@@ -199,6 +203,10 @@ class DeclaredFleet::Change {
     row->member = {};
   }
 
+  void Place(Row* row, size_t place) {
+    if (std::exchange(row->place, place) != place) changed_ = true;
+  }
+
   void Mark() { changed_ = true; }
 
  private:
@@ -300,7 +308,7 @@ bool DeclaredFleet::IsBefore(const Row& a, const Row& b) const {
   const auto of_a = OrderOf(a);
   const auto of_b = OrderOf(b);
   if (of_a != of_b) return of_a < of_b;
-  return std::get<0>(of_a) != 0 && a.spec.url.url < b.spec.url.url;
+  return std::get<0>(of_a) != 0 ? a.spec.url.url < b.spec.url.url : a.place < b.place;
 }
 
 Status DeclaredFleet::MayAdd(std::span<const WorkerSpec> specs) const {
@@ -330,8 +338,9 @@ Status DeclaredFleet::MayAdd(std::span<const WorkerSpec> specs) const {
 Status DeclaredFleet::Add(std::string_view source, std::span<const WorkerSpec> specs, int64_t now_ns) {
   ROUTER_RETURN_IF_ERROR(MayAdd(specs));
   Change change(*this, now_ns);
+  size_t place = 0;
   for (const WorkerSpec& spec : specs) {
-    change.NewRow(source, spec, /*checked=*/true);
+    change.NewRow(source, spec, /*checked=*/true, source == kStatic ? place++ : kNoPlace);
   }
   return absl::OkStatus();
 }
@@ -352,25 +361,25 @@ Status DeclaredFleet::Remove(std::span<const size_t> positions) {
   return absl::OkStatus();
 }
 
-StatusOr<DeclaredFleet::Source*> DeclaredFleet::Listed(std::string_view name) {
+Status DeclaredFleet::CheckName(std::string_view name) {
   const auto is_letter = [](char c) { return c >= 'a' && c <= 'z'; };
   const bool good = !name.empty() && name.size() <= kMaxSourceName && is_letter(name.front()) &&
                     std::all_of(name.begin(), name.end(), [&](char c) {
                       return is_letter(c) || (c >= '0' && c <= '9') || c == '_' || c == '-';
                     });
-  if (!good || IsByHand(name)) {
-    return absl::InvalidArgumentError(Concat(
-        "the source of workers is ", Quoted(name), "; a name has 1 to ", kMaxSourceName,
-        " lower-case letters, digits, '_' and '-', begins with a letter, and is not static or api"));
-  }
+  if (good && name != kApi) return absl::OkStatus();
+  return absl::InvalidArgumentError(Concat(
+      "the source of workers is ", Quoted(name), "; a name has 1 to ", kMaxSourceName,
+      " lower-case letters, digits, '_' and '-', begins with a letter, and is not api"));
+}
+
+DeclaredFleet::Source* DeclaredFleet::Listed(std::string_view name) {
   const auto [found, is_new] = sources_.try_emplace(std::string(name));
   if (is_new) found->second.report.name = name;
   return &found->second;
 }
 
-StatusOr<Difference> DeclaredFleet::Reconcile(
-    std::string_view source, std::vector<WorkerSpec> list, bool complete, std::span<const WorkerUrl> deleted,
-    int64_t now_ns) {
+Status DeclaredFleet::MayReconcile(std::string_view source, std::span<const WorkerSpec> list) const {
   std::set<std::string> keys;
   size_t fresh = 0;
   for (const WorkerSpec& spec : list) {
@@ -386,17 +395,23 @@ StatusOr<Difference> DeclaredFleet::Reconcile(
         "the list of ", source, " has ", list.size(), " workers beside ", rows_.size(),
         " that are known; a fleet has at most ", kMaxWorkers, ": run a second router"));
   }
-  StatusOr<Source*> found = Listed(source);
-  if (!found.ok()) return found.status();
+  return CheckName(source);
+}
+
+StatusOr<Difference> DeclaredFleet::Reconcile(
+    std::string_view source, std::vector<WorkerSpec> list, bool complete, std::span<const WorkerUrl> deleted,
+    int64_t now_ns) {
+  ROUTER_RETURN_IF_ERROR(MayReconcile(source, list));
   std::set<std::string> ended;  // keys of rows
   for (const WorkerUrl& url : deleted) {
     for (const Row& row : rows_) {
       if (SameHost(row.spec.url, url) && (!url.rank || url.rank == row.spec.url.rank)) ended.insert(row.key);
     }
   }
-  (*found)->list = std::move(list);
-  (*found)->complete = complete;
-  return Apply(source, *found, ended, now_ns);
+  Source* const found = Listed(source);
+  found->list = std::move(list);
+  found->complete = complete;
+  return Apply(source, found, ended, now_ns);
 }
 
 StatusOr<Difference> DeclaredFleet::ReconcileAgain(std::string_view source, int64_t now_ns) {
@@ -422,14 +437,17 @@ Difference DeclaredFleet::Apply(
   {
     Change change(*this, now_ns);
     std::set<std::string> listed;
+    size_t number = 0;
     for (const WorkerSpec& spec : source->list) {
       const std::string& key = *listed.insert(WorkerKey(spec.url)).first;
+      const size_t place = name == kStatic ? number++ : kNoPlace;
       const auto known = positions_.find(key);
       if (known != positions_.end()) {
         change.Declare(name, &rows_[known->second], spec);
+        if (place != kNoPlace) change.Place(&rows_[known->second], place);
       } else if (!spec.leaving) {
         change.difference.joined.push_back(spec.url.url);
-        change.NewRow(name, spec, /*checked=*/false);
+        change.NewRow(name, spec, /*checked=*/false, place);
       }
     }
     std::set<std::string> absent;
@@ -479,9 +497,19 @@ std::set<std::string> DeclaredFleet::Guarded(
     if (row.owners.size() == 1 && absent.contains(row.key)) suspect.insert(row.key);
   }
   const auto many = static_cast<double>(suspect.size()) > guard_.share * static_cast<double>(total);
-  // Somebody wrote the file: what it says is meant, unless it says nothing.
-  const bool exceeds =
-      name == "file" ? source->list.empty() && suspect.size() == total : suspect.size() == total || many;
+  // A list that replaces all workers: until one of the new ones has passed its check, none would serve.
+  bool replaces = IsWritten(name) && !source->list.empty();
+  bool any_pending = managed_ && std::ranges::any_of(source->list, [this](const WorkerSpec& spec) {
+                       return spec.ready && !spec.leaving && !positions_.contains(WorkerKey(spec.url));
+                     });
+  for (const Row& row : rows_) {
+    if (!replaces || row.gone || !IsOwner(row, name) || absent.contains(row.key)) continue;
+    any_pending |= row.awaits_check();
+    replaces = !row.serves() || row.member.draining || row.member.resting;
+  }
+  replaces &= any_pending;
+  const bool exceeds = suspect.size() == total ? !IsWritten(name) || source->list.empty() || replaces
+                                               : !IsWritten(name) && many;
   if (suspect.empty() || !exceeds) {
     source->hold.reset();
     return {};
@@ -490,7 +518,7 @@ std::set<std::string> DeclaredFleet::Guarded(
     source->hold = Hold{.keys = suspect, .since_ns = now_ns, .syncs = 0};
   }
   ++source->hold->syncs;
-  if (source->hold->syncs >= 2 && now_ns - source->hold->since_ns >= guard_.hold_ns) {
+  if (!replaces && source->hold->syncs >= 2 && now_ns - source->hold->since_ns >= guard_.hold_ns) {
     source->hold.reset();
     return {};
   }
@@ -516,9 +544,10 @@ StatusOr<std::vector<std::string>> DeclaredFleet::Adopt(std::string_view source,
 }
 
 Status DeclaredFleet::ReportError(std::string_view source, std::string_view kind, std::string_view message) {
-  StatusOr<Source*> found = Listed(source);
-  if (!found.ok() || kind.empty()) return found.status();
-  SourceReport& report = (*found)->report;
+  ROUTER_RETURN_IF_ERROR(CheckName(source));
+  Source* const found = Listed(source);
+  if (kind.empty()) return absl::OkStatus();
+  SourceReport& report = found->report;
   const bool known = report.errors.contains(std::string(kind)) || report.errors.size() < kMaxErrorKinds;
   ++report.errors[known ? std::string(kind) : std::string("other")];
   report.last_error = message.substr(0, kMaxMessage);
@@ -528,11 +557,22 @@ Status DeclaredFleet::ReportError(std::string_view source, std::string_view kind
 std::vector<std::string> DeclaredFleet::Admit(std::span<const uint64_t> ids, int64_t now_ns) {
   const std::set<uint64_t> admitted(ids.begin(), ids.end());
   std::vector<std::string> urls;
-  Change change(*this, now_ns);
-  for (Row& row : rows_) {
-    if (!row.awaits_check() || !admitted.contains(row.id)) continue;
-    change.Serve(&row);
-    if (row.serves()) urls.push_back(row.spec.url.url);
+  {
+    Change change(*this, now_ns);
+    for (Row& row : rows_) {
+      if (!row.awaits_check() || !admitted.contains(row.id)) continue;
+      change.Serve(&row);
+      if (row.serves()) urls.push_back(row.spec.url.url);
+    }
+  }
+  // Those that they replace may go.
+  for (auto& [name, source] : sources_) {
+    if (urls.empty() || !source.hold || !IsWritten(name) || source.list.empty()) continue;
+    const SourceReport before = source.report;
+    Apply(name, &source, {}, now_ns);
+    source.report.syncs = before.syncs;  // it is no new list
+    source.report.last_error = before.last_error;
+    source.report.last_list_ns = before.last_list_ns;
   }
   return urls;
 }

@@ -1,9 +1,10 @@
 // DeclaredFleet: all workers that somebody named, who named them, and the state of each. WorkerRegistry
 // publishes from it.
 //
-// The sources "static" (the settings) and "api" (calls) add and remove workers one by one. Every other
-// source declares its whole list, and again when it changed: Reconcile() works out what joins, what leaves
-// and what changes, so an event that was lost does no harm beyond the next list.
+// The source "api" (calls) adds and removes workers one by one. Every other source declares its whole list,
+// and again when it changed: Reconcile() works out what joins, what leaves and what changes, so an event that
+// was lost does no harm beyond the next list. "static" (the settings) begins with Add(), unchecked, and
+// declares a list once its file was changed; its workers may still be removed one by one.
 //
 //              declared            passed its check
 //   (nobody) ------------> pending -----------------> serving --- not ready ---> serving, resting
@@ -20,7 +21,9 @@
 //
 // Guard: a list that by absence alone would take away all serving workers of its source, or more than a
 // share of them, is more likely an error than a wish: these workers are *held*. They stay until the same
-// list has come twice and for hold_ns, until Adopt(), or until a health check finds one of them down.
+// list has come twice and for hold_ns, until Adopt(), or until a health check finds one of them down. People
+// mean what they write, so of a file and of the settings only an empty list is held so. One that replaces all
+// workers is carried out when the first of the new ones has passed its check.
 //
 // Pure: the time is passed in, nothing is published or logged. One thread at a time.
 #pragma once
@@ -89,6 +92,8 @@ class DeclaredFleet {
   static constexpr std::string_view kStatic = "static";
   static constexpr std::string_view kApi = "api";
 
+  static constexpr size_t kNoPlace = SIZE_MAX;
+
   enum class State : uint8_t { kPending, kServing, kLeft };
   static std::string_view StateName(State state);
   struct Row;
@@ -104,6 +109,7 @@ class DeclaredFleet {
     State state = State::kPending;
     bool held = false;
     bool kept_out = false;     // an admin drained it: it does not serve until the admin says so
+    size_t place = kNoPlace;   // in the list of the settings
     int64_t since_ns = 0;      // in this state
     FleetView::Member member;  // its worker is null unless it serves
     bool gone = false;         // while a change is under way
@@ -115,8 +121,8 @@ class DeclaredFleet {
     bool leaves() const { return serves() && member.draining && (spec.leaving || owners.empty()); }
   };
 
-  // Rows in fleet order: those added by hand as they were added; then by source, and by URL, so that all
-  // routers with equal lists have equal orders.
+  // Rows in fleet order: those of the settings as they stand there, those added by hand as they were added;
+  // then by source, and by URL, so that all routers with equal lists have equal orders.
   std::span<const Row> rows() const { return rows_; }
   // Changes with every change of a row.
   uint64_t version() const { return version_; }
@@ -135,6 +141,8 @@ class DeclaredFleet {
   StatusOr<Difference> Reconcile(
       std::string_view source, std::vector<WorkerSpec> list, bool complete,
       std::span<const WorkerUrl> deleted, int64_t now_ns);
+  // The error that Reconcile would have.
+  Status MayReconcile(std::string_view source, std::span<const WorkerSpec> list) const;
   // The same list as the last time. InvalidArgument if there was none.
   StatusOr<Difference> ReconcileAgain(std::string_view source, int64_t now_ns);
   // Lets the workers go that the guard holds; returns their URLs. InvalidArgument names the sources.
@@ -170,7 +178,8 @@ class DeclaredFleet {
 
   class Change;  // one call that may change rows
 
-  StatusOr<Source*> Listed(std::string_view name);
+  Source* Listed(std::string_view name);  // REQUIRES: CheckName() is OK
+  static Status CheckName(std::string_view name);
   // Its list.
   Difference Apply(
       std::string_view name, Source* source, const std::set<std::string>& deleted, int64_t now_ns);

@@ -38,6 +38,11 @@ class HealthTracker {
     against_ = 0;
     return true;
   }
+  // Of observations from now on.
+  void SetThresholds(uint32_t failure_threshold, uint32_t success_threshold) {
+    failure_threshold_ = failure_threshold;
+    success_threshold_ = success_threshold;
+  }
   bool healthy() const { return healthy_; }
   bool settled() const { return against_ == 0; }  // the last observation agrees with the verdict
 
@@ -67,6 +72,13 @@ class HealthWatch {
   bool polling() const { return asking_; }
   int64_t due_ns() const { return due_ns_; }  // while no check is under way
   bool Due(int64_t now_ns) const { return !asking_ && now_ns >= due_ns_; }
+
+  // For checks and pauses from now on; the next check is not later than under the new interval.
+  void SetOptions(const HealthOptions& options, int64_t now_ns) {
+    options_ = options;
+    tracker_.SetThresholds(options.failure_threshold, options.success_threshold);
+    due_ns_ = std::min(due_ns_, now_ns + options.interval_ns);
+  }
 
   void Begin() { asking_ = true; }
 

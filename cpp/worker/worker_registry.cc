@@ -140,16 +140,7 @@ StatusOr<std::vector<size_t>> WorkerRegistry::Find(
       nearest.empty() ? std::string() : Concat("; did you mean ", nearest, "?")));
 }
 
-StatusOr<Difference> WorkerRegistry::Reconcile(
-    std::string_view source, std::span<const Declared> list, bool complete,
-    std::span<const std::string> deleted, int64_t now_ns) {
-  std::vector<WorkerUrl> ended;
-  for (const std::string& text : deleted) {
-    StatusOr<WorkerUrl> url = ParseWorkerUrl(text);
-    if (!url.ok()) return url.status();
-    ended.push_back(*std::move(url));
-  }
-  MutexLock lock(mutex_);
+StatusOr<std::vector<WorkerSpec>> WorkerRegistry::SpecsOf(std::span<const Declared> list) const {
   std::vector<WorkerSpec> specs;
   specs.reserve(list.size());
   for (const Declared& declared : list) {
@@ -164,10 +155,31 @@ StatusOr<Difference> WorkerRegistry::Reconcile(
     spec->detail = declared.detail;
     specs.push_back(*std::move(spec));
   }
+  return specs;
+}
+
+StatusOr<Difference> WorkerRegistry::Reconcile(
+    std::string_view source, std::span<const Declared> list, bool complete,
+    std::span<const std::string> deleted, int64_t now_ns) {
+  std::vector<WorkerUrl> ended;
+  for (const std::string& text : deleted) {
+    StatusOr<WorkerUrl> url = ParseWorkerUrl(text);
+    if (!url.ok()) return url.status();
+    ended.push_back(*std::move(url));
+  }
+  MutexLock lock(mutex_);
+  StatusOr<std::vector<WorkerSpec>> specs = SpecsOf(list);
+  if (!specs.ok()) return specs.status();
   const uint64_t before = fleet_.version();
-  StatusOr<Difference> difference = fleet_.Reconcile(source, std::move(specs), complete, ended, now_ns);
+  StatusOr<Difference> difference = fleet_.Reconcile(source, *std::move(specs), complete, ended, now_ns);
   PublishIfChanged(before);
   return difference;
+}
+
+Status WorkerRegistry::MayReconcile(std::string_view source, std::span<const Declared> list) const {
+  MutexLock lock(mutex_);
+  const StatusOr<std::vector<WorkerSpec>> specs = SpecsOf(list);
+  return specs.ok() ? fleet_.MayReconcile(source, *specs) : specs.status();
 }
 
 StatusOr<Difference> WorkerRegistry::ReconcileAgain(std::string_view source, int64_t now_ns) {
@@ -184,6 +196,11 @@ StatusOr<std::vector<std::string>> WorkerRegistry::Adopt(std::string_view source
   StatusOr<std::vector<std::string>> left = fleet_.Adopt(source, now_ns);
   PublishIfChanged(before);
   return left;
+}
+
+void WorkerRegistry::SetGuard(const GuardOptions& guard) {
+  MutexLock lock(mutex_);
+  fleet_.set_guard(guard);
 }
 
 Status WorkerRegistry::ReportError(std::string_view source, std::string_view kind, std::string_view message) {

@@ -73,8 +73,11 @@ class WorkerRegistry {
   StatusOr<Difference> Reconcile(
       std::string_view source, std::span<const Declared> list, bool complete,
       std::span<const std::string> deleted, int64_t now_ns);
+  // The error that Reconcile would have; changes nothing.
+  Status MayReconcile(std::string_view source, std::span<const Declared> list) const;
   StatusOr<Difference> ReconcileAgain(std::string_view source, int64_t now_ns);
   StatusOr<std::vector<std::string>> Adopt(std::string_view source, int64_t now_ns);
+  void SetGuard(const GuardOptions& guard);  // of lists from now on
   Status ReportError(std::string_view source, std::string_view kind, std::string_view message);
 
   // A server manages the fleet: it checks pending workers and watches draining ones. `changed` is called
@@ -96,6 +99,8 @@ class WorkerRegistry {
  private:
   StatusOr<WorkerSpec> Parse(const NewWorker& worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   StatusOr<std::vector<WorkerSpec>> ParseAll(std::span<const NewWorker> workers) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  StatusOr<std::vector<WorkerSpec>> SpecsOf(std::span<const Declared> list) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Positions of the rows of `url` or of its ranks that are `wanted`.
   StatusOr<std::vector<size_t>> Find(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from vllm_router.prefix_tree import PrefixMatch as PrefixMatch
     from vllm_router.prefix_tree import StringTree as StringTree
     from vllm_router.prefix_tree import TokenTree as TokenTree
+    from vllm_router.reload import ReloadReport as ReloadReport
     from vllm_router.router import Batch as Batch
     from vllm_router.router import PolicyType as PolicyType
     from vllm_router.router import Router as Router
@@ -48,6 +49,7 @@ __all__ = [
     "PolicyType",
     "PrefixMatch",
     "RankedWorker",
+    "ReloadReport",
     "Router",
     "RouterArgs",
     "RouterError",
@@ -75,6 +77,7 @@ _HOMES = {
     "PolicyType": "router",
     "PrefixMatch": "prefix_tree",
     "RankedWorker": "explanation",
+    "ReloadReport": "reload",
     "Router": "router",
     "Server": "server",
     "RouterArgs": "router_args",

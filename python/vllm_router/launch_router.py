@@ -25,7 +25,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from vllm_router._dotenv import dotenv_value
 from vllm_router._messages import did_you_mean, quoted
@@ -33,6 +33,7 @@ from vllm_router._output import printable
 from vllm_router._secrets import is_open_url, shown_urls
 from vllm_router._version import __version__
 from vllm_router.errors import RouterError, UnusedOptionWarning
+from vllm_router.reload import Loaded, SettingsFile
 from vllm_router.router_args import RouterArgs
 from vllm_router.settings.command_line import GIVEN, CommandParser
 from vllm_router.settings.environment import settings_of_environment
@@ -43,6 +44,7 @@ from vllm_router.settings.yaml import MAX_YAML_BYTES, too_long
 logger = logging.getLogger("vllm_router")
 
 _VALIDATION_URLS = "API_KEY_VALIDATION_URLS"
+_OF_ENVIRONMENT = ("api_key_validation_urls", "session_ttl_secs")
 _SESSION_TTL = "VLLM_ROUTER_SLL_SESSION_EXPIRATION_IN_S"
 
 # Each is a module with main(argv) -> exit status, imported only when asked for.
@@ -138,8 +140,8 @@ def _secret_flag_before(stranger: str, args: Sequence[str]) -> str | None:
     return None
 
 
-def _make_parser() -> _Parser:
-    parser = _Parser(
+def _make_parser(parser_class: type[_Parser] = _Parser) -> _Parser:
+    parser = parser_class(
         prog="vllm-router",
         description=_DESCRIPTION,
         usage="vllm-router [--worker-urls URL ...] [--policy NAME] [--port PORT] [flags]",
@@ -182,19 +184,54 @@ def parse_router_args(args: Sequence[str], parser: CommandParser | None = None) 
     A mistake in either ends the process with a sentence on stderr and status 2, as argparse does.
     `launch_router` checks that the settings fit together. `parser` may have more flags than the command.
     """
-    parser = parser or _make_parser()
+    return _loaded(args, parser or _make_parser()).args
+
+
+def _loaded(args: Sequence[str], parser: CommandParser) -> Loaded:
+    """The same, and where each setting comes from."""
     namespace = parser.parse_command(args)
     try:
-        values = {} if namespace.config is None else _config_values(namespace.config)
-        values |= settings_of_environment(os.environ)
+        in_line: frozenset[str] = getattr(namespace, GIVEN, frozenset())
+        in_file = {} if namespace.config is None else _config_values(namespace.config)
+        in_environment = settings_of_environment(os.environ)
+        values = in_file | in_environment
         if values:
             # They become the parser's defaults, and the line is read again: so the line wins.
             defaults: dict[str, Any] = {FLAGS[name].dest: value for name, value in values.items()}
             parser.set_defaults(**{GIVEN: frozenset(values)}, **defaults)
             namespace = parser.parse_command(args)
-        return RouterArgs.from_cli_args(namespace)
+        sources = (
+            dict.fromkeys(in_file, "file")
+            | dict.fromkeys(in_environment, "environment")
+            | dict.fromkeys(in_line, "command line")
+        )
+        return Loaded(RouterArgs.from_cli_args(namespace), sources, namespace.config)
     except ValueError as error:
         parser.error(str(error))
+
+
+class _ReloadParser(_Parser):
+    """Of a line that was right before: a mistake must not end the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+
+def _settings_file(args: Sequence[str], loaded: Loaded) -> SettingsFile | None:
+    """The `--config` file of a command line, if it has one, which can be read again."""
+    if loaded.file is None:
+        return None
+    return SettingsFile(loaded.file, lambda: _checked(_loaded(args, _make_parser(_ReloadParser))), loaded)
+
+
+def _checked(loaded: Loaded) -> Loaded:
+    """As the start checks settings. Raises ValueError."""
+    args = with_environment(loaded.args)
+    args._validate_router_args()
+    of_environment = {
+        name: "environment" for name in _OF_ENVIRONMENT if getattr(args, name) != getattr(loaded.args, name)
+    }
+    return Loaded(args, {**loaded.sources, **of_environment}, loaded.file)
 
 
 def check_config_is_a_file(path: str, *, devices: bool) -> None:
@@ -240,8 +277,11 @@ def launch_router(args: argparse.Namespace | RouterArgs) -> int | None:
         OSError, RuntimeError, RouterError: the router could not start, for example because its port is taken.
     """
     router_args = args if isinstance(args, RouterArgs) else RouterArgs.from_cli_args(args)
-    router_args = with_environment(router_args)
-    router_args._validate_router_args()
+    return _launch(_checked(Loaded(router_args, {})))
+
+
+def _launch(loaded: Loaded, line: Sequence[str] | None = None) -> int | None:
+    router_args = loaded.args
     for sentence in router_args.warnings():
         logger.warning("%s", sentence)
     _set_process_title()
@@ -251,6 +291,9 @@ def launch_router(args: argparse.Namespace | RouterArgs) -> int | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnusedOptionWarning)  # they have been logged just now
         router = router_class.from_args(router_args)
+    if line is not None:
+        router._set_by = loaded.sources
+        router._settings_file = _settings_file(line, loaded)
     status: int | None = router.start()
     return status
 
@@ -314,9 +357,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     if arguments and arguments[0] in COMMANDS:
         return _run_command(arguments[0], arguments[1:])
-    router_args = parse_router_args(arguments)
+    loaded = _loaded(arguments, _make_parser())
     try:
-        return launch_router(router_args) or 0
+        return _launch(_checked(loaded), arguments) or 0
     except (TypeError, ValueError) as error:
         return _failure(error, 2)
     except (ImportError, OSError, RuntimeError, RouterError) as error:

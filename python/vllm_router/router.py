@@ -12,6 +12,7 @@ exactly once. Everything here is thread-safe.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import enum
 import importlib
 import logging
@@ -34,6 +35,7 @@ from vllm_router.discovery.source import (
     rows_of,
 )
 from vllm_router.errors import UnusedOptionWarning
+from vllm_router.reload import SettingsFile
 from vllm_router.router_args import RouterArgs
 from vllm_router.server import Server
 from vllm_router.settings.checks import OWN_DEFAULTS, check_policy_options, check_server_names
@@ -163,6 +165,9 @@ class Router(_core.Router):
         name = policy.value if isinstance(policy, PolicyType) else policy
         checked = check_policy_options({"policy": name, "seed": seed, **options}, warn=_warn)
         self._args = RouterArgs(**served)
+        self._settings_file: SettingsFile | None = None
+        self._set_by: Mapping[str, str] | None = None  # of the command: where settings come from
+        self._routing = {name: checked[name] for name in POLICY_OPTIONS if name in checked}
         self._followers: weakref.WeakValueDictionary[str, Follower] = weakref.WeakValueDictionary()
         self._follow_lock = threading.Lock()
         if served:
@@ -215,7 +220,11 @@ class Router(_core.Router):
         sources = _sources_of(server_options)
         if any(name.startswith("log_") for name in options):
             _configure_log(server_options)
-        return Server(self, server_options, sources)
+        return Server(self, self._with_routing(args), sources)
+
+    def _with_routing(self, args: RouterArgs) -> RouterArgs:
+        """The settings, those of the router itself among them."""
+        return dataclasses.replace(args, worker_urls=self.worker_urls, **self._routing)
 
     def start(self) -> int:
         """Serve until SIGTERM or SIGINT, as the command does.
@@ -234,7 +243,8 @@ class Router(_core.Router):
         sources = _sources_of(options)
         _configure_log(options)
         with _discovery_in_the_log():
-            server = Server(self, options, sources)
+            args = self._with_routing(self._args) if self._set_by is None else self._args
+            server = Server(self, args, sources, self._settings_file, self._set_by)
             metrics = f", metrics on {server.metrics_url}" if server.metrics_url else ""
             admin = f", admin endpoints on {server.admin_url}" if server.admin_url else ""
             return server.run(

@@ -14,12 +14,15 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vllm_router import _core
+from vllm_router._watched_file import Look, WatchedFile, WatchedFileError
 from vllm_router.discovery.source import Follower, Source, stop_all
+from vllm_router.reload import Change, ReloadReport, Reloads, SettingsFile
+from vllm_router.router_args import RouterArgs
 
 if TYPE_CHECKING:
     from vllm_router.router import Router
@@ -28,6 +31,7 @@ __all__ = ["Server"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _FOLLOWERS_SECS = 2.0  # sources of workers have this long to stop; one that blocks longer is abandoned
+_LOOK_SECS = 1.0  # between two looks at a file of settings that is watched
 _TURN_SECS = 0.1  # Python runs signal handlers between two waits of this length
 
 
@@ -36,15 +40,25 @@ class Server:
 
     Args:
         router: Makes the decisions; it may go on being used as a library at the same time.
-        options: `RouterArgs.server_options()`.
+        args: The settings, of which the server takes `server_options()`.
         sources: Sources of workers, followed until the server has stopped. GET /readiness knows of them as
             soon as the ports are open.
+        settings_file: The file that the settings are from, for `reload()`.
+        set_by: Without one, where settings come from by name; None: from this program.
 
     Raises:
         OSError: a port cannot be had; the message names it and says what to do.
     """
 
-    def __init__(self, router: Router, options: dict[str, Any], sources: Sequence[Source] = ()) -> None:
+    def __init__(
+        self,
+        router: Router,
+        args: RouterArgs,
+        sources: Sequence[Source] = (),
+        settings_file: SettingsFile | None = None,
+        set_by: Mapping[str, str] | None = None,
+    ) -> None:
+        options = args.server_options()
         core_options = {name: options[name] for name in _core.Server.option_names if name in options}
         followers: list[Follower] = []
         try:
@@ -65,6 +79,17 @@ class Server:
         self._startup_secs: float = options["worker_startup_timeout_secs"]
         # An empty fleet waits for its sources.
         self._may_give_up = bool(router.worker_urls) and not router.is_following
+        self._holds = False  # workers that the settings leave out are held
+        self._reloads = Reloads(settings_file, args, set_by)
+        configuration = self._core.configuration
+        configuration.describe(self._reloads.description())
+        self._stop_reloading = weakref.finalize(self, configuration.close)
+        watched = None
+        if settings_file is not None and args.config_reload == "watch":
+            watched = WatchedFile(settings_file.path, "file of settings", "a file of settings")
+        threading.Thread(
+            target=_take_calls, args=(configuration, weakref.ref(self), watched), name="reload", daemon=True
+        ).start()
 
     @property
     def url(self) -> str:
@@ -92,12 +117,61 @@ class Server:
             else _url(self._admin_host, self._core.admin_port, self._core.tls)
         )
 
-    def reload(self) -> None:
-        """Read the files of keys and of TLS again, and open the record log again, as SIGHUP does.
+    def reload(self, dry_run: bool = False) -> ReloadReport:
+        """Read the settings again, as SIGHUP and POST /admin/reload do; the log tells what came of it.
 
-        The log tells what came of it.
+        The files of keys and of TLS are read again, and the record log is opened again, each by itself:
+        whatever becomes of the others. If the command was started with `--config`, that file is read, too,
+        and what it changes is in force for requests that begin from now on: all of it or, if there is a
+        mistake or a change that needs a restart, nothing. The command line still comes first.
+
+        Args:
+            dry_run: Only read and check the file of settings; change nothing.
+
+        Returns:
+            What came of the file of settings; `report.ok` if the settings in force are now those of the file,
+            or if there is none. A mistake raises nothing.
         """
-        self._core.reload()
+        if self._core.configuration.closed:
+            if not dry_run:
+                self._core.reload()
+            return ReloadReport(
+                "refused", "the router is shutting down; nothing was changed", dry_run=dry_run
+            )
+        if not dry_run:
+            self._core.reload()
+        return self._reload_settings(dry_run)
+
+    def _reload_settings(self, dry_run: bool = False) -> ReloadReport:
+        report = self._reloads.reload(self._apply, dry_run)
+        configuration = self._core.configuration
+        if not dry_run and self._reloads.reads_file:
+            configuration.count(report.result, report.generation)
+            if report.result != "unchanged":
+                _core.log("info" if report.ok else "error", report.message)
+            for sentence in report.warnings:
+                _core.log("warn", sentence)
+            configuration.describe(self._reloads.description())
+        return report
+
+    def _apply(self, args: RouterArgs, change: Change, dry_run: bool) -> list[str]:
+        """Puts settings in force, all or none. Returns the workers that are held."""
+        options = args.server_options()
+        live = {name: options[name] for name in _core.Server.live_option_names if name in options}
+        router_options = args.router_options()
+        _, _, _, held = self._core.apply(
+            live,
+            router_options["worker_urls"] if "worker_urls" in change or self._holds else None,
+            router_options["discovery_guard"],
+            router_options["discovery_hold_secs"],
+            dry_run,
+        )
+        if not dry_run:
+            self._holds = bool(held)
+            self._grace_secs = options["shutdown_grace_period_secs"]
+            if "log_level" in change:
+                _core.set_log_level(options["log_level"])
+        return held
 
     def metrics(self) -> str:
         """The metrics as Prometheus text, as `metrics_url` gives them."""
@@ -139,7 +213,7 @@ class Server:
     def run(self, announcement: str = "") -> int:
         """Serve until SIGTERM or SIGINT, then stop gracefully; a second signal ends the process at once.
 
-        Where there are files to read again, SIGHUP does that. Elsewhere it ends the process, as ever.
+        SIGHUP is `reload()` where there are files to read again. Elsewhere it ends the process, as ever.
         In another thread than the main one no signals are awaited, only the end of the server.
 
         Args:
@@ -155,7 +229,7 @@ class Server:
             self.wait()
         else:
             former = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
-            if self._core.has_something_to_reload:
+            if self._core.has_something_to_reload or self._reloads.reads_file:
                 former[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._on_hangup)
             try:
                 self._announce(announcement)
@@ -194,7 +268,9 @@ class Server:
         self.shutdown()
 
     def _on_hangup(self, _number: int, _frame: FrameType | None) -> None:
-        self.reload()
+        # In the thread of calls, since this one may be in the middle of another reload.
+        if not self._core.configuration.request():
+            self._core.reload()
 
     def __enter__(self) -> Server:
         return self
@@ -209,6 +285,48 @@ class Server:
 
     def __repr__(self) -> str:
         return f"<Server {self.url}{' stopped' if self._core.wait(0) else ''}>"
+
+
+def _take_calls(
+    configuration: _core.Configuration, server_of: weakref.ref[Server], watched: WatchedFile | None
+) -> None:
+    """The thread of all reloads but those by `Server.reload()`, one at a time, until the server stops."""
+    changes = None if watched is None else _Changes(watched)
+    while not configuration.closed:
+        call = configuration.next(-1 if changes is None else _LOOK_SECS)
+        server = server_of()
+        if server is None:
+            return
+        if call is not None:
+            number, dry_run = call
+            report = server.reload(dry_run)
+            configuration.finish(number, 200 if report.ok else 409, report.as_json())
+        if changes is not None and changes.look(time.monotonic()):
+            server._reload_settings()
+        del server  # it may end while nothing calls
+
+
+class _Changes:
+    """Of a file of settings: whether it is another one, or cannot be read any more."""
+
+    def __init__(self, file: WatchedFile) -> None:
+        self._file = file
+        self._looked = -math.inf
+        self._failed = ("", 0)  # the last error, and how often in a row
+
+    def look(self, now: float) -> bool:
+        """True once for each change; the second look at an error counts, as the second at a new file."""
+        if now - self._looked < _LOOK_SECS * 0.9:  # a call has ended the wait
+            return False
+        self._looked = now
+        try:
+            found = self._file.look()
+        except WatchedFileError as error:
+            message, times = self._failed
+            self._failed = (str(error), times + 1 if message == str(error) else 1)
+            return self._failed[1] == 2
+        self._failed = ("", 0)
+        return not isinstance(found, Look)
 
 
 def _end_at_once(number: int, _frame: FrameType | None) -> None:

@@ -41,7 +41,7 @@ def test_the_page_names_every_flag_of_the_parser_once_and_no_other() -> None:
 
 def test_the_page_shows_the_parser_s_defaults() -> None:
     namespace = parser().parse_args([])
-    by_flag = {row[0].split("`")[1]: row[2] for row in rows() if len(row) == 4}
+    by_flag = {row[0].split("`")[1]: row[2] for row in rows() if len(row) == 5}
     assert len(by_flag) > 40
     for flag in FLAGS.values():
         if flag.spelling in by_flag:

@@ -26,7 +26,7 @@ class ConcurrencyLimiter:
 
     @property
     def full(self) -> bool:
-        return (bool(self.line) or self.in_use == self.permits) and len(self.line) >= self.most
+        return (bool(self.line) or self.in_use >= self.permits) and len(self.line) >= self.most
 
     def enter(self, waiter: Waiter) -> str:
         if waiter.amount > self.permits:
@@ -60,6 +60,10 @@ class ConcurrencyLimiter:
 
     def nudge(self) -> None:
         self._pass(1)
+
+    def set_limits(self, permits: int, line: int) -> None:
+        self.permits, self.most = permits, line
+        self._pass(len(self.line))
 
     def _stand(self, waiter: Waiter, rank: int) -> None:
         if waiter.place is None:

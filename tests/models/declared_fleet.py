@@ -5,12 +5,18 @@ URLs are of the form http://host:port/@rank, of which port, slash and rank may b
 subject of tests/unit/worker/test_worker_url.py.
 """
 
+import functools
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 BY_HAND = ("static", "api")
+WRITTEN = ("static", "file")  # by people, who mean what they write
 FIRST_SOURCES = ("file", "kubernetes", "dns", "registration")
 MAX_LISTED = 4096
 
@@ -66,7 +72,7 @@ class Row:
     url: str
     weight: int
     owners: list[str]
-    arrival: int
+    place: float = math.inf  # in the list of the settings
     id: int = -1  # another one with each start
     ready: bool = True
     leaving: bool = False
@@ -115,15 +121,28 @@ class Difference:
     held: list[str] = field(default_factory=list)
 
 
+def change(method: Callable[P, T]) -> Callable[P, T]:
+    """Afterwards the rows are in fleet order. Those of equal rank keep the order that they had."""
+
+    @functools.wraps(method)
+    def changing(*args: P.args, **kwargs: P.kwargs) -> T:
+        answer = method(*args, **kwargs)
+        fleet: DeclaredFleet = args[0]  # type: ignore[assignment]
+        fleet.declared = fleet.in_order()
+        return answer
+
+    return changing
+
+
 class DeclaredFleet:
     def __init__(self, guard: float = 0.5, hold_secs: float = 60.0) -> None:
         self.guard = guard
         self.hold_secs = hold_secs
         self.is_managed = False
-        self.declared: list[Row] = []  # in order of arrival
+        self.declared: list[Row] = []  # in the order of the last change, and those that came since
         self.lists: dict[str, tuple[list[Spec], bool]] = {}  # and whether they were complete
         self.holds: dict[str, Hold] = {}
-        self.next_arrival = 0
+        self.last_time = 0.0
         self.next_row_id = 0
         self.next_worker_id = 0
 
@@ -132,10 +151,10 @@ class DeclaredFleet:
     def in_order(self) -> list[Row]:
         """All rows in fleet order."""
 
-        def key(row: Row) -> tuple[int, str, int, bytes]:
+        def key(row: Row) -> tuple[int, str, float, bytes]:
             owner = row.owners[0] if row.owners else row.last_owner
             if owner in BY_HAND:
-                return (0, "", row.arrival, b"")
+                return (0, "", row.place, b"")
             if owner in FIRST_SOURCES:
                 return (1 + FIRST_SOURCES.index(owner), "", 0, row.url.encode())
             return (1 + len(FIRST_SOURCES), owner, 0, row.url.encode())
@@ -186,6 +205,7 @@ class DeclaredFleet:
 
     # Lists.
 
+    @change
     def reconcile(
         self,
         source: str,
@@ -194,7 +214,7 @@ class DeclaredFleet:
         deleted: Iterable[str],
         now: float,
     ) -> tuple[list[str], list[str], list[str], list[str]]:
-        if source in BY_HAND or not re.fullmatch("[a-z][a-z0-9_-]{0,31}", source):
+        if source == "api" or not re.fullmatch("[a-z][a-z0-9_-]{0,31}", source):
             raise RefusedError(f"not a source with lists: {source}")
         if rows is None:
             if source not in self.lists:
@@ -212,8 +232,12 @@ class DeclaredFleet:
         self.lists[source] = specs, complete
         difference = Difference()
         known = list(self.declared)
-        for spec in specs:
+        self.last_time = now
+        for place, spec in enumerate(specs):
             self.declare(source, spec, difference)
+            for row in self.declared:
+                if source == "static" and row.address == address(spec.url):
+                    row.place = place
 
         unlisted = [row for row in self.declared if source in row.owners and row.address not in listed]
         named = [row for row in unlisted if any(means(one, row) for one in ended)]
@@ -248,12 +272,10 @@ class DeclaredFleet:
             spelled(spec.url),
             thousandths(spec.weight),
             [owner],
-            self.next_arrival,
             ready=spec.ready,
             drain_secs=spec.drain_secs,
             incarnation=spec.incarnation,
         )
-        self.next_arrival += 1
         self.declared.append(row)
         self.start(row)
         return row
@@ -278,8 +300,9 @@ class DeclaredFleet:
         """What the first owner says now. True if it is something new."""
         row.held = False
         if row.incarnation and spec.incarnation and row.incarnation != spec.incarnation:
-            self.declared.remove(row)
-            if not spec.leaving:
+            if spec.leaving:
+                self.declared.remove(row)
+            else:
                 self.restart(row, spec)
             return True
         before = (row.weight, row.ready, row.leaving)
@@ -310,7 +333,6 @@ class DeclaredFleet:
         row.leaving = False
         row.drain_secs = spec.drain_secs
         row.incarnation = spec.incarnation
-        self.declared.append(row)
         if row.kept_out:
             row.id = self.next_row_id
             self.next_row_id += 1
@@ -324,8 +346,15 @@ class DeclaredFleet:
         working = [row for row in own if row.serves and not row.draining]
         total = len(working)
         doubted = [row for row in absent if row in working and row.owners == [source]]
-        if source == "file":
-            too_many = not self.lists[source][0] and len(doubted) == total
+        # A list that replaces all workers: the old ones stay until one of the new ones serves.
+        listed = [row for row in self.declared if source in row.owners and row not in absent]
+        replaces = (
+            source in WRITTEN
+            and any(row.state == "pending" and row.ready for row in listed)
+            and not any(self.in_use(row) for row in listed)
+        )
+        if source in WRITTEN:
+            too_many = len(doubted) == total and (not self.lists[source][0] or replaces)
         else:
             too_many = len(doubted) == total or len(doubted) > self.guard * total
         if not doubted or not too_many:
@@ -337,10 +366,14 @@ class DeclaredFleet:
             self.holds[source] = Hold(urls, now)
             return doubted
         hold.syncs += 1
-        if hold.syncs >= 2 and now - hold.since >= self.hold_secs:
+        if not replaces and hold.syncs >= 2 and now - hold.since >= self.hold_secs:
             del self.holds[source]
             return []
         return doubted
+
+    @staticmethod
+    def in_use(row: Row) -> bool:
+        return row.serves and not row.draining and not row.resting
 
     def let_go(self, source: str, row: Row) -> bool:
         """The source declares it no more. True if nobody else does: then it leaves."""
@@ -355,6 +388,7 @@ class DeclaredFleet:
             self.declared.remove(row)
         return True
 
+    @change
     def adopt(self, source: str) -> list[str]:
         if source not in self.lists:
             raise RefusedError(f"no list of {source}")
@@ -364,6 +398,7 @@ class DeclaredFleet:
 
     # What a server does.
 
+    @change
     def managed(self, on: bool) -> None:
         turned_off = self.is_managed and not on
         self.is_managed = on
@@ -371,13 +406,18 @@ class DeclaredFleet:
             self.admit([row_id for row_id, _ in self.pending()])
             self.declared = [row for row in self.declared if row.owners]
 
+    @change
     def admit(self, ids: Iterable[int]) -> list[str]:
         ids = list(ids)
         admitted = [row for row in self.in_order() if row.state == "pending" and row.ready and row.id in ids]
         for row in admitted:
             self.serve(row)
+        for source in WRITTEN:
+            if admitted and source in self.holds and self.lists[source][0]:
+                self.reconcile(source, None, True, [], self.last_time)
         return [row.url for row in admitted]
 
+    @change
     def drained(self, worker_ids: Iterable[int]) -> None:
         worker_ids = list(worker_ids)
         drains = [row for row in self.declared if row.serves and row.draining]
@@ -390,6 +430,7 @@ class DeclaredFleet:
 
     # By hand.
 
+    @change
     def add(self, url: str, weight: float = 1.0) -> None:
         if any(row.address == address(url) for row in self.declared):
             raise RefusedError(f"{url} is there already")
@@ -400,12 +441,14 @@ class DeclaredFleet:
     def named(self, url: str) -> list[Row]:
         return [row for row in self.declared if means(address(url), row)]
 
+    @change
     def remove(self, url: str) -> None:
         rows = self.named(url)
         if not rows or any(owner not in BY_HAND for row in rows for owner in row.owners):
             raise RefusedError(f"{url} is not there, or declared elsewhere")
         self.declared = [row for row in self.declared if row not in rows]
 
+    @change
     def set_draining(self, url: str, draining: bool) -> None:
         if draining:
             rows = [row for row in self.named(url) if row.serves]
@@ -420,6 +463,7 @@ class DeclaredFleet:
             else:
                 self.start(row)
 
+    @change
     def set_healthy(self, url: str, healthy: bool) -> None:
         if not any(row.serves for row in self.named(url)):
             raise RefusedError(f"{url} is not in the fleet")

@@ -51,6 +51,11 @@ class ConcurrencyLimiter(RuleBasedStateMachine):
         self.real.nudge()
         self.slow.nudge()
 
+    @rule(permits=st.integers(1, 6), line=st.integers(0, 4))
+    def set_limits(self, permits, line):
+        self.real.set_limits(permits, line)
+        self.slow.set_limits(permits, line)
+
     @rule(amount=st.integers(1, 7))
     def try_acquire(self, amount):
         free = not self.slow.line and self.slow.in_use + amount <= self.slow.permits

@@ -233,4 +233,4 @@ def test_what_was_read_again_is_counted(harness, keys, admin_keys):
     keys.write_text("sk-new\n")
     router.server.reload()
     eventually(lambda: (reloads(router, "client_keys"), reloads(router, "admin_keys")) == ((1, 1), (2, 0)))
-    assert "reloads_total{" not in harness.router().server.metrics_text()
+    assert "vllm_router_reloads_total{" not in harness.router().server.metrics_text()

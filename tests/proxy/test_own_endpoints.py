@@ -624,7 +624,7 @@ def test_without_an_index_its_endpoints_say_so(harness):
 # ---- paths that are none
 
 
-@pytest.mark.parametrize("path", ["/admin", "/admin/", "/admin/reload", "/admin/drain/", "/admin/index?x=1"])
+@pytest.mark.parametrize("path", ["/admin", "/admin/", "/admin/drain/", "/admin/index?x=1"])
 def test_an_unknown_admin_path_is_404_here(harness, path):
     """mending row 29: it went to a worker, with the key that was meant for the router."""
     worker = harness.worker()

@@ -15,6 +15,7 @@
 #include "base/time_units.h"
 #include "events/kv_push.h"
 #include "net/task.h"
+#include "proxy/admin/configuration.h"
 #include "proxy/admin/discovery_report.h"
 #include "proxy/admin/kv_push_call.h"
 #include "proxy/admin/metrics.h"
@@ -260,6 +261,12 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
       co_return DiscoveryReport(router_->pool().registry(), thread.clock.NowNanos());
     case Route::kDiscoveryAdopt:
       co_return AdoptDiscovered(thread, request);
+    case Route::kConfig:
+      co_return configuration_->Config();
+    case Route::kReload: {
+      AdminReply reply = co_await ReloadSettings(thread, request);
+      co_return reply;
+    }
     case Route::kPrefixRoutingStats:
       co_return PrefixRouting();
     case Route::kKvEvents:
@@ -749,6 +756,19 @@ AdminReply Admin::AdoptDiscovered(const IoThread& thread, const AdminRequest& re
   return Json(200, {{"source", **source}, {"left", json::array(left->begin(), left->end())}});
 }
 
+Task<AdminReply> Admin::ReloadSettings(IoThread& thread, const AdminRequest& request) {
+  const StatusOr<std::optional<std::string>> given = QueryValue(request.query, "dry_run");
+  if (!given.ok()) co_return Refusal(given.status());
+  const std::string dry_run = given->value_or("0");
+  if (dry_run != "0" && dry_run != "1") {
+    co_return Error(
+        HttpError::kInvalidArgument,
+        Concat("The query parameter 'dry_run' is ", Quoted(dry_run), "; it must be 0 or 1."));
+  }
+  AdminReply reply = co_await configuration_->Reload(thread, request.scope, dry_run == "1");
+  co_return reply;
+}
+
 AdminReply Admin::ListWorkers() const {
   json::array urls;
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
@@ -822,7 +842,6 @@ Task<Status> Admin::AddWhenHealthy(IoThread& thread, const AdminRequest& request
   if (!may.ok()) co_return may;
   WorkerUrl worker = *ParseWorkerUrl(added.url);
   worker.receives_api_key = added.receives_api_key;
-  const FixedOptions& options = thread.options;
   const Settings& settings = request.settings;
   CancelScope& scope = request.scope;
   const int64_t give_up = thread.clock.NowNanos() + settings.worker_startup_timeout_ms * kNanosPerMs;
@@ -830,7 +849,7 @@ Task<Status> Admin::AddWhenHealthy(IoThread& thread, const AdminRequest& request
   if (thread.draining) scope.Cancel();
   while (!scope.cancelled()) {
     const StatusOr<HttpResponse> response = co_await thread.http.Get(
-        &scope, worker, options.health_check_endpoint, options.health_check_timeout_ms);
+        &scope, worker, settings.health_check_endpoint, settings.health_check_timeout_ms);
     if (response.ok() && response->status >= 200 && response->status < 300) {
       const Status joined = router_->AddWorker(added.url, added.weight, added.receives_api_key);
       MarkChecked(*router_->fleet(), worker.base);
@@ -851,7 +870,7 @@ Task<Status> Admin::AddWhenHealthy(IoThread& thread, const AdminRequest& request
     const bool go_on = co_await scope.Pause(thread.loop, pause);
     if (go_on && thread.clock.NowNanos() < give_up) continue;
     co_return absl::DeadlineExceededError(
-        "worker " + worker.url + " did not pass its health check (" + options.health_check_endpoint +
+        "worker " + worker.url + " did not pass its health check (" + settings.health_check_endpoint +
         ") within " + std::to_string(settings.worker_startup_timeout_ms / 1000) +
         " s (--worker-startup-timeout-secs); start it, then add it again");
   }

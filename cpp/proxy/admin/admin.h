@@ -14,6 +14,7 @@
 
 namespace vllm_router {
 
+class Configuration;
 class Drainer;
 class HealthChecker;
 class KvEventService;
@@ -33,6 +34,7 @@ class Admin final : public OwnEndpoints {
   void set_prefix_events(const PrefixEventService* events) { prefix_events_ = events; }  // likewise
   void set_health(const HealthChecker* health) { health_ = health; }                     // likewise
   void set_metrics(const Metrics* metrics) { metrics_ = metrics; }  // before the threads run
+  void set_configuration(Configuration* configuration) { configuration_ = configuration; }  // likewise
   // On the control thread: none of its refreshes runs there.
   bool ended() const { return models_.ended() && loads_.ended(); }
   void set_draining() { draining_.store(true, std::memory_order_relaxed); }
@@ -55,6 +57,7 @@ class Admin final : public OwnEndpoints {
   AdminReply Drain(const AdminRequest& request);
   AdminReply DrainStatus() const;
   AdminReply AdoptDiscovered(const IoThread& thread, const AdminRequest& request) const;
+  Task<AdminReply> ReloadSettings(IoThread& thread, const AdminRequest& request);
   AdminReply ListWorkers() const;
   AdminReply Workers() const;
   AdminReply OneWorker(std::string_view encoded_url) const;
@@ -75,6 +78,7 @@ class Admin final : public OwnEndpoints {
 
   const std::shared_ptr<Router> router_;
   const Metrics* metrics_ = nullptr;
+  Configuration* configuration_ = nullptr;
   Drainer* drainer_ = nullptr;
   KvEventService* kv_events_ = nullptr;
   const PrefixEventService* prefix_events_ = nullptr;

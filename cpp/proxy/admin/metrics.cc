@@ -16,6 +16,7 @@
 #include "base/mutex.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "proxy/admin/configuration.h"
 #include "proxy/client/tls_files.h"
 #include "proxy/security/key_file.h"
 #include "proxy/telemetry/telemetry_shard.h"
@@ -271,6 +272,7 @@ class Metrics::Collector : public prometheus::Collectable {
     WriteResponses(&page);
     WriteConnections(&page);
     WriteFiles(&page);
+    WriteConfiguration(&page);
     WriteProcess(&page);
     return page.Take();
   }
@@ -283,6 +285,7 @@ class Metrics::Collector : public prometheus::Collectable {
   }
 
   void set_redis(const RedisPool* redis) { redis_ = redis; }
+  void set_configuration(const Configuration* configuration) { configuration_ = configuration; }
 
  private:
   // What Metrics keeps of a worker, which keeps its counters alive as well (telemetry_shard.h).
@@ -336,6 +339,7 @@ class Metrics::Collector : public prometheus::Collectable {
   void WritePrefixDecisions(Page* page) const;
   void WriteConnections(Page* page) const;
   void WriteFiles(Page* page) const;
+  void WriteConfiguration(Page* page) const;
   void WriteProcess(Page* page) const;
 
   std::vector<std::shared_ptr<const Worker>> WorkersToShow(const FleetView& fleet) const;
@@ -350,6 +354,7 @@ class Metrics::Collector : public prometheus::Collectable {
     return std::vector<PrefixSourceStatus>();
   };
   const RedisPool* redis_ = nullptr;
+  const Configuration* configuration_ = nullptr;
   const double started_;  // Unix time
   mutable Mutex mutex_;   // leaf
   mutable std::vector<Shown> shown_ ABSL_GUARDED_BY(mutex_);
@@ -1131,6 +1136,24 @@ void Metrics::Collector::WriteConnections(Page* page) const {
   page->Add(sum(&Shard::worker_stalls), {Label("side", "worker")});
 }
 
+void Metrics::Collector::WriteConfiguration(Page* page) const {
+  if (configuration_ == nullptr) return;
+  page->Counter("config_reloads_total", "Reloads of the file of settings, by result.");
+  for (size_t result = 0; result < Configuration::kResults.size(); ++result) {
+    page->Add(
+        static_cast<double>(configuration_->count(result)),
+        {Label("result", Configuration::kResults[result])});
+  }
+  page->Gauge(
+      "config_last_success_timestamp_seconds",
+      "Unix time at which the settings in force were last found to be those of the file; at first the "
+      "start.");
+  page->Add(static_cast<double>(configuration_->last_success_s()));
+  page->Gauge(
+      "config_generation", "Number of the settings in force: 1 at the start, 1 more with each change.");
+  page->Add(static_cast<double>(configuration_->generation()));
+}
+
 void Metrics::Collector::WriteFiles(Page* page) const {
   page->Counter("reloads_total", "Reloads of key files, certificates and the record log, by result.");
   for (const Reloadable* const file : files_.reloadables) {
@@ -1190,6 +1213,10 @@ void Metrics::set_prefix_events(std::function<std::vector<PrefixSourceStatus>()>
 }
 
 void Metrics::set_redis(const RedisPool* redis) { collector_->set_redis(redis); }
+
+void Metrics::set_configuration(const Configuration* configuration) {
+  collector_->set_configuration(configuration);
+}
 
 std::string Metrics::Text() const { return prometheus::TextSerializer().Serialize(collector_->Collect()); }
 

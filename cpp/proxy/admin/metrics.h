@@ -22,6 +22,7 @@
 
 namespace vllm_router {
 
+class Configuration;
 class RedisPool;
 class Reloadable;
 class TlsFiles;
@@ -51,6 +52,9 @@ class Metrics {
 
   // Likewise; null: none. It outlives this.
   void set_redis(const RedisPool* redis);
+
+  // Likewise; it outlives this.
+  void set_configuration(const Configuration* configuration);
 
   // Prometheus text format 0.0.4. Any thread.
   std::string Text() const;

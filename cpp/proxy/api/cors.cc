@@ -19,7 +19,8 @@ const HeaderField* Find(const RequestHead& head, std::string_view name) {
 
 }  // namespace
 
-Cors::Cors(std::vector<std::string> allowed_origins) : named_(std::move(allowed_origins)) {
+Cors::Cors(std::vector<std::string> allowed_origins)
+    : allowed_(std::move(allowed_origins)), named_(allowed_) {
   any_ = std::erase(named_, "*") > 0;
 }
 

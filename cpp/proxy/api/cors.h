@@ -25,7 +25,7 @@
 // is for. gorilla/websocket has the same rule, and the library websocket-client sends such an origin.
 // After DNS rebinding a page can read plain responses as well. Programs without Origin pass.
 //
-// Immutable; any thread.
+// Immutable but for assignment; any thread.
 #pragma once
 
 #include <span>
@@ -42,6 +42,8 @@ namespace vllm_router {
 class Cors {
  public:
   explicit Cors(std::vector<std::string> allowed_origins);
+
+  const std::vector<std::string>& allowed_origins() const { return allowed_; }
 
   static bool IsPreflight(const RequestHead& head);
 
@@ -60,6 +62,7 @@ class Cors {
  private:
   bool IsNamed(std::string_view origin) const;
 
+  std::vector<std::string> allowed_;
   std::vector<std::string> named_;
   bool any_ = false;
 };

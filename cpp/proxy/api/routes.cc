@@ -65,6 +65,8 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kDrainStatus, Own("/admin/drain/status", "GET, HEAD")},
     {Route::kDiscovery, Own("/admin/discovery", "GET, HEAD")},
     {Route::kDiscoveryAdopt, Own("/admin/discovery/adopt", "POST")},
+    {Route::kConfig, Own("/admin/config", "GET, HEAD")},
+    {Route::kReload, Own("/admin/reload", "POST")},
     {Route::kPrefixRoutingStats, Own("/admin/prefix-routing/stats", "GET, HEAD")},
     {Route::kIndexStats, Own("/admin/index/stats", "GET, HEAD")},
     {Route::kIndexClear, Own("/admin/index/clear", "POST")},

@@ -47,6 +47,8 @@ enum class Route : uint8_t {
   kDrainStatus,
   kDiscovery,
   kDiscoveryAdopt,
+  kConfig,
+  kReload,
   kPrefixRoutingStats,
   kIndexStats,
   kIndexClear,

@@ -17,6 +17,18 @@ constexpr OptionMember<FixedOptions> kBodyMemory = {
           return mebibytes != nullptr;
         }};
 
+constexpr OptionMember<Settings> kCorsOrigins = {
+    .kind = OptionKind::kTexts,
+    .scale = 1,
+    .largest = std::numeric_limits<double>::infinity(),
+    .get = [](const Settings& settings) -> OptionValue { return settings.cors.allowed_origins(); },
+    .set =
+        [](Settings& settings, const OptionValue& value) {
+          const auto* const origins = std::get_if<std::vector<std::string>>(&value);
+          if (origins != nullptr) settings.cors = Cors(*origins);
+          return origins != nullptr;
+        }};
+
 }  // namespace
 
 const OptionTable<FixedOptions>& FixedOptionTable() {
@@ -25,14 +37,7 @@ const OptionTable<FixedOptions>& FixedOptionTable() {
       {.name = "host", .member = Member<&O::host>()},
       {.name = "port", .member = Member<&O::port>()},
       {.name = "threads", .member = Member<&O::threads>()},
-      {.name = "max_connections", .member = Member<&O::max_connections>()},
-      {.name = "max_concurrent_requests", .member = Member<&O::max_concurrent_requests>()},
-      {.name = "queue_size", .member = Member<&O::queue_size>()},
       {.name = "body_memory_mb", .member = kBodyMemory},
-      {.name = "rate_limit_tokens_per_second", .member = Member<&O::rate_limit_per_second>()},
-      {.name = "upstream_pool_size", .member = Member<&O::upstream_pool_size>()},
-      {.name = "upstream_pool_idle_secs", .member = Seconds<&O::upstream_pool_idle_ms>()},
-      {.name = "slow_start_secs", .member = Seconds<&O::slow_start_ms>()},
       {.name = "api_key", .member = Member<&O::api_key>()},
       {.name = "client_api_key_file", .member = Member<&O::client_api_key_file>()},
       {.name = "api_key_validation_urls", .member = Member<&O::api_key_validation_urls>()},
@@ -42,7 +47,6 @@ const OptionTable<FixedOptions>& FixedOptionTable() {
       {.name = "admin_host", .member = Member<&O::admin_host>()},
       {.name = "admin_port", .member = UpTo(65'535, Member<&O::admin_port>())},
       {.name = "fan_out_path", .member = Member<&O::fan_out_paths>()},
-      {.name = "cors_allowed_origins", .member = Member<&O::cors_allowed_origins>()},
       {.name = "tls_cert_path", .member = Member<&O::tls_cert_path>()},
       {.name = "tls_key_path", .member = Member<&O::tls_key_path>()},
       {.name = "tls_client_ca_file", .member = Member<&O::tls_client_ca_file>()},
@@ -55,12 +59,6 @@ const OptionTable<FixedOptions>& FixedOptionTable() {
       {.name = "reuse_port", .member = Member<&O::reuse_port>()},
       {.name = "prometheus_host", .member = Member<&O::prometheus_host>()},
       {.name = "prometheus_port", .member = UpTo(65'535, Member<&O::prometheus_port>())},
-      {.name = "load_poll_interval_secs", .member = Seconds<&O::load_poll_interval_ms>()},
-      {.name = "health_check_interval_secs", .member = Seconds<&O::health_check_interval_ms>()},
-      {.name = "health_check_timeout_secs", .member = Seconds<&O::health_check_timeout_ms>()},
-      {.name = "health_failure_threshold", .member = Member<&O::health_failure_threshold>()},
-      {.name = "health_success_threshold", .member = Member<&O::health_success_threshold>()},
-      {.name = "health_check_endpoint", .member = Member<&O::health_check_endpoint>()},
       {.name = "kv_events",
        .member = Word<&O::kv_events>(),
        .words = {{"auto", KvEventsMode::kAuto}, {"on", KvEventsMode::kOn}, {"off", KvEventsMode::kOff}}},
@@ -72,7 +70,6 @@ const OptionTable<FixedOptions>& FixedOptionTable() {
       {.name = "kv_events_bind", .member = Member<&O::kv_events_bind>()},
       {.name = "kv_event_model", .member = Member<&O::kv_event_model>()},
       {.name = "kv_events_push", .member = Member<&O::kv_events_push>()},
-      {.name = "kv_predict_ttl_secs", .member = Seconds<&O::kv_predict_ttl_ms>()},
       {.name = "kv_prefix_source", .member = Member<&O::kv_prefix_sources>()},
       {.name = "kv_index_backend",
        .member = Word<&O::kv_index_backend>(),
@@ -93,8 +90,6 @@ const OptionTable<FixedOptions>& FixedOptionTable() {
       {.name = "shared_cache_verify",
        .member = Word<&O::shared_cache_verifies_all>(),
        .words = {{"edges", false}, {"all", true}}},
-      {.name = "shutdown_settle_secs", .member = Seconds<&O::shutdown_settle_ms>()},
-      {.name = "shutdown_grace_period_secs", .member = Seconds<&O::shutdown_grace_ms>()},
       {.name = "access_log", .member = Member<&O::access_log>()},
       {.name = "record_log", .member = Member<&O::record_log>()},
       {.name = "record_log_salt_file", .member = Member<&O::record_log_salt_file>()},
@@ -150,6 +145,23 @@ const OptionTable<Settings>& SettingsTable() {
       {.name = "allow_request_overrides", .member = Member<&O::allow_request_overrides>()},
       {.name = "decision_headers", .member = Member<&O::decision_headers>()},
       {.name = "sse_error_event", .member = Member<&O::sse_error_event>()},
+      {.name = "cors_allowed_origins", .member = kCorsOrigins},
+      {.name = "max_connections", .member = Member<&O::max_connections>()},
+      {.name = "max_concurrent_requests", .member = Member<&O::max_concurrent_requests>()},
+      {.name = "queue_size", .member = Member<&O::queue_size>()},
+      {.name = "rate_limit_tokens_per_second", .member = Member<&O::rate_limit_per_second>()},
+      {.name = "upstream_pool_size", .member = Member<&O::upstream_pool_size>()},
+      {.name = "upstream_pool_idle_secs", .member = Seconds<&O::upstream_pool_idle_ms>()},
+      {.name = "slow_start_secs", .member = Seconds<&O::slow_start_ms>()},
+      {.name = "load_poll_interval_secs", .member = Seconds<&O::load_poll_interval_ms>()},
+      {.name = "health_check_interval_secs", .member = Seconds<&O::health_check_interval_ms>()},
+      {.name = "health_check_timeout_secs", .member = Seconds<&O::health_check_timeout_ms>()},
+      {.name = "health_failure_threshold", .member = Member<&O::health_failure_threshold>()},
+      {.name = "health_success_threshold", .member = Member<&O::health_success_threshold>()},
+      {.name = "health_check_endpoint", .member = Member<&O::health_check_endpoint>()},
+      {.name = "kv_predict_ttl_secs", .member = Seconds<&O::kv_predict_ttl_ms>()},
+      {.name = "shutdown_settle_secs", .member = Seconds<&O::shutdown_settle_ms>()},
+      {.name = "shutdown_grace_period_secs", .member = Seconds<&O::shutdown_grace_ms>()},
   };
   return *table;
 }

@@ -22,22 +22,13 @@ struct FixedOptions {
   uint16_t port = 30000;  // 0: any free port
   uint32_t threads = 1;   // threads that serve clients
 
-  uint32_t max_connections = 0;  // of all ports; 0: limited by open files only
-
-  uint32_t max_concurrent_requests = 32'768;  // in flight at once; lowered to what open files allow
-  uint32_t queue_size = 100;                  // further requests that may queue; 0: none
   uint64_t body_memory_bytes = 256ull << 20;  // of bodies that are held whole, over all threads
-  uint32_t rate_limit_per_second = 0;         // requests per second; 0: unlimited
-
-  uint32_t upstream_pool_size = 256;      // idle connections kept per worker and thread
-  int64_t upstream_pool_idle_ms = 4'000;  // below the 5 s after which uvicorn closes
 
   std::string api_key;  // bearer token for workers if the client sends none
 
   std::vector<std::string> fan_out_paths;  // sent to all workers, besides those of FanOutPaths
 
   std::string client_api_key_file;                   // empty: clients need no key
-  std::vector<std::string> cors_allowed_origins;     // empty: none; "*": any
   std::vector<std::string> api_key_validation_urls;  // empty: keys are not validated externally
   int64_t api_key_validation_cache_ms = 300'000;
   int64_t api_key_validation_timeout_ms = 5'000;
@@ -60,22 +51,13 @@ struct FixedOptions {
   std::string prometheus_host = "127.0.0.1";
   int32_t prometheus_port = -1;  // -1: no metrics listener; 0: any free port
 
-  int64_t load_poll_interval_ms = -1;         // 0: never; -1: as worker_startup_check_ms under power_of_two
-  int64_t health_check_interval_ms = 10'000;  // 0: no checks
-  int64_t health_check_timeout_ms = 5'000;
-  uint32_t health_failure_threshold = 3;
-  uint32_t health_success_threshold = 2;
-  std::string health_check_endpoint = "/health";
-  int64_t slow_start_ms = 30'000;  // for a recovered worker; 0: its whole share at once
-
   KvEventsMode kv_events = KvEventsMode::kAuto;
   KvEventsEngine kv_events_engine = KvEventsEngine::kAuto;  // kTrtllm: workers are polled for their events
   std::vector<std::string> kv_event_sources;         // worker=endpoint[,endpoint...] (events/kv_source.h)
   std::vector<std::string> kv_event_replay_sources;  // likewise
-  std::vector<std::string> kv_events_bind;  // endpoints to which publishers connect (events/dial_in.h)
-  std::string kv_event_model;               // empty: as the worker reports it
-  bool kv_events_push = false;              // POST /admin/kv-events/push takes events
-  int64_t kv_predict_ttl_ms = 300;
+  std::vector<std::string> kv_events_bind;     // endpoints to which publishers connect (events/dial_in.h)
+  std::string kv_event_model;                  // empty: as the worker reports it
+  bool kv_events_push = false;                 // POST /admin/kv-events/push takes events
   std::vector<std::string> kv_prefix_sources;  // name=URL[,…] (events/prefix_source.h)
   KvIndexBackend kv_index_backend = KvIndexBackend::kMemory;
   int64_t kv_lookup_timeout_ms = 5;  // of a request's look-up in Redis
@@ -92,9 +74,6 @@ struct FixedOptions {
   std::string shared_cache_layout;             // JSON (client/pool_report.h); empty: as the workers tell
   int64_t shared_cache_timeout_ms = 5;
   bool shared_cache_verifies_all = false;  // every object of every page is queried
-
-  int64_t shutdown_settle_ms = 0;
-  int64_t shutdown_grace_ms = 180'000;
 
   bool access_log = true;
   std::string record_log;            // empty: none

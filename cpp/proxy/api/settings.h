@@ -1,5 +1,6 @@
-// Settings: those of an operator's options that a request reads. A request takes them once, as it begins,
-// and keeps them for its life; a change is published as a whole, which the next request sees.
+// Settings: those of an operator's options that may change while the server runs. A request takes them once,
+// as it begins, and keeps them for its life; a change is published as a whole, which the next request sees.
+// Limits that requests share, and periodic services, follow a change at once.
 //
 //   server   Publish(settings) ---> Snapshot<Settings>            base/snapshot.h
 //                                        |
@@ -11,9 +12,9 @@
 //   changed.max_payload_size = 1 << 20;
 //   server->Publish(std::move(changed));
 //
-// An option that an object is made from as the server starts (a port, a pool, a limiter) or that a periodic
-// service reads is in FixedOptions (server_options.h); so is, in effect, `retry.budget`. A worker's circuit
-// breaker is shared: until older requests have ended, each goes by its own options there.
+// An option that an object is made from as the server starts (a port, an index) is in FixedOptions
+// (server_options.h). A worker's circuit breaker is shared: until older requests have ended, each goes by its
+// own options there.
 //
 // Names, defaults and checks are those of python/vllm_router/settings/table.py; times are in milliseconds
 // here. 0 means "no limit" where a time may be 0. Immutable once published, so any thread.
@@ -24,6 +25,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "proxy/api/cors.h"
 #include "routing/retry_plan.h"
 #include "worker/circuit_breaker.h"
 
@@ -31,8 +33,17 @@ namespace vllm_router {
 
 struct Settings {
   uint64_t max_payload_size = 512ull << 20;  // bytes
+  uint32_t max_connections = 0;              // of all ports; 0: limited by open files only
 
-  int64_t queue_timeout_ms = 60'000;  // maximum time in the queue
+  uint32_t max_concurrent_requests = 32'768;  // in flight at once; lowered to what open files allow
+  uint32_t queue_size = 100;                  // further requests that may queue; 0: none
+  int64_t queue_timeout_ms = 60'000;          // maximum time in the queue
+  uint32_t rate_limit_per_second = 0;         // requests per second; 0: unlimited
+
+  uint32_t upstream_pool_size = 256;      // idle connections kept per worker and thread
+  int64_t upstream_pool_idle_ms = 4'000;  // below the 5 s after which uvicorn closes
+
+  Cors cors{{}};  // of cors_allowed_origins: empty: none; "*": any
 
   int64_t client_head_timeout_ms = 30'000;  // to a head's last byte; from accept, later from its first byte
   int64_t client_body_timeout_ms = 60'000;  // between bytes of a request body
@@ -63,7 +74,19 @@ struct Settings {
   int64_t worker_startup_check_ms = 30'000;
   bool health_compat = false;  // /health responds as the reference router's does
 
+  int64_t load_poll_interval_ms = -1;         // 0: never; -1: as worker_startup_check_ms under power_of_two
+  int64_t health_check_interval_ms = 10'000;  // 0: no checks, from the start to the end
+  int64_t health_check_timeout_ms = 5'000;
+  uint32_t health_failure_threshold = 3;
+  uint32_t health_success_threshold = 2;
+  std::string health_check_endpoint = "/health";
+  int64_t slow_start_ms = 30'000;  // for a recovered worker; 0: its whole share at once
+
+  int64_t kv_predict_ttl_ms = 300;
+
   int64_t drain_timeout_ms = 300'000;  // of a worker, unless its drain sets another
+  int64_t shutdown_settle_ms = 0;
+  int64_t shutdown_grace_ms = 180'000;
 
   int64_t tokenize_timeout_ms = 100;  // maximum time a request waits for its token IDs; minimum 1
 

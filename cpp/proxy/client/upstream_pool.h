@@ -64,6 +64,12 @@ class UpstreamPool {
   // connection.
   void Release(Lease lease);
 
+  // For connections that become idle from now on.
+  void SetLimits(size_t most_per_worker, int64_t idle_ms) {
+    most_per_worker_ = most_per_worker;
+    idle_ms_ = idle_ms;
+  }
+
   void CloseWorker(WorkerId worker);
   void CloseAll() { idle_.clear(); }
   size_t idle() const;
@@ -73,8 +79,8 @@ class UpstreamPool {
   void Drop(UpstreamConnection* connection);
 
   TimerWheel& timers_;
-  const size_t most_per_worker_;
-  const int64_t idle_ms_;
+  size_t most_per_worker_;
+  int64_t idle_ms_;
   const UpstreamGauges gauges_;
   std::unordered_map<uint32_t, std::vector<Lease>> idle_;  // by worker id; newest last
 };

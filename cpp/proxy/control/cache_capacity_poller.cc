@@ -42,7 +42,7 @@ Task<void> CacheCapacityPoller::Poll(std::shared_ptr<Host> host, Workers workers
   const UnderWay under_way(*this);
   std::string target = "/metrics";
   const StatusOr<HttpResponse> response = co_await thread_.http.Get(
-      nullptr, workers.front()->url, std::move(target), thread_.options.health_check_timeout_ms);
+      nullptr, workers.front()->url, std::move(target), thread_.settings.Get()->health_check_timeout_ms);
   host->polling = false;
   if (stopped()) co_return;
   if (!response.ok()) host->due_ns = thread_.clock.NowNanos() + kSoonNanos;

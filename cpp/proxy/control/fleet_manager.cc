@@ -73,7 +73,7 @@ int64_t FleetManager::Pass(const FleetView&) {
       Log(LogLevel::kWarning,
           Concat(
               "worker ", pending.url.url, ", which ", pending.source, " declares, has not passed its health ",
-              "check (", thread_.options.health_check_endpoint, ") for ", patience / kNanosPerSecond,
+              "check (", thread_.settings.Get()->health_check_endpoint, ") for ", patience / kNanosPerSecond,
               " s (--worker-startup-timeout-secs); it gets no requests before"));
     }
   }
@@ -122,9 +122,11 @@ void FleetManager::FollowRows() {
   std::set<uint64_t> awaiting;
   std::set<uint64_t> held;
   std::map<std::string, std::vector<std::string>> newly_held;  // by source
+  std::set<std::string> awaited;                               // sources with workers that have to be checked
   for (const DeclaredFleet::Row& row : rows) {
     if (row.awaits_check()) {
       awaiting.insert(row.id);
+      awaited.insert(row.owners.front());
       pending_.try_emplace(
           row.id, Pending{.url = row.spec.url, .source = row.owners.front(), .since_ns = now, .due_ns = now});
     } else if (row.leaves()) {
@@ -139,6 +141,13 @@ void FleetManager::FollowRows() {
   std::erase_if(pending_, [&](const auto& entry) { return !awaiting.contains(entry.first); });
   held_ = std::move(held);
   for (const auto& [source, urls] : newly_held) {
+    if ((source == DeclaredFleet::kStatic || source == "file") && awaited.contains(source)) {
+      Log(LogLevel::kInfo,
+          Concat(
+              "fleet: all workers that ", source, " leaves out stay until one of the new ones passes its ",
+              "health check: ", Listed(urls)));
+      continue;
+    }
     const auto [told, is_new] = told_ns_.try_emplace(source, now);
     if (!is_new && now - told->second < kHoldLineNs)
       continue;  // a worker that flaps makes a new hold each time
@@ -154,8 +163,9 @@ void FleetManager::FollowRows() {
 
 Task<void> FleetManager::Check(std::vector<uint64_t> rows, WorkerUrl url, bool again) {
   const UnderWay under_way(*this);
+  const std::shared_ptr<const Settings> settings = thread_.settings.Get();
   const StatusOr<HttpResponse> response = co_await thread_.http.Get(
-      nullptr, url, thread_.options.health_check_endpoint, thread_.options.health_check_timeout_ms);
+      nullptr, url, settings->health_check_endpoint, settings->health_check_timeout_ms);
   --checking_;
   if (again) --checking_again_;
   if (stopped()) co_return;

@@ -16,16 +16,19 @@ namespace {
 constexpr int64_t kLongestSleepNs = 1'000 * kNanosPerMs;  // maximum time between looks at the fleet
 constexpr int64_t kSlowStartSteps = 20;                   // the fleet is published once per step
 
-HealthOptions OptionsOf(const FixedOptions& options) {
+HealthOptions OptionsOf(const Settings& settings) {
   return {
-      .interval_ns = options.health_check_interval_ms * kNanosPerMs,
-      .failure_threshold = options.health_failure_threshold,
-      .success_threshold = options.health_success_threshold};
+      .interval_ns = settings.health_check_interval_ms * kNanosPerMs,
+      .failure_threshold = settings.health_failure_threshold,
+      .success_threshold = settings.health_success_threshold};
 }
 
 }  // namespace
 
-HealthChecker::HealthChecker(IoThread& thread) : HostPoller(thread), slow_start_delay_(thread.loop) {}
+HealthChecker::HealthChecker(IoThread& thread)
+    : HostPoller(thread),
+      checks_(thread.server_settings.Load()->health_check_interval_ms > 0),
+      slow_start_delay_(thread.loop) {}
 
 void HealthChecker::Start() {
   if (checks()) Begin();
@@ -34,6 +37,13 @@ void HealthChecker::Start() {
 void HealthChecker::Stop() {
   HostPoller::Stop();
   slow_start_delay_.Cancel();
+}
+
+void HealthChecker::FollowSettings() {
+  const int64_t now = thread_.clock.NowNanos();
+  const HealthOptions options = OptionsOf(*thread_.settings.Get());
+  for (auto& [base, watch] : watches_) watch.SetOptions(options, now);
+  PassNow();
 }
 
 void HealthChecker::FollowFleet(const FleetView& fleet) {
@@ -53,7 +63,7 @@ void HealthChecker::FollowFleet(const FleetView& fleet) {
   });
   std::erase_if(dead_, [this](const std::string& base) { return !hosts_.contains(base); });
   const int64_t now = thread_.clock.NowNanos();
-  for (const auto& [base, host] : hosts_) watches_.try_emplace(base, OptionsOf(thread_.options), now);
+  for (const auto& [base, host] : hosts_) watches_.try_emplace(base, OptionsOf(*thread_.settings.Get()), now);
   for (const FleetView::Member& member : fleet.members()) {  // a rank may join a known host
     if (watches_.at(member.worker->url.base).known()) {
       member.worker->health_known.store(true, std::memory_order_relaxed);
@@ -64,7 +74,8 @@ void HealthChecker::FollowFleet(const FleetView& fleet) {
 int64_t HealthChecker::Pass(const FleetView& fleet) {
   FollowFleet(fleet);
   const int64_t now = thread_.clock.NowNanos();
-  int64_t next = now + std::min(kLongestSleepNs, thread_.options.health_check_interval_ms * kNanosPerMs);
+  int64_t next =
+      now + std::min(kLongestSleepNs, thread_.settings.Get()->health_check_interval_ms * kNanosPerMs);
   // Those that wait for longest first: many hosts that accept and never respond must not keep others from
   // their turn.
   std::vector<std::pair<int64_t, const std::string*>> due;
@@ -88,8 +99,9 @@ int64_t HealthChecker::Pass(const FleetView& fleet) {
 Task<void> HealthChecker::Probe(WorkerUrl url) {
   const UnderWay under_way(*this);
   const int64_t begun_ns = thread_.clock.NowNanos();
+  const std::shared_ptr<const Settings> settings = thread_.settings.Get();
   const StatusOr<HttpResponse> response = co_await thread_.http.Get(
-      nullptr, url, thread_.options.health_check_endpoint, thread_.options.health_check_timeout_ms);
+      nullptr, url, settings->health_check_endpoint, settings->health_check_timeout_ms);
   if (polling_-- == kMaxHealthChecks) PassNow();  // others may have waited for their turn
   if (stopped()) co_return;
   const auto found = watches_.find(url.base);
@@ -144,7 +156,7 @@ void HealthChecker::ReportPassiveFailure(const std::shared_ptr<Worker>& worker) 
 }
 
 void HealthChecker::Recovered(const std::shared_ptr<Worker>& worker) {
-  if (thread_.options.slow_start_ms <= 0) return;
+  if (thread_.server_settings.Load()->slow_start_ms <= 0) return;
   worker->slow_start_factor.store(
       kSlowStartFirst, std::memory_order_relaxed);  // now, before the next request
   thread_.router->RefreshFleet();
@@ -159,9 +171,10 @@ void HealthChecker::Recovered(const std::shared_ptr<Worker>& worker) {
 
 Task<void> HealthChecker::RunSlowStarts() {
   const UnderWay under_way(*this);
-  const int64_t window = thread_.options.slow_start_ms * kNanosPerMs;
   while (!stopped() && !slow_starts_.empty()) {
-    co_await slow_start_delay_.For(std::max(window / kSlowStartSteps, 50 * kNanosPerMs));
+    const int64_t step = thread_.settings.Get()->slow_start_ms * kNanosPerMs / kSlowStartSteps;
+    co_await slow_start_delay_.For(std::max(step, 50 * kNanosPerMs));
+    const int64_t window = std::max<int64_t>(1, thread_.settings.Get()->slow_start_ms * kNanosPerMs);
     const int64_t now = thread_.clock.NowNanos();
     std::erase_if(slow_starts_, [now, window](const SlowStart& slow_start) {
       const uint32_t slow_start_factor = SlowStartFactorAt(now - slow_start.since_ns, window);

@@ -35,12 +35,13 @@ class HealthChecker final : public HostPoller {
 
   void Start() override;
   void Stop() override;
+  void FollowSettings() override;
 
   // Any thread.
   void ReportPassiveFailure(const std::shared_ptr<Worker>& worker);
   void Recovered(const std::shared_ptr<Worker>& worker);
   void CheckNewHosts() { PassNow(); }  // on the control thread
-  bool checks() const { return thread_.options.health_check_interval_ms > 0; }
+  bool checks() const { return checks_; }
   bool any_responded() const { return any_responded_.load(std::memory_order_relaxed); }
 
  private:
@@ -54,6 +55,7 @@ class HealthChecker final : public HostPoller {
   void FollowFleet(const FleetView& fleet);
   Task<void> RunSlowStarts();
 
+  const bool checks_;
   Delay slow_start_delay_;
   int polling_ = 0;                             // checks in flight
   std::map<std::string, HealthWatch> watches_;  // by base URL

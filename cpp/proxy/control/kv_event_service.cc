@@ -140,7 +140,7 @@ int64_t KvEventService::Pass(const FleetView& fleet) {
   }
   TellSubscriber(all);
   WarnOfUnmatchedPrompts(now);
-  const int64_t half_life = thread_.options.kv_predict_ttl_ms * kNanosPerMs / 2;
+  const int64_t half_life = thread_.settings.Get()->kv_predict_ttl_ms * kNanosPerMs / 2;
   if (now - rotated_ns_ >= half_life) {
     rotated_ns_ = now;
     thread_.router->pool().index()->RotatePredictions(now, half_life > 0 ? kRepeatNanos : 0);
@@ -165,7 +165,7 @@ void KvEventService::WarnOfUnmatchedPrompts(int64_t now_ns) {
 Task<void> KvEventService::Poll(std::shared_ptr<Host> host, Workers workers) {
   const UnderWay under_way(*this);
   const WorkerUrl& url = workers.front()->url;
-  const int64_t timeout = thread_.options.health_check_timeout_ms;
+  const int64_t timeout = thread_.settings.Get()->health_check_timeout_ms;
   bool conclusive = true;  // what the host has is known
   const bool is_named =
       std::ranges::any_of(workers, [this](const auto& worker) { return named_.contains(worker->url.url); });

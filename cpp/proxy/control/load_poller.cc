@@ -12,20 +12,25 @@ namespace {
 
 using Ranks = std::vector<std::optional<uint32_t>>;
 
+constexpr int64_t kNoPollsNs = 3'600 * kNanosPerSecond;  // other settings end the wait
+
 }  // namespace
 
-void LoadPoller::Start() {
-  if (thread_.options.load_poll_interval_ms > 0) Begin(NextPassNs());
-}
+void LoadPoller::Start() { Begin(NextPassNs()); }
 
 // +-10 %, so that routers do not poll in step.
 int64_t LoadPoller::NextPassNs() {
-  const int64_t interval = thread_.options.load_poll_interval_ms * kNanosPerMs;
+  const int64_t interval = thread_.settings.Get()->load_poll_interval_ms * kNanosPerMs;
+  if (interval <= 0) return kNoPollsNs;
   const int64_t jitter = static_cast<int64_t>(thread_.ids.Below(static_cast<uint64_t>(interval / 5 + 1)));
   return interval - interval / 10 + jitter;
 }
 
 int64_t LoadPoller::Pass(const FleetView& fleet) {
+  if (thread_.settings.Get()->load_poll_interval_ms <= 0) {
+    Forget(fleet);
+    return NextPassNs();
+  }
   Hosts fleet_hosts = HostsOf(fleet);
   std::erase_if(hosts_, [&](const auto& entry) { return !fleet_hosts.contains(entry.first); });
   for (auto& [base, workers] : fleet_hosts) {
@@ -36,6 +41,13 @@ int64_t LoadPoller::Pass(const FleetView& fleet) {
   return NextPassNs();
 }
 
+// What was polled before polls were turned off says nothing of later.
+void LoadPoller::Forget(const FleetView& fleet) {
+  if (hosts_.empty()) return;
+  hosts_.clear();
+  for (const FleetView::Member& member : fleet.members()) member.worker->load.SetRemote(0, 0);
+}
+
 Task<void> LoadPoller::Poll(std::shared_ptr<Host> host, Workers workers) {
   const UnderWay under_way(*this);
   std::vector<int64_t> own;
@@ -44,12 +56,13 @@ Task<void> LoadPoller::Poll(std::shared_ptr<Host> host, Workers workers) {
     own.push_back(worker->load.open_requests());
     ranks.push_back(worker->url.rank);
   }
+  const std::shared_ptr<const Settings> settings = thread_.settings.Get();
   const int64_t timeout =
-      std::min<int64_t>(thread_.options.load_poll_interval_ms, thread_.options.health_check_timeout_ms);
+      std::min<int64_t>(settings->load_poll_interval_ms, settings->health_check_timeout_ms);
   const LoadResponse response =
       co_await QueryLoad(thread_.http, nullptr, workers.front()->url, ranks, &host->source, timeout);
   host->polling = false;
-  if (stopped()) co_return;
+  if (stopped() || thread_.settings.Get()->load_poll_interval_ms <= 0) co_return;
   auto& count = response.heard ? thread_.telemetry.load_polls_ok : thread_.telemetry.load_polls_failed;
   count.fetch_add(1, std::memory_order_relaxed);
   host->missed = response.heard ? 0 : host->missed + 1;

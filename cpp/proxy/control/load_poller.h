@@ -26,6 +26,7 @@ class LoadPoller final : public HostPoller {
   explicit LoadPoller(IoThread& thread) : HostPoller(thread) {}
 
   void Start() override;  // the first poll comes after one interval
+  void FollowSettings() override { PassNow(); }
 
  private:
   struct Host {
@@ -35,6 +36,7 @@ class LoadPoller final : public HostPoller {
   };
 
   int64_t NextPassNs();
+  void Forget(const FleetView& fleet);
   int64_t Pass(const FleetView& fleet) override;
   Task<void> Poll(std::shared_ptr<Host> host, Workers workers);
 

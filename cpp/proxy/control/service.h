@@ -14,6 +14,8 @@ class Service {
   virtual void Start() = 0;
   virtual void Stop() = 0;
   virtual bool ended() const = 0;
+  // Other settings (proxy/api/settings.h) are in force. Between Start() and Stop().
+  virtual void FollowSettings() {}
 };
 
 }  // namespace vllm_router

@@ -64,7 +64,7 @@ int64_t SharedPoolService::Pass(const FleetView& fleet) {
 
 Task<void> SharedPoolService::Poll(std::shared_ptr<Host> host, std::shared_ptr<Worker> worker) {
   const UnderWay under_way(*this);
-  const int64_t timeout = thread_.options.health_check_timeout_ms;
+  const int64_t timeout = thread_.settings.Get()->health_check_timeout_ms;
   bool conclusive = true;
   if (!given_) {
     const StatusOr<HttpResponse> response =

@@ -250,7 +250,7 @@ Task<Exchange::Next> Exchange::ValidateRequest() {
     co_await ReplyError(HttpError::kMethodNotAllowed, {}, {&allow, 1});
     co_return Next::kFinish;
   }
-  if (!route.own && head_->websocket && !thread_.cors.MayOpenWebSocket(*head_)) {
+  if (!route.own && head_->websocket && !settings_.cors.MayOpenWebSocket(*head_)) {
     co_await ReplyError(HttpError::kCrossSiteRequest);
     co_return Next::kFinish;
   }
@@ -307,7 +307,7 @@ Task<bool> Exchange::Authorize() {
       listener_kind == ListenerKind::kMetrics ? Access::kAnybody : RouteOf(record_.route).access;
   const bool preflight = Cors::IsPreflight(*head_);
   origin_ = Cors::OriginOf(*head_);
-  cors_fields_ = thread_.cors.FieldsFor(origin_, access, preflight);
+  cors_fields_ = settings_.cors.FieldsFor(origin_, access, preflight);
   const bool wrong_port = listener_kind == ListenerKind::kMetrics
                               ? record_.route != Route::kMetrics
                               : !thread_.authorizer.Serves(listener_kind, access);
@@ -320,7 +320,7 @@ Task<bool> Exchange::Authorize() {
                                   : "Admin endpoints are served on another port (--admin-port).");
     co_return false;
   }
-  if (access == Access::kAdmin && thread_.cors.IsCrossSite(head_->fields)) {
+  if (access == Access::kAdmin && settings_.cors.IsCrossSite(head_->fields)) {
     co_await ReplyError(HttpError::kCrossSiteRequest);
     co_return false;
   }
@@ -383,8 +383,8 @@ Task<bool> Exchange::RejectOverload() {
     co_await Reject(HttpError::kQueueFull);
     co_return true;
   }
-  if (!thread_.limits.rate.has_value() || !CountsInRateLimit()) co_return false;
-  const int64_t too_early_ns = thread_.limits.rate->Take(record_.head_ns);
+  if (!thread_.limits.rate.limits() || !CountsInRateLimit()) co_return false;
+  const int64_t too_early_ns = thread_.limits.rate.Take(record_.head_ns);
   if (too_early_ns == 0) co_return false;
   co_await Reject(HttpError::kRateLimited, too_early_ns);
   co_return true;

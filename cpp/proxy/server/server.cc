@@ -57,7 +57,8 @@ uint64_t RaiseFileLimit() {
 // A request in flight needs two files, its client and its worker; without them it would only fail later.
 // Clients must leave as many files as workers will need. When files are few, half are for clients and a
 // quarter for workers.
-ServerOptions Affordable(ServerOptions options) {
+void LimitToAffordable(Settings* limited) {
+  Settings& options = *limited;
   const uint64_t files = RaiseFileLimit();
   const bool few = files <= 2 * kReservedFiles;
   const uint64_t requests = std::max<uint64_t>(1, few ? files / 4 : (files - kReservedFiles) / 2);
@@ -71,15 +72,20 @@ ServerOptions Affordable(ServerOptions options) {
   if (options.max_connections == 0) {
     options.max_connections = static_cast<uint32_t>(std::clamp<uint64_t>(clients, 1, UINT32_MAX));
   }
-  return options;
 }
 
-// power_of_two polls workers for their loads unless disabled, as in the reference router.
-ServerOptions Completed(ServerOptions options, const Router& router) {
-  if (options.load_poll_interval_ms < 0) {
+// What settings leave to the machine and to the policy. power_of_two polls workers for their loads unless
+// disabled, as in the reference router.
+void Complete(Settings* settings, const Router& router) {
+  LimitToAffordable(settings);
+  if (settings->load_poll_interval_ms < 0) {
     const bool polls = router.policy().name() == "power_of_two";
-    options.load_poll_interval_ms = polls ? options.worker_startup_check_ms : 0;
+    settings->load_poll_interval_ms = polls ? settings->worker_startup_check_ms : 0;
   }
+}
+
+ServerOptions Completed(ServerOptions options, const Router& router) {
+  Complete(&options, router);
   return options;
 }
 
@@ -257,7 +263,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
     record_log = *std::move(opened);
   }
   std::unique_ptr<Server> server(new Server(
-      std::move(router), Affordable(options), std::move(keys), *std::move(tls), *std::move(redis),
+      std::move(router), options, std::move(keys), *std::move(tls), *std::move(redis),
       std::move(record_log)));
   ROUTER_RETURN_IF_ERROR(server->Open());
   server->Run();
@@ -275,6 +281,7 @@ Server::Server(
       tls_(std::move(tls)),
       redis_(std::move(redis)),
       limits_(options_),
+      configuration_(std::make_shared<Configuration>(static_cast<int64_t>(UnixSeconds()))),
       admin_(router_),
       record_log_(std::move(record_log)) {
   if (options.access_log) access_log_ = std::make_unique<LineWriter>(&LogAccess);
@@ -298,6 +305,8 @@ Server::Server(
       ServerFiles{.records = record_log_.get(), .tls = tls_files, .reloadables = reloadables_});
   admin_.set_control(io_threads_.back().get());
   admin_.set_metrics(metrics_.get());
+  admin_.set_configuration(configuration_.get());
+  metrics_->set_configuration(configuration_.get());
   health_ = AddService<HealthChecker>();
   for (const std::unique_ptr<IoThread>& thread : io_threads_) {
     thread->health = {
@@ -414,6 +423,7 @@ Server::~Server() {
     Wait(-1);
   }
   for (std::thread& thread : threads_) thread.join();
+  configuration_->Detach();
   reload_timer_.Disarm();
   admin_listener_.reset();
   metrics_listener_.reset();
@@ -441,7 +451,44 @@ void Server::OnReloadTimer(void* server) {
 }
 
 void Server::Publish(Settings settings) {
-  settings_.Publish(std::make_shared<const Settings>(std::move(settings)));
+  Complete(&settings, *router_);
+  limits_.Follow(settings);
+  const auto published = std::make_shared<const Settings>(std::move(settings));
+  settings_.Publish(published);
+  for (const std::unique_ptr<IoThread>& thread : io_threads_) {
+    thread->loop.Post([&thread = *thread, published] {
+      thread.upstreams.SetLimits(published->upstream_pool_size, published->upstream_pool_idle_ms);
+    });
+  }
+  io_threads_.back()->loop.Post([this] {
+    if (services_stopped_) return;
+    for (const std::unique_ptr<Service>& service : services_) service->FollowSettings();
+  });
+}
+
+StatusOr<Difference> Server::Apply(Change change, bool dry_run) {
+  MutexLock lock(apply_mutex_);
+  const bool checks = settings_.Load()->health_check_interval_ms > 0;
+  const bool will_check = change.settings.health_check_interval_ms > 0;
+  if (checks != will_check) {
+    return absl::InvalidArgumentError(
+        "health_check_interval_secs cannot become 0, or another value than 0, while the server runs");
+  }
+  Difference difference;
+  if (change.workers) {
+    if (dry_run) {
+      ROUTER_RETURN_IF_ERROR(router_->MayReconcile(DeclaredFleet::kStatic, *change.workers));
+    } else {
+      StatusOr<Difference> changed = router_->Reconcile(DeclaredFleet::kStatic, *change.workers, true, {});
+      if (!changed.ok()) return changed.status();
+      difference = *std::move(changed);
+    }
+  }
+  if (dry_run) return difference;
+  // From here on nothing fails.
+  router_->pool().registry().SetGuard(change.guard);
+  Publish(std::move(change.settings));
+  return difference;
 }
 
 void Server::Reload() {
@@ -460,7 +507,7 @@ bool Server::MakeRoom(IoThread& thread, ListenerKind listener_kind) {
   const int64_t open =
       OpenConnections() + io_threads_.back()->telemetry.client_connections.load(std::memory_order_relaxed);
   const int64_t reserved = listener_kind == ListenerKind::kPublic ? 0 : kReservedAdminConnections;
-  if (open < options_.max_connections + reserved) return true;
+  if (open < thread.settings.Get()->max_connections + reserved) return true;
   if (Connection::CloseLongestIdle(thread)) return true;
   IoThread* most_idle = io_threads_.front().get();
   for (const std::unique_ptr<IoThread>& other : io_threads_) {
@@ -527,8 +574,9 @@ Task<void> Server::ShutDown() {
   IoThread& control = *io_threads_.back();
   // Not ready any more, but still accepting: load balancers need time to notice.
   admin_.set_draining();
+  configuration_->Close();
   const auto wait = [this](int64_t nanos) { return WaitUntil([] { return false; }, nanos, true); };
-  const int64_t settle = options_.shutdown_settle_ms * kNanosPerMs;
+  const int64_t settle = control.settings.Get()->shutdown_settle_ms * kNanosPerMs;
   bool relieved = YieldPort(listeners_.size());
   const int64_t first_wait = relieved ? std::max(settle, kHandoverNanos) : settle;
   co_await wait(first_wait);
@@ -560,7 +608,7 @@ Task<void> Server::ShutDown() {
     }
     return OpenConnections() == 0;
   };
-  co_await WaitUntil(all_closed, options_.shutdown_grace_ms * kNanosPerMs, true);
+  co_await WaitUntil(all_closed, control.settings.Get()->shutdown_grace_ms * kNanosPerMs, true);
 
   if (!all_closed()) {
     for (size_t i = 0; i + 1 < io_threads_.size(); ++i) {
@@ -593,6 +641,7 @@ Task<void> Server::ShutDown() {
 
   // First the control thread's own services, then the loops.
   reload_timer_.Disarm();
+  services_stopped_ = true;
   for (const std::unique_ptr<Service>& service : services_) service->Stop();
   if (admin_listener_ != nullptr) admin_listener_->Stop();
   if (metrics_listener_ != nullptr) metrics_listener_->Stop();

@@ -23,6 +23,7 @@
 #include "base/status.h"
 #include "net/listener.h"
 #include "proxy/admin/admin.h"
+#include "proxy/admin/configuration.h"
 #include "proxy/admin/metrics.h"
 #include "proxy/api/server_options.h"
 #include "proxy/client/tls_files.h"
@@ -54,9 +55,20 @@ class Server {
   std::shared_ptr<const Settings> settings() const { return settings_.Load(); }
   void Publish(Settings settings);
 
+  // What may change at once while the server runs.
+  struct Change {
+    Settings settings;
+    GuardOptions guard;
+    std::optional<std::vector<Router::DeclaredWorker>> workers;  // all of the settings; null: as they are
+  };
+  // All of it or, with an error, nothing. `dry_run`: only whether there would be an error.
+  StatusOr<Difference> Apply(Change change, bool dry_run);
+
   // Reads the key files again, which also happens when they change, and the TLS files, and reopens the
   // traffic log. The result is logged. Returns when that is done.
   void Reload();
+  // For the program that reads settings again.
+  const std::shared_ptr<Configuration>& configuration() const { return configuration_; }
   bool has_something_to_reload() const { return !reloadables_.empty(); }
 
   // Begins a graceful stop; a second call cuts what is still in flight.
@@ -99,6 +111,7 @@ class Server {
   const std::unique_ptr<TlsFiles> tls_;
   const std::unique_ptr<RedisPool> redis_;  // null: none
   ServerLimits limits_;
+  const std::shared_ptr<Configuration> configuration_;
   Admin admin_;
   const std::unique_ptr<TrafficLog> record_log_;       // null: disabled
   std::unique_ptr<LineWriter> access_log_;             // likewise
@@ -108,7 +121,9 @@ class Server {
   std::unique_ptr<Listener> metrics_listener_;
   std::unique_ptr<Metrics> metrics_;
   std::vector<std::unique_ptr<Service>> services_;
+  bool services_stopped_ = false;    // of the control thread
   HealthChecker* health_ = nullptr;  // one of them
+  Mutex apply_mutex_;                // held during Apply()
   Mutex reload_mutex_;               // guards the reloading, and is held while files are read
   std::vector<Reloadable*> reloadables_;
   Timer reload_timer_;  // of the control thread

@@ -24,13 +24,13 @@ IoThread::IoThread(
       telemetry(this->router->policy().name(), logs),
       http(loop, buffers, resolver, tls, bearer, hop_name),
       upstreams(
-          loop.timers(), options.upstream_pool_size, options.upstream_pool_idle_ms,
+          loop.timers(), settings.Load()->upstream_pool_size, settings.Load()->upstream_pool_idle_ms,
           {.open = &telemetry.upstream_open, .idle = &telemetry.upstream_idle}),
       tokenizer(http, telemetry, *this->router, ids),
       fleet(&this->router->fleet_snapshot()),
+      server_settings(settings),
       settings(&settings),
       authorizer(keys),
-      cors(options.cors_allowed_origins),
       fan_out_paths(options.fan_out_paths),
       retry_budget(limits.retries) {}
 

@@ -16,7 +16,6 @@
 #include "net/buffer.h"
 #include "net/event_loop.h"
 #include "net/resolver.h"
-#include "proxy/api/cors.h"
 #include "proxy/api/fan_out_paths.h"
 #include "proxy/api/server_options.h"
 #include "proxy/client/http_client.h"
@@ -90,9 +89,9 @@ struct IoThread {
   std::unique_ptr<RedisLink> redis;                   // set before the threads run; null: none
   std::unique_ptr<RedisPrefixIndex> shared_prefixes;  // likewise; null: each router has its own
   Snapshot<FleetView>::Cached fleet;
-  Snapshot<Settings>::Cached settings;  // what a request goes by is in its connection
+  const Snapshot<Settings>& server_settings;  // for other threads
+  Snapshot<Settings>::Cached settings;        // what a request goes by is in its connection
   Authorizer authorizer;
-  const Cors cors;
   const FanOutPaths fan_out_paths;
   RetryBudget::Thread retry_budget;  // this thread's part of the budget in the limits
   ObjectPool<RequestHeadParser> request_parsers;

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <memory>
-#include <optional>
 
 #include "base/limits.h"
 #include "base/mutex.h"
@@ -21,14 +20,21 @@
 namespace vllm_router {
 
 struct ServerLimits {
+  // Other settings than at the start. Any thread.
+  void Follow(const Settings& settings) {
+    concurrency.SetLimits(settings.max_concurrent_requests, settings.queue_size);
+    rate.SetRate(settings.rate_limit_per_second);
+    retries.SetShare(settings.retry.budget);
+  }
+
   explicit ServerLimits(const ServerOptions& options)
       : concurrency(options.max_concurrent_requests, options.queue_size),
         body_memory(options.body_memory_bytes),
         slow_uploads([this] { return concurrency.waiting(); }),
         slow_bodies([this] { return body_memory.waiting(); }),
+        rate(options.rate_limit_per_second),
         retries(options.retry.budget),
         quarantine({.suspect_pending = options.health_check_interval_ms > 0}) {
-    if (options.rate_limit_per_second != 0) rate.emplace(options.rate_limit_per_second);
     if (options.shared_cache_type == SharedCacheType::kHicache) {
       shared_pool = std::make_unique<MooncakePool>(
           options.shared_cache_verifies_all ? PageQuery::Verify::kAll : PageQuery::Verify::kEdges,
@@ -41,7 +47,7 @@ struct ServerLimits {
   BodyBudget body_memory;                       // of bodies that are held whole
   SlowUploads slow_uploads;                     // of requests that hold a permit and stream their bodies
   SlowUploads slow_bodies;                      // of requests that hold some of the memory
-  std::optional<RateLimit> rate;
+  RateLimit rate;
   RetryBudget retries;
   RequestQuarantine quarantine;
   ResponseOwners responses;

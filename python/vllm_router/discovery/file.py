@@ -17,13 +17,13 @@ import ipaddress
 import json
 import os
 import re
-import stat
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from vllm_router._messages import did_you_mean, show
 from vllm_router._secrets import described, shown_urls
 from vllm_router._version import __version__
+from vllm_router._watched_file import Look, WatchedFile, WatchedFileError
 from vllm_router.discovery.source import Listing, Source, SourceError, WorkerSpec
 from vllm_router.settings.kinds import NotYet, Unfit
 from vllm_router.settings.names import name_only
@@ -37,15 +37,6 @@ _LATER_NAMES = ("role", "models", "bootstrap_port")
 _ENDPOINT_NAMES = ("address", "port", "labels", "name", "namespace")
 _HOW = "write workers: [http://gpu-0:8000, http://gpu-1:8000]"
 _WHAT = "file of workers"
-
-
-class _Identity(NamedTuple):
-    """What tells a file that has changed from one that has not."""
-
-    device: int
-    inode: int
-    size: int
-    mtime_ns: int
 
 
 class FileSource(Source):
@@ -77,10 +68,8 @@ class FileSource(Source):
                 f"poll_secs is {show(poll_secs)}; it must be a number of seconds between 0.01 and 3600"
             )
         self._poll_secs = float(poll_secs)
-        self._looked = False
-        self._seen: _Identity | None = None  # at the last look
-        self._read: _Identity | None = None  # of the file that was read last
-        self._read_error: SourceError | None = None  # what was wrong with it
+        self._file = WatchedFile(self._path, _WHAT, f"a file that lists workers: {_HOW} in it")
+        self._read_error: SourceError | None = None  # what was wrong with the file that was read last
         self._last_error: SourceError | None = None  # of the last look
 
     def look(self) -> Listing:
@@ -95,26 +84,23 @@ class FileSource(Source):
 
     def _changed_workers(self) -> list[WorkerSpec] | None:
         """What the file lists now; None: what it did before."""
-        first, self._looked = not self._looked, True
-        seen, self._seen = self._seen, None
-        now = self._seen = self._identity()
-        if now == self._read:
+        try:
+            found = self._file.look()
+        except WatchedFileError as error:
+            raise self._failure(error.kind, str(error)) from None
+        if found is Look.SAME:
             self._raise_again(self._read_error)
             return None
-        if not first and now != seen:
-            self._raise_again(self._last_error)
-            return None
-        text = self._text(now)
-        if text is None:
-            if self._read is None and self._last_error is None:
+        if isinstance(found, Look):
+            if found is Look.TORN and not self._file.was_read and self._last_error is None:
                 raise self._failure(
                     "unreadable", f"{self._path} changed while it was read; it is read once it is unchanged"
                 )
             self._raise_again(self._last_error)
             return None
-        self._read, self._read_error = now, None
+        self._read_error = None
         try:
-            return workers_of_text(_decoded(text, self._path), self._path)
+            return workers_of_text(_decoded(found, self._path), self._path)
         except ValueError as error:
             self._read_error = self._failure("invalid", str(error))
             raise self._read_error from None
@@ -122,43 +108,6 @@ class FileSource(Source):
     def _raise_again(self, error: SourceError | None) -> None:
         if error is not None:  # anew, since the traceback of one exception would grow each time
             raise self._failure(error.kind, error.message)
-
-    def _identity(self) -> _Identity:
-        try:
-            status = os.stat(self._path)  # noqa: PTH116, as fstat() below
-        except OSError as error:
-            raise self._unreadable(error) from None
-        return self._identity_of(status)
-
-    def _identity_of(self, status: os.stat_result) -> _Identity:
-        if not stat.S_ISREG(status.st_mode):
-            kind = "directory" if stat.S_ISDIR(status.st_mode) else "pipe, a socket or a device"
-            raise self._failure(
-                "unreadable", f"{self._path} is a {kind}; it must be a file that lists workers: {_HOW} in it"
-            )
-        if status.st_size > MAX_YAML_BYTES:
-            raise self._failure("invalid", str(too_long(self._path, _WHAT)))
-        return _Identity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-
-    def _text(self, expected: _Identity) -> bytes | None:
-        """What is in the file; None if it is not the one that is expected after it was read."""
-        try:
-            # Since the look a pipe may have taken its place, and to open one would block.
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            with os.fdopen(descriptor, "rb") as file:
-                content = file.read(MAX_YAML_BYTES + 1) if self._is(expected, descriptor) else b""
-                unchanged = self._is(expected, descriptor) and len(content) == expected.size
-        except OSError as error:
-            raise self._unreadable(error) from None
-        return content if unchanged else None
-
-    def _is(self, expected: _Identity, descriptor: int) -> bool:
-        return self._identity_of(os.fstat(descriptor)) == expected
-
-    def _unreadable(self, error: OSError) -> SourceError:
-        return self._failure(
-            "unreadable", f"{self._path} cannot be read: {error.strerror or type(error).__name__}"
-        )
 
     def _failure(self, kind: str, message: str) -> SourceError:
         return SourceError(kind, message, again_secs=self._poll_secs)

@@ -22,6 +22,13 @@ from vllm_router._secrets import described, is_open_url, shown_urls
 from vllm_router._version import __version__
 from vllm_router.settings.kinds import Choice, Kind, NotYet, Raw, Switch, Unfit
 
+# What a change of a setting needs while the router runs.
+LIVE = {
+    "request": "in force at once: requests that begin from now on see it, those under way keep theirs",
+    "new": "in force for what is made from now on",
+    "restart": "the router has to be started again, and a file that changes it is not taken",
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class NotBuilt:
@@ -63,6 +70,7 @@ class Flag:
     not_built: NotBuilt | None = None
     no_effect: str = ""  # why it is accepted and does nothing
     on_command_line: bool = True
+    live: str = ""  # what a reload of the file of settings does with another value; see LIVE
     secret: bool = False  # no message shows its value
     urls: bool = False  # its value is shown without user names, passwords and queries
     field: str = ""  # name in RouterArgs, YAML and Python

@@ -103,11 +103,13 @@ _TRACES = "Tracing and middleware"
 _pd = partial(
     option,
     group=_PD_GROUP,
+    live="restart",
     not_built=NotBuilt("prefill/decode disaggregation", "every worker in --worker-urls runs both stages"),
 )
 _stages = partial(
     option,
     group=_PD_GROUP,
+    live="restart",
     not_built=NotBuilt(
         "Kubernetes discovery of prefill and decode workers", "the pods of --selector run both stages"
     ),
@@ -115,14 +117,19 @@ _stages = partial(
 _tracing = partial(
     option,
     group=_TRACES,
+    live="restart",
     not_built=NotBuilt("OpenTelemetry tracing", "traceparent and similar headers pass through unchanged"),
 )
 _wasm = partial(
-    option, group=_TRACES, not_built=NotBuilt("WASM middleware", "requests pass through unchanged")
+    option,
+    group=_TRACES,
+    live="restart",
+    not_built=NotBuilt("WASM middleware", "requests pass through unchanged"),
 )
 _programs = partial(
     option,
     group="Program scheduling",
+    live="restart",
     not_built=NotBuilt("program scheduling", "each request is routed on its own"),
 )
 _PROFILE = NotBuilt("profiling around requests", "POST /start_profile and /stop_profile reach all workers")
@@ -140,6 +147,7 @@ class ReferenceTable:
         Switch(),
         "enable data-parallel ranks, as older releases did",
         group="Workers",
+        live="request",
         no_effect="--intra-node-data-parallel-size (formerly --data-parallel-size) alone sets the number "
         "of ranks",
     )
@@ -148,6 +156,7 @@ class ReferenceTable:
         Text("PATH"),
         "the model's path, known from older releases",
         group="Workers",
+        live="request",
         no_effect="it named a tokenizer for gRPC workers; HTTP workers need none",
     )
     tokenizer_path: str | None = option(
@@ -155,6 +164,7 @@ class ReferenceTable:
         Text("PATH"),
         "the tokenizer's path, known from older releases",
         group="Workers",
+        live="request",
         no_effect="it was for gRPC workers; HTTP workers need none",
     )
 
@@ -194,7 +204,12 @@ class ReferenceTable:
         "the transfer method of KV caches from prefill to decode",
     )
     profile: bool = option(
-        False, Switch(), "profile workers around requests", group=_PD_GROUP, not_built=_PROFILE
+        False,
+        Switch(),
+        "profile workers around requests",
+        group=_PD_GROUP,
+        live="restart",
+        not_built=_PROFILE,
     )
 
     prefill_selector: dict[str, str] = _stages({}, Raw("KEY=VALUE", "*"), "the labels of prefill pods")
@@ -241,6 +256,7 @@ class ReferenceTable:
         Number(high=1, whole=False),
         "kv_aware's credit for blocks in a store that every worker reads",
         group="KV events",
+        live="request",
         no_effect="such blocks cost every worker the same, so they favour none",
     )
     kv_event_block_size: int = option(
@@ -248,6 +264,7 @@ class ReferenceTable:
         Number(low=1, high=65536),
         "the number of tokens per block of KV events",
         group="KV events",
+        live="request",
         no_effect="KV events tell it themselves; --block-size is that of the router's blocks",
     )
     kv_aware_session_affinity_ttl_secs: int | None = _pd(
@@ -261,10 +278,20 @@ class ReferenceTable:
     )
 
     enable_igw: bool = option(
-        False, Switch(), "form a separate pool of workers per model", group=_OTHER, not_built=_IGW
+        False,
+        Switch(),
+        "form a separate pool of workers per model",
+        group=_OTHER,
+        live="restart",
+        not_built=_IGW,
     )
     mini_lb: bool = option(
-        False, Switch(), "run a small load balancer for debugging instead", group=_OTHER, not_built=_MINI_LB
+        False,
+        Switch(),
+        "run a small load balancer for debugging instead",
+        group=_OTHER,
+        live="restart",
+        not_built=_MINI_LB,
     )
     backend: str = option(
         "vllm",
@@ -272,6 +299,7 @@ class ReferenceTable:
         "the kind of worker",
         group=_OTHER,
         aliases=("runtime",),
+        live="restart",
         not_built=_BACKENDS,
     )
     history_backend: str = option(
@@ -279,5 +307,6 @@ class ReferenceTable:
         Choice(("memory", "none")),
         "the store of responses of /v1/responses",
         group=_OTHER,
+        live="request",
         no_effect="the router stores no responses; /v1/responses reaches a worker as any other path does",
     )

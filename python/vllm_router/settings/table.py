@@ -58,17 +58,18 @@ from vllm_router.settings.urls import (
 
 DEFAULT_REQUEST_ID_HEADERS = ("x-request-id", "x-correlation-id", "x-trace-id", "request-id")
 
-# Groups, as --help shows them, each with the scope that most of its settings have.
-_server = partial(option, group="Server", scope="server")
-_workers = partial(option, group="Workers", scope="server")
-_policy = partial(option, group="Routing policy", scope="routing")
-_timeouts = partial(option, group="Timeouts", scope="server")
-_limits = partial(option, group="Connections and limits", scope="server")
-_health = partial(option, group="Health checks", scope="server")
-_shutdown = partial(option, group="Shutdown", scope="server")
-_logs = partial(option, group="Logging and metrics", scope="server")
-_resilience = partial(option, group="Retries, breaker, admission", scope="server")
-_security = partial(option, group="Security", scope="server")
+# Groups, as --help shows them, each with the scope that most of its settings have, and with what a change
+# of them needs.
+_server = partial(option, group="Server", scope="server", live="restart")
+_workers = partial(option, group="Workers", scope="server", live="restart")
+_policy = partial(option, group="Routing policy", scope="routing", live="restart")
+_timeouts = partial(option, group="Timeouts", scope="server", live="request")
+_limits = partial(option, group="Connections and limits", scope="server", live="restart")
+_health = partial(option, group="Health checks", scope="server", live="request")
+_shutdown = partial(option, group="Shutdown", scope="server", live="request")
+_logs = partial(option, group="Logging and metrics", scope="server", live="restart")
+_resilience = partial(option, group="Retries, breaker, admission", scope="server", live="request")
+_security = partial(option, group="Security", scope="server", live="restart")
 
 
 @dataclasses.dataclass(init=False, repr=False, eq=False)
@@ -83,6 +84,7 @@ class Table:
         scope="routing",
         more="Separated by blanks or commas; may be repeated. http://host:8000@2 is data-parallel rank 2 "
         "of a host. Without any, requests get 503 until POST /add_worker adds one.",
+        live="new",
     )
 
     host: str = _server("127.0.0.1", Text("ADDRESS"), "the address to listen on")
@@ -91,6 +93,14 @@ class Table:
         Number(0, 65535),
         "the HTTP port to listen on",
         more="0 takes any free port and logs it at level info.",
+    )
+    config_reload: str = _server(
+        "signal",
+        Choice(("off", "signal", "watch")),
+        "the occasions on which the file of --config is read again",
+        more="signal: SIGHUP and POST /admin/reload. watch: a change of the file, too. off: none. A file "
+        "with a mistake, or with a change that needs a restart, changes nothing. See "
+        "docs/how-to/change_settings.md.",
     )
     threads: int = _server(
         0,
@@ -114,13 +124,17 @@ class Table:
         more="Used for requests without an Authorization header of their own, and for health checks.",
     )
     preserve_host: bool = _server(
-        False, Switch(), "send workers the client's Host header instead of their own address"
+        False,
+        Switch(),
+        "send workers the client's Host header instead of their own address",
+        live="request",
     )
     decision_headers: bool = _server(
         False,
         Switch(),
         "add x-vllm-router-* headers to responses that explain why their worker was chosen",
         more="These headers show the workers' addresses to clients.",
+        live="request",
     )
     allow_request_overrides: bool = _server(
         False,
@@ -128,12 +142,14 @@ class Table:
         "let clients set overlap_weight, router_temperature and shared_cache_multiplier for a request",
         more='By the header x-vllm-router-override: {"router_temperature": 0.5}, for comparisons without a '
         "restart. The policies kv_logit and kv_aware read it; it is never forwarded.",
+        live="request",
     )
     sse_error_event: bool = _server(
         False,
         Switch(),
         "end an event stream that is aborted with one more event that says why",
         more='data: {"error": …} without data: [DONE]; clients of OpenAI\'s API raise it as an error.',
+        live="request",
     )
     hold_stream_head: str = _server(
         "on",
@@ -143,18 +159,21 @@ class Table:
         "worker, --first-byte-timeout-secs applies and the client gets an accurate status, since vLLM "
         "sends that head before it has queued the request. off: at once, for load balancers in front "
         "that close a connection which is silent for as long as a request waits in the engine's queue.",
+        live="request",
     )
     trust_forwarded: bool = _server(
         True,
         Switch(),
         "keep and extend incoming X-Forwarded-* headers",
         more="Turn it off if clients reach the router directly, without a trusted proxy in front of it.",
+        live="request",
     )
     request_id_headers: list[str] | None = _server(
         None,
         Words("HEADER", each=header_name),
         "the headers that may carry a request ID; the first one present wins",
         more=f"Unset means {' '.join(DEFAULT_REQUEST_ID_HEADERS)}.",
+        live="request",
     )
 
     intra_node_data_parallel_size: int = _workers(
@@ -173,12 +192,14 @@ class Table:
         more="At the start, the command ends with status 1 if none of --worker-urls has passed by then, "
         "unless more workers may come from --worker-file, --worker-dns, --worker-srv or "
         "--service-discovery.",
+        live="request",
     )
     worker_startup_check_interval: float = _workers(
         30,
         Seconds(),
         "the interval between health checks of a worker that is being added, in seconds",
         aliases=("worker_startup_check_interval_secs",),
+        live="request",
     )
     load_poll_interval_secs: float | None = _workers(
         None,
@@ -186,6 +207,7 @@ class Table:
         "the interval between load polls of each worker",
         more="With load polls, policies see the requests that reach workers through other clients. Unset: "
         "--worker-startup-check-interval with the policy power_of_two, else never.",
+        live="request",
     )
     worker_file: str | None = _workers(
         None,
@@ -293,6 +315,7 @@ class Table:
         more="A list of --worker-dns or another source that leaves out more of those that serve, or all, is "
         "held for --discovery-hold-secs: the workers stay unless they fail their health checks. Of "
         "--worker-file only an empty list is held. 1: only a list without any worker is.",
+        live="new",
     )
     discovery_hold_secs: float = _workers(
         60,
@@ -301,6 +324,7 @@ class Table:
         scope="routing",
         more="It takes effect when it has been the same for so long; POST /admin/discovery/adopt?source=… "
         "applies it at once.",
+        live="new",
     )
     policy: str = _policy(
         None,
@@ -534,6 +558,7 @@ class Table:
         scope="server",
         policies=BLOCK_POLICIES,
         more="After it, the request is matched by the bytes of its text.",
+        live="request",
     )
     kv_events: str = _policy(
         "auto",
@@ -604,6 +629,7 @@ class Table:
         policies=BLOCK_POLICIES,
         more="At least half of it, counted from the first token, for which up to a minute is waited. Longer "
         "than events take to come, and short beside the time for which an idle cache keeps a prompt.",
+        live="request",
     )
     shared_cache_type: str = _policy(
         "none",
@@ -989,6 +1015,7 @@ class Table:
         Number(1, 2**50),
         "the maximum size of a request body, in bytes",
         more="Larger bodies get 413.",
+        live="request",
     )
     max_connections: int = _limits(
         0,
@@ -996,6 +1023,7 @@ class Table:
         "the maximum number of open connections from clients",
         more="At the limit the longest idle connection is closed for a new one. Connections to the admin and "
         "metrics ports count. 0 means what the limit of open files allows.",
+        live="request",
     )
     body_memory_mb: int = _limits(
         0,
@@ -1005,7 +1033,7 @@ class Table:
         "wait, and get 503 after --queue-timeout-secs.",
     )
     upstream_pool_size: int = _limits(
-        256, Number(0, 65536), "the maximum number of idle connections kept per worker and thread"
+        256, Number(0, 65536), "the maximum number of idle connections kept per worker and thread", live="new"
     )
     upstream_pool_idle_secs: float = _limits(
         4,
@@ -1013,6 +1041,7 @@ class Table:
         "the idle timeout of a connection to a worker",
         more="The default is shorter than the 5 s after which uvicorn closes, so that no request meets a "
         "closing connection.",
+        live="new",
     )
 
     health_check_interval_secs: float = _health(
@@ -1020,14 +1049,18 @@ class Table:
         Seconds("no checks"),
         "the interval between health checks of a healthy worker",
         more="An unhealthy worker is checked every 2 s, a suspected one every second, if that is sooner. 0 "
-        "turns checks off.",
+        "turns checks off, which needs a restart.",
     )
     health_check_timeout_secs: float = _health(5, Seconds(), "the timeout of a health check")
     health_check_endpoint: str = _health(
-        "/health", RequestPath(), "the path of health checks; 2xx means healthy"
+        "/health",
+        RequestPath(),
+        "the path of health checks; 2xx means healthy",
     )
     health_failure_threshold: int = _health(
-        3, Number(1, 2**31 - 1), "the number of consecutive failed checks that make a worker unhealthy"
+        3,
+        Number(1, 2**31 - 1),
+        "the number of consecutive failed checks that make a worker unhealthy",
     )
     health_success_threshold: int = _health(
         2,
@@ -1049,7 +1082,9 @@ class Table:
     )
 
     shutdown_grace_period_secs: float = _shutdown(
-        180, Seconds(low=0), "the time for requests in flight to finish after SIGTERM"
+        180,
+        Seconds(low=0),
+        "the time for requests in flight to finish after SIGTERM",
     )
     drain_timeout_secs: float = _shutdown(
         300,
@@ -1070,6 +1105,7 @@ class Table:
         "the minimum log level",
         cli_default="info",
         more="warning means warn.",
+        live="request",
     )
     log_dir: str | None = _logs(
         None,
@@ -1135,6 +1171,7 @@ class Table:
         scope="routing",
         more="A worker that has this many is not chosen; when all have, requests wait in the queue. 0: no "
         "limit.",
+        live="restart",
     )
     ticket_lease_secs: float = _resilience(
         0,
@@ -1144,6 +1181,7 @@ class Table:
         scope="routing",
         more="For programs that embed the router and may lose tickets; see Ticket.renew().",
         on_command_line=False,
+        live="restart",
     )
     retry_max_retries: int = _resilience(
         5,
@@ -1257,6 +1295,7 @@ class Table:
         urls=True,
         more="Such as https://chat.example. Unset: none. * allows any, except for admin endpoints, which "
         "reject requests that browsers make for pages of origins that are not named here.",
+        live="request",
     )
     tls_cert_path: str | None = _security(
         None,

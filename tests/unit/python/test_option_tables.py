@@ -10,6 +10,7 @@ import re
 
 import pytest
 
+from vllm_router import _core
 from vllm_router import _core_testing as testing
 from vllm_router.router_args import BUILT_POLICIES, FLAGS
 from vllm_router.settings.flag import Flag
@@ -24,6 +25,7 @@ BOTH = sorted(CORE.keys() & ARGS.keys())
 ONLY_ARGS = {
     "worker_urls": "an argument of its own of the core's Router",
     "hash_key_fallback": "one of its words is built, so the core has nothing to choose",
+    "config_reload": "the server reads it, in Python",
     "log_level": "set for the whole process, by configure_log()",
     "log_dir": "set for the whole process, by configure_log()",
     "log_format": "set for the whole process, by configure_log()",
@@ -62,6 +64,15 @@ def test_both_have_the_same_options():
     assert sorted(CORE.keys() - ARGS.keys()) == sorted(ONLY_CORE)
     assert sorted(name for name, flag in ARGS.items() if flag.scope == "server" and name in CORE) == sorted(
         SERVER.keys() - ONLY_CORE.keys()
+    )
+
+
+def test_what_may_change_is_what_the_server_can_change():
+    settings = set(_core.Server.live_option_names) - ONLY_CORE.keys()
+    assert {name for name in settings if ARGS[name].live == "restart"} == set()
+    in_python = {"log_level", "worker_urls", "discovery_guard", "discovery_hold_secs"}
+    assert {name for name, flag in ARGS.items() if flag.live != "restart" and not flag.no_effect} == (
+        settings | in_python
     )
 
 

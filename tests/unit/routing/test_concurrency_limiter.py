@@ -120,3 +120,35 @@ def test_full_says_what_entering_would(line):
         admission.enter()
     assert admission.full
     assert entered(admission, 1) == ["full"]
+
+
+def test_more_permits_go_to_those_that_wait():
+    admission = testing.ConcurrencyLimiter(permits=1, line=3)
+    assert entered(admission, 1, 1, 1, 1) == ["held", "waiting", "waiting", "waiting"]
+    admission.set_limits(3, 3)
+    assert (admission.take_granted(), admission.in_use, admission.waiting) == ([1, 2], 3, 1)
+    admission.release()
+    assert admission.take_granted() == [3]
+
+
+def test_fewer_permits_take_none_away():
+    admission = testing.ConcurrencyLimiter(permits=3, line=1)
+    assert entered(admission, 1, 1, 1) == ["held"] * 3
+    admission.set_limits(1, 1)
+    assert (admission.in_use, admission.take_granted()) == (3, [])
+    assert entered(admission, 1) == ["waiting"]
+    admission.release()
+    admission.release()
+    assert (admission.in_use, admission.take_granted()) == (1, [])
+    admission.release()
+    assert (admission.in_use, admission.take_granted()) == (1, [3])
+
+
+def test_a_shorter_line_keeps_those_in_it():
+    admission = testing.ConcurrencyLimiter(permits=1, line=2)
+    assert entered(admission, 1, 1, 1) == ["held", "waiting", "waiting"]
+    admission.set_limits(1, 0)
+    assert (admission.waiting, entered(admission, 1)) == (2, ["full"])
+    admission.release()
+    admission.release()
+    assert admission.take_granted() == [1, 2]

@@ -65,3 +65,14 @@ def test_a_clock_that_jumps_back_neither_breaks_nor_refills_the_budget():
     assert not thread.take(50.0)
     assert not thread.take(100.5)
     assert thread.take(1e6)
+
+
+def test_another_share_holds_at_once():
+    budget, (thread,) = budget_of(0.0)
+    for _ in range(100):
+        thread.count_request(100.0)
+    assert taken(thread, 100.0) == ALWAYS
+    budget.set_share(0.5)
+    assert taken(thread, 100.0) == 50
+    budget.set_share(0.1)
+    assert taken(thread, 100.0) == 0

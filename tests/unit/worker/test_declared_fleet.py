@@ -630,6 +630,61 @@ def test_the_order_is_by_source_and_url_and_not_by_arrival(fleet):
     assert urls(fleet) == by_hand + listed
 
 
+def test_the_settings_are_in_the_order_in_which_they_are_written(served):
+    served.add("http://z")
+    declare(served, C, A, source="static")
+    declare(served, "http://y", source="file")
+    assert urls(served) == [C, A, "http://z", "http://y"]
+    declare(served, A, B, C, source="static")
+    assert urls(served) == [A, B, C, "http://z", "http://y"]
+
+
+def test_a_worker_of_the_settings_that_is_gone_drains_and_a_new_one_is_checked(served):
+    declare(served, A, B, C, source="static")
+    admit_all(served)
+    assert declare(served, C, D, source="static") == ([D], [A, B], [], []), "more than half, and meant"
+    assert states(served)[D] == "pending"
+    assert sorted(row[1] for row in served.leaving()) == [A, B]
+    let_drain(served)
+    assert urls(served) == [C, D]
+
+
+@pytest.mark.parametrize("source", ["static", "file"])
+def test_workers_that_are_all_replaced_stay_until_one_of_the_new_ones_serves(served, source):
+    declare(served, A, B, source=source)
+    admit_all(served)
+    assert declare(served, C, D, source=source, now=1) == ([C, D], [], [], [A, B])
+    assert eligible(served) == [A, B]
+    declare(served, C, D, source=source, now=1000)
+    assert eligible(served) == [A, B], "however long it takes"
+    ((row_id, _), *_) = served.pending()
+    served.admit([row_id])
+    assert eligible(served) == [C]
+    assert sorted(row[1] for row in served.leaving()) == [A, B]
+
+
+def test_workers_are_not_held_where_another_of_the_list_serves(served):
+    declare(served, A, B, source="static")
+    admit_all(served)
+    assert declare(served, B, C, source="static") == ([C], [A], [], [])
+
+
+def test_settings_without_any_worker_are_held(served):
+    declare(served, A, B, source="static")
+    admit_all(served)
+    assert declare(served, source="static") == ([], [], [], [A, B])
+    assert eligible(served) == [A, B]
+    assert sorted(served.adopt("static")) == [A, B]
+
+
+def test_a_worker_of_the_settings_may_be_removed_by_hand(served):
+    declare(served, A, B, source="static")
+    admit_all(served)
+    served.remove(A)
+    assert urls(served) == [B]
+    assert declare(served, A, B, source="static") == ([A], [], [], [])
+
+
 def test_a_worker_moves_with_its_owner(fleet):
     declare(fleet, B, source="dns")
     declare(fleet, A, source="zebra")
@@ -650,7 +705,7 @@ def test_spellings_of_a_url_are_one_worker(fleet):
         declare(fleet, "http://a", "http://A:80/")
 
 
-@pytest.mark.parametrize("source", ["static", "api", "", "Mine", "0mine", "my source", "m" * 33])
+@pytest.mark.parametrize("source", ["api", "", "Mine", "0mine", "my source", "m" * 33])
 def test_a_bad_name_of_a_source_is_refused(fleet, source):
     with pytest.raises(ValueError, match=f"source.*{source}"):
         declare(fleet, A, source=source)

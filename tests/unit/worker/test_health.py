@@ -161,3 +161,16 @@ def test_a_suspicion_of_one_that_is_down_changes_nothing():
     watch.suspect(0.5)
     assert not watch.suspected
     assert not watch.due(0.9)
+
+
+def test_other_options_hold_from_the_next_check_on():
+    watch = testing.HealthWatch(interval_secs=600.0, failure_threshold=3, success_threshold=2)
+    watch.begin()
+    watch.end(True, now=0.0)
+    assert watch.due_at == 600.0
+    watch.set_options(10.0, 1, 1, 100.0)
+    assert watch.due_at == 110.0, "no later than the new interval says"
+    watch.begin()
+    assert watch.end(False, now=110.0), "one failure is enough now"
+    watch.set_options(600.0, 3, 2, 111.0)
+    assert watch.due_at == 112.0, "a check that was due stays so"

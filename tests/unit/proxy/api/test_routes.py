@@ -58,7 +58,7 @@ def test_a_path_finds_the_route_named_after_it(route):
         ("/admin", "/admin/{path}"),
         ("/admin/", "/admin/{path}"),
         ("/admin/drain/", "/admin/{path}"),
-        ("/admin/reload", "/admin/{path}"),
+        ("/admin/reload/", "/admin/{path}"),
         ("/administration", "other"),
         ("/v1/models/", "other"),
         ("/V1/models", "other"),

@@ -248,7 +248,8 @@ SPECS = st.lists(
 
 def rendered(specs: list[WorkerSpec]) -> dict[str, Any]:
     names = WorkerSpec.__slots__
-    return {"workers": [{name: getattr(spec, name) for name in names} for spec in specs]}
+    rows = [{name: getattr(spec, name) for name in names} for spec in specs]
+    return {"workers": [{**row, "labels": dict(row["labels"])} for row in rows]}
 
 
 @given(SPECS, st.sampled_from([None, 1, "\t"]), st.booleans(), st.sampled_from(["w", "w.json"]))
@@ -419,7 +420,7 @@ def test_a_pipe_that_takes_the_file_s_place_after_the_look_does_not_block(
     before = path.stat()
     path.unlink()
     os.mkfifo(path)
-    monkeypatch.setattr(source, "_identity", lambda: source._identity_of(before))
+    monkeypatch.setattr(source._file, "_identity", lambda: source._file._identity_of(before))
     assert failure(source).message.startswith(f"{path} is a pipe, a socket or a device")
 
 
@@ -427,10 +428,10 @@ def test_a_file_that_changes_while_it_is_read_is_read_later(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = FileSource(path)
-    before = source._identity()
+    before = source._file._identity()
     path.write_text("workers: [http://a:1, http://b:1]\n")
     with monkeypatch.context() as patch:
-        patch.setattr(source, "_identity", lambda: before)
+        patch.setattr(source._file, "_identity", lambda: before)
         message = f"{path} changed while it was read; it is read once it is unchanged"
         assert failure(source).message == message
     assert failure(source).message == message

@@ -11,6 +11,7 @@ from vllm_router.router_args import FLAGS, RouterArgs
 OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "host": ("0.0.0.0", "0.0.0.0"),
     "port": ("8080", 8080),
+    "config-reload": ("watch", "watch"),
     "threads": ("3", 3),
     "api-key": ("secret", "secret"),
     "preserve-host": ("", True),

@@ -1,0 +1,361 @@
+"""Settings that change while requests run: what a file changes, whether it may, and what is said of it.
+
+    read file ─▶ with the command line ─▶ check all ─▶ difference(old, new) ─▶ any "restart"? ─▶ apply
+                     │ mistake               │ mistake                            │ refused       │ error
+                     ▼                       ▼                                    ▼               ▼
+                              nothing was changed, and one line of the log says why
+
+`difference()` and `Change` are pure. `Reloads` keeps what is in force, where each setting comes from and
+since when; a server tells it how to apply a change. Thread-safe: one reload at a time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vllm_router._output import printable
+from vllm_router._secrets import described, shown_urls, without_userinfo
+from vllm_router.errors import RouterError
+from vllm_router.router_args import FLAGS, RouterArgs
+from vllm_router.settings.flag import Flag
+
+__all__ = ["Change", "Loaded", "ReloadReport", "Reloads", "SettingsFile", "difference"]
+
+HIDDEN = "(hidden)"
+_MOST_NAMED = 8  # workers in one line of the log
+# A change between 0 and another value adds or removes what does the work.
+_SWITCHED_BY_ZERO = ("health_check_interval_secs",)
+
+
+class Changed(NamedTuple):
+    """A setting with its value before and after."""
+
+    flag: Flag
+    old: Any
+    new: Any
+
+    @property
+    def needs_restart(self) -> bool:
+        """Whether it cannot change while the router runs."""
+        if self.flag.live == "restart":
+            return True
+        return self.flag.field in _SWITCHED_BY_ZERO and bool(self.old) != bool(self.new)
+
+    @property
+    def sentence(self) -> str:
+        """`retry_max_retries 3 -> 5`; of workers those that join and leave; of secrets that it changed."""
+        flag = self.flag
+        if flag.secret:
+            return f"{flag.field} changed"
+        if flag.field == "worker_urls":
+            joined, left = self.workers
+            words = [f"+{shown_urls(url)}" for url in joined]
+            words += [f"-{shown_urls(url)} (drains)" for url in left]
+            more = f" and {len(words) - _MOST_NAMED} more" if len(words) > _MOST_NAMED else ""
+            return f"{flag.field} {' '.join(words[:_MOST_NAMED]) or 'in another order'}{more}"
+        return f"{flag.field} {flag.shown(self.old)} -> {flag.shown(self.new)}"
+
+    @property
+    def workers(self) -> tuple[list[str], list[str]]:
+        """Of `worker_urls`: the URLs that are only in the new list, and only in the old one."""
+        old, new = self.old or [], self.new or []
+        return [url for url in new if url not in old], [url for url in old if url not in new]
+
+    def as_json(self) -> dict[str, Any]:
+        """For /admin/reload."""
+        flag = self.flag
+        return {
+            "setting": flag.field,
+            "from": readable(flag, self.old),
+            "to": readable(flag, self.new),
+            "live": "restart" if self.needs_restart else flag.live,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """What makes other settings of some."""
+
+    settings: tuple[Changed, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.settings)
+
+    def __contains__(self, name: object) -> bool:
+        return any(changed.flag.field == name for changed in self.settings)
+
+    @property
+    def refused(self) -> tuple[Changed, ...]:
+        """Those that need a restart. If there is any, none is applied."""
+        return tuple(changed for changed in self.settings if changed.needs_restart)
+
+    def applied_to(self, args: RouterArgs) -> RouterArgs:
+        """The settings with these changes."""
+        return dataclasses.replace(args, **{changed.flag.field: changed.new for changed in self.settings})
+
+    @property
+    def sentence(self) -> str:
+        """All of it, for the log."""
+        return ", ".join(changed.sentence for changed in self.settings)
+
+
+def difference(old: RouterArgs, new: RouterArgs) -> Change:
+    """What has another value, by flag. Two spellings of one value are equal.
+
+    Raises:
+        ValueError: a value does not fit; settings that were checked have none.
+    """
+    changes = []
+    for name, flag in FLAGS.items():
+        before, after = getattr(old, name), getattr(new, name)
+        if flag.check(before) != flag.check(after):
+            changes.append(Changed(flag, before, after))
+    return Change(tuple(changes))
+
+
+def readable(flag: Flag, value: Any) -> Any:
+    """A value as JSON has it, without what is secret in it."""
+    if value is None or value in ([], {}):
+        return value
+    if flag.secret:
+        return HIDDEN
+    if flag.urls:
+        return [_open(item) for item in value] if isinstance(value, (list, tuple)) else _open(value)
+    return _plain(value)
+
+
+def _open(item: Any) -> Any:
+    if isinstance(item, (list, tuple)):
+        return [_open(part) for part in item]
+    return (shown_urls(item) or described(item)) if isinstance(item, str) else item
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return without_userinfo(value) if isinstance(value, str) else value
+
+
+class Loaded(NamedTuple):
+    """Settings, and where those come from that are set."""
+
+    args: RouterArgs
+    sources: Mapping[str, str]
+    """By name: `file`, `environment` or `command line`. The others have their defaults."""
+    file: str | None = None
+    """The path of the file, as it was given."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SettingsFile:
+    """The file of settings that a server was started with."""
+
+    path: str
+    load: Callable[[], Loaded]
+    """Reads it again, with all that stands above it, and checks the whole. Raises ValueError."""
+    loaded: Loaded
+    """What the server begins with."""
+
+    @property
+    def name(self) -> str:
+        """Its name in messages."""
+        return printable(Path(self.path).name)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReloadReport:
+    """What came of a reload."""
+
+    result: str
+    """`applied`; `unchanged`: there is nothing new; `refused`: a change needs a restart, or the router is
+    shutting down; `invalid`: there is a mistake. Of the last two nothing is in force."""
+    message: str
+    """A sentence, as in the log."""
+    change: Change = dataclasses.field(default=Change(), repr=False)
+    """What the file changes, whether or not it was taken."""
+    dry_run: bool = False
+    """Nothing was changed, whatever the result."""
+    generation: int = 1
+    """The number of the settings that are in force now; each change has the next one."""
+    held: tuple[str, ...] = ()
+    """Workers that the file leaves out and that stay for now: until one of the new ones passes its check or,
+    if the list is empty, until that is confirmed."""
+    warnings: tuple[str, ...] = ()
+    """Sentences about settings that will not do what their names suggest, and did not say so before."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the settings in force are those of the file."""
+        return self.result in ("applied", "unchanged")
+
+    def as_json(self) -> str:
+        """The body of POST /admin/reload."""
+        report: dict[str, Any] = {
+            "result": self.result,
+            "dry_run": self.dry_run,
+            "generation": self.generation,
+            "message": self.message,
+            "changes": [changed.as_json() for changed in self.change.settings],
+        }
+        if self.warnings:
+            report["warnings"] = list(self.warnings)
+        for changed in self.change.settings:
+            if changed.flag.field == "worker_urls":
+                joined, left = (list(map(shown_urls, urls)) for urls in changed.workers)
+                report["workers"] = {"joined": joined, "left": left, "held": list(self.held)}
+        return json.dumps(report)
+
+
+# Gets the new settings, what is new in them, and whether it is a dry run. Changes everything or, if it
+# raises, nothing. Returns the URLs of workers that are held.
+Apply = Callable[[RouterArgs, Change, bool], Sequence[str]]
+
+_NO_FILE = (
+    "the server was not started with --config, so there is no file of settings to read; keys, certificates "
+    "and the record log were read again"
+)
+_TURNED_OFF = (
+    "--config-reload is off, so the file of settings is not read again; keys, certificates and the record "
+    "log were"
+)
+
+
+class Reloads:
+    """The settings in force, and how others take their place.
+
+    Args:
+        file: The file of settings; None without one.
+        args: The settings of a server without a file.
+        sources: Where those come from; None: from a program.
+        clock: Unix time in seconds.
+    """
+
+    def __init__(
+        self,
+        file: SettingsFile | None,
+        args: RouterArgs,
+        sources: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.file = file
+        self._args = args if file is None else file.loaded.args
+        self._sources = sources if file is None else file.loaded.sources
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._generation = 1
+        self._began = clock()
+        self._since: dict[str, float] = {}  # of settings that a reload has changed
+        self._held: tuple[str, ...] = ()
+
+    @property
+    def args(self) -> RouterArgs:
+        """The settings in force."""
+        return self._args
+
+    @property
+    def generation(self) -> int:
+        """Their number."""
+        return self._generation
+
+    @property
+    def reads_file(self) -> bool:
+        """Whether a reload reads the file."""
+        return self.file is not None and self._args.config_reload != "off"
+
+    def reload(self, apply: Apply, dry_run: bool = False) -> ReloadReport:
+        """Read the file, and put what it says in force: all of it or nothing. Never raises for a mistake."""
+        with self._lock:
+            return self._reload(apply, dry_run)
+
+    def _reload(self, apply: Apply, dry_run: bool) -> ReloadReport:
+        file = self.file
+        if file is None or not self.reads_file:
+            return self._report("unchanged", _NO_FILE if file is None else _TURNED_OFF, Change(), dry_run)
+        try:
+            loaded = file.load()
+            change = difference(self._args, loaded.args)
+        except Exception as error:  # whatever it is, a running router goes on
+            return self._report("invalid", _not_taken(file, _said(error)), Change(), dry_run)
+        if change.refused:
+            names = _listed([changed.sentence for changed in change.refused])
+            needs = "needs" if len(change.refused) == 1 else "need"
+            return self._report("refused", _not_taken(file, f"{names} {needs} a restart"), change, dry_run)
+        if not change and not self._held:
+            self._sources = self._sources if dry_run else loaded.sources
+            return self._report("unchanged", f"{file.name} has nothing new", change, dry_run)
+        warned = set(self._args.warnings())
+        warnings = [sentence for sentence in loaded.args.warnings() if sentence not in warned]
+        try:
+            held = tuple(apply(loaded.args, change, dry_run))
+        except Exception as error:
+            return self._report("invalid", _not_taken(file, _said(error)), change, dry_run)
+        if not dry_run:
+            now = self._clock()
+            self._args = loaded.args
+            self._sources = loaded.sources
+            self._held = held
+            self._since.update((changed.flag.field, now) for changed in change.settings)
+            self._generation += bool(change)
+        if not change:
+            return self._report("unchanged", f"{file.name} has nothing new", change, dry_run, held)
+        done = "would reload" if dry_run else "reloaded"
+        report = self._report("applied", f"{done} {file.name}: {change.sentence}", change, dry_run, held)
+        return dataclasses.replace(report, warnings=tuple(warnings))
+
+    def _report(
+        self, result: str, message: str, change: Change, dry_run: bool, held: tuple[str, ...] = ()
+    ) -> ReloadReport:
+        return ReloadReport(result, message, change, dry_run, self._generation, held)
+
+    def description(self) -> str:
+        """The body of GET /admin/config: every setting, its source and since when it is in force."""
+        with self._lock:
+            settings = {}
+            for name, flag in FLAGS.items():
+                if flag.not_built or flag.no_effect:
+                    continue
+                reloaded = name in self._since
+                settings[name] = {
+                    "value": readable(flag, getattr(self._args, name)),
+                    "source": self._source_of(name),
+                    "reloaded": reloaded,
+                    "since": _utc(self._since.get(name, self._began)),
+                    "live": flag.live,
+                }
+            return json.dumps(
+                {
+                    "file": None if self.file is None else self.file.path,
+                    "generation": self._generation,
+                    "settings": settings,
+                }
+            )
+
+    def _source_of(self, name: str) -> str:
+        if self._sources is not None:
+            return self._sources.get(name, "default")
+        return "default" if FLAGS[name].is_default(getattr(self._args, name)) else "program"
+
+
+def _said(error: Exception) -> str:
+    expected = isinstance(error, (ValueError, RouterError))
+    return str(error) if expected else f"{type(error).__name__}: {without_userinfo(str(error))}"
+
+
+def _not_taken(file: SettingsFile, why: str) -> str:
+    return f"{file.name} was not taken: {' '.join(why.split())}; nothing was changed"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _utc(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
