@@ -45,7 +45,7 @@ int64_t LoadPoller::Pass(const FleetView& fleet) {
 void LoadPoller::Forget(const FleetView& fleet) {
   if (hosts_.empty()) return;
   hosts_.clear();
-  for (const FleetView::Member& member : fleet.members()) member.worker->load.SetRemote(0, 0);
+  for (const FleetView::Member& member : fleet.members()) member.worker->load.SetPolled(0, 0);
 }
 
 Task<void> LoadPoller::Poll(std::shared_ptr<Host> host, Workers workers) {
