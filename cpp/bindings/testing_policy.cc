@@ -296,6 +296,10 @@ void BindTestingPolicy(py::module_& testing) {
           },
           py::arg("url"), py::arg("requests"), py::arg("prefill") = 0, py::arg("output") = 0,
           py::arg("context") = 0, py::arg("waiting") = 0)
+      // Of other routers, as a poll of the worker tells them.
+      .def(
+          "set_polled", [](PolicyHarness& self, const std::string& url, int64_t requests,
+                           int64_t waiting) { self.load(url).SetPolled(requests, waiting); })
       .def_property_readonly(
           "urls",
           [](PolicyHarness& self) {

@@ -4,6 +4,7 @@ with FakeDns() as dns:
     dns.set("vllm.test", "A", "10.0.0.1", "10.0.0.2", ttl=7)
     dns.set("_http._tcp.test", "SRV", "0 50 8000 w1.test.")
     dns.fail("other.test", "SERVFAIL")      or another rcode, "silence", "garbage"
+    dns.fail("other.test", "referral")      or another response of SHAPES, which has no record of the name
     dns.fail("other.test", None)            as its records say
     dns.queries                             [("vllm.test.", "A", "udp"), …]
 
@@ -34,6 +35,31 @@ import dns.rrset
 import pytest
 
 from tests.fakes.wire import PATIENCE, eventually
+
+# Responses without a record that was looked up: section, owner (None: the name itself), type, record. `ra` is
+# a server that resolves names for others, `aa` one that has the zone.
+SHAPES: dict[str, list[tuple[str, str | None, str, str]]] = {
+    "referral": [("authority", "test.", "NS", "ns.test.")],
+    "referral of a target": [
+        ("aa", None, "", ""),
+        ("answer", None, "CNAME", "b.other."),
+        ("authority", "other.", "NS", "ns."),
+    ],
+    "another name": [
+        ("answer", "stranger.test.", "A", "10.9.9.9"),
+        ("answer", "stranger.test.", "SRV", "0 0 1 x."),
+    ],
+    "CNAME loop": [("answer", None, "CNAME", "b.other."), ("answer", "b.other.", "CNAME", "b.other.")],
+    "CNAME without its end": [("aa", None, "", ""), ("answer", None, "CNAME", "b.other.")],
+    "no data": [("authority", "test.", "SOA", "ns.test. me.test. 1 2 3 4 5")],
+    "no data, without a SOA": [],
+    "no data, with the servers of the zone": [("aa", None, "", ""), ("authority", "test.", "NS", "ns.test.")],
+    "no data of a target": [
+        ("answer", None, "CNAME", "b.other."),
+        ("authority", "other.", "SOA", "ns.other. me.other. 1 2 3 4 5"),
+    ],
+    "no data of a target, without a SOA": [("ra", None, "", ""), ("answer", None, "CNAME", "b.other.")],
+}
 
 
 def _absolute(name: str) -> str:
@@ -156,7 +182,14 @@ class FakeDns:
         if how == "garbage":
             return wire[:2] + b"\xff" * 20
         response = dns.message.make_response(query)
-        if how is not None:
+        if how in SHAPES:
+            for section, owner, type_, record in SHAPES[how]:
+                if section in ("aa", "ra"):
+                    response.flags |= dns.flags.from_text(section.upper())
+                else:
+                    made = dns.rrset.from_text(owner or name, 60, "IN", type_, record)
+                    getattr(response, section).append(made)
+        elif how is not None:
             response.set_rcode(dns.rcode.from_text(how))
         elif name not in self._records:
             response.set_rcode(dns.rcode.NXDOMAIN)

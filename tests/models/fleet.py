@@ -22,6 +22,8 @@ class Worker:
     prefill: int = 0
     output: int = 0
     context: int = 0
+    polled: int = 0  # of other routers, of which only a poll of the worker tells
+    polled_waiting: int = 0
 
     @property
     def base(self) -> str:

@@ -23,7 +23,8 @@ Answer = tuple[int, str] | None
 
 def load_order(worker: Worker, metric: str = "requests") -> tuple[Fraction, Fraction]:
     """What is compared: smaller is less loaded."""
-    requests, tokens = Fraction(worker.requests, worker.weight), Fraction(worker.tokens, worker.weight)
+    requests = Fraction(worker.requests + worker.polled, worker.weight)
+    tokens = Fraction(worker.tokens, worker.weight)
     return (requests, tokens) if metric == "requests" else (tokens, requests)
 
 
@@ -319,14 +320,15 @@ class Auto:
 
     def cost(self, worker: Worker, uncached: int, mean_prompt: float, mean_requests: float) -> float:
         ahead, waiting, running, context, crowd = self.weights
-        k, r = worker.waiting, worker.requests
+        k, r = worker.waiting + worker.polled_waiting, worker.requests + worker.polled
+        queued = worker.prefill + worker.polled_waiting * self.uncached.value
         own = uncached * (1 + waiting * k)
         places = crowd * mean_prompt / (mean_requests + 1) * r * r
-        waits = worker.prefill + ahead * k * self.uncached.value + own + places
+        waits = queued + ahead * k * self.uncached.value + own + places
         return (
             waits / (worker.weight / 1000)
             + running * uncached * r
-            + context * (worker.context + r * mean_prompt)
+            + context * (worker.context + worker.polled * mean_prompt + r * mean_prompt)
         )
 
     def choose(
@@ -346,7 +348,8 @@ class Auto:
         uncached = {i: max(1, prompt_tokens - hits[i] * self.block_size) for i in eligible}
         requests = sum(fleet.members[i].requests for i in eligible)
         context = sum(fleet.members[i].context for i in eligible)
-        means = (context / requests if requests else prompt_tokens, requests / len(eligible))
+        polled = sum(fleet.members[i].polled for i in eligible)
+        means = (context / requests if requests else prompt_tokens, (requests + polled) / len(eligible))
         costs = {i: self.cost(fleet.members[i], uncached[i], *means) for i in eligible}
         cheapest = [i for i in eligible if costs[i] == min(costs.values())]
         chosen = least_loaded(fleet, cheapest, self.dice)

@@ -21,6 +21,7 @@ STEPS = st.one_of(
     st.tuples(st.just("ask"), PROMPTS, st.integers(0, 40), st.lists(WHICH, max_size=2, unique=True)),
     st.tuples(st.just("ask"), PROMPTS, st.integers(0, 40), st.just([])),
     st.tuples(st.just("load"), WHICH, LOADS),
+    st.tuples(st.just("polled"), WHICH, st.tuples(st.integers(0, 5), st.integers(0, 3))),
     st.tuples(st.just("add"), st.integers(1, 5), st.sampled_from([1000, 1000, 2000, 500])),
     st.tuples(st.sampled_from(["remove", "heal", "hurt", "drain"]), WHICH),
     st.tuples(st.just("finish"), WHICH, st.sampled_from([0, 1, 16, 100])),
@@ -82,6 +83,9 @@ def test_it_answers_as_its_twin_does(
             if what == "load":
                 worker.requests, worker.waiting, worker.prefill, worker.context = rest[0]
                 set_load(policy, worker.url, rest[0])
+            elif what == "polled":
+                worker.polled, worker.polled_waiting = rest[0]
+                policy.set_polled(worker.url, *rest[0])
             elif what == "finish":
                 twin.learned.finish(rest[0])
                 policy.finish_blocks(position, rest[0])

@@ -6,8 +6,9 @@
 
 All names together are one list. What each lookup adds to it:
 
-    records                        those; again after the shortest TTL, within min_secs .. max_secs, +-10 %
+    records                        those; again after the shortest TTL +-10 %, within min_secs .. max_secs
     NXDOMAIN, no records           nothing, which is known: these workers have gone
+    a response that tells nothing  as a failure: a referral, a CNAME loop or its end, records of another name
     timeout, SERVFAIL, REFUSED, …  what it found last, and all are looked up again after 1, 2, 5, 5, … s
 
 So a failed lookup changes nothing by itself, and hides no change of another name. If it has never succeeded,
@@ -42,8 +43,6 @@ from vllm_router._secrets import described, shown_urls
 from vllm_router.discovery.source import Listing, Source, SourceError, WorkerSpec
 
 __all__ = ["DnsSource", "Found", "HostUrl", "Problem", "SrvRecord", "workers_of"]
-
-MAX_WORKERS = 4096  # as the core's
 
 _QUERY_SECS = 4.5  # below the 5 s that Follower.stop() waits
 _SERVER_SECS = 1.5  # of it for each name server, so that the third of resolv.conf has its turn
@@ -211,7 +210,7 @@ class DnsSource(Source):
         server: `IP[:port]` of the DNS server; None: as /etc/resolv.conf says, with its search domains.
         min_secs: The shortest time between two looks, whatever the TTL is.
         max_secs: The longest.
-        dice: For the +-10 % of that time; None: a new generator.
+        randomness: For the +-10 % of that time; None: a new generator of random numbers.
         clock: Seconds.
         resolver: Makes the `dns.resolver.Resolver` of each look, in place of `server`.
 
@@ -230,7 +229,7 @@ class DnsSource(Source):
         server: str | None = None,
         min_secs: float = 1.0,
         max_secs: float = 30.0,
-        dice: random.Random | None = None,
+        randomness: random.Random | None = None,
         clock: Callable[[], float] = time.monotonic,
         resolver: Callable[[], Any] | None = None,
     ) -> None:
@@ -246,7 +245,7 @@ class DnsSource(Source):
         self._dns = _dnspython("--worker-dns" if self._hosts else "--worker-srv")
         for name in [*(host.name for host in self._hosts), *self._srv]:
             self._check_name(name)
-        self._dice = dice or random.Random()
+        self._randomness = randomness or random.Random()
         self._clock = clock
         self._make_resolver = resolver or self._own_resolver
         self._closed = threading.Event()
@@ -282,12 +281,6 @@ class DnsSource(Source):
             self._reported = {problem: self._clock() for problem in failures}
             self._report(failures, self._backoff())
             raise self._pending.pop(0)
-        if len(found.workers) > MAX_WORKERS:
-            raise SourceError(
-                "too_many",
-                f"the names have {len(found.workers)} workers; a fleet has at most {MAX_WORKERS}",
-                _BACKOFF_SECS[-1],
-            )
         again_secs = self._backoff() if failures else self._pause(turn)
         self._report(self._to_report(failures, found.problems), again_secs)
         return Listing(found.workers, complete=found.complete, again_secs=0 if self._pending else again_secs)
@@ -352,6 +345,9 @@ class DnsSource(Source):
                 else:
                     turn.replies[lookup] = self._addresses(resolver, lookup.name)
                 self._turns[lookup] = (-math.inf, now)
+            except _MalformedError as error:
+                turn.failures[lookup] = Problem("malformed", lookup.name, str(error))
+                self._turns[lookup] = (now, now)
             except self._dns.exception.DNSException as error:
                 turn.failures[lookup] = Problem(*_failure_of(self._dns, lookup.name, error))
                 self._turns[lookup] = (now, now)
@@ -378,7 +374,8 @@ class DnsSource(Source):
             found = resolver.resolve(name, kind, lifetime=min(resolver.lifetime, _QUERY_SECS))
         except self._dns.resolver.NXDOMAIN:
             return (), None
-        except self._dns.resolver.NoAnswer:
+        except self._dns.resolver.NoAnswer as error:
+            _check_no_data(self._dns, error.response())
             return (), _EMPTY_TTL
         return list(found.rrset), found.chaining_result.minimum_ttl
 
@@ -404,7 +401,8 @@ class DnsSource(Source):
 
     def _pause(self, turn: _Round) -> float:
         shortest = min(reply.ttl for reply in turn.replies.values())
-        return _clamp(shortest, self._min_secs, self._max_secs) * self._dice.uniform(0.9, 1.1)
+        spread = _clamp(shortest, self._min_secs, self._max_secs) * self._randomness.uniform(0.9, 1.1)
+        return _clamp(spread, self._min_secs, self._max_secs)
 
     def _to_report(self, failures: Sequence[Problem], lasting: Sequence[Problem]) -> list[Problem]:
         """Those that are new, and failures that were last reported long ago."""
@@ -423,6 +421,34 @@ class DnsSource(Source):
         self._pending = [SourceError(kind, _listed(texts), 0) for kind, texts in by_kind.items()]
         if self._pending:
             self._pending[-1].again_secs = again_secs
+
+
+class _MalformedError(Exception):
+    """A response that tells nothing of the name."""
+
+
+def _check_no_data(dns: Any, response: Any) -> None:
+    """That a response without records says that there are none (NODATA in RFC 2308).
+
+    Raises:
+        _MalformedError: it is a referral, or of other names, or ends in a name that it says nothing of.
+    """
+    chain = response.resolve_chaining()
+    names = {response.question[0].name, *(record.target for link in chain.cnames for record in link)}
+    beside = (dns.rdatatype.DNAME, dns.rdatatype.RRSIG)  # of which a chain is made, and signed
+    others = [link.name for link in response.answer if link.name not in names and link.rdtype not in beside]
+    if others:
+        raise _MalformedError(f"got a response with records of another name, {others[0]}")
+    types = {record.rdtype for record in response.authority}
+    if dns.rdatatype.SOA in types:
+        return
+    if dns.rdatatype.NS in types and (chain.cnames or not response.flags & dns.flags.AA):
+        raise _MalformedError(
+            "got a referral to other servers; name a server that resolves names by --dns-server"
+        )
+    # A server that resolves names has followed the chain to its end, and some of these send no SOA.
+    if chain.cnames and not response.flags & dns.flags.RA:
+        raise _MalformedError(f"got a CNAME to {chain.canonical_name}, of which the response says nothing")
 
 
 def _failure_of(dns: Any, name: str, error: Any) -> tuple[str, str, str]:
@@ -500,11 +526,16 @@ def _parse_host(url: str) -> HostUrl:
         raise ValueError(
             f"hosts (--worker-dns) has {shown}, which is an address and no name; write it in --worker-urls"
         )
+    if _ends_in_number(match["name"]):
+        raise ValueError(
+            f"hosts (--worker-dns) has {shown}, whose host ends in a number, as addresses do, and is not a "
+            "whole one such as 10.0.0.1; write the name of a host, such as http://vllm.svc:8000"
+        )
     return HostUrl(match["name"].lower(), int(match["port"] or 80), match["prefix"].rstrip("/"))
 
 
 def _parse_srv(name: str) -> str:
-    if not _SRV_NAME.fullmatch(name) or _is_address(name):
+    if not _SRV_NAME.fullmatch(name) or _ends_in_number(name):
         raise ValueError(
             f"srv (--worker-srv) has {shown_urls(name) or 'an empty text'}; it must be a name without scheme "
             "and port, such as _http._tcp.vllm.svc or vllm.service.consul"
@@ -513,7 +544,14 @@ def _parse_srv(name: str) -> str:
 
 
 def _is_address(text: str) -> bool:
-    # A name that ends in a number is an IPv4 address to every resolver.
+    try:
+        return bool(ipaddress.ip_address(text.rstrip(".")))
+    except ValueError:
+        return False
+
+
+def _ends_in_number(text: str) -> bool:
+    """Whether it is an IPv4 address to every resolver, a whole one or not."""
     return text.rstrip(".").rpartition(".")[2].isdigit()
 
 

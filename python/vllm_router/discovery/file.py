@@ -8,6 +8,10 @@
 
 `workers_of_text()` is the pure part. A file that cannot be read, or is not right, changes nothing: the error
 names the file, the line and the remedy, and holds until the file has changed again.
+
+A file that is written in place is read when two looks saw the same. If its last line has no end, the rest of
+the line may be still to come, so two more looks must see the same; only a text in braces shows by itself that
+it is whole. Programs that write the file should write another one and rename it.
 """
 
 from __future__ import annotations
@@ -24,7 +28,8 @@ from vllm_router._messages import did_you_mean, show
 from vllm_router._secrets import described, shown_urls
 from vllm_router._version import __version__
 from vllm_router._watched_file import Look, WatchedFile, WatchedFileError
-from vllm_router.discovery.source import Listing, Source, SourceError, WorkerSpec
+from vllm_router.discovery.source import MAX_WORKERS, Listing, Source, SourceError, WorkerSpec, keys_of
+from vllm_router.discovery.worker_key import worker_key
 from vllm_router.settings.kinds import NotYet, Unfit
 from vllm_router.settings.names import name_only
 from vllm_router.settings.urls import worker_url
@@ -37,14 +42,16 @@ _LATER_NAMES = ("role", "models", "bootstrap_port")
 _ENDPOINT_NAMES = ("address", "port", "labels", "name", "namespace")
 _HOW = "write workers: [http://gpu-0:8000, http://gpu-1:8000]"
 _WHAT = "file of workers"
+_UNFINISHED_LOOKS = 2  # that have to find a file unchanged whose last line has no end
 
 
 class FileSource(Source):
     """Workers listed in a file.
 
     The file is looked at again and again. One that has changed is read when it was the same for two looks in
-    a row, so that no file is read while it is being written; only the first look reads at once. Links are
-    followed, so an atomic rename and the links of a Kubernetes ConfigMap count as changes.
+    a row, so that no file is read while it is being written; only the first look reads at once. One that does
+    not end in a newline has to stay the same for two looks more, unless it is JSON (or YAML in braces). Links
+    are followed, so an atomic rename and the links of a Kubernetes ConfigMap count as changes.
 
     Args:
         path: The file. It need not be there yet.
@@ -70,6 +77,9 @@ class FileSource(Source):
         self._poll_secs = float(poll_secs)
         self._file = WatchedFile(self._path, _WHAT, f"a file that lists workers: {_HOW} in it")
         self._read_error: SourceError | None = None  # what was wrong with the file that was read last
+        self._was_read = False
+        self._unfinished: bytes | None = None  # what was read last, if it may not be all
+        self._looks_left = 0  # that have to find it unchanged
         self._last_error: SourceError | None = None  # of the last look
 
     def look(self) -> Listing:
@@ -88,6 +98,13 @@ class FileSource(Source):
             found = self._file.look()
         except WatchedFileError as error:
             raise self._failure(error.kind, str(error)) from None
+        if found is Look.SAME and self._unfinished is not None:
+            self._looks_left -= 1
+            if self._looks_left > 0:
+                self._raise_again(self._last_error)
+                return None
+            found, self._unfinished = self._unfinished, None
+            return self._workers_of(found)
         if found is Look.SAME:
             self._raise_again(self._read_error)
             return None
@@ -98,9 +115,25 @@ class FileSource(Source):
                 )
             self._raise_again(self._last_error)
             return None
+        first = not self._was_read
+        self._was_read = True
+        self._unfinished = None if _is_whole(found) else found
+        if self._unfinished is None:
+            return self._workers_of(found)
+        self._looks_left = _UNFINISHED_LOOKS
+        if first and self._last_error is None:
+            raise self._failure(
+                "unreadable",
+                f"{self._path} does not end in a newline, so it may be still being written; it is read if "
+                "the next two looks find it unchanged. End it with a newline",
+            )
+        self._raise_again(self._last_error)
+        return None
+
+    def _workers_of(self, content: bytes) -> list[WorkerSpec]:
         self._read_error = None
         try:
-            return workers_of_text(_decoded(found, self._path), self._path)
+            return workers_of_text(_decoded(content, self._path), self._path)
         except ValueError as error:
             self._read_error = self._failure("invalid", str(error))
             raise self._read_error from None
@@ -111,6 +144,14 @@ class FileSource(Source):
 
     def _failure(self, kind: str, message: str) -> SourceError:
         return SourceError(kind, message, again_secs=self._poll_secs)
+
+
+def _is_whole(content: bytes) -> bool:
+    """Whether nothing more of the file is to come, as far as its end shows."""
+    if content.endswith(b"\n") or not content:
+        return True
+    # A text in braces that is cut off lacks the last of them, and cannot be read.
+    return content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
 
 
 def _decoded(content: bytes, source: str) -> str:
@@ -130,8 +171,8 @@ def workers_of_text(text: str, source: str) -> list[WorkerSpec]:
         source: The file's name, for messages. One that ends in `.json` must be JSON.
 
     Raises:
-        ValueError: the text is neither YAML nor JSON, or does not list workers in this form, or has a URL
-            twice. The message has the line, and no secret of a URL.
+        ValueError: the text is neither YAML nor JSON, or does not list workers in this form, or has a worker
+            twice, or more than 4,096 of them. The message has the line, and no secret of a URL.
     """
     root = _composed(text, source)
     where = f"{source}, line {root.line}"
@@ -157,13 +198,18 @@ def workers_of_text(text: str, source: str) -> list[WorkerSpec]:
     lines: dict[str, int] = {}
     for number, row in enumerate(_items(rows)):
         spec, line = spec_of(row, f"{name}[{number}]", source)
-        key = _same(spec.url)
-        if key in lines:
+        for key in keys_of(spec):
+            if key in lines:
+                raise ValueError(
+                    f"{source}, line {line}: {shown_urls(spec.url)} is in line {lines[key]} already; keep "
+                    "one of them"
+                )
+            lines[key] = line
+        if len(lines) > MAX_WORKERS:
             raise ValueError(
-                f"{source}, line {line}: {shown_urls(spec.url)} is in line {lines[key]} already; keep one of "
-                "them"
+                f"{source}, line {line}: {shown_urls(spec.url)} is beyond the {MAX_WORKERS} workers, each "
+                "rank counted, that a fleet has room for; remove some, or run a second router"
             )
-        lines[key] = line
         specs.append(spec)
     return specs
 
@@ -333,14 +379,19 @@ def _spec(
 
 
 def _checked_url(url: str, where: str) -> str:
-    if url.lower().startswith(("ray://", "name://")):
-        return url  # for programs that connect to workers themselves; the router decides
     try:
-        return worker_url(url)
+        # Names are for programs that connect to workers themselves; the router decides.
+        if not url.lower().startswith(("ray://", "name://")):
+            worker_url(url)
     except NotYet as unfit:
         raise ValueError(f"{where} is {shown_urls(url)}; {unfit}") from None
     except Unfit as unfit:
         raise ValueError(f"{where} is {shown_urls(url) or 'an empty text'}; write {unfit}") from None
+    try:
+        worker_key(url)
+    except ValueError as misfit:
+        raise ValueError(f"{where} is {shown_urls(url)}, which {misfit}") from None
+    return url
 
 
 def _is_ipv6(address: str) -> bool:
@@ -348,9 +399,3 @@ def _is_ipv6(address: str) -> bool:
         return ipaddress.ip_address(address).version == 6
     except ValueError:
         return False
-
-
-def _same(url: str) -> str:
-    """Equal for URLs that are one worker: case does not matter in scheme and host, nor a slash at the end."""
-    match = re.fullmatch(r"([^/]*//[^/?#]*)(.*?)/*(@[0-9]+)?/*", url, re.DOTALL)
-    return url if match is None else f"{match[1].lower()}{match[2]}{match[3] or ''}"

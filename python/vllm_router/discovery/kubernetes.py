@@ -42,7 +42,7 @@ __all__ = ["KubernetesOptions", "KubernetesSource", "pods_to_specs", "slices_to_
 logger = logging.getLogger("vllm_router.discovery")
 
 _QUIET_SECS = 0.05  # a burst of events is over
-_LONGEST_BURST_SECS = 0.5
+_LONGEST_BURST_SECS = 0.2
 _START_SECS = 10.0  # a namespace that says nothing for so long does not hold the others up
 _MAX_WARNINGS = 1000  # that are remembered, so that each is logged once
 
@@ -208,7 +208,7 @@ class KubernetesSource(Source):
         server: Makes the requests; None: the package kubernetes.
         timing: None: that of a cluster, with `resync_secs` of the options.
         clock: Seconds that only grow.
-        dice: For windows and pauses; None: a new generator.
+        randomness: For windows and pauses; None: a new generator of random numbers.
 
     Raises:
         ImportError: the package kubernetes is not there.
@@ -223,13 +223,13 @@ class KubernetesSource(Source):
         server: Server | None = None,
         timing: Timing | None = None,
         clock: Callable[[], float] = time.monotonic,
-        dice: random.Random | None = None,
+        randomness: random.Random | None = None,
     ) -> None:
         self.options = options
         self._server = server or ApiServer(options)
         self._timing = timing or Timing(resync=options.resync_secs)
         self._clock = clock
-        self._dice = dice or random.Random()
+        self._randomness = randomness or random.Random()
         self._changed = threading.Condition()
         self._closing = threading.Event()
         self._fleet: Fleet | None = None
@@ -259,7 +259,7 @@ class KubernetesSource(Source):
 
     @property
     def restarts(self) -> Counter[str]:
-        """How often a watch ended, by reason: closed, cut, gone, timeout, error, resync."""
+        """How often a watch ended, by reason: closed, cut, gone, timeout, error, malformed, resync."""
         return sum((loop.restarts for loop in self._loops), Counter())
 
     def _start(self) -> Fleet:
@@ -272,7 +272,7 @@ class KubernetesSource(Source):
                 part,
                 self._timing,
                 self._clock,
-                random.Random(self._dice.random()),
+                random.Random(self._randomness.random()),
             )
             thread = threading.Thread(
                 target=self._run, args=(loop, part), name=f"discovery-kubernetes-{name or 'all'}", daemon=True

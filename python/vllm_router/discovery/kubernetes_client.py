@@ -125,6 +125,8 @@ class ApiServer:
             if not error.status:  # the client says so of TLS
                 raise CutError(said_of(error)) from None
             raise HttpError(error.status, _message_of(error), _retry_after(error)) from None
+        except self._config.ConfigException as error:  # the client reads the token anew once a minute
+            raise ConfigError(said_of(error)) from None
         except (self._errors.ReadTimeoutError, TimeoutError) as error:
             raise SilentError(said_of(error)) from None
         except (self._errors.HTTPError, OSError) as error:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from vllm_router._messages import show
 from vllm_router.discovery.kubernetes_options import KubernetesOptions
-from vllm_router.discovery.source import WorkerSpec
+from vllm_router.discovery.source import MAX_SECS, WorkerSpec, misfit_of
 
 __all__ = ["pods_to_specs", "slices_to_specs"]
 
@@ -34,6 +34,9 @@ WEIGHT = "vllm.ai/weight"
 DATA_PARALLEL_SIZE = "vllm.ai/data-parallel-size"
 SCHEME = "vllm.ai/scheme"
 
+MAX_RANKS = (
+    64  # of a pod or slice: more is a mistake in an annotation, which would leave no room for the others
+)
 _KILL_MARGIN_SECS = 5  # requests are cut this long before the kubelet kills the engine
 _DEFAULT_GRACE_SECS = 30
 _HOST_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.IGNORECASE)
@@ -141,30 +144,69 @@ def _preference(spec: WorkerSpec) -> tuple[bool, bool, str, str]:
 
 
 def workers_of_pod(pod: Object, options: KubernetesOptions, warn: Warn) -> Workers:
-    """What one pod is: none while it has no address, and once it has ended."""
+    """What one pod is: none while it has no address, and once it has ended.
+
+    Raises nothing: a pod that cannot be read is left out with a warning, and the others go on.
+    """
+    return _unless_odd("pod", _of_pod, pod, options, warn)
+
+
+def workers_of_slice(piece: Object, options: KubernetesOptions, warn: Warn) -> Workers:
+    """What the endpoints of one slice are. Raises nothing, as `workers_of_pod()`."""
+    return _unless_odd("EndpointSlice", _of_slice, piece, options, warn)
+
+
+def _unless_odd(
+    kind: str,
+    convert: Callable[[Object, str, KubernetesOptions, Warn], Workers],
+    thing: Object,
+    options: KubernetesOptions,
+    warn: Warn,
+) -> Workers:
+    """The workers of one object, without those that the core would reject the list of all objects for."""
+    where = "{} {}/{}".format(kind, *key_of(thing)).encode("utf-8", "replace").decode()
+    try:
+        found = convert(thing, where, options, warn)
+    except Exception as error:  # whatever stands in one object, the others are workers
+        warn(f"{where}: {type(error).__name__}: {error!s:.200}; it is left out")
+        return NONE
+    fit = []
+    for spec in found.specs:
+        misfit = misfit_of(spec)
+        if misfit:
+            warn(f"{where}: its worker {spec.url} {misfit}; it is left out")
+        else:
+            fit.append(spec)
+    return found if len(fit) == len(found.specs) else found._replace(specs=tuple(fit))
+
+
+def _of_pod(pod: Object, where: str, options: KubernetesOptions, warn: Warn) -> Workers:
     metadata, spec, status = (_mapping(pod.get(name)) for name in ("metadata", "spec", "status"))
     if status.get("phase") not in ("Running", "Unknown"):  # Unknown: its node does not report
         return NONE
-    where = "pod {}/{}".format(*key_of(pod))
     host = _pod_address(status, options.family, where, warn)
     if not host:
         return NONE
-    conditions = {item.get("type"): item.get("status") for item in _mappings(status.get("conditions"))}
+    is_ready = any(
+        item.get("type") == "Ready" and item.get("status") == "True"
+        for item in _mappings(status.get("conditions"))
+    )
     leaving = bool(metadata.get("deletionTimestamp"))
     grace = metadata.get("deletionGracePeriodSeconds")
     if not isinstance(grace, int):
         grace = spec.get("terminationGracePeriodSeconds")
     if not isinstance(grace, int):
         grace = _DEFAULT_GRACE_SECS
+    drain_secs = min(max(0, grace - _KILL_MARGIN_SECS), MAX_SECS)  # the API server takes any number
     notes = _Annotations(metadata, where, warn)
     containers = _mappings(spec.get("containers"))
     specs = tuple(
         WorkerSpec(
             f"{notes.scheme}://{host}:{number}",
             weight=notes.weight,
-            ready=conditions.get("Ready") == "True",
+            ready=is_ready,
             leaving=leaving,
-            drain_secs=float(max(0, grace - _KILL_MARGIN_SECS)) if leaving else None,
+            drain_secs=float(drain_secs) if leaving else None,
             incarnation=f"{metadata.get('uid', '')}/{_restarts(status, container)}",
             data_parallel_size=notes.data_parallel_size,
             labels={"pod": "/".join(key_of(pod))},
@@ -240,10 +282,8 @@ def _restarts(status: Mapping[str, Any], container: str) -> int:
     return 0
 
 
-def workers_of_slice(piece: Object, options: KubernetesOptions, warn: Warn) -> Workers:
-    """What the endpoints of one slice are."""
+def _of_slice(piece: Object, where: str, options: KubernetesOptions, warn: Warn) -> Workers:
     namespace, name = key_of(piece)
-    where = f"EndpointSlice {namespace}/{name}"
     family = {"IPv4": "ipv4", "IPv6": "ipv6", "FQDN": "name"}.get(str(piece.get("addressType")), "")
     if not family:
         warn(f"{where}: its addressType is {show(piece.get('addressType'))}; it must be IPv4, IPv6 or FQDN")
@@ -319,7 +359,10 @@ class _Annotations:
         )
         self.weight = self._of(WEIGHT, _weight, 1.0, "a number between 0.01 and 100")
         self.data_parallel_size = self._of(
-            DATA_PARALLEL_SIZE, lambda text: _whole_number(text, 4096), None, "a number between 1 and 4096"
+            DATA_PARALLEL_SIZE,
+            lambda text: _whole_number(text, MAX_RANKS),
+            None,
+            f"a number between 1 and {MAX_RANKS}",
         )
         self.scheme = self._of(SCHEME, _scheme, "http", "http or https")
 

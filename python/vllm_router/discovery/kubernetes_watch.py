@@ -5,7 +5,7 @@
      └──────────────┘
 
 Events may be lost, and a stream may fall silent without ending. So everything is listed again after
-`resync_secs`, and silence has a limit. The connection, the clock and the dice are passed in.
+`resync_secs`, and silence has a limit. The connection, the clock and the random numbers are passed in.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from vllm_router.discovery.source import SourceError
 
 _LONGEST_LINE = 16 << 20  # etcd takes objects of 1.5 MB
 _PAGE = 500
+_MAX_PAGES = 200  # 100,000 objects; a token that leads to another one again and again must end
 _KINDS = {
     400: "bad_request",
     401: "unauthorized",
@@ -43,7 +44,7 @@ class Timing:
     list_silence: float = 20.0
     short: float = 1.0  # a watch that ends sooner, without an event, is as good as a 410
     backoff: tuple[float, float] = (0.5, 30.0)
-    forbidden: float = 30.0
+    forbidden: float = 30.0  # the longest back-off of requests that are rejected with 400, 403 or 404
     longest_retry_after: float = 300.0
 
 
@@ -102,7 +103,7 @@ class ListWatch:
         holder: Hears of the objects.
         timing: See `Timing`.
         clock: Seconds that only grow.
-        dice: For windows and pauses.
+        randomness: For windows and pauses.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class ListWatch:
         holder: Holder,
         timing: Timing,
         clock: Callable[[], float],
-        dice: random.Random,
+        randomness: random.Random,
     ) -> None:
         self.restarts: Counter[str] = Counter()
         self._server = server
@@ -122,12 +123,13 @@ class ListWatch:
         self._holder = holder
         self._timing = timing
         self._clock = clock
-        self._dice = dice
+        self._randomness = randomness
         self._version = ""  # where to watch from; empty: list first
         self._seen = ""  # the newest version that was seen
         self._consistent = False  # list without the API server's cache
         self._resync_at = 0.0
         self._failures = 0  # since the last response
+        self._rejected = 0  # requests, with 400, 403 or 404, since a watch began
         self._fruitless = 0  # relists since a watch that was good for something
         self._short = 0  # empty watches in a row
         self._renewed = False  # the credentials, since the last response
@@ -170,13 +172,13 @@ class ListWatch:
         self._version = self._seen = version
         self._short = 0
         # Not at the same time in all routers.
-        self._resync_at = self._clock() + self._timing.resync * self._dice.uniform(0.9, 1.0)
+        self._resync_at = self._clock() + self._timing.resync * self._randomness.uniform(0.9, 1.0)
         self._holder.replaced(objects)
 
     def _listed(self, version: str | None) -> tuple[list[dict[str, Any]], str]:
         objects: list[dict[str, Any]] = []
         following: str | None = None
-        while True:
+        for _ in range(_MAX_PAGES):
             body = self._get(
                 self._timing.list_silence, limit=_PAGE, resource_version=version, _continue=following
             )
@@ -187,15 +189,17 @@ class ListWatch:
             page = _parsed(text)
             items = page.get("items")
             metadata = page.get("metadata")
-            if not isinstance(metadata, dict) or not isinstance(items or [], list):
-                raise _RelistError("error", "a list without metadata and items")
-            objects += [_checked(item) for item in items or []]
+            # The API server writes a list without objects as [], so without items it is something else.
+            if not isinstance(metadata, dict) or not isinstance(items, list):
+                raise _RelistError("malformed", "a list without metadata and items")
+            objects += [_checked(item) for item in items]
             following = metadata.get("continue") or None
             version = None  # the continue token has it
             if following is None:
                 if not metadata.get("resourceVersion"):
                     raise _RelistError("error", "a list without a resourceVersion")
                 return objects, str(metadata["resourceVersion"])
+        raise _RelistError("malformed", f"a list of more than {_MAX_PAGES} pages of {_PAGE} objects")
 
     # ---- one watch
 
@@ -203,7 +207,7 @@ class ListWatch:
         timing = self._timing
         begun = self._clock()
         # It ends in time for the next list by itself; a second more than that is no harm.
-        window = min(self._dice.uniform(*timing.window), max(timing.short, self._resync_at - begun))
+        window = min(self._randomness.uniform(*timing.window), max(timing.short, self._resync_at - begun))
         body = self._get(
             window + timing.slack,
             watch=True,
@@ -258,6 +262,8 @@ class ListWatch:
         body = self._server.get(self._namespace, read_secs, **query)
         self._failures = 0
         self._renewed = False
+        if query.get("watch"):  # and not after a list: what can only be listed is to be listed seldom
+            self._rejected = 0
         return body
 
     def _relist(self, error: _RelistError) -> float:
@@ -286,7 +292,9 @@ class ListWatch:
         pause = self._backoff(self._failures)
         if status in (400, 403, 404):
             self._version = ""  # what can be listed but not watched is listed again and again
-            pause = self._timing.forbidden
+            self._rejected += 1
+            # The first pauses are short: an API server that starts rejects everything until it has its roles.
+            pause = min(self._timing.forbidden, self._backoff(self._rejected))
         if status == 403:
             role = "Role" if self._namespace else "ClusterRole"
             message += f"; a {role} has to allow the verbs get, list and watch of {self._resource}"
@@ -307,7 +315,7 @@ class ListWatch:
 
     def _backoff(self, failures: int) -> float:
         first, most = self._timing.backoff
-        return min(most, first * 2.0 ** min(failures - 1, 16) * self._dice.uniform(0.5, 1.5))
+        return min(most, first * 2.0 ** min(failures - 1, 16) * self._randomness.uniform(0.5, 1.5))
 
 
 def _parsed(text: bytes) -> dict[str, Any]:

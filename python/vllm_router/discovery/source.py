@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import logging
 import math
 import numbers
@@ -25,11 +26,12 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vllm_router._messages import show
 from vllm_router._secrets import described, shown_urls, without_userinfo
+from vllm_router.discovery.worker_key import worker_key
 from vllm_router.errors import RouterError
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ logger = logging.getLogger("vllm_router.discovery")
 
 LONGEST_DETAIL = 200
 MAX_SECS = 31_536_000  # a year, as in settings
+MAX_WORKERS = 4096  # of a list, each rank counted, as in the core
 OWN_SOURCES = ("static", "api")  # the router's own: flags, and the admin endpoints
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -49,10 +52,20 @@ _FIRST_BACKOFF_SECS = 0.5
 _MAX_BACKOFF_SECS = 30.0
 _REPEAT_SECS = 60.0  # the same message is logged again after this
 _MAX_MESSAGES = 64  # that are remembered for it
+_SHORTEST_PAUSE_SECS = 0.01  # a look() that returns at once with again_secs=0 must not keep a core busy
+_MAX_SHOWN = 3  # workers that are left out, in a message
+_FEWEST_WORKERS = 64  # a list that the core finds too long is not cut below this
+
+
+class _WithDetail:
+    """Room for a detail that is made once, since a source declares the same specs again and again."""
+
+    __slots__ = ("_detail",)
+    _detail: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class WorkerSpec:
+class WorkerSpec(_WithDetail):
     """A worker as a source declares it.
 
     Raises:
@@ -76,7 +89,7 @@ class WorkerSpec:
     data_parallel_size: int | None = None
     """How many ranks it has, 1 to 4096; None: the router's `intra_node_data_parallel_size`."""
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
-    """Free pairs, for the log and for GET /admin/discovery."""
+    """Free pairs, which GET /admin/discovery and the refusal of POST /remove_worker show. Read-only."""
 
     def __post_init__(self) -> None:
         """Checks what each value is."""
@@ -106,12 +119,22 @@ class WorkerSpec:
         for key, value in self.labels.items():
             if not isinstance(key, str) or not isinstance(value, str):
                 raise TypeError(f"labels has {show(key)}={show(value)}; it must map str to str")
-        object.__setattr__(self, "labels", dict(self.labels))
+        object.__setattr__(self, "labels", MappingProxyType(dict(self.labels)))
+
+    def __reduce__(self) -> tuple[Callable[[], WorkerSpec], tuple[()]]:
+        """For copies and pickles, which take no MappingProxyType."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return functools.partial(type(self), **{**values, "labels": dict(self.labels)}), ()
 
     @property
     def detail(self) -> str:
         """The labels as one text of 200 characters at most: `k=v k=v`, by name."""
-        return " ".join(f"{key}={value}" for key, value in sorted(self.labels.items()))[:LONGEST_DETAIL]
+        try:
+            return self._detail
+        except AttributeError:  # the first time, and in a copy
+            text = " ".join(f"{key}={value}" for key, value in sorted(self.labels.items()))
+            object.__setattr__(self, "_detail", text[:LONGEST_DETAIL])
+            return self._detail
 
 
 def _number(name: str, value: object, low: float, high: float, unit: str = "") -> float:
@@ -141,6 +164,7 @@ class Listing:
     """What one look has found.
 
     Raises:
+        TypeError: `deleted` is no list of str.
         ValueError: `again_secs` is negative, or no number; or `deleted` comes without a list.
     """
 
@@ -151,11 +175,18 @@ class Listing:
     deleted: Sequence[str] = ()
     """URLs of workers that were seen to go. They leave at once, however many they are."""
     again_secs: float = 1.0
-    """The time until the next look. 0 is for a look() that blocks until there is something new."""
+    """The time until the next look, 0.01 at least. 0 is for a look() that blocks until there is news."""
 
     def __post_init__(self) -> None:
-        """Checks the time, and what goes together."""
+        """Checks the time, the deleted URLs, and what goes together."""
         _check_again_secs(self.again_secs)
+        if isinstance(self.deleted, (str, bytes, Mapping)) or not isinstance(self.deleted, Iterable):
+            raise TypeError(f"deleted is {described(self.deleted)}; it must be a list of URLs")
+        if not isinstance(self.deleted, Sequence):  # an iterator would be used up by the first look at it
+            object.__setattr__(self, "deleted", tuple(self.deleted))
+        for url in self.deleted:
+            if not isinstance(url, str):
+                raise TypeError(f"deleted holds {described(url)}; it must hold URLs as str")
         if self.workers is None and self.deleted:
             raise ValueError(
                 "workers is None, so nothing has changed, and deleted is not empty; give the list, too"
@@ -179,11 +210,15 @@ class SourceError(Exception):
         again_secs: The time until the next look; None: a back-off from 0.5 s to 30 s.
 
     Raises:
+        TypeError: `kind` or `message` is no str.
         ValueError: `kind` is no such word, or `again_secs` is out of range.
     """
 
     def __init__(self, kind: str, message: str, again_secs: float | None = None) -> None:
         super().__init__(message)
+        for name, value in (("kind", kind), ("message", message)):
+            if not isinstance(value, str):
+                raise TypeError(f"{name} is {described(value)}; it must be a str")
         if not _KIND.fullmatch(kind):
             raise ValueError(f"kind is {show(kind)}; it must be 1 to 32 characters of a-z and _")
         if again_secs is not None:
@@ -245,7 +280,7 @@ class Follower:
     Args:
         router: Gets the lists.
         source: Is looked at in the thread.
-        dice: For the back-off; None: a new generator.
+        randomness: For the back-off; None: a new generator of random numbers.
         wait: Waits for a number of seconds, and says whether to stop; None: until `stop()`.
         clock: Seconds, for how often a message is logged.
 
@@ -259,7 +294,7 @@ class Follower:
         router: Router,
         source: Source,
         *,
-        dice: random.Random | None = None,
+        randomness: random.Random | None = None,
         wait: Callable[[float], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -268,7 +303,7 @@ class Follower:
         check_source_name(getattr(source, "name", None))
         self.source = source
         self._router = router
-        self._dice = dice or random.Random()
+        self._randomness = randomness or random.Random()
         self._stopping = threading.Event()
         self._wait = wait or self._stopping.wait
         self._clock = clock
@@ -276,6 +311,7 @@ class Follower:
         self._announced = False
         self._failures = 0
         self._rejected: Listing | None = None
+        self._excess = ""  # what is said of a list that is too long, as long as it is
         self._logged: dict[str, float] = {}
         self._thread = threading.Thread(target=self._run, name=f"discovery-{source.name}", daemon=True)
 
@@ -308,8 +344,9 @@ class Follower:
 
     @property
     def running(self) -> bool:
-        """Whether it goes on following."""
-        return not self._stopping.is_set()
+        """Whether it goes on following: not after `stop()`, nor in a process that was forked since."""
+        started = self._thread.ident is not None
+        return not self._stopping.is_set() and (self._thread.is_alive() or not started)
 
     def announce(self) -> None:
         """Tell the router that there is this source, which has not listed its workers yet."""
@@ -323,11 +360,23 @@ class Follower:
         self._thread.start()
 
     def _run(self) -> None:
-        while self.running and not self._wait(self._turn()):
+        while not self._stopping.is_set() and not self._wait(max(_SHORTEST_PAUSE_SECS, self._guarded_turn())):
             pass
 
+    def _guarded_turn(self) -> float:
+        """As `_turn()`, whatever the objects of the source are. Never raises: the thread goes on."""
+        try:
+            seconds = self._turn()
+            _check_again_secs(seconds)
+            return float(seconds)
+        except BaseException as error:
+            try:
+                return float(self._failed(SourceError("internal", f"a look raised {_said_of(error)}")))
+            except BaseException:  # a handler of the log may raise, too
+                return _MAX_BACKOFF_SECS
+
     def _turn(self) -> float:
-        """One look and what follows from it. Returns the time until the next one, and never raises."""
+        """One look and what follows from it. Returns the time until the next one."""
         try:
             listing = self.source.look()
             _check_listing(listing)
@@ -335,16 +384,16 @@ class Follower:
             return self._failed(error)
         except BaseException as error:  # SystemExit, too: a source must not end the thread
             return self._failed(SourceError("internal", f"look() raised {_said_of(error)}"))
-        if not self.running:
+        if self._stopping.is_set():
             return 0
         declared = self._after_rejected(listing)
         try:
-            self._router.reconcile(
-                self.source.name, declared.workers, complete=declared.complete, deleted=declared.deleted
-            )
+            self._declare(declared)
         except (ValueError, TypeError, RouterError) as error:
             self._rejected = declared
-            return self._failed(SourceError("refused", without_userinfo(str(error))))
+            # 0 is of a look() that blocks, maybe for long, and of others the next one must not be at once.
+            again_secs = listing.again_secs or None
+            return self._failed(SourceError("refused", without_userinfo(_text_of(error)), again_secs))
         except BaseException as error:
             self._rejected = declared
             return self._failed(SourceError("internal", f"reconcile() raised {_said_of(error)}"))
@@ -354,7 +403,81 @@ class Follower:
         self._failures = 0
         if declared.workers is not None:
             self._first.set()
+        if self._excess:  # the router forgets the last error with each list
+            self._report("too_many", self._excess)
         return listing.again_secs
+
+    def _declare(self, listing: Listing) -> None:
+        """Declare the list, without the workers that the core would reject all of it for.
+
+        Raises:
+            ValueError, TypeError, RouterError: the list is rejected nevertheless.
+        """
+        if listing.workers is None:
+            self._reconcile(listing, None)
+            return
+        workers = list(listing.workers)
+        if not all(isinstance(spec, WorkerSpec) for spec in workers):
+            rows_of(workers)  # raises TypeError and says which
+        fit = self._fit(workers)
+        if sum(map(_ranks_of, fit)) > MAX_WORKERS:  # so that the same ones are taken whatever their order is
+            fit.sort(key=lambda spec: spec.url)
+        limit = MAX_WORKERS
+        while True:
+            some, excess = _first_of(fit, limit)
+            try:
+                self._reconcile(listing, some)
+            except ValueError:
+                # A router that serves rejects names, which one that is embedded takes.
+                addresses = [spec for spec in fit if not _is_name(spec.url)]
+                if len(addresses) == len(fit):
+                    raise
+                names = [spec for spec in fit if _is_name(spec.url)]
+                self._log_left_out(
+                    [(spec, "is a name, and a server connects to its workers") for spec in names]
+                )
+                fit = addresses
+            except RouterError:  # other sources have workers, too, and the router has a number of ranks
+                limit = min(limit, len(fit))
+                if limit <= _FEWEST_WORKERS:
+                    raise
+                # New workers are given up before those that serve.
+                serving = {worker_key(url).partition("@")[0] for url in self._router.worker_urls}
+                fit.sort(key=lambda spec: (worker_key(spec.url).partition("@")[0] not in serving, spec.url))
+                known = sum(worker_key(spec.url).partition("@")[0] in serving for spec in fit)
+                limit = known + (limit - known) // 2 if limit > known else limit // 2
+            else:
+                self._excess = excess
+                return
+
+    def _reconcile(self, listing: Listing, workers: Sequence[WorkerSpec] | None) -> None:
+        deleted = [url for url in listing.deleted if not _misfit_of_url(url)]  # it is no worker's
+        self._router.reconcile(self.source.name, workers, complete=listing.complete, deleted=deleted)
+
+    def _fit(self, workers: Sequence[WorkerSpec]) -> list[WorkerSpec]:
+        """Those that the core takes, each once. The others are logged."""
+        fit: list[WorkerSpec] = []
+        left_out: list[tuple[WorkerSpec, str]] = []
+        seen: set[str] = set()
+        for spec in workers:
+            misfit = misfit_of(spec)
+            keys = () if misfit else keys_of(spec)
+            if not misfit and not seen.isdisjoint(keys):
+                misfit = "is in the list twice"
+            if misfit:
+                left_out.append((spec, misfit))
+            else:
+                seen.update(keys)
+                fit.append(spec)
+        self._log_left_out(left_out)
+        return fit
+
+    def _log_left_out(self, left_out: Sequence[tuple[WorkerSpec, str]]) -> None:
+        for spec, misfit in left_out[:_MAX_SHOWN]:
+            self._log(logging.WARNING, f"{_named(spec)} {misfit}; it is left out")
+        more = len(left_out) - _MAX_SHOWN
+        if more > 0:
+            self._log(logging.WARNING, f"{more} more workers are left out")
 
     def _after_rejected(self, listing: Listing) -> Listing:
         """What to declare: a list that was not taken is still the source's, until it has another one."""
@@ -368,27 +491,34 @@ class Follower:
         return dataclasses.replace(listing, deleted=deleted)
 
     def _failed(self, error: SourceError) -> float:
-        if not self.running:
+        if self._stopping.is_set():
             return 0
         self._failures += 1
-        name = self.source.name
-        message = error.message.encode("utf-8", "replace").decode()  # names of files may be no UTF-8
-        try:
-            self._router._report_source(name, error.kind, message)
-        except BaseException as unexpected:
-            logger.error("source %s: cannot be reported: %s", name, _said_of(unexpected))
-        now = self._clock()
-        if now - self._logged.get(error.message, -math.inf) >= _REPEAT_SECS:
-            while len(self._logged) >= _MAX_MESSAGES:
-                del self._logged[next(iter(self._logged))]
-            self._logged.pop(error.message, None)  # to the end: the oldest is forgotten first
-            self._logged[error.message] = now
-            logger.error("source %s: %s", name, error.message)
+        self._report(error.kind, error.message)
         return self._backoff() if error.again_secs is None else error.again_secs
+
+    def _report(self, kind: str, message: str) -> None:
+        """Tell the router and the log of an error."""
+        try:
+            self._router._report_source(self.source.name, kind, _printable(message))
+        except BaseException as unexpected:
+            logger.error("source %s: cannot be reported: %s", self.source.name, _said_of(unexpected))
+        self._log(logging.ERROR, message)
+
+    def _log(self, level: int, message: str) -> None:
+        """Log a message, unless that was done within the last minute."""
+        now = self._clock()
+        if now - self._logged.get(message, -math.inf) < _REPEAT_SECS:
+            return
+        while len(self._logged) >= _MAX_MESSAGES:
+            del self._logged[next(iter(self._logged))]
+        self._logged.pop(message, None)  # to the end: the oldest is forgotten first
+        self._logged[message] = now
+        logger.log(level, "source %s: %s", self.source.name, _printable(message))
 
     def _backoff(self) -> float:
         steps = min(self._failures - 1, 16)  # 0.5 s doubled 16 times is far above the maximum
-        seconds = min(_MAX_BACKOFF_SECS, _FIRST_BACKOFF_SECS * 2**steps) * self._dice.uniform(0.5, 1.5)
+        seconds = min(_MAX_BACKOFF_SECS, _FIRST_BACKOFF_SECS * 2**steps) * self._randomness.uniform(0.5, 1.5)
         return float(min(_MAX_BACKOFF_SECS, seconds))
 
     def __enter__(self) -> Follower:
@@ -422,7 +552,85 @@ def stop_all(followers: Sequence[Follower], timeout_secs: float) -> None:
 
 def _check_listing(listing: object) -> None:
     if not isinstance(listing, Listing):
-        raise TypeError(f"look() returned {described(listing)}; it must return a Listing")
+        found = "None" if listing is None else described(listing)
+        raise TypeError(f"look() returned {found}; it must return a Listing")
+    Listing.__post_init__(
+        listing
+    )  # once more: a source may have changed it since, or have a class of its own
+
+
+def misfit_of(spec: WorkerSpec) -> str:
+    """Why the core would reject the worker, and with it the whole list; empty if it takes it."""
+    misfit = _misfit_of_url(spec.url)
+    if misfit:
+        return misfit
+    for what, text in (("incarnation", spec.incarnation), ("labels", spec.detail)):
+        if not text.isascii() and _printable(text) != text:
+            return f"has {what} with half a character (a lone surrogate), which is no text"
+    return ""
+
+
+@functools.lru_cache(maxsize=16_384)
+def _misfit_of_url(url: str) -> str:
+    try:
+        worker_key(url)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def keys_of(spec: WorkerSpec) -> Sequence[str]:
+    """What the worker, or each of its ranks, is known by, if the number of ranks is not the router's."""
+    key = worker_key(spec.url)
+    ranks = _ranks_of(spec)
+    return [f"{key}@{rank}" for rank in range(ranks)] if ranks > 1 else [key]
+
+
+def _ranks_of(spec: WorkerSpec) -> int:
+    """How many workers of the fleet it is. One with a rank in its URL is one."""
+    ranks = spec.data_parallel_size or 1
+    return 1 if ranks == 1 or re.search(r"@[0-9]+/*\Z", spec.url) else ranks
+
+
+def _first_of(workers: Sequence[WorkerSpec], limit: int) -> tuple[Sequence[WorkerSpec], str]:
+    """The workers that fit into a limit, and what is to be said of the others; empty if there are none.
+
+    They are taken in the order that they have, and one that does not fit makes room for the next.
+    """
+    total = sum(map(_ranks_of, workers))
+    if total <= limit:
+        return workers, ""
+    chosen: list[WorkerSpec] = []
+    room = limit
+    sizes: dict[str, int] = {}
+    for spec in workers:
+        ranks = _ranks_of(spec)
+        place = spec.detail or shown_urls(spec.url)
+        sizes[place] = sizes.get(place, 0) + ranks
+        if ranks <= room:
+            room -= ranks
+            chosen.append(spec)
+    largest = max(sizes, key=lambda place: sizes[place])
+    return chosen, (
+        f"the list has {total} workers, each rank counted, of which {limit - room} are taken: "
+        f"there is room for {limit}. The largest part is of {largest}: "
+        f"{sizes[largest]}. Shorten the list, or run a second router"
+    )
+
+
+def _is_name(url: str) -> bool:
+    return url.lower().startswith(("ray://", "name://"))
+
+
+def _named(spec: WorkerSpec) -> str:
+    """A worker in a message, with its labels, which name the object that it is from."""
+    detail = f" ({spec.detail})" if spec.detail else ""
+    return f"worker {shown_urls(spec.url)}{detail}"
+
+
+def _printable(text: str) -> str:
+    """Text that can be written as UTF-8: names of files and objects may have lone surrogates."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def rows_of(workers: Iterable[WorkerSpec]) -> list[tuple[Any, ...]]:
@@ -455,5 +663,12 @@ def rows_of(workers: Iterable[WorkerSpec]) -> list[tuple[Any, ...]]:
 
 def _said_of(error: BaseException) -> str:
     """An exception for the log, in one line."""
-    text = " ".join(without_userinfo(str(error)).split())
+    text = " ".join(without_userinfo(_text_of(error)).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:  # a __str__ of its own may raise anything
+        return ""

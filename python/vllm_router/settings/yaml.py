@@ -25,9 +25,11 @@ MAX_YAML_VALUES = 100_000  # with aliases written out
 
 def too_long(source: str, what: str = "file of settings") -> ValueError:
     """What to raise about a text that is longer than MAX_YAML_BYTES."""
+    remedy = f"name the {what}, or shorten it"
+    if what == "file of workers":  # which is named already, and may be right
+        remedy = "list fewer workers in it, or name another one by --worker-file"
     return ValueError(
-        f"{source} has more than {MAX_YAML_BYTES} bytes, which is the limit for a {what}; name the "
-        f"{what}, or shorten it"
+        f"{source} has more than {MAX_YAML_BYTES} bytes, which is the limit for a {what}; {remedy}"
     )
 
 

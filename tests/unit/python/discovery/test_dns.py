@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fakes.dns import Dnsmasq, FakeDns
+from tests.fakes.dns import SHAPES, Dnsmasq, FakeDns
 from tests.fakes.wire import PATIENCE
 from vllm_router.discovery import DnsSource, Follower, Listing, SourceError, WorkerSpec
 from vllm_router.discovery import dns as module
@@ -153,13 +153,13 @@ RECORDS = st.lists(
 
 @given(st.fixed_dictionaries(dict.fromkeys(TARGETS, ADDRESSES)), RECORDS, st.randoms())
 def test_the_order_of_records_changes_nothing_and_none_is_lost(
-    addresses: dict[str, list[str]], records: list[SrvRecord], dice: random.Random
+    addresses: dict[str, list[str]], records: list[SrvRecord], randomness: random.Random
 ) -> None:
     hosts = [HostUrl("a.", 8000, ""), HostUrl("b.", 80, "/p")]
     found = workers_of(hosts, ["s"], addresses, {"s": records})
 
-    shuffled = {name: dice.sample(values, len(values)) for name, values in addresses.items()}
-    assert workers_of(hosts, ["s"], shuffled, {"s": dice.sample(records, len(records))}) == found
+    shuffled = {name: randomness.sample(values, len(values)) for name, values in addresses.items()}
+    assert workers_of(hosts, ["s"], shuffled, {"s": randomness.sample(records, len(records))}) == found
 
     expected = {(address, host.port, host.prefix) for host in hosts for address in addresses[host.name]}
     lowest = min((kept.priority for kept in records), default=0)
@@ -191,6 +191,15 @@ def test_the_order_of_records_changes_nothing_and_none_is_lost(
         ({"hosts": ["http://vllm.svc/a?b=c"]}, "must be a URL of a name"),
         ({"hosts": ["http://vllm.svc/a%00"]}, "must be a URL of a name"),
         ({"hosts": ["http://10.0.0.1:8000"]}, "is an address and no name; write it in --worker-urls"),
+        (
+            {"hosts": ["http://10.0.0:80"]},
+            "ends in a number, as addresses do, .*write the name of a host, such",
+        ),
+        (
+            {"hosts": ["http://gpu.5"]},
+            "ends in a number, as addresses do, and is not a whole one such as 10.0.0",
+        ),
+        ({"srv": ["gpu.5"]}, "must be a name without scheme and port"),
         ({"hosts": ["http://[::1]:8000"]}, "must be a URL of a name"),
         ({"hosts": ["http://a..b:8000"]}, "'a..b' is no DNS name"),
         ({"hosts": ["http://" + "a" * 64]}, "is no DNS name: A DNS label is > 63 octets"),
@@ -262,7 +271,7 @@ def test_without_dnspython_the_module_is_there_and_says_what_to_install() -> Non
 
 def test_records_are_looked_up_again_after_their_ttl(server: FakeDns) -> None:
     server.set("vllm.test", "A", "10.0.0.2", "10.0.0.1", ttl=7)
-    source = DnsSource(["http://vllm.test:8000"], server=server.address, dice=random.Random(1))
+    source = DnsSource(["http://vllm.test:8000"], server=server.address, randomness=random.Random(1))
     pauses = set()
     for _ in range(10):
         listing = source.look()
@@ -277,7 +286,9 @@ def test_records_are_looked_up_again_after_their_ttl(server: FakeDns) -> None:
 def test_the_ttl_is_kept_within_limits(server: FakeDns, ttl: int, expected: float) -> None:
     server.set("vllm.test", "A", "10.0.0.1", ttl=ttl)
     source = DnsSource(["http://vllm.test"], server=server.address, min_secs=2, max_secs=20)
-    assert source.look().again_secs == pytest.approx(expected, rel=0.1001)
+    pauses = [source.look().again_secs for _ in range(20)]
+    assert pauses == [pytest.approx(expected, rel=0.1001)] * 20
+    assert all(2 <= seconds <= 20 for seconds in pauses)
 
 
 def test_the_shortest_ttl_counts(server: FakeDns) -> None:
@@ -411,7 +422,7 @@ def test_a_name_that_fails_keeps_its_workers_and_hides_no_change_of_another(serv
     assert listing.again_secs > 20
 
 
-def test_nobody_leaves_because_of_a_name_that_was_never_known(server: FakeDns) -> None:
+def test_no_worker_leaves_because_of_a_name_that_was_never_known(server: FakeDns) -> None:
     server.set("a.test", "A", "10.0.0.1")
     server.fail("b.test", "REFUSED")
     source = DnsSource(["http://a.test", "http://b.test"], server=server.address)
@@ -496,15 +507,63 @@ def test_a_target_that_has_no_address_is_left_out_and_said_once(server: FakeDns)
     assert source.look().again_secs > 0
 
 
-def test_more_workers_than_a_fleet_has_are_an_error(server: FakeDns, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("shape", [name for name in SHAPES if not name.startswith("no data")])
+@pytest.mark.parametrize("what", ["hosts", "srv"])
+def test_a_response_that_tells_nothing_of_the_name_leaves_the_list(
+    server: FakeDns, shape: str, what: str
+) -> None:
+    server.set("vllm.test", "SRV", "0 0 80 w.test.")
+    server.set("vllm.test", "A", "10.0.0.1")
+    server.set("w.test", "A", "10.0.0.1")
+    source = DnsSource(
+        **{what: ["http://vllm.test" if what == "hosts" else "vllm.test"]}, server=server.address
+    )
+    assert urls(source.look()) == ["http://10.0.0.1:80"]
+    server.fail("vllm.test", shape)
+    if what == "hosts":  # nothing else is known
+        error = error_of(source)
+    else:  # the target is
+        assert urls(source.look()) == ["http://10.0.0.1:80"]
+        error = error_of(source)
+    assert error.kind == "malformed"
+    assert error.message.startswith("vllm.test ")
+    server.fail("vllm.test", None)
+    assert urls(source.look()) == ["http://10.0.0.1:80"]
+
+
+@pytest.mark.parametrize("shape", [name for name in SHAPES if name.startswith("no data")])
+def test_no_data_is_an_empty_list(server: FakeDns, shape: str) -> None:
+    source = DnsSource(["http://vllm.test"], ["vllm.test"], server=server.address)
+    server.fail("vllm.test", shape)
+    listing = source.look()
+    assert (urls(listing), listing.complete) == ([], True)
+    assert error_of(source).kind == "no_address"
+
+
+def test_targets_that_are_not_named_any_more_are_forgotten(server: FakeDns) -> None:
+    server.set("vllm.test", "SRV", "0 0 80 old.test.")
+    server.set("old.test", "A", "10.0.0.1")
+    server.set("new.test", "A", "10.0.0.2")
+    source = DnsSource(srv=["vllm.test"], server=server.address)
+    source.look()
+    server.set("vllm.test", "SRV", "0 0 80 new.test.")
+    assert urls(source.look()) == ["http://10.0.0.2:80"]
+    server.set("vllm.test", "SRV", "0 0 80 old.test.")
+    server.fail("old.test", "SERVFAIL")  # what was known of it when it was a target is not known any more
+    assert error_of(source).kind == "servfail"
+
+
+def test_a_list_longer_than_a_fleet_is_cut_and_said(server: FakeDns, monkeypatch: pytest.MonkeyPatch) -> None:
     server.set("vllm.test", "A", "10.0.0.1", "10.0.0.2", "10.0.0.3")
     source = DnsSource(["http://vllm.test"], server=server.address)
-    monkeypatch.setattr(module, "MAX_WORKERS", 3)
-    assert len(urls(source.look())) == 3
-    monkeypatch.setattr(module, "MAX_WORKERS", 2)
-    error = error_of(source)
-    assert (error.kind, error.again_secs) == ("too_many", 5)
-    assert error.message == "the names have 3 workers; a fleet has at most 2"
+    monkeypatch.setattr("vllm_router.discovery.source.MAX_WORKERS", 2)
+    router = RecordingRouter()
+    follower = Follower(router, source, wait=lambda _: True)  # type: ignore[arg-type]
+    follower.start()
+    follower._thread.join(PATIENCE)
+    assert router.said[1] == ("dns", ["http://10.0.0.1:80", "http://10.0.0.2:80"], True, [])
+    assert router.said[2][:2] == ("dns", "too_many")
+    assert "The largest part is of name=vllm.test: 3. Shorten the list, or run a second" in router.said[2][2]
 
 
 def test_search_domains_are_those_of_resolv_conf(server: FakeDns, tmp_path: Path) -> None:
@@ -540,6 +599,7 @@ def test_the_own_resolver_searches_and_gives_each_server_its_turn(monkeypatch: p
     assert read == ["/etc/resolv.conf"]
     assert resolver.use_search_by_default
     assert 3 * resolver.timeout <= module._QUERY_SECS < 5
+    assert resolver.payload == 1232  # responses above that are not cut up by the network, but come by TCP
 
 
 def test_without_resolv_conf_it_says_what_to_set(tmp_path: Path) -> None:
@@ -655,7 +715,7 @@ def test_a_follower_declares_the_list_and_reports_what_failed_beside_it(server: 
             server.fail("b.test", None)
         return len(pauses) == 4
 
-    source = DnsSource(["http://a.test", "http://b.test"], server=server.address, dice=random.Random(1))
+    source = DnsSource(["http://a.test", "http://b.test"], server=server.address, randomness=random.Random(1))
     follower = Follower(router, source, wait=wait)  # type: ignore[arg-type]
     follower.start()
     assert follower.first(PATIENCE)
@@ -668,7 +728,7 @@ def test_a_follower_declares_the_list_and_reports_what_failed_beside_it(server: 
         ("dns", ["http://10.0.0.1:80"], True, []),
         ("dns", "no_address", "b.test has no address"),
     ]
-    assert pauses[:3] == [0, 1, 0]
+    assert pauses[:3] == [0.01, 1, 0.01]
 
 
 # Against dnsmasq.

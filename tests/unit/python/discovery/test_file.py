@@ -8,6 +8,7 @@ import os
 import re
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from vllm_router.discovery import FileSource, Listing, SourceError, WorkerSpec
 from vllm_router.discovery.file import workers_of_text
+from vllm_router.discovery.worker_key import worker_key
 from vllm_router.settings.yaml import MAX_YAML_BYTES
 
 A, B = WorkerSpec("http://a:1"), WorkerSpec("http://b:1")
@@ -139,6 +141,42 @@ def test_a_file_lists_workers(text: str, workers: list[WorkerSpec]) -> None:
         ),
         ("workers:\n- http://a:1\n- HTTP://A:1\n", "w, line 3: HTTP://A:1 is in line 2 already"),
         (
+            "workers:\n- http://a\n- http://A:80/\n",
+            "w, line 3: http://A:80/ is in line 2 already; keep one of",
+        ),
+        (
+            "workers:\n- https://a:443\n- https://a\n",
+            "w, line 3: https://a is in line 2 already; keep one of",
+        ),
+        (
+            "workers:\n- {url: http://a:1, data_parallel_size: 2}\n- http://a:1/@1\n",
+            "w, line 3: http://a:1/@1 is in line 2 already; keep one of them",
+        ),
+        (
+            "workers:\n- http://a:1\n- http://127.0.0\n",
+            "w, line 3: workers[1] is http://127.0.0, which has the host 127.0.0, which is not an IPv4",
+        ),
+        (
+            "workers:\n- url: http://ü\n",
+            "w, line 2: workers[0].url is http:..., which contains a character outsi",
+        ),
+        (
+            "workers:\n- name://\n",
+            "w, line 2: workers[0] is name://, which has nothing after the scheme; write na",
+        ),
+        (
+            "endpoints:\n- port: 1\n  address: 10.0.0\n",
+            "w, line 3: endpoints[0] is http://10.0.0:1, which has the host 10.0.0, which is not an IPv4",
+        ),
+        (
+            "workers:\n" + "".join(f"- http://a:{port}\n" for port in range(1, 4098)),
+            "w, line 4098: http://a:4097 is beyond the 4096 workers, each rank counted, that a fleet has",
+        ),
+        (
+            "workers:\n- {url: http://a:1, data_parallel_size: 4096}\n- http://b:1\n",
+            "w, line 3: http://b:1 is beyond the 4096 workers",
+        ),
+        (
             "workers: []\n\nworkers: []\n",
             "w, line 3: workers is in line 1 already; keep one of them",
         ),
@@ -155,7 +193,7 @@ def test_a_file_lists_workers(text: str, workers: list[WorkerSpec]) -> None:
         ('{"workers": ' + "[" * 100_000, "nested deeper than 32 levels"),
         (
             "#" * (MAX_YAML_BYTES + 1),
-            "which is the limit for a file of workers; name the file of workers, or",
+            "which is the limit for a file of workers; list fewer workers in it, or name another one by",
         ),
         (
             "endpoints: 7",
@@ -238,10 +276,10 @@ SPECS = st.lists(
         leaving=st.booleans(),
         drain_secs=st.none() | st.floats(0, 31_536_000),
         incarnation=TEXT,
-        data_parallel_size=st.none() | st.integers(1, 4096),
+        data_parallel_size=st.none() | st.integers(1, 800),  # 5 of them fit into a fleet
         labels=st.dictionaries(TEXT, TEXT, max_size=3),
     ),
-    unique_by=lambda spec: spec.url,
+    unique_by=lambda spec: worker_key(spec.url).partition("@")[0],
     max_size=5,
 )
 
@@ -315,6 +353,84 @@ def test_a_file_that_is_being_written_is_not_read(path: Path) -> None:
             file.flush()
             assert listed(source) is None
     assert listed(source) == ["http://a:1", "http://b:1", "http://c:1"]
+
+
+def test_a_last_line_without_an_end_is_awaited_for_two_more_looks(path: Path) -> None:
+    source = FileSource(path)
+    source.look()
+    path.write_text("workers:\n- http://10.0.0.1:8000\n- http://10.0.0.2:80")
+    assert [listed(source) for _ in range(3)] == [None, None, None]
+    with path.open("a") as file:
+        file.write("00\n")
+    assert listed(source) is None
+    assert listed(source) == ["http://10.0.0.1:8000", "http://10.0.0.2:8000"]
+    path.write_text("workers:\n- http://a:1")  # it stays so, so it is meant
+    assert [listed(source) for _ in range(5)] == [None, None, None, ["http://a:1"], None]
+
+
+def test_a_first_file_without_an_end_is_awaited_and_said(path: Path) -> None:
+    path.write_text("workers:\n- http://a:1")
+    source = FileSource(path)
+    for _ in range(2):
+        error = failure(source)
+        assert error.kind == "unreadable"
+        assert error.message.startswith(
+            f"{path} does not end in a newline, so it may be still being written; it is"
+        )
+    assert listed(source) == ["http://a:1"]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"workers": ["http://a:1"]}', "{workers: [http://a:1]}", "\ufeff {workers: []}"]
+)
+def test_a_text_in_braces_shows_by_itself_that_it_is_whole(path: Path, text: str) -> None:
+    path.write_text(text)
+    assert isinstance(listed(FileSource(path)), list)
+    for cut in range(text.index("{") + 1, len(text.rstrip())):
+        path.write_text(text[:cut])
+        assert failure(FileSource(path)).kind == "invalid"
+
+
+@pytest.mark.parametrize("name", ["st_dev", "st_ino", "st_size", "st_mtime_ns"])
+def test_another_file_is_told_by_each_of_these(path: Path, name: str) -> None:
+    status = path.stat()
+    known = {key: getattr(status, key) for key in dir(status) if key.startswith("st_")}
+    other = SimpleNamespace(**{**known, name: known[name] + 1})
+    source = FileSource(path)
+    assert source._file._identity_of(status) == source._file._identity_of(SimpleNamespace(**known))  # type: ignore[arg-type]
+    assert source._file._identity_of(status) != source._file._identity_of(other)  # type: ignore[arg-type]
+
+
+def test_a_file_of_which_not_all_was_read_is_read_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = "workers:\n- http://a:1\n- http://b:1\n"
+    path.write_text(whole)
+    source = FileSource(path)
+    with monkeypatch.context() as patch:
+        # As after a truncation that a network file system has not told yet: the size is the former one.
+        patch.setattr(
+            "vllm_router._watched_file.os.fdopen",
+            lambda descriptor, mode: _Short(descriptor, mode, whole.index("- http://b")),
+        )
+        assert failure(source).message == f"{path} changed while it was read; it is read once it is unchanged"
+    assert listed(source) == ["http://a:1", "http://b:1"]
+
+
+class _Short:
+    """A file whose read() returns less than is there."""
+
+    def __init__(self, descriptor: int, mode: str, length: int) -> None:
+        self._file = open(descriptor, mode)  # noqa: SIM115, closed below
+        self._length = length
+
+    def read(self, size: int) -> bytes:
+        content: bytes = self._file.read(size)
+        return content[: self._length]
+
+    def __enter__(self) -> _Short:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
 
 def test_a_change_of_time_alone_counts(path: Path) -> None:
@@ -473,8 +589,8 @@ def test_a_file_that_is_too_long_is_not_read(path: Path) -> None:
     error = failure(FileSource(path))
     assert (error.kind, error.message) == (
         "invalid",
-        f"{path} has more than {MAX_YAML_BYTES} bytes, which is the limit for a file of workers; name the "
-        "file of workers, or shorten it",
+        f"{path} has more than {MAX_YAML_BYTES} bytes, which is the limit for a file of workers; list fewer "
+        "workers in it, or name another one by --worker-file",
     )
 
 

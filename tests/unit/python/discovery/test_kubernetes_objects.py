@@ -214,9 +214,15 @@ BAD_PODS = {
     "worker-ports: out of range": (note(worker_ports="8000,70000"), [spec()], "is 8000,70000"),
     "worker-ports: empty": (note(worker_ports=""), [spec()], "vllm.ai/worker-ports is"),
     "weight: a word": (note(weight="heavy"), [spec()], "vllm.ai/weight is heavy"),
+    "weight: with an underscore": (note(weight="1_0"), [spec()], "vllm.ai/weight is 1_0"),
     "weight: zero": (note(weight="0"), [spec()], "between 0.01 and 100"),
     "weight: nan": (note(weight="nan"), [spec()], "vllm.ai/weight is nan"),
-    "data-parallel-size: too many": (note(data_parallel_size="5000"), [spec()], "between 1 and 4096"),
+    "data-parallel-size: too many": (
+        note(data_parallel_size="65"),
+        [spec()],
+        "is 65; it must be a number between 1 and 64",
+    ),
+    "data-parallel-size: a whole fleet": (note(data_parallel_size="4096"), [spec()], "between 1 and 64"),
     "data-parallel-size: a fraction": (note(data_parallel_size="1.5"), [spec()], "is 1.5"),
     "scheme: unknown": (note(scheme="grpc"), [spec()], "vllm.ai/scheme is grpc"),
     "no address": (pod("a", "10.0.0.256"), [], "10.0.0.256"),
@@ -412,6 +418,103 @@ def test_a_bad_slice_is_named(row: tuple[dict[str, Any], str]) -> None:
     assert len(warnings) == 1
     assert warnings[0].startswith("EndpointSlice default/s: ")
     assert said in warnings[0]
+
+
+def test_only_true_is_terminating() -> None:
+    odd = endpoint("10.0.0.1", "a", ready=True, serving=True)
+    for value in ("true", 1, "yes", None):
+        odd["conditions"]["terminating"] = value
+        assert [one.leaving for one in slices_to_specs([endpoint_slice("s", odd)], SERVICE)] == [False]
+
+
+# One odd object beside others
+
+
+@pytest.mark.parametrize("grace", [100_000_000, 10**400])
+def test_a_grace_period_above_a_year_is_a_year(grace: int) -> None:
+    ends = changed(pod("a", "10.0.0.1", **DELETED), "spec.terminationGracePeriodSeconds", grace)
+    assert [one.drain_secs for one in pods_to_specs([ends], POD)] == [31_536_000]
+
+
+def test_a_condition_without_a_name_is_none() -> None:
+    odd = changed(
+        pod("a", "10.0.0.1"), "status.conditions", [{"type": [1]}, {"type": "Ready", "status": "True"}]
+    )
+    assert [one.ready for one in pods_to_specs([odd], POD)] == [True]
+
+
+def test_an_object_that_cannot_be_read_is_left_out_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import vllm_router.discovery.kubernetes_objects as module
+
+    def host(text: object) -> tuple[str, str]:
+        if text == "10.0.0.1":
+            raise RecursionError("deep")
+        return str(text), "ipv4"
+
+    monkeypatch.setattr(module, "_host", host)
+    warnings: list[str] = []
+    good = pods_to_specs([pod("a", "10.0.0.1"), pod("b", "10.0.0.2")], POD, warnings.append)
+    assert [one.url for one in good] == ["http://10.0.0.2:8000"]
+    slices = [endpoint_slice("s", READY), endpoint_slice("t", endpoint("10.0.0.2", "b"))]
+    good = slices_to_specs(slices, SERVICE, warnings.append)
+    assert [one.url for one in good] == ["http://10.0.0.2:8000"]
+    assert warnings == [
+        "pod default/a: RecursionError: deep; it is left out",
+        "EndpointSlice default/s: RecursionError: deep; it is left out",
+    ]
+
+
+OFF = "; it is left out"
+REJECTED = {
+    "a port above 65535": (
+        pod("a", "10.0.0.1", ports={"http": 70_000}),
+        NAMED,
+        "pod default/a: its worker http://10.0.0.1:70000 has a port that is no number between 1 and",
+    ),
+    "a port that is true": (
+        pod("a", "10.0.0.1", ports={"http": True}),
+        NAMED,
+        f"its worker http://10.0.0.1:True has a port that is no number between 1 and 65535{OFF}",
+    ),
+    "half a character in its uid": (
+        changed(pod("a", "10.0.0.1"), "metadata.uid", "\ud800"),
+        POD,
+        f"has incarnation with half a character (a lone surrogate), which is no text{OFF}",
+    ),
+    "half a character in its name": (
+        changed(pod("a", "10.0.0.1"), "metadata.name", "a\ud800"),
+        POD,
+        "pod default/a?: its worker http://10.0.0.1:8000 has labels with half a character",
+    ),
+    "three numbers": (
+        endpoint_slice("s", endpoint("10.0.0"), address_type="FQDN"),
+        SERVICE,
+        "EndpointSlice default/s: its worker http://10.0.0:8000 has the host 10.0.0, which is not an IPv4",
+    ),
+    "a name that ends in a number": (
+        endpoint_slice("s", endpoint("gpu.5"), address_type="FQDN"),
+        SERVICE,
+        f"has the host gpu.5, which is not an IPv4 address such as 10.0.0.1{OFF}",
+    ),
+}
+
+
+@pytest.mark.parametrize("row", REJECTED.values(), ids=REJECTED)
+def test_a_worker_that_the_core_rejects_is_left_out_and_named(
+    row: tuple[dict[str, Any], KubernetesOptions, str],
+) -> None:
+    made, options, said = row
+    other = pod("b", "10.0.0.2", ports={"http": 1})
+    if options.service:
+        other = endpoint_slice("t", endpoint("gpu-1"), address_type="FQDN")
+    warnings: list[str] = []
+    convert = slices_to_specs if options.service else pods_to_specs
+    assert len(convert([made, other], options, warnings.append)) == 1
+    assert len(warnings) == 1
+    assert said in warnings[0]
+    warnings[0].encode()
 
 
 # Whatever stands there

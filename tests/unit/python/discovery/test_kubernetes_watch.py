@@ -132,7 +132,7 @@ def test_first_a_list_from_the_cache_then_a_watch_from_its_version() -> None:
 def test_a_watch_has_a_window_and_a_read_timeout_that_is_longer() -> None:
     for seed in range(20):
         made, server, _ = loop(listed(7), [Sleep(55)])
-        made._dice = random.Random(seed)
+        made._randomness = random.Random(seed)
         turns(made, 2)
         window = server.queries[1]["timeout_seconds"]
         assert 50 <= window <= 60
@@ -188,19 +188,55 @@ def test_a_list_that_is_cut_off_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "page",
-    [b"<html>", b"[]", b"{}", b'{"metadata": {}}', b'{"metadata": {"resourceVersion": "1"}, "items": [{}]}'],
+    ("page", "kind"),
+    [
+        (b"<html>", "error"),
+        (b"[]", "error"),
+        (b"{}", "malformed"),
+        (b'{"metadata": {"resourceVersion": "1"}}', "malformed"),
+        (b'{"metadata": {"resourceVersion": "1"}, "items": null}', "malformed"),
+        (b'{"metadata": {"resourceVersion": "1"}, "items": {}}', "malformed"),
+        (b'{"metadata": {}, "items": []}', "error"),
+        (b'{"metadata": {"resourceVersion": "1"}, "items": [{}]}', "error"),
+    ],
 )
-def test_a_list_that_cannot_be_read_is_said_if_it_stays_so(page: bytes) -> None:
+def test_a_list_that_cannot_be_read_is_said_if_it_stays_so(page: bytes, kind: str) -> None:
     made, _, heard = loop([page], [page], listed(7))
     first, second, third = turns(made, 3)
     assert first == third == 0
     assert second > 0
-    assert [error.kind for error in heard.errors] == ["error"]
+    assert [error.kind for error in heard.errors] == [kind]
     assert heard.lists == [[]]
 
 
+def test_a_list_whose_pages_do_not_end_is_none() -> None:
+    made, server, heard = loop(*[listed(7, "a", following="again")] * 500)
+    assert [made.turn() > 0 for _ in range(2)] == [False, True]
+    assert [error.kind for error in heard.errors] == ["malformed"]
+    assert "more than 200 pages of 500 objects" in heard.errors[0].message
+    assert len(server.queries) == 400
+    assert (heard.lists, server.open) == ([], 0)
+
+
 # Watching
+
+
+def test_a_bookmark_takes_the_watch_on_and_never_back() -> None:
+    made, server, _ = loop(
+        listed(7),
+        [bookmark(50), Sleep(5)],
+        [bookmark(40), Sleep(5)],
+        [bookmark(60) + failure(410)],
+        listed(61),
+    )
+    turns(made, 4)
+    assert [one["resource_version"] for one in server.queries] == ["0", "7", "50", "50"]
+
+
+def test_a_bookmark_is_no_event_that_shows_a_watch_to_work() -> None:
+    made, _, _ = loop(listed(7), [bookmark(8)], [bookmark(9)], listed(10))
+    turns(made, 3)
+    assert made.restarts["gone"] == 1
 
 
 def test_events_are_told_and_the_next_watch_begins_behind_them() -> None:
@@ -344,22 +380,43 @@ def test_401_that_stays_is_an_error() -> None:
     assert server.renewed == 4
 
 
-def test_403_names_verb_resource_and_namespace_and_comes_again_after_30_s() -> None:
+def test_403_names_verb_resource_and_namespace() -> None:
     made, _, heard = loop(HttpError(403, 'pods is forbidden: User "u" cannot list resource "pods"'))
-    assert made.turn() == 30
+    pause = made.turn()
     error = heard.errors[0]
-    assert (error.kind, error.again_secs) == ("forbidden", 30)
+    assert (error.kind, error.again_secs) == ("forbidden", pause)
     assert error.message == (
         'pods in namespace models: cannot list: 403: pods is forbidden: User "u" cannot list resource '
         '"pods"; a Role has to allow the verbs get, list and watch of pods'
     )
 
 
-def test_403_of_the_watch_only_goes_on_by_listing() -> None:
-    made, _, heard = loop(listed(7, "a"), HttpError(403, ""), listed(8, "a", "b"), HttpError(403, ""))
-    assert turns(made, 4) == [0, 30, 0, 30]
-    assert heard.lists == [["a"], ["a", "b"]]
+@pytest.mark.parametrize("status", [400, 403, 404])
+def test_what_is_rejected_comes_again_soon_at_first_and_then_seldom(status: int) -> None:
+    # An API server that has just started rejects everything with 403 until it has read its roles.
+    made, _, heard = loop(*[HttpError(status, "")] * 10)
+    for number, pause in enumerate(turns(made, 10)):
+        assert min(15, 0.25 * 2**number) <= pause <= min(30, 0.75 * 2**number)
+    assert len({error.kind for error in heard.errors}) == 1
+
+
+def test_403_of_the_watch_only_goes_on_by_listing_seldom() -> None:
+    made, _, heard = loop(
+        *[step for version in range(8) for step in (listed(version + 1), HttpError(403, ""))]
+    )
+    pauses = turns(made, 16)
+    assert pauses[::2] == [0] * 8
+    for number, pause in enumerate(pauses[1::2]):
+        assert min(15, 0.25 * 2**number) <= pause <= min(30, 0.75 * 2**number)
+    assert len(heard.lists) == 8
     assert "cannot watch" in heard.errors[0].message
+
+
+def test_a_watch_that_begins_ends_the_back_off_of_403() -> None:
+    made, _, _ = loop(*[HttpError(403, "")] * 6, listed(7), [Sleep(5)], HttpError(403, ""))
+    pauses = turns(made, 9)
+    assert pauses[5] > 5
+    assert 0.25 <= pauses[8] <= 0.75
 
 
 def test_403_in_all_namespaces_takes_a_cluster_role() -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import fractions
 import logging
 import math
+import pickle
 import random
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from vllm_router import Router
 from vllm_router.discovery import Difference, Listing, Source, SourceError, WorkerSpec
 from vllm_router.discovery.source import Follower, check_source_name, rows_of, stop_all
 from vllm_router.errors import RouterError
@@ -57,7 +63,10 @@ class Script(Source):
 
 
 def followed(
-    router: Any, source: Script, dice: random.Random | None = None, clock: Callable[[], float] = lambda: 0.0
+    router: Any,
+    source: Script,
+    randomness: random.Random | None = None,
+    clock: Callable[[], float] = lambda: 0.0,
 ) -> list[float]:
     """Follows until the script has ended; the times that were waited between two looks."""
     waited: list[float] = []
@@ -66,7 +75,7 @@ def followed(
         waited.append(seconds)
         return not source.steps
 
-    follower = Follower(router, source, dice=dice, wait=wait, clock=clock)
+    follower = Follower(router, source, randomness=randomness, wait=wait, clock=clock)
     follower.start()
     follower._thread.join(30)
     assert not follower._thread.is_alive()
@@ -127,6 +136,16 @@ def test_a_worker_cannot_be_changed() -> None:
     assert {spec} == {WorkerSpec("http://a:1", labels={"zone": "a"})}
 
 
+def test_labels_cannot_be_changed_behind_what_was_made_of_them() -> None:
+    spec = WorkerSpec("http://a:1", labels={"zone": "a"})
+    assert spec.detail == "zone=a"
+    with pytest.raises(TypeError):
+        spec.labels["zone"] = "b"  # type: ignore[index]
+    for other in (copy.deepcopy(spec), copy.copy(spec), pickle.loads(pickle.dumps(spec))):
+        assert (other, other.detail) == (spec, "zone=a")
+    assert dataclasses.replace(spec, labels={"zone": "b"}).detail == "zone=b"
+
+
 def test_rows_are_what_the_core_takes() -> None:
     full = WorkerSpec(
         "http://a:1",
@@ -154,6 +173,36 @@ def test_a_time_until_the_next_look_that_does_not_fit(seconds: Any) -> None:
 def test_deletions_come_with_a_list() -> None:
     with pytest.raises(ValueError, match="so nothing has changed, and deleted is not empty"):
         Listing(None, deleted=["http://a:1"])
+
+
+@pytest.mark.parametrize(
+    ("deleted", "sentence"),
+    [
+        (5, "deleted is a number; it must be a list of URLs"),
+        ("http://a:1", "deleted is a text of 10 characters; it must be a list of URLs"),
+        (None, "deleted is unset; it must be a list of URLs"),
+        (["http://a:1", 5], "deleted holds a number; it must hold URLs as str"),
+    ],
+)
+def test_deletions_are_a_list_of_urls(deleted: Any, sentence: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(sentence)):
+        Listing([], deleted=deleted)
+
+
+def test_deletions_may_be_any_iterable() -> None:
+    assert list(Listing([], deleted=iter(["http://a:1"])).deleted) == ["http://a:1"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "sentence"),
+    [
+        ("timeout", OSError(), "message is a OSError; it must be a str"),
+        (7, "it failed", "kind is a number; it must be a str"),
+    ],
+)
+def test_an_error_has_texts(kind: Any, message: Any, sentence: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(sentence)):
+        SourceError(kind, message)
 
 
 @pytest.mark.parametrize("kind", ["", "Timeout", "no-address", "a" * 33])
@@ -239,6 +288,290 @@ def test_what_is_no_listing_is_an_error_of_the_source() -> None:
         "internal",
         "look() raised TypeError: look() returned a list of 1; it must return a Listing",
     )
+
+
+def test_a_look_that_returns_nothing_says_so() -> None:
+    router = Recorder()
+    followed(router, Script(None, Listing([A])))
+    said = "look() raised TypeError: look() returned None; it must return a Listing"
+    assert router.said[1] == ("script", "internal", said)
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class OddError(SourceError):
+    """Without what SourceError has."""
+
+    def __init__(self) -> None:
+        pass
+
+
+def changed(error: SourceError, **values: Any) -> SourceError:
+    for name, value in values.items():
+        setattr(error, name, value)
+    return error
+
+
+def changed_listing(**values: Any) -> Listing:
+    listing = Listing([B])
+    for name, value in values.items():
+        object.__setattr__(listing, name, value)
+    return listing
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        MuteError(),
+        OddError(),
+        changed(SourceError("timeout", "slow"), message=OSError()),
+        changed(SourceError("timeout", "slow"), again_secs="soon"),
+        changed(SourceError("timeout", "slow"), again_secs=math.nan),
+        changed_listing(again_secs="soon"),
+        changed_listing(again_secs=None),
+        changed_listing(workers=7),
+        changed_listing(deleted=7),
+    ],
+    ids=lambda step: type(step).__name__,
+)
+def test_whatever_the_objects_of_a_source_are_the_thread_goes_on(step: Any) -> None:
+    router = Recorder()
+    waited = followed(router, Script(step, Listing([A])))
+    assert router.said[-1] == ("script", ["http://a:1"], True, [])
+    assert len(waited) == 2
+    assert 0 < waited[0] <= 30
+    assert [said[1] for said in router.said[1:-1] if isinstance(said[1], str)]  # it was reported
+
+
+def test_an_exception_without_a_text_is_named_by_its_type() -> None:
+    router = Recorder()
+    followed(router, Script(MuteError(), Listing([A])))
+    assert router.said[1] == ("script", "internal", "look() raised MuteError")
+
+
+def test_times_are_numbers_of_any_kind_and_there_is_a_pause_between_two_looks() -> None:
+    waited = followed(
+        Recorder(),
+        Script(
+            Listing([A], again_secs=0),
+            Listing([A], again_secs=0.002),
+            SourceError("timeout", "slow", 0),
+            Listing([A], again_secs=fractions.Fraction(1, 2)),  # type: ignore[arg-type]
+        ),
+    )
+    assert waited == [0.01, 0.01, 0.01, 0.5]
+    assert {type(seconds) for seconds in waited} == {float}
+
+
+def test_a_log_that_raises_does_not_end_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def log(*_: Any) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("vllm_router.discovery.source.logger.log", log)
+    router = Recorder()
+    waited = followed(router, Script(SourceError("timeout", "slow", 1), Listing([A])))
+    assert router.said[-1] == ("script", ["http://a:1"], True, [])
+    assert waited == [30, 1]
+
+
+def test_a_follower_whose_thread_has_ended_is_not_running() -> None:
+    follower = Follower(Recorder(), Script(Listing([A])), wait=lambda _: True)  # type: ignore[arg-type]
+    assert follower.running  # it is about to
+    follower.start()
+    follower._thread.join(30)
+    assert not follower.running
+    assert not follower._stopping.is_set()
+
+
+def test_a_child_process_follows_nothing() -> None:
+    program = """if True:
+        import os
+        from vllm_router import Router
+        from vllm_router.discovery import Listing, Source
+
+        class Empty(Source):
+            name = "empty"
+
+            def look(self):
+                return Listing([], again_secs=100)
+
+        router = Router()
+        follower = router.follow(Empty())
+        assert follower.first(30) and follower.running and router.is_following
+        child = os.fork()
+        if child == 0:
+            os._exit(int(follower.running or router.is_following))
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), follower.running)
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.stdout == "0 True\n", ran.stderr
+
+
+def test_only_a_list_is_the_first_list() -> None:
+    router = Recorder()
+    first: list[bool] = []
+    source = Script(Listing(None), Listing(None), Listing([]))
+
+    def wait(_: float) -> bool:
+        first.append(follower.first(0))
+        return not source.steps
+
+    follower = Follower(router, source, wait=wait)  # type: ignore[arg-type]
+    follower.start()
+    follower._thread.join(30)
+    assert first == [False, False, True]
+
+
+# What is left out of a list
+
+
+def declared(router: Recorder) -> list[list[str]]:
+    return [said[1] for said in router.said if isinstance(said[1], list)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        (
+            WorkerSpec("http://10.0.0:80", labels={"pod": "models/b"}),
+            "worker http://10.0.0:80 (pod=models/b) has the host 10.0.0, which is not an IPv4 address",
+        ),
+        (
+            WorkerSpec("http://c:70000"),
+            "worker http://c:70000 has a port that is no number between 1 and 65535; it is",
+        ),
+        (WorkerSpec("http://user:hunter2@c"), "worker http://...@c has something before '@' that reads as"),
+        (
+            WorkerSpec("http://c", incarnation="\ud800"),
+            "worker http://c has incarnation with half a character",
+        ),
+        (
+            WorkerSpec("http://c", labels={"pod": "\ud800"}),
+            "worker http://c (pod=?) has labels with half a char",
+        ),
+        (WorkerSpec("HTTP://A:1/"), "worker HTTP://A:1/ is in the list twice; it is left out"),
+        (WorkerSpec("http://b:1@1"), "worker http://b:1@1 is in the list twice; it is left out"),
+    ],
+)
+def test_a_worker_that_the_core_rejects_is_left_out_and_the_others_join(
+    spec: WorkerSpec, named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ranked = WorkerSpec("http://b:1", data_parallel_size=2)
+    with pytest.raises((ValueError, TypeError)):  # of the whole list
+        Router().reconcile("script", [A, ranked, spec])
+    router = Router()
+    source = Script(*[Listing([A, ranked, spec])] * 3)
+    followed(router, source)
+    assert router.worker_urls == ["http://a:1", "http://b:1@0", "http://b:1@1"]
+    assert len(caplog.messages) == 1  # once, and not with each list
+    assert caplog.messages[0].startswith(f"source script: {named}")
+    assert "hunter2" not in caplog.text
+    caplog.text.encode()
+
+
+def test_many_that_are_left_out_are_few_messages(caplog: pytest.LogCaptureFixture) -> None:
+    router = Recorder()
+    followed(router, Script(Listing([A, *[WorkerSpec(f"http://10.0.{number}") for number in range(100)]])))
+    assert declared(router) == [["http://a:1"]]
+    assert len(caplog.messages) == 4
+    assert caplog.messages[3] == "source script: 97 more workers are left out"
+
+
+def test_a_deleted_url_that_is_none_keeps_nothing_from_the_router() -> None:
+    router = Recorder()
+    followed(router, Script(Listing([A], deleted=["http://10.0.0", "http://b:1"])))
+    assert router.said[1] == ("script", ["http://a:1"], True, ["http://b:1"])
+
+
+def test_names_are_left_out_where_a_server_rejects_them(caplog: pytest.LogCaptureFixture) -> None:
+    name = WorkerSpec("ray://actor")
+    router = Recorder(ValueError("is a name, and a router that serves connects to its workers"))
+    followed(router, Script(Listing([A, name])))
+    assert declared(router) == [["http://a:1", "ray://actor"], ["http://a:1"]]
+    assert caplog.messages == [
+        "source script: worker ray://actor is a name, and a server connects to its workers; it is left out"
+    ]
+
+
+def test_of_a_list_that_is_too_long_the_first_workers_are_declared_and_removals_go_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    many = [
+        WorkerSpec(f"http://w{number:04}:1", labels={"pool": "a" if number < 4000 else "b"})
+        for number in range(5000)
+    ]
+    big = WorkerSpec("http://x:1", data_parallel_size=4096, labels={"pool": "c"})
+    router = Router(discovery_guard=1)
+    said: list[str] = []
+    router._report_source = lambda _, kind, message: said.append(f"{kind}: {message}")  # type: ignore[method-assign]
+    shuffled = random.Random(1).sample([*many, big], 5001)
+    followed(
+        router,
+        Script(Listing(shuffled), Listing(None), Listing([*reversed(many[1:]), big]), Listing(many[9:10])),
+    )
+    assert router.worker_urls == ["http://w0009:1"]
+    assert [line.partition(":")[0] for line in said] == ["", "too_many", "too_many", "too_many"]
+    assert said[1] == (
+        "too_many: the list has 9096 workers, each rank counted, of which 4096 are taken: "
+        "there is room for 4096. The largest part is of pool=c: 4096. Shorten the list, or "
+        "run a second router"
+    )
+    assert said[2] == said[1]  # the router forgets an error with each list
+    assert "has 9095 workers" in said[3]
+    assert len(caplog.messages) == 2
+
+
+def test_a_removal_of_a_list_that_is_too_long_takes_effect() -> None:
+    many = [WorkerSpec(f"http://w{number:04}:1") for number in range(4100)]
+    router = Router(discovery_guard=1)
+    followed(router, Script(Listing(many), Listing(many[10:]), Listing(None)))
+    assert router.worker_urls == [spec.url for spec in many[10:]]
+
+
+def test_a_list_that_the_router_has_no_room_for_is_shortened_until_it_has() -> None:
+    """Each worker has 8 ranks, which only the router knows."""
+    many = [WorkerSpec(f"http://w{number:04}:1") for number in range(1000)]
+    router = Router(intra_node_data_parallel_size=8)
+    followed(router, Script(Listing(many)))
+    assert len(router.worker_urls) == 4000
+
+
+def test_workers_that_serve_are_kept_when_there_is_no_room_for_new_ones() -> None:
+    serving = [WorkerSpec(f"http://w{number:04}:1") for number in range(0, 600, 2)]
+    more = [WorkerSpec(f"http://w{number:04}:1") for number in range(1, 600, 2)]
+
+    class Full(Recorder):
+        worker_urls = tuple(f"{spec.url}@3" for spec in serving)
+
+        def reconcile(self, source: str, workers: Any, **more: Any) -> Difference:
+            if len(workers) > 310:
+                raise RouterError("a fleet has at most 4096")
+            return super().reconcile(source, workers, **more)
+
+    router = Full()
+    followed(router, Script(Listing([*more, *serving])))
+    (urls,) = declared(router)
+    assert {spec.url for spec in serving} < set(urls)
+    assert 300 < len(urls) <= 310
+
+
+@pytest.mark.parametrize("error", [ValueError("no URL"), RouterError("the fleet is full")])
+def test_a_list_that_is_not_taken_is_declared_again_when_the_source_says(error: Exception) -> None:
+    class Middle(random.Random):
+        def uniform(self, a: float, b: float) -> float:
+            return (a + b) / 2
+
+    waited = followed(
+        Recorder(error, error, error, None),
+        Script(*[Listing([A], again_secs=2)] * 2, Listing([A], again_secs=0), Listing([A], again_secs=2)),
+        Middle(),
+    )
+    assert waited == [2, 2, 2, 2]  # 0 is a back-off, which is 2 s after three failures
 
 
 def test_the_back_off_doubles_up_to_30_s_and_starts_anew_after_a_list() -> None:
