@@ -79,6 +79,7 @@ class Server:
         self._startup_secs: float = options["worker_startup_timeout_secs"]
         # An empty fleet waits for its sources.
         self._may_give_up = bool(router.worker_urls) and not router.is_following
+        self._reload_lock = threading.Lock()
         self._holds = False  # workers that the settings leave out are held
         self._reloads = Reloads(settings_file, args, set_by)
         configuration = self._core.configuration
@@ -143,6 +144,10 @@ class Server:
         return self._reload_settings(dry_run)
 
     def _reload_settings(self, dry_run: bool = False) -> ReloadReport:
+        with self._reload_lock:  # so that the last one is the last that is counted and described
+            return self._reload_settings_alone(dry_run)
+
+    def _reload_settings_alone(self, dry_run: bool) -> ReloadReport:
         report = self._reloads.reload(self._apply, dry_run)
         configuration = self._core.configuration
         if not dry_run and self._reloads.reads_file:

@@ -341,6 +341,36 @@ def test_a_worker_that_the_file_adds_joins_once_it_passes_its_check(harness, ser
     eventually(lambda: it.workers() == {first.url: False, second.url: False})
 
 
+def test_workers_that_are_all_replaced_serve_until_one_of_the_new_ones_does(harness, serve, capfd):
+    healthy = threading.Event()
+
+    def answer(connection, message):
+        connection.send(response(200 if healthy.is_set() or message.target != "/health" else 503, b"hello"))
+
+    old, new = harness.worker(), harness.worker(answer)
+    it = serve(of_workers(old))
+    status, said = it.reload(of_workers(new))
+    assert (status, said["workers"]) == (200, {"joined": [new.url], "left": [old.url], "held": [old.url]})
+    new.wait_for_requests(2)  # checks that fail
+    assert it.workers() == {old.url: False}
+    assert {it.client().ask().status for _ in range(4)} == {200}
+    assert "all workers that static leaves out stay until" in capfd.readouterr().err
+    healthy.set()
+    eventually(lambda: it.workers() == {new.url: False})
+    assert it.client().ask().status == 200
+
+
+def test_a_worker_that_an_admin_has_removed_stays_away_until_the_list_changes(harness, serve):
+    first, second = harness.worker(), harness.worker()
+    it = serve(of_workers(first, second))
+    assert it.client().ask("POST", f"/remove_worker?url={first.url}").status == 200
+    it.reload(of_workers(first, second) + "queue_size: 9")
+    assert it.workers() == {second.url: False}
+    it.reload(of_workers(second))
+    it.reload(of_workers(first, second))
+    eventually(lambda: it.workers() == {first.url: False, second.url: False})
+
+
 def test_a_file_without_workers_is_held(harness, serve):
     worker = harness.worker()
     it = serve(of_workers(worker))

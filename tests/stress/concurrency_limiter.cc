@@ -24,13 +24,14 @@ struct One {
 };
 
 struct Counts {
+  uint64_t most_permits = 0;    // at any time
   std::atomic<int64_t> out{0};  // permits, as we count them
   std::atomic<size_t> waited{0}, refused{0}, left{0}, collided{0}, back{0};
 };
 
-void Took(const ConcurrencyLimiter& admission, Counts& counts, uint64_t amount) {
+void Took(Counts& counts, uint64_t amount) {
   const int64_t out = counts.out.fetch_add(static_cast<int64_t>(amount)) + static_cast<int64_t>(amount);
-  STRESS_CHECK(out <= static_cast<int64_t>(admission.permits()));
+  STRESS_CHECK(out <= static_cast<int64_t>(counts.most_permits));
 }
 
 void GiveBack(ConcurrencyLimiter& admission, Counts& counts, uint64_t amount) {
@@ -74,7 +75,7 @@ void ComeAndGo(ConcurrencyLimiter& admission, uint64_t most, int thread, Counts&
       if (!Wait(admission, one, random, counts, granted)) continue;
       ++granted;
     }
-    Took(admission, counts, amount);
+    Took(counts, amount);
     bool held = true;
     while (held && random.Below(4) == 0) {  // no use to us yet
       counts.out.fetch_sub(static_cast<int64_t>(amount));
@@ -86,17 +87,30 @@ void ComeAndGo(ConcurrencyLimiter& admission, uint64_t most, int thread, Counts&
       held = Wait(admission, one, random, counts, granted);
       if (!held) break;
       ++granted;
-      Took(admission, counts, amount);
+      Took(counts, amount);
     }
     STRESS_CHECK(one.granted.load() == granted);
     if (held) GiveBack(admission, counts, amount);
   }
 }
 
-void Stress(uint64_t permits, uint32_t line, uint64_t most) {
+void ChangeLimits(ConcurrencyLimiter& admission, uint64_t permits, uint32_t line, uint64_t more) {
+  Random random(99);
+  for (int round = 0; round < kRounds; ++round) {
+    admission.SetLimits(permits + random.Below(more + 1), line + static_cast<uint32_t>(random.Below(3)));
+    std::this_thread::yield();
+  }
+}
+
+// `more`: permits that come and go, above those that are always there.
+void Stress(uint64_t permits, uint32_t line, uint64_t most, uint64_t more = 0) {
   ConcurrencyLimiter admission(permits, line);
   Counts counts;
-  RunTogether(kThreads, [&](int thread) { ComeAndGo(admission, most, thread, counts); });
+  counts.most_permits = permits + more;
+  RunTogether(kThreads + (more > 0), [&](int thread) {
+    if (thread == kThreads) return ChangeLimits(admission, permits, line, more);
+    ComeAndGo(admission, most, thread, counts);
+  });
   STRESS_CHECK(admission.in_use() == 0);
   STRESS_CHECK(admission.waiting() == 0);
   STRESS_CHECK(counts.out.load() == 0);
@@ -115,4 +129,5 @@ int main() {
   vllm_router::Stress(2, 2, 1);
   vllm_router::Stress(3, 100, 3);
   vllm_router::Stress(7, 4, 5);
+  vllm_router::Stress(3, 3, 3, 5);
 }

@@ -109,6 +109,7 @@ bool Configuration::closed() const {
 
 void Configuration::Describe(std::string body) {
   MutexLock lock(mutex_);
+  attended_ = true;  // calls may come before the program waits for them
   description_ = std::move(body);
 }
 

@@ -50,7 +50,7 @@ class Configuration {
   bool closed() const;
   void Detach();  // the threads of requests have ended
 
-  void Describe(std::string body);  // of /admin/config
+  void Describe(std::string body);  // of /admin/config; from now on calls wait for the program
   // One of kResults; the former generation and success stay where nothing was in order. `now_s`: Unix time.
   void Count(std::string_view result, uint64_t generation, int64_t now_s);
 

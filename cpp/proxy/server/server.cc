@@ -56,15 +56,16 @@ uint64_t RaiseFileLimit() {
 
 // A request in flight needs two files, its client and its worker; without them it would only fail later.
 // Clients must leave as many files as workers will need. When files are few, half are for clients and a
-// quarter for workers.
-void LimitToAffordable(Settings* limited) {
+// quarter for workers. `former`: settings whose limit was the same are said once.
+void LimitToAffordable(Settings* limited, const Settings* former) {
   Settings& options = *limited;
   const uint64_t files = RaiseFileLimit();
   const bool few = files <= 2 * kReservedFiles;
   const uint64_t requests = std::max<uint64_t>(1, few ? files / 4 : (files - kReservedFiles) / 2);
   if (options.max_concurrent_requests > requests) {
     options.max_concurrent_requests = static_cast<uint32_t>(requests);
-    Log(LogLevel::kInfo,
+    const bool is_new = former == nullptr || former->max_concurrent_requests != requests;
+    Log(is_new ? LogLevel::kInfo : LogLevel::kDebug,
         "the limit of open files (" + std::to_string(files) + ") allows " + std::to_string(requests) +
             " requests at once, less than --max-concurrent-requests; raise it, for instance by ulimit -n");
   }
@@ -76,8 +77,8 @@ void LimitToAffordable(Settings* limited) {
 
 // What settings leave to the machine and to the policy. power_of_two polls workers for their loads unless
 // disabled, as in the reference router.
-void Complete(Settings* settings, const Router& router) {
-  LimitToAffordable(settings);
+void Complete(Settings* settings, const Settings* former, const Router& router) {
+  LimitToAffordable(settings, former);
   if (settings->load_poll_interval_ms < 0) {
     const bool polls = router.policy().name() == "power_of_two";
     settings->load_poll_interval_ms = polls ? settings->worker_startup_check_ms : 0;
@@ -85,7 +86,7 @@ void Complete(Settings* settings, const Router& router) {
 }
 
 ServerOptions Completed(ServerOptions options, const Router& router) {
-  Complete(&options, router);
+  Complete(&options, nullptr, router);
   return options;
 }
 
@@ -451,7 +452,7 @@ void Server::OnReloadTimer(void* server) {
 }
 
 void Server::Publish(Settings settings) {
-  Complete(&settings, *router_);
+  Complete(&settings, settings_.Load().get(), *router_);
   limits_.Follow(settings);
   const auto published = std::make_shared<const Settings>(std::move(settings));
   settings_.Publish(published);

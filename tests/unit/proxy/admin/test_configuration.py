@@ -32,6 +32,16 @@ def test_a_call_waits_for_the_program(harness, router):
     configuration.finish(number, 200, "")  # it is over, so this is nothing
 
 
+def test_a_call_may_come_before_the_program_waits_for_one(harness, router):
+    configuration, client = router.server.configuration, harness.client(router)
+    configuration.describe("{}")
+    client.send(request("POST", "/admin/reload"))
+    client.wait_until_read()
+    number, _ = configuration.next(10)
+    configuration.finish(number, 200, "{}")
+    assert client.read_response().status == 200
+
+
 def test_a_call_of_a_signal_has_no_number_and_is_one(router):
     configuration = router.server.configuration
     assert [configuration.request(), configuration.request()] == [True, True]
