@@ -136,7 +136,7 @@ def test_a_mistake_in_adopt_is_named(harness, query, what):
     assert what in answer.body
 
 
-@pytest.mark.parametrize("source", ["static", "api", "", "Pods", "a" * 33, "a b", "9"])
+@pytest.mark.parametrize("source", ["api", "", "Pods", "a" * 33, "a b", "9"])
 def test_the_name_of_a_source_is_checked(harness, source):
     router = harness.router()
     with pytest.raises(ValueError, match="the source of workers is"):
