@@ -51,9 +51,25 @@ const std::shared_ptr<Worker>* PeerTable::Peer::Find(uint32_t index) const {
   return named != names.end() && named->second.worker != nullptr ? &named->second.worker : nullptr;
 }
 
+PeerTable::~PeerTable() {
+  for (auto& [url, own] : workers_) Write({}, &own);
+}
+
+void PeerTable::Write(const LoadCounts& counts, Own* own) {
+  own->worker->load.SetPeers(counts, own->written);
+  own->written = counts;
+}
+
 void PeerTable::SetFleet(const FleetView& fleet) {
-  workers_.clear();
-  for (const FleetView::Member& member : fleet.members()) workers_[member.worker->url.url] = member.worker;
+  absl::flat_hash_map<std::string, Own> next;
+  for (const FleetView::Member& member : fleet.members()) {
+    const auto known = workers_.find(member.worker->url.url);
+    const bool stays = known != workers_.end() && known->second.worker == member.worker;
+    next[member.worker->url.url] = stays ? known->second : Own{.worker = member.worker, .written = {}};
+    if (stays) workers_.erase(known);
+  }
+  for (auto& [url, own] : workers_) Write({}, &own);
+  workers_ = std::move(next);
   for (auto& [router, peer] : peers_) {
     for (auto& [index, named] : peer.names) Resolve(&named);
   }
@@ -64,8 +80,8 @@ void PeerTable::Resolve(Named* named) const {
   named->worker = nullptr;
   const auto found = workers_.find(named->url);
   if (found == workers_.end()) return;
-  const uint64_t own = found->second->incarnation.load(std::memory_order_relaxed);
-  if (own == 0 || named->incarnation == 0 || own == named->incarnation) named->worker = found->second;
+  const uint64_t own = found->second.worker->incarnation.load(std::memory_order_relaxed);
+  if (own == 0 || named->incarnation == 0 || own == named->incarnation) named->worker = found->second.worker;
 }
 
 // In place of the peer that is gone for longest.
@@ -146,9 +162,9 @@ void PeerTable::SumLoads(int64_t now_ns) {
       if (named.worker != nullptr) AddShare(named.load, share, &sums[named.worker.get()]);
     }
   }
-  for (const auto& [url, worker] : workers_) {
-    const auto sum = sums.find(worker.get());
-    worker->load.SetPeers(sum != sums.end() ? sum->second : LoadCounts{});
+  for (auto& [url, own] : workers_) {
+    const auto sum = sums.find(own.worker.get());
+    Write(sum != sums.end() ? sum->second : LoadCounts{}, &own);
   }
 }
 

@@ -63,6 +63,11 @@ class PeerTable {
     const std::shared_ptr<Worker>* Find(uint32_t index) const;
   };
 
+  PeerTable() = default;
+  ~PeerTable();  // nothing of peers is left in loads
+  PeerTable(const PeerTable&) = delete;
+  PeerTable& operator=(const PeerTable&) = delete;
+
   // The workers that names may stand for.
   void SetFleet(const FleetView& fleet);
 
@@ -79,7 +84,13 @@ class PeerTable {
   void Resolve(Named* named) const;
   bool MakeRoom(int64_t now_ns);
 
-  absl::flat_hash_map<std::string, std::shared_ptr<Worker>> workers_;  // by URL
+  struct Own {
+    std::shared_ptr<Worker> worker;
+    LoadCounts written;  // of peers, to its load
+  };
+  static void Write(const LoadCounts& counts, Own* own);
+
+  absl::flat_hash_map<std::string, Own> workers_;  // by URL
   std::map<uint64_t, Peer> peers_;
   uint64_t unknown_workers_ = 0;
 };

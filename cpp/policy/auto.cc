@@ -118,27 +118,25 @@ class Auto final : public Policy {
     double* const context = scratch->context.data();
     // Not in LoadSums itself: the compiler would keep it in memory.
     int64_t all_context = 0;
-    int64_t all_told = 0;
     int64_t all_requests = 0;
     int64_t all_polled = 0;
     for (size_t row = 0; row < eligible.size(); ++row) {
-      const AutoLoad load(fleet.load(eligible[row]));
+      const WorkerLoad::Reading load = fleet.load(eligible[row]).ReadForDecision();
       all_context += load.context;
-      all_told += load.told;
-      all_requests += load.requests();
+      all_requests += load.requests;
       all_polled += load.polled;
       queued[row] = static_cast<double>(load.queued);
       waiting[row] = static_cast<double>(load.waiting);
-      requests[row] = static_cast<double>(load.requests());
+      requests[row] = static_cast<double>(load.requests);
       context[row] = static_cast<double>(load.context);
     }
     const LoadSums sums{
-        .context = all_context, .told = all_told, .requests = all_requests, .workers = eligible.size()};
+        .context = all_context, .polled = all_polled, .requests = all_requests, .workers = eligible.size()};
     const FleetMeans means = sums.Means(key.prompt_tokens);
     const double mean_uncached = mean_uncached_.value();
     // Rarely any: a second pass over the loads, so that the first stays short.
     for (size_t row = 0; all_polled != 0 && row < eligible.size(); ++row) {
-      const AutoLoad load(fleet.load(eligible[row]));
+      const WorkerLoad::Reading load = fleet.load(eligible[row]).ReadForDecision();
       queued[row] += static_cast<double>(load.polled_waiting) * mean_uncached;
       context[row] += static_cast<double>(load.polled) * means.prompt;
     }
@@ -204,6 +202,7 @@ class Auto final : public Policy {
 }  // namespace
 
 FleetMeans LoadSums::Means(uint32_t prompt_tokens) const {
+  const int64_t told = requests - polled;
   return {
       .prompt = told > 0 ? static_cast<double>(context) / static_cast<double>(told) : prompt_tokens,
       .requests = static_cast<double>(requests) / static_cast<double>(std::max<size_t>(1, workers))};
@@ -211,7 +210,7 @@ FleetMeans LoadSums::Means(uint32_t prompt_tokens) const {
 
 FleetMeans MeansOf(const FleetView& fleet, uint32_t prompt_tokens) {
   LoadSums sums;
-  for (const uint32_t position : fleet.eligible()) sums.Add(AutoLoad(fleet.load(position)));
+  for (const uint32_t position : fleet.eligible()) sums.Add(fleet.load(position).ReadForDecision());
   return sums.Means(prompt_tokens);
 }
 

@@ -71,26 +71,6 @@ inline double AutoCost(const AutoTerms& terms, const AutoWeights& weights) {
   return waits / terms.weight + later + decoding;
 }
 
-// A worker's load, read once.
-struct AutoLoad {
-  explicit AutoLoad(const WorkerLoad& load)
-      : queued(load.queued_prefill()),
-        waiting(load.waiting_requests()),
-        told(load.told_requests()),
-        polled(load.polled_requests()),
-        polled_waiting(load.polled_waiting()),
-        context(load.context()) {}
-
-  int64_t requests() const { return told + polled; }
-
-  int64_t queued;
-  int64_t waiting;
-  int64_t told;    // open requests whose tokens are known
-  int64_t polled;  // and others, of which `polled_waiting` have no first token
-  int64_t polled_waiting;
-  int64_t context;
-};
-
 // Over the eligible workers.
 struct FleetMeans {
   double prompt;    // tokens per open request; of the request itself where there are none
@@ -98,16 +78,16 @@ struct FleetMeans {
 };
 
 struct LoadSums {
-  void Add(const AutoLoad& load) {
+  void Add(const WorkerLoad::Reading& load) {
     context += load.context;
-    told += load.told;
-    requests += load.requests();
+    polled += load.polled;
+    requests += load.requests;
     ++workers;
   }
   FleetMeans Means(uint32_t prompt_tokens) const;
 
   int64_t context = 0;
-  int64_t told = 0;
+  int64_t polled = 0;
   int64_t requests = 0;
   size_t workers = 0;
 };
@@ -116,11 +96,11 @@ FleetMeans MeansOf(const FleetView& fleet, uint32_t prompt_tokens);
 // The terms that follow from the fleet and a worker's load: all but uncached. `weight` in thousandths.
 inline AutoTerms LoadTerms(
     const WorkerLoad& load, uint32_t weight, const FleetMeans& means, double mean_uncached) {
-  const AutoLoad read(load);
+  const WorkerLoad::Reading read = load.ReadForDecision();
   return {
       .queued = static_cast<double>(read.queued) + static_cast<double>(read.polled_waiting) * mean_uncached,
       .waiting = static_cast<double>(read.waiting),
-      .requests = static_cast<double>(read.requests()),
+      .requests = static_cast<double>(read.requests),
       .context = static_cast<double>(read.context) + static_cast<double>(read.polled) * means.prompt,
       .mean_uncached = mean_uncached,
       .mean_prompt = means.prompt,

@@ -729,7 +729,8 @@ void Run::PollLoads(Replica& replica) {
     WorkerLoad& load = member.worker->load;
     const BatchEngine::Load all =
         engines_[replica.caches->engine_of[static_cast<size_t>(member.worker->id)]].batch->load();
-    const int64_t others = static_cast<int64_t>(all.running + all.waiting) - load.told_requests();
+    const int64_t others =
+        static_cast<int64_t>(all.running + all.waiting) - load.open_requests() - load.peer_requests();
     const int64_t waiting = static_cast<int64_t>(all.waiting) - load.own_waiting() - load.peer_waiting();
     const int64_t polled = alone ? std::max<int64_t>(0, others) : 0;
     load.SetPolled(polled, std::clamp<int64_t>(waiting, 0, polled));

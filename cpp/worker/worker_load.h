@@ -57,35 +57,59 @@ class alignas(64) WorkerLoad {
     return {open_requests(), own_waiting(), own_queued_prefill(), own_expected_output(), own_context()};
   }
 
-  int64_t peer_requests() const { return Read(peer_requests_); }
-  int64_t peer_waiting() const { return Read(peer_waiting_); }
-  int64_t polled_requests() const { return Read(polled_requests_); }
-  int64_t polled_waiting() const { return Read(polled_waiting_); }
-  int64_t remote_requests() const { return peer_requests() + polled_requests(); }
-  int64_t remote_waiting() const { return peer_waiting() + polled_waiting(); }
+  // Of other routers: those that a poll alone tells of, those of peers, and both.
+  int64_t polled_requests() const { return Low(polled_); }
+  int64_t polled_waiting() const { return High(polled_); }
+  int64_t peer_requests() const { return std::max<int64_t>(0, remote_requests() - polled_requests()); }
+  int64_t peer_waiting() const { return std::max<int64_t>(0, remote_waiting() - polled_waiting()); }
+  int64_t remote_requests() const { return Low(remote_); }
+  int64_t remote_waiting() const { return High(remote_); }
 
   int64_t requests() const { return open_requests() + remote_requests(); }
-  // Those of them whose context is known: all but the polled ones.
-  int64_t told_requests() const { return open_requests() + peer_requests(); }
   // Requests without a first token.
   int64_t waiting_requests() const { return own_waiting() + remote_waiting(); }
-  int64_t queued_prefill() const { return own_queued_prefill() + Read(peer_queued_prefill_); }
+  int64_t queued_prefill() const { return own_queued_prefill() + Low(peer_tokens_); }
   int64_t expected_output() const { return own_expected_output() + Read(peer_expected_output_); }
-  int64_t context() const { return own_context() + Read(peer_context_); }
+  int64_t context() const { return own_context() + High(peer_tokens_); }
   int64_t outstanding_tokens() const { return queued_prefill() + expected_output(); }
 
-  // Of the worker's requests beyond those of this router and its peers; `waiting` of them have no first token.
-  void SetPolled(int64_t requests, int64_t waiting) {
-    Write(requests, &polled_requests_);
-    Write(waiting, &polled_waiting_);
+  // What a decision reads of it, each counter once.
+  struct Reading {
+    int64_t queued;    // of requests whose tokens are known
+    int64_t context;   // likewise
+    int64_t waiting;   // requests
+    int64_t requests;  // all
+    int64_t polled;    // of them, those whose tokens are not known
+    int64_t polled_waiting;
+  };
+  Reading ReadForDecision() const {
+    const uint64_t remote = remote_.load(std::memory_order_relaxed);
+    const uint64_t polled = polled_.load(std::memory_order_relaxed);
+    const uint64_t tokens = peer_tokens_.load(std::memory_order_relaxed);
+    return {
+        .queued = own_queued_prefill() + LowOf(tokens),
+        .context = own_context() + HighOf(tokens),
+        .waiting = own_waiting() + HighOf(remote),
+        .requests = open_requests() + LowOf(remote),
+        .polled = LowOf(polled),
+        .polled_waiting = HighOf(polled)};
   }
-  // What all peers have open there.
-  void SetPeers(const LoadCounts& counts) {
-    Write(counts.requests, &peer_requests_);
-    Write(counts.waiting, &peer_waiting_);
-    Write(counts.queued_prefill, &peer_queued_prefill_);
-    Write(counts.expected_output, &peer_expected_output_);
-    Write(counts.context, &peer_context_);
+
+  // Of the worker's requests beyond those of this router and its peers; `waiting` of them have no first token. One
+  // thread at a time, as the next; both may be called at once.
+  void SetPolled(int64_t requests, int64_t waiting) {
+    const uint64_t now = Pair(requests, waiting);
+    const uint64_t before = polled_.exchange(now, std::memory_order_relaxed);
+    remote_.fetch_add(now - before, std::memory_order_relaxed);
+  }
+  // What all peers have open there, which was `before` at the last call.
+  void SetPeers(const LoadCounts& counts, const LoadCounts& before) {
+    remote_.fetch_add(
+        Pair(counts.requests, counts.waiting) - Pair(before.requests, before.waiting),
+        std::memory_order_relaxed);
+    peer_tokens_.store(Pair(counts.queued_prefill, counts.context), std::memory_order_relaxed);
+    peer_expected_output_.store(
+        static_cast<uint32_t>(Clamped(counts.expected_output)), std::memory_order_relaxed);
   }
 
  private:
@@ -96,10 +120,19 @@ class alignas(64) WorkerLoad {
   static int64_t Read(const std::atomic<Number>& counter) {
     return counter.load(std::memory_order_relaxed);
   }
-  // Others' figures count up to 2^31, far beyond what a worker can hold, so that the counters fit.
-  static void Write(int64_t value, std::atomic<int32_t>* counter) {
-    constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-    counter->store(static_cast<int32_t>(std::clamp<int64_t>(value, 0, kMost)), std::memory_order_relaxed);
+  // Others' figures count up to 2^31, far beyond what a worker can hold, so that two fit into one word. Words are
+  // added and subtracted as a whole: the halves of a sum never overflow.
+  static uint64_t Clamped(int64_t value) {
+    return static_cast<uint64_t>(std::clamp<int64_t>(value, 0, std::numeric_limits<int32_t>::max()));
+  }
+  static uint64_t Pair(int64_t low, int64_t high) { return Clamped(high) << 32 | Clamped(low); }
+  static int64_t LowOf(uint64_t pair) { return static_cast<uint32_t>(pair); }
+  static int64_t HighOf(uint64_t pair) { return static_cast<int64_t>(pair >> 32); }
+  static int64_t Low(const std::atomic<uint64_t>& pair) {
+    return LowOf(pair.load(std::memory_order_relaxed));
+  }
+  static int64_t High(const std::atomic<uint64_t>& pair) {
+    return HighOf(pair.load(std::memory_order_relaxed));
   }
 
   void Take(const LoadShare& share) {
@@ -141,13 +174,10 @@ class alignas(64) WorkerLoad {
   std::atomic<int64_t> context_{0};
   std::atomic<int32_t> open_requests_{0};
   std::atomic<int32_t> waiting_requests_{0};
-  std::atomic<int32_t> polled_requests_{0};
-  std::atomic<int32_t> polled_waiting_{0};
-  std::atomic<int32_t> peer_requests_{0};
-  std::atomic<int32_t> peer_waiting_{0};
-  std::atomic<int32_t> peer_queued_prefill_{0};
-  std::atomic<int32_t> peer_expected_output_{0};
-  std::atomic<int32_t> peer_context_{0};
+  std::atomic<uint64_t> remote_{0};       // requests, waiting: of all other routers
+  std::atomic<uint64_t> polled_{0};       // requests, waiting: of them, those that a poll alone tells of
+  std::atomic<uint64_t> peer_tokens_{0};  // queued_prefill, context
+  std::atomic<uint32_t> peer_expected_output_{0};
 };
 static_assert(sizeof(WorkerLoad) == 64, "a decision reads one cache line per worker");
 
