@@ -257,9 +257,9 @@ def _config_values(path: str) -> dict[str, Any]:
         text = beginning[:MAX_YAML_BYTES].decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ValueError(f"--config {path} cannot be read: {reason}") from None
+        raise ValueError(f"--config {printable(path)} cannot be read: {reason}") from None
     if len(beginning) > MAX_YAML_BYTES:
-        raise too_long(path)
+        raise too_long(printable(path))
     return RouterArgs.values_of_yaml(text, path)
 
 

@@ -19,6 +19,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
 from vllm_router import _core
+from vllm_router._output import printable
 from vllm_router._watched_file import Look, WatchedFile, WatchedFileError
 from vllm_router.discovery.source import Follower, Source, stop_all
 from vllm_router.reload import Change, ReloadReport, Reloads, SettingsFile
@@ -32,6 +33,10 @@ __all__ = ["Server"]
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _FOLLOWERS_SECS = 2.0  # sources of workers have this long to stop; one that blocks longer is abandoned
 _LOOK_SECS = 1.0  # between two looks at a file of settings that is watched
+_FAILED = (
+    '{"result": "failed", "message": "the reload failed; the log says why, and GET /admin/config shows what is in '
+    'force"}'
+)
 _TURN_SECS = 0.1  # Python runs signal handlers between two waits of this length
 
 
@@ -174,6 +179,7 @@ class Server:
         if not dry_run:
             self._holds = bool(held)
             self._grace_secs = options["shutdown_grace_period_secs"]
+            self._startup_secs = options["worker_startup_timeout_secs"]
             if "log_level" in change:
                 _core.set_log_level(options["log_level"])
         return held
@@ -238,11 +244,11 @@ class Server:
                 former[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._on_hangup)
             try:
                 self._announce(announcement)
-                give_up = time.monotonic() + self._startup_secs if self._may_give_up else math.inf
+                started = time.monotonic() if self._may_give_up else math.inf
                 while not self.wait(_TURN_SECS):
                     if self._core.any_worker_answered:
-                        give_up = math.inf
-                    if time.monotonic() > give_up:
+                        started = math.inf
+                    if time.monotonic() > started + self._startup_secs:
                         return self._end_without_workers()
             finally:
                 for number, handler in former.items():
@@ -302,12 +308,19 @@ def _take_calls(
         server = server_of()
         if server is None:
             return
-        if call is not None:
-            number, dry_run = call
-            report = server.reload(dry_run)
-            configuration.finish(number, 200 if report.ok else 409, report.as_json())
-        if changes is not None and changes.look(time.monotonic()):
-            server._reload_settings()
+        try:
+            if call is not None:
+                number, dry_run = call
+                report = server.reload(dry_run)
+                configuration.finish(number, 200 if report.ok else 409, report.as_json())
+            if changes is not None and changes.look(time.monotonic()):
+                server._reload_settings()
+        except Exception as error:  # whatever one reload meets, there is a next one
+            _core.log(
+                "error", f"a reload of the settings failed: {type(error).__name__}: {printable(str(error))}"
+            )
+            if call is not None:
+                configuration.finish(call[0], 500, _FAILED)
         del server  # it may end while nothing calls
 
 

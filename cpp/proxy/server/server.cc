@@ -573,9 +573,9 @@ bool Server::YieldPort(size_t ours) { return listeners_.front()->YieldPort(ours)
 
 Task<void> Server::ShutDown() {
   IoThread& control = *io_threads_.back();
+  configuration_->Close();
   // Not ready any more, but still accepting: load balancers need time to notice.
   admin_.set_draining();
-  configuration_->Close();
   const auto wait = [this](int64_t nanos) { return WaitUntil([] { return false; }, nanos, true); };
   const int64_t settle = control.settings.Get()->shutdown_settle_ms * kNanosPerMs;
   bool relieved = YieldPort(listeners_.size());

@@ -1,16 +1,20 @@
 """python/vllm_router/server.py: the command's process from its first line to its exit status."""
 
 import contextlib
+import json
 import signal
 import socket
 import subprocess
 import sys
+import types
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
 from tests.fakes.wire import Wire, eventually, request
 from tests.fakes.worker import RefusingPort
+from vllm_router.server import _take_calls
 from vllm_router.testing import SimulatedWorker
 
 
@@ -93,3 +97,33 @@ def status(url: str, path: str) -> int:
     answer = wire.read_response()
     wire.close()
     return answer.status
+
+
+class Calls:
+    """Calls of a configuration, one after the other; then it is closed."""
+
+    def __init__(self, *calls):
+        self.calls, self.finished = list(calls), []
+
+    @property
+    def closed(self):
+        return not self.calls
+
+    def next(self, _timeout):
+        return self.calls.pop(0)
+
+    def finish(self, number, status, body):
+        self.finished.append((number, status, json.loads(body)["result"]))
+
+
+class Failing:
+    def reload(self, dry_run):
+        if dry_run:
+            raise ValueError("\udcff")
+        return types.SimpleNamespace(ok=True, as_json=lambda: '{"result": "applied"}')
+
+
+def test_a_reload_that_fails_is_answered_and_the_next_one_is_carried_out():
+    calls, failing = Calls((1, True), (2, False)), Failing()
+    _take_calls(calls, weakref.ref(failing), None)
+    assert calls.finished == [(1, 500, "failed"), (2, 200, "applied")]
