@@ -34,8 +34,8 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _FOLLOWERS_SECS = 2.0  # sources of workers have this long to stop; one that blocks longer is abandoned
 _LOOK_SECS = 1.0  # between two looks at a file of settings that is watched
 _FAILED = (
-    '{"result": "failed", "message": "the reload failed; the log says why, and GET /admin/config shows what is in '
-    'force"}'
+    '{"result": "failed", "message": "the reload failed; the log says why, and GET /admin/config shows what '
+    'is in force"}'
 )
 _TURN_SECS = 0.1  # Python runs signal handlers between two waits of this length
 
