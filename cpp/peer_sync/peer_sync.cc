@@ -43,10 +43,9 @@ PeerFrame PeerSync::NewFrame(uint64_t sent_ms) {
   return frame;
 }
 
-void PeerSync::Publish(const PeerFrame& frame, std::vector<std::string>* frames) {
-  PeerFrame numbered = frame;
-  numbered.sequence = ++sequence_;
-  WriteFrame(numbered, options_.key, &frames->emplace_back());
+void PeerSync::Publish(PeerFrame* frame, std::vector<std::string>* frames) {
+  frame->sequence = ++sequence_;
+  WriteFrame(*frame, options_.key, &frames->emplace_back());
   ++counts_.frames_sent;
 }
 
@@ -56,7 +55,7 @@ void PeerSync::AddNames(uint64_t sent_ms, PeerFrame* frame, std::vector<std::str
     const std::string& url = worker->url.url;
     if (url.size() > kMaxFrameUrlBytes) continue;
     if (bytes + kNameBytes + url.size() > kFrameBytes) {
-      Publish(*frame, frames);
+      Publish(frame, frames);
       *frame = NewFrame(sent_ms);
       bytes = 0;
     }
@@ -101,7 +100,7 @@ void PeerSync::AddDecisions(uint64_t sent_ms, PeerFrame* frame, std::vector<std:
   for (size_t i = first; i < batch_.entries.size(); ++i) {
     const DecisionBuffer::Entry& entry = batch_.entries[i];
     if (bytes + bytes_of(entry) > kFrameBytes) {
-      Publish(*frame, frames);
+      Publish(frame, frames);
       *frame = NewFrame(sent_ms);
       bytes = 0;
     }
@@ -134,13 +133,13 @@ void PeerSync::WriteFrames(int64_t now_ns, uint64_t sent_ms, std::vector<std::st
   frame.forgotten = std::exchange(forgotten_, {});
   frame.suspects = std::exchange(suspects_, {});
   AddDecisions(sent_ms, &frame, frames);
-  Publish(frame, frames);
+  Publish(&frame, frames);
 }
 
 void PeerSync::WriteBye(uint64_t sent_ms, std::vector<std::string>* frames) {
   PeerFrame frame = NewFrame(sent_ms);
   frame.bye = true;
-  Publish(frame, frames);
+  Publish(&frame, frames);
 }
 
 void PeerSync::TellForgotten(WorkerId worker) {

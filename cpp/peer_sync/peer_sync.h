@@ -102,7 +102,8 @@ class PeerSync {
 
  private:
   PeerFrame NewFrame(uint64_t sent_ms);
-  void Publish(const PeerFrame& frame, std::vector<std::string>* frames);
+  // Numbers the frame and writes it.
+  void Publish(PeerFrame* frame, std::vector<std::string>* frames);
   void AddNames(uint64_t sent_ms, PeerFrame* frame, std::vector<std::string>* frames);
   void AddLoads(PeerFrame* frame);
   void AddDecisions(uint64_t sent_ms, PeerFrame* frame, std::vector<std::string>* frames);
