@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.fakes.wire import eventually
+from tests.fakes.wire import eventually, free_port
 
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / "build" / "engines"
@@ -106,13 +105,6 @@ def metric(text: str, name: str) -> float:
     """The sum of a metric over all its labels."""
     values = re.findall(rf"^{re.escape(name)}(?:\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE)
     return sum(float(value) for value in values)
-
-
-def free_port() -> int:
-    """A port that nobody listens on; an engine keeps it when it is started again."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Process:

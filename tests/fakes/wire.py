@@ -35,6 +35,13 @@ def wait_until_logged(capfd: Any, text: str) -> None:
     eventually(lambda: text in os.pread(written, 1 << 20, 0).decode(errors="replace"), f"no log line {text}")
 
 
+def free_port() -> int:
+    """A port that nothing listens on, for a program that takes no 0; one that is started again keeps it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def eventually(condition: Callable[[], bool], what: str = "", patience: float = PATIENCE) -> None:
     """Waits until `condition()` holds; for conditions that nobody announces."""
     deadline = time.monotonic() + patience

@@ -15,7 +15,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -29,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from kubernetes import client as kube
 
 from tests.fakes.authority import Authority
-from tests.fakes.wire import PATIENCE, eventually
+from tests.fakes.wire import PATIENCE, eventually, free_port
 
 ROOT = Path(__file__).parents[2]
 LOGS = ROOT / "build" / "kubernetes" / "logs"
@@ -54,13 +53,6 @@ def missing() -> str | None:
     if shutil.which("etcd") is None:
         return "etcd is missing; `make test-kubernetes` installs it"
     return None
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Process:
