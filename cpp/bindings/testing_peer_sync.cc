@@ -1,5 +1,6 @@
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/load_for_test.h"
+#include "hashing/aead.h"
 #include "index/coarse_index.h"
 #include "peer_sync/frame.h"
 #include "peer_sync/peer_sync.h"
@@ -73,11 +75,13 @@ PeerFrame FrameOf(const py::dict& given) {
     frame.suspects.push_back({index, static_cast<PeerFrame::Cause>(cause)});
   for (const auto& [router, sequence] : given["seen"].cast<std::vector<std::pair<uint64_t, uint64_t>>>())
     frame.seen.push_back({router, sequence});
+  for (const auto& [name, version] : given["about"].cast<std::vector<std::pair<std::string, std::string>>>())
+    frame.about.push_back({name, version});
   return frame;
 }
 
 py::dict FrameDict(const PeerFrame& frame) {
-  py::list names, loads, decisions, forgotten, suspects, seen;
+  py::list names, loads, decisions, forgotten, suspects, seen, about;
   for (const auto& name : frame.names) names.append(py::make_tuple(name.index, name.incarnation, name.url));
   for (const auto& load : frame.loads) loads.append(py::make_tuple(load.index, CountsTupleOf(load.counts)));
   auto at = frame.strides.begin();
@@ -92,11 +96,13 @@ py::dict FrameDict(const PeerFrame& frame) {
   for (const auto& suspect : frame.suspects)
     suspects.append(py::make_tuple(suspect.index, static_cast<uint8_t>(suspect.cause)));
   for (const auto& one : frame.seen) seen.append(py::make_tuple(one.router, one.sequence));
+  for (const auto& one : frame.about)
+    about.append(py::make_tuple(py::bytes(one.name), py::bytes(one.version)));
   return py::dict(
       "full"_a = frame.full, "bye"_a = frame.bye, "fingerprint"_a = frame.fingerprint,
       "router"_a = frame.router, "sequence"_a = frame.sequence, "sent_ms"_a = frame.sent_ms,
       "interval_ms"_a = frame.interval_ms, "names"_a = names, "loads"_a = loads, "decisions"_a = decisions,
-      "forgotten"_a = forgotten, "suspects"_a = suspects, "seen"_a = seen);
+      "forgotten"_a = forgotten, "suspects"_a = suspects, "seen"_a = seen, "about"_a = about);
 }
 
 // A router without requests: a fleet, an index, and what it tells and hears. Times in seconds.
@@ -109,7 +115,7 @@ class PeerRouter {
         .policy = policy,
         .block_size = block_size,
         .max_blocks_per_worker = max_blocks,
-        .coarse_stride_tokens = stride_tokens};
+        .peer_sync_stride_tokens = stride_tokens};
     StatusOr<PolicyParts> parts = MakePolicy(options);
     RaiseStatus(parts.status());
     pool_ = std::make_unique<Pool>(*std::move(parts));
@@ -117,8 +123,10 @@ class PeerRouter {
     sync_ = std::make_unique<PeerSync>(
         PeerSyncOptions{
             .router = number,
-            .fingerprint = index != nullptr ? PeerSync::FingerprintOf(*index, key) : 0,
-            .key = key,
+            .fingerprint = index != nullptr ? PeerSync::FingerprintOf(*index) : 0,
+            .secret = key,
+            .name = "router-" + std::to_string(number),
+            .version = "1",
             .max_tick_bytes = max_tick_bytes},
         index);
   }
@@ -175,7 +183,7 @@ py::list PeersOf(const PeerTable& table, double now) {
     peers.append(py::dict(
         "router"_a = router, "state"_a = kStates[static_cast<size_t>(peer.StateAt(PeerNanos(now)))],
         "sequence"_a = peer.sequence, "gaps"_a = peer.gaps, "names"_a = peer.names.size(),
-        "seen"_a = peer.seen));
+        "seen"_a = peer.seen, "name"_a = peer.name, "version"_a = peer.version));
   }
   return peers;
 }
@@ -266,6 +274,27 @@ void BindTestingPeerSync(py::module_& testing) {
       .def_property_readonly("dropped", &DecisionBuffer::dropped);
 
   testing.def(
+      "aead_seal",
+      [](const py::bytes& key, uint64_t number, const std::string& head, const std::string& text) {
+        Digest256 digest{};
+        const auto given = std::string_view(key);
+        std::copy_n(given.begin(), std::min(given.size(), digest.size()), digest.begin());
+        std::string message = head + text;
+        AeadSeal(digest, number, head.size(), &message);
+        return py::bytes(message);
+      },
+      py::arg("key"), py::arg("number"), py::arg("head"), py::arg("text"));
+  testing.def(
+      "aead_open",
+      [](const py::bytes& key, uint64_t number, size_t head_bytes, std::string message) -> py::object {
+        Digest256 digest{};
+        const auto given = std::string_view(key);
+        std::copy_n(given.begin(), std::min(given.size(), digest.size()), digest.begin());
+        if (!AeadOpen(digest, number, head_bytes, &message)) return py::none();
+        return py::bytes(message);
+      },
+      py::arg("key"), py::arg("number"), py::arg("head_bytes"), py::arg("message"));
+  testing.def(
       "write_peer_frame",
       [](const py::dict& frame, const std::string& key) {
         std::string bytes;
@@ -322,6 +351,24 @@ void BindTestingPeerSync(py::module_& testing) {
             self.sync().WriteBye(static_cast<uint64_t>(now * 1e3), &frames);
             return BytesOf(frames);
           })
+      // None: the index has no strides.
+      .def(
+          "write_snapshot",
+          [](PeerRouter& self, uint64_t taken_ms) -> py::object {
+            std::string bytes;
+            if (!self.sync().WriteSnapshot(*self.pool().fleet(), taken_ms, &bytes)) return py::none();
+            return py::bytes(bytes);
+          },
+          py::arg("taken_ms") = 0)
+      .def(
+          "read_snapshot",
+          [](PeerRouter& self, const py::bytes& bytes) {
+            const StatusOr<uint64_t> taken =
+                self.sync().ReadSnapshot(std::string_view(bytes), *self.pool().fleet());
+            RaiseStatus(taken.status());
+            return *taken;
+          },
+          py::arg("bytes"))
       // URLs that are suspected by the sender.
       .def(
           "read",

@@ -80,6 +80,16 @@ uint64_t CoarseIndex::RecordOpen(WorkerSlot slot, std::span<const BlockHash> str
   return tracker_.RecordOpen(static_cast<WorkerSlot>(coarse), strides);
 }
 
+std::optional<WorkerSlot> CoarseIndex::RefinedSlot(size_t saved) const {
+  const uint16_t slot = slot_of_[saved].load(std::memory_order_relaxed);
+  return slot != kNone ? std::optional(WorkerSlot{slot}) : std::nullopt;
+}
+
+void CoarseIndex::Adopt(WorkerSlot slot, const BlockCacheTracker& saved, WorkerSlot theirs) {
+  const uint16_t coarse = coarse_of_[static_cast<size_t>(slot)].load(std::memory_order_relaxed);
+  if (coarse != kNone) tracker_.Adopt(static_cast<WorkerSlot>(coarse), saved, theirs);
+}
+
 void CoarseIndex::Refine(std::span<const BlockHash> blocks, BlockMatches* matches) const {
   struct Scratch {
     std::vector<BlockHash> strides;

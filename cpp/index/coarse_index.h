@@ -24,12 +24,14 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "hashing/block_hash.h"
 #include "index/block_cache_tracker.h"
 #include "index/block_matches.h"
+#include "index/index_image.h"
 #include "index/worker_slot.h"
 
 namespace vllm_router {
@@ -63,6 +65,14 @@ class CoarseIndex {
   uint64_t RecordOpen(WorkerSlot slot, std::span<const BlockHash> strides);
   void Confirm(uint64_t claim) { tracker_.Confirm(claim); }
   void Withdraw(uint64_t claim) { tracker_.Withdraw(claim); }
+
+  // Of a snapshot: by slots of its own, each with the slot of the index that is refined. REQUIRES: no change of slots
+  // meanwhile.
+  void Save(ImageWriter* image) { tracker_.Save(image); }
+  size_t saved_slots() const { return tracker_.slots(); }
+  std::optional<WorkerSlot> RefinedSlot(size_t saved) const;
+  // What the saved index has in a slot of its own, as used now. REQUIRES: no other thread uses `saved`.
+  void Adopt(WorkerSlot slot, const BlockCacheTracker& saved, WorkerSlot theirs);
 
   // Brings matches of the prompt of these blocks into the range that its strides allow.
   void Refine(std::span<const BlockHash> blocks, BlockMatches* matches) const;

@@ -53,6 +53,7 @@ class ImageWriter {
   }
   // Appends what was written to `other`.
   void Append(const ImageWriter& other) { bytes_.append(other.bytes_, kHeaderBytes); }
+  std::string_view written() const { return std::string_view(bytes_).substr(kHeaderBytes); }
   // Its size, then its bytes.
   void Text(std::string_view text) {
     Number(static_cast<uint32_t>(text.size()));

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "hashing/sha256.h"
+#include "peer_sync/seal.h"
 
 namespace vllm_router {
 namespace {
@@ -17,8 +17,7 @@ static_assert(std::endian::native == std::endian::little, "numbers are copied as
 
 constexpr std::string_view kMagic = "VRP1";
 constexpr size_t kHeadBytes = 48;
-constexpr size_t kCodeBytes = 16;
-constexpr uint16_t kKeyed = 1, kFull = 2, kBye = 4;
+constexpr uint16_t kSealed = 1, kFull = 2, kBye = 4;
 constexpr size_t kMaxSectionBytes = (1 << 24) - 1;
 
 enum Section : uint8_t {
@@ -28,9 +27,10 @@ enum Section : uint8_t {
   kForgotten = 4,
   kSuspects = 5,
   kSeen = 6,
+  kAbout = 7,
 };
 constexpr std::string_view kSectionNames[] = {"",          "workers",  "loads", "decisions",
-                                              "forgotten", "suspects", "seen"};
+                                              "forgotten", "suspects", "seen",  "about"};
 
 class Writer {
  public:
@@ -172,21 +172,14 @@ bool ReadPayload(uint8_t type, std::string_view payload, PeerFrame* frame) {
         seen.router = in.Fixed<uint64_t>();
         seen.sequence = in.Varint(std::numeric_limits<uint64_t>::max());
       });
+    case kAbout:
+      return ReadSection(&reader, &frame->about, [](Reader& in, PeerFrame::About& about) {
+        about.name = in.Bytes(in.Varint(kMaxRouterNameBytes));
+        about.version = in.Bytes(in.Varint(kMaxRouterVersionBytes));
+      });
     default:
       return true;  // of a later version
   }
-}
-
-std::string_view Code(const Digest256& digest) {
-  return {reinterpret_cast<const char*>(digest.data()), kCodeBytes};
-}
-
-// In a time that does not depend on where they differ.
-bool SameBytes(std::string_view a, std::string_view b) {
-  unsigned difference = a.size() != b.size();
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
-    difference |= static_cast<unsigned>(static_cast<uint8_t>(a[i]) ^ static_cast<uint8_t>(b[i]));
-  return difference == 0;
 }
 
 template <typename... Parts>
@@ -196,12 +189,13 @@ Status Invalid(const Parts&... parts) {
 
 }  // namespace
 
-void WriteFrame(const PeerFrame& frame, std::string_view key, std::string* out) {
-  const size_t begin = out->size();
+void WriteFrame(const PeerFrame& frame, std::string_view secret, std::string* bytes) {
+  std::string* const out = bytes;
+  out->clear();
   Writer writer(out);
   writer.Bytes(kMagic);
-  writer.Fixed(
-      static_cast<uint16_t>((key.empty() ? 0 : kKeyed) | (frame.full ? kFull : 0) | (frame.bye ? kBye : 0)));
+  writer.Fixed(static_cast<uint16_t>(
+      (secret.empty() ? 0 : kSealed) | (frame.full ? kFull : 0) | (frame.bye ? kBye : 0)));
   writer.Fixed(uint16_t{0});
   writer.Fixed(frame.fingerprint);
   writer.Fixed(frame.router);
@@ -250,14 +244,21 @@ void WriteFrame(const PeerFrame& frame, std::string_view key, std::string* out) 
     to.Varint(seen.sequence);
   });
 
-  const auto body = static_cast<uint32_t>(out->size() - begin - kHeadBytes);
-  std::memcpy(out->data() + begin + 6, &sections, sizeof(sections));
-  std::memcpy(out->data() + begin + 44, &body, sizeof(body));
-  if (!key.empty()) out->append(Code(HmacSha256(key, std::string_view(*out).substr(begin))));
-  ROUTER_CHECK(out->size() - begin <= kMaxFrameBytes, "a frame is split before it grows this long");
+  WriteSection(kAbout, frame.about, out, &sections, [](Writer& to, const PeerFrame::About& about) {
+    to.Varint(about.name.size());
+    to.Bytes(about.name);
+    to.Varint(about.version.size());
+    to.Bytes(about.version);
+  });
+
+  const auto body = static_cast<uint32_t>(out->size() - kHeadBytes);
+  std::memcpy(out->data() + 6, &sections, sizeof(sections));
+  std::memcpy(out->data() + 44, &body, sizeof(body));
+  if (!secret.empty()) AeadSeal(SealKey(secret, kMagic, frame.router), frame.sequence, kHeadBytes, out);
+  ROUTER_CHECK(out->size() <= kMaxFrameBytes, "a frame is split before it grows this long");
 }
 
-Status ReadFrame(std::string_view bytes, std::string_view key, PeerFrame* frame) {
+Status ReadFrame(std::string_view bytes, std::string_view secret, PeerFrame* frame) {
   *frame = {};
   if (bytes.size() > kMaxFrameBytes) {
     return Invalid("the frame has ", bytes.size(), " bytes; at most ", kMaxFrameBytes, " are read");
@@ -277,22 +278,21 @@ Status ReadFrame(std::string_view bytes, std::string_view key, PeerFrame* frame)
   frame->interval_ms = head.Fixed<uint32_t>();
   const auto body_bytes = head.Fixed<uint32_t>();
 
-  const bool keyed = (flags & kKeyed) != 0;
-  if (keyed != !key.empty()) {
-    return absl::PermissionDeniedError(
-        keyed ? "the frame has a code (HMAC), but this router has no key"
-              : "the frame has no code (HMAC), but this router has a key");
-  }
-  if (bytes.size() != kHeadBytes + body_bytes + (keyed ? kCodeBytes : 0)) {
+  const bool sealed = (flags & kSealed) != 0;
+  ROUTER_RETURN_IF_ERROR(CheckSealed("frame", sealed, secret));
+  if (bytes.size() != kHeadBytes + body_bytes + (sealed ? kAeadTagBytes : 0)) {
     return Invalid(
         "the frame has ", bytes.size(), " bytes, but its head says that its body has ", body_bytes);
   }
-  const std::string_view signed_bytes = bytes.substr(0, kHeadBytes + body_bytes);
-  if (keyed && !SameBytes(bytes.substr(signed_bytes.size()), Code(HmacSha256(key, signed_bytes)))) {
-    return absl::PermissionDeniedError("the frame's code (HMAC) is wrong: its sender has another key");
+  thread_local std::string opened;
+  if (sealed) {
+    opened = bytes;
+    if (!AeadOpen(SealKey(secret, kMagic, frame->router), frame->sequence, kHeadBytes, &opened))
+      return WrongSecret("frame");
+    bytes = opened;
   }
 
-  Reader body(signed_bytes.substr(kHeadBytes));
+  Reader body(bytes.substr(kHeadBytes));
   for (uint16_t i = 0; i < sections; ++i) {
     const auto packed = body.Fixed<uint32_t>();
     const std::string_view payload = body.Bytes(packed >> 8);

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "hashing/hash.h"
+#include "peer_sync/snapshot.h"
 
 namespace vllm_router {
 namespace {
@@ -21,10 +22,10 @@ constexpr std::string_view kFormat = "VRP1";
 
 PeerSync::PeerSync(const PeerSyncOptions& options, KvIndex* index) : options_(options), index_(index) {}
 
-uint64_t PeerSync::FingerprintOf(const KvIndex& index, std::string_view key_name) {
+uint64_t PeerSync::FingerprintOf(const KvIndex& index) {
   const BlockHasher& hasher = index.hasher();
   const uint32_t stride = index.coarse() != nullptr ? index.coarse()->stride_blocks() : 0;
-  return Xxh3(Concat(kFormat, " ", hasher.block_size(), " ", stride, " ", hasher.seed(), " ", key_name));
+  return Xxh3(Concat(kFormat, " ", hasher.block_size(), " ", stride, " ", hasher.seed()));
 }
 
 void PeerSync::SetFleet(const FleetView& fleet) {
@@ -45,7 +46,7 @@ PeerFrame PeerSync::NewFrame(uint64_t sent_ms) {
 
 void PeerSync::Publish(PeerFrame* frame, std::vector<std::string>* frames) {
   frame->sequence = ++sequence_;
-  WriteFrame(*frame, options_.key, &frames->emplace_back());
+  WriteFrame(*frame, options_.secret, &frames->emplace_back());
   ++counts_.frames_sent;
 }
 
@@ -127,6 +128,7 @@ void PeerSync::WriteFrames(int64_t now_ns, uint64_t sent_ms, std::vector<std::st
       if (peer.StateAt(now_ns) != PeerTable::State::kGone)
         frame.seen.push_back({.router = router, .sequence = peer.sequence});
     }
+    if (!options_.name.empty()) frame.about.push_back({options_.name, options_.version});
     AddNames(sent_ms, &frame, frames);
   }
   AddLoads(&frame);
@@ -142,6 +144,24 @@ void PeerSync::WriteBye(uint64_t sent_ms, std::vector<std::string>* frames) {
   Publish(&frame, frames);
 }
 
+bool PeerSync::WriteSnapshot(const FleetView& fleet, uint64_t taken_ms, std::string* bytes) {
+  if (index_ == nullptr) return false;
+  const SnapshotHead head = {
+      .fingerprint = options_.fingerprint,
+      .router = options_.router,
+      .number = ++snapshots_,
+      .taken_ms = taken_ms};
+  return vllm_router::WriteSnapshot(head, options_.secret, fleet, index_, bytes);
+}
+
+StatusOr<uint64_t> PeerSync::ReadSnapshot(std::string_view bytes, const FleetView& fleet) {
+  if (index_ == nullptr) return absl::FailedPreconditionError("the policy has no index of blocks");
+  const StatusOr<SnapshotHead> head =
+      vllm_router::ReadSnapshot(bytes, options_.secret, options_.fingerprint, fleet, index_);
+  if (!head.ok()) return head.status();
+  return head->taken_ms;
+}
+
 void PeerSync::TellForgotten(WorkerId worker) {
   for (const std::shared_ptr<Worker>& known : workers_) {
     if (known->id != worker || forgotten_.size() >= kMaxTold) continue;
@@ -152,13 +172,14 @@ void PeerSync::TellForgotten(WorkerId worker) {
 }
 
 void PeerSync::TellSuspect(WorkerId worker, PeerFrame::Cause cause) {
-  if (suspects_.size() < kMaxTold)
-    suspects_.push_back({.index = static_cast<uint32_t>(worker), .cause = cause});
+  const PeerFrame::Suspect suspect = {.index = static_cast<uint32_t>(worker), .cause = cause};
+  if (suspects_.size() < kMaxTold && std::ranges::find(suspects_, suspect) == suspects_.end())
+    suspects_.push_back(suspect);
 }
 
 Status PeerSync::Read(
     std::string_view bytes, int64_t now_ns, std::vector<std::shared_ptr<Worker>>* suspects) {
-  if (const Status status = ReadFrame(bytes, options_.key, &read_); !status.ok()) {
+  if (const Status status = ReadFrame(bytes, options_.secret, &read_); !status.ok()) {
     ++(absl::IsPermissionDenied(status) ? counts_.frames_refused : counts_.frames_malformed);
     return status;
   }

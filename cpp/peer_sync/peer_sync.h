@@ -45,7 +45,9 @@ struct PeerSyncOptions {
   uint64_t router = 0;       // of this life; no other router of the fleet has it
   uint64_t fingerprint = 0;  // FingerprintOf(); equal: strides can be compared
   uint32_t interval_ms = 250;
-  std::string key;              // of the frames' code; empty: without
+  std::string secret;  // that frames are sealed with; empty: they are not
+  std::string name;    // of this router, for people
+  std::string version;
   uint64_t max_tick_bytes = 0;  // of decisions; beyond it the oldest are dropped. 0: without limit
 };
 
@@ -53,7 +55,7 @@ struct PeerSyncCounts {
   uint64_t frames_sent = 0;
   uint64_t frames_read = 0;
   uint64_t frames_malformed = 0;
-  uint64_t frames_refused = 0;    // the code is wrong or missing
+  uint64_t frames_refused = 0;    // not sealed with this router's secret
   uint64_t frames_repeated = 0;   // and our own
   uint64_t frames_not_heard = 0;  // there are too many peers
   uint64_t decisions_sent = 0;
@@ -72,7 +74,7 @@ class PeerSync {
   PeerSync(const PeerSyncOptions& options, KvIndex* index);
 
   // Equal in routers whose strides can be compared.
-  static uint64_t FingerprintOf(const KvIndex& index, std::string_view key_name);
+  static uint64_t FingerprintOf(const KvIndex& index);
 
   void SetFleet(const FleetView& fleet);
 
@@ -80,6 +82,10 @@ class PeerSync {
   void WriteFrames(int64_t now_ns, uint64_t sent_ms, std::vector<std::string>* frames);
   // The last frame of this life: peers count its loads no more.
   void WriteBye(uint64_t sent_ms, std::vector<std::string>* frames);
+  // For a router that starts: all that is known in strides. False: not now, or never.
+  bool WriteSnapshot(const FleetView& fleet, uint64_t taken_ms, std::string* bytes);
+  // Of another router, as this one starts. When it was taken, by the clock that the writer passed in.
+  StatusOr<uint64_t> ReadSnapshot(std::string_view bytes, const FleetView& fleet);
   // A worker's cache is known to be empty, or it did not answer: told with the next frame.
   void TellForgotten(WorkerId worker);
   void TellSuspect(WorkerId worker, PeerFrame::Cause cause);
@@ -120,6 +126,7 @@ class PeerSync {
   std::vector<PeerFrame::Forgotten> forgotten_;
   std::vector<PeerFrame::Suspect> suspects_;
   uint64_t sequence_ = 0;
+  uint64_t snapshots_ = 0;
   std::optional<int64_t> full_ns_;  // the last full frame
   std::optional<int64_t> disconnected_ns_;
   bool alone_ = false;

@@ -29,6 +29,13 @@ double ShareAt(const PeerTable::Peer& peer, int64_t now_ns) {
   return 0;
 }
 
+// For logs, metrics and JSON, whatever the peer says.
+std::string Printable(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return c < ' ' || c > '~' || c == '"' || c == '\\'; }, '?');
+  return text;
+}
+
 void AddShare(const LoadCounts& load, double share, LoadCounts* sum) {
   const auto part = [share](int64_t count) { return std::llround(share * static_cast<double>(count)); };
   sum->requests += part(load.requests);
@@ -120,6 +127,10 @@ PeerTable::Peer* PeerTable::Hear(
   peer.fingerprint = frame.fingerprint;
   peer.left = peer.left || frame.bye;
   if (frame.full) ++peer.full_frames;
+  if (!frame.about.empty()) {
+    peer.name = Printable(frame.about.front().name);
+    peer.version = Printable(frame.about.front().version);
+  }
   for (const PeerFrame::Seen& seen : frame.seen) {
     if (seen.router == own_router) peer.seen = std::max(peer.seen, seen.sequence);
   }

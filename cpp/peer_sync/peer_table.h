@@ -56,6 +56,8 @@ class PeerTable {
     uint64_t fingerprint = 0;
     uint64_t seen = 0;  // of this router's frames, the last that it heard
     bool left = false;  // it said that it ends
+    std::string name;   // empty: it said none
+    std::string version;
     absl::flat_hash_map<uint32_t, Named> names;
 
     State StateAt(int64_t now_ns) const;

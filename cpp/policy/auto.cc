@@ -219,8 +219,8 @@ PolicyEntry AutoEntry() {
       .name = "auto",
       .reads_index = true,
       .options =
-          {"block_size", "max_blocks_per_worker", "auto_objective", "kv_index_max_entries",
-           "kv_index_ttl_secs", "kv_storage_offloading"},
+          {"block_size", "max_blocks_per_worker", "auto_objective", "peer_sync_stride_tokens",
+           "kv_index_max_entries", "kv_index_ttl_secs", "kv_storage_offloading"},
       .make = Make<Auto>};
 }
 

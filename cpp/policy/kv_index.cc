@@ -303,6 +303,39 @@ void KvIndex::RecordPeerDecision(
   coarse_->Record(*slot, chain);
 }
 
+bool KvIndex::SaveStrides(const FleetView& fleet, ImageWriter* image) {
+  const Plan* const plan = PlanOf(fleet);
+  if (coarse_ == nullptr || plan == nullptr) return false;
+  const size_t slots = coarse_->saved_slots();
+  std::vector<const Worker*> workers(slots, nullptr);
+  for (size_t slot = 0; slot < slots; ++slot) {
+    const std::optional<WorkerSlot> refined = coarse_->RefinedSlot(slot);
+    const uint32_t position = refined ? plan->PositionOf(*refined) : kNowhere;
+    if (position != kNowhere) workers[slot] = &fleet.worker(position);
+  }
+  image->Number(uint64_t{slots});
+  for (const Worker* const worker : workers) {
+    image->Number(uint8_t{worker != nullptr});
+    if (worker == nullptr) continue;
+    image->Number(worker->incarnation.load(std::memory_order_relaxed));
+    image->Text(worker->url.url);
+  }
+  coarse_->Save(image);
+  // A slot that went to another worker meanwhile has that one's strides under the former's name.
+  const MutexLock lock(mutex_);
+  if (slot_of_.size() != plan->known.size()) return false;
+  return std::ranges::all_of(
+      plan->known, [this](const Plan::Known& known) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        const auto found = slot_of_.find(static_cast<uint32_t>(known.worker));
+        return found != slot_of_.end() && found->second == known.slot;
+      });
+}
+
+void KvIndex::AdoptStrides(WorkerId worker, const BlockCacheTracker& saved, WorkerSlot theirs) {
+  const std::optional<WorkerSlot> slot = FindSlot(worker);
+  if (slot && coarse_ != nullptr) coarse_->Adopt(*slot, saved, theirs);
+}
+
 void KvIndex::AddResponse(size_t prompt_blocks, double bytes_per_token, std::vector<BlockHash>* strides) {
   const size_t response = ResponseBlocks(bytes_per_token);
   if (response == 0) return;

@@ -151,6 +151,12 @@ class KvIndex {
   DecisionBuffer* outgoing() { return coarse_ != nullptr ? &outgoing_ : nullptr; }
   // A peer sent the worker a prompt that has these strides.
   void RecordPeerDecision(WorkerId worker, uint32_t prompt_tokens, std::span<const BlockHash> strides);
+  // All that is known in strides, for a router that starts (peer_sync/snapshot.h): the workers by name, then the
+  // index. False: the routers tell each other nothing, or the fleet has changed.
+  bool SaveStrides(const FleetView& fleet, ImageWriter* image);
+  // The worker holds what the saved index has of it. No effect once it has left. REQUIRES: no other thread uses
+  // `saved`.
+  void AdoptStrides(WorkerId worker, const BlockCacheTracker& saved, WorkerSlot theirs);
   // From now on peers are not heard, or are heard again.
   void SetAlone(bool alone) { alone_.store(alone, std::memory_order_relaxed); }
   bool alone() const { return alone_.load(std::memory_order_relaxed); }

@@ -205,9 +205,10 @@ PolicyEntry KvLogitEntry() {
       .aliases = {"kv"},
       .reads_index = true,
       .options =
-          {"block_size", "max_blocks_per_worker", "kv_index_max_entries", "kv_index_ttl_secs",
-           "kv_storage_offloading", "overlap_weight", "router_temperature", "host_cache_hit_weight",
-           "disk_cache_hit_weight", "shared_cache_multiplier", "logit_prefill_tokens", "logit_decode_blocks"},
+          {"block_size", "max_blocks_per_worker", "peer_sync_stride_tokens", "kv_index_max_entries",
+           "kv_index_ttl_secs", "kv_storage_offloading", "overlap_weight", "router_temperature",
+           "host_cache_hit_weight", "disk_cache_hit_weight", "shared_cache_multiplier",
+           "logit_prefill_tokens", "logit_decode_blocks"},
       .make = [](const PolicyOptions& options, std::shared_ptr<KvIndex> index,
                  std::unique_ptr<Policy>) -> std::unique_ptr<Policy> {
         return std::make_unique<KvLogit>(
@@ -226,8 +227,9 @@ PolicyEntry KvAwareEntry() {
       .name = "kv_aware",
       .reads_index = true,
       .options =
-          {"block_size", "max_blocks_per_worker", "kv_index_max_entries", "kv_index_ttl_secs",
-           "kv_storage_offloading", "router_temperature", "kv_penalty_host", "kv_penalty_disk"},
+          {"block_size", "max_blocks_per_worker", "peer_sync_stride_tokens", "kv_index_max_entries",
+           "kv_index_ttl_secs", "kv_storage_offloading", "router_temperature", "kv_penalty_host",
+           "kv_penalty_disk"},
       .make = [](const PolicyOptions& options, std::shared_ptr<KvIndex> index,
                  std::unique_ptr<Policy>) -> std::unique_ptr<Policy> {
         return std::make_unique<KvLogit>(

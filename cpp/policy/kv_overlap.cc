@@ -225,9 +225,10 @@ PolicyEntry KvOverlapEntry() {
       .reads_index = true,
       .options =
           {"fallback_policy", "virtual_nodes", "load_factor_epsilon", "prefix_load_floor", "block_size",
-           "max_blocks_per_worker", "kv_index_max_entries", "kv_index_ttl_secs", "kv_storage_offloading",
-           "kv_overlap_weight", "kv_load_weight", "kv_health_weight", "kv_gpu_tier_weight",
-           "kv_storage_tier_weight", "kv_min_overlap_threshold", "kv_overlap_basis", "kv_load_factor"},
+           "max_blocks_per_worker", "peer_sync_stride_tokens", "kv_index_max_entries", "kv_index_ttl_secs",
+           "kv_storage_offloading", "kv_overlap_weight", "kv_load_weight", "kv_health_weight",
+           "kv_gpu_tier_weight", "kv_storage_tier_weight", "kv_min_overlap_threshold", "kv_overlap_basis",
+           "kv_load_factor"},
       .make = Make<KvOverlap>,
       .check = CheckWeights};
 }

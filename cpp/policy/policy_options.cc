@@ -55,6 +55,13 @@ const OptionTable<PolicyOptions>& PolicyOptionTable() {
       {.name = "max_blocks_per_worker",
        .member = Member<&O::max_blocks_per_worker>(),
        .range = {.min = 1, .what = "the number of blocks in a worker's cache"}},
+      {.name = "peer_sync_stride_tokens",
+       .member = Member<&O::peer_sync_stride_tokens>(),
+       .range =
+           {.min = 1,
+            .max = 4096,
+            .what = "the number of tokens for which routers tell each other one hash of a prompt",
+            .zero = "tell each other no decisions"}},
       {.name = "cache_threshold",
        .member = Member<&O::cache_threshold>(),
        .range = {.max = 1, .what = "a share of the prompt"}},

@@ -45,8 +45,7 @@ struct PolicyOptions {
   HolderBound load_bound = HolderBound::kRoom;
 
   // Of what routers tell each other of their decisions, of all policies that match blocks; 0: they tell nothing.
-  // Not of the table: whatever connects the routers sets it.
-  uint32_t coarse_stride_tokens = 0;
+  uint32_t peer_sync_stride_tokens = 0;
 
   // the table of prefixes that workers report
   uint64_t kv_index_max_entries = 0;  // 0: none

@@ -143,9 +143,9 @@ StatusOr<PolicyParts> MakePolicy(const PolicyOptions& options) {
         .worker_block_sizes = options.worker_block_sizes,
         .seed = options.seed,
         .prefixes = prefixes,
-        .coarse_stride_blocks = options.coarse_stride_tokens == 0
+        .coarse_stride_blocks = options.peer_sync_stride_tokens == 0
                                     ? 0
-                                    : std::max(1u, options.coarse_stride_tokens / options.block_size)});
+                                    : std::max(1u, options.peer_sync_stride_tokens / options.block_size)});
   }
   return PolicyParts{
       .policy = entry->make(options, index, falls_back ? fallback->make(options, nullptr, nullptr) : nullptr),

@@ -149,9 +149,9 @@ PolicyEntry VllmCacheAwareEntry() {
       .name = "vllm_cache_aware",
       .reads_index = true,
       .options =
-          {"fallback_policy", "block_size", "max_blocks_per_worker", "kv_index_max_entries",
-           "kv_index_ttl_secs", "kv_storage_offloading", "cache_threshold", "load_factor", "load_bound",
-           "prefix_load_floor"},
+          {"fallback_policy", "block_size", "max_blocks_per_worker", "peer_sync_stride_tokens",
+           "kv_index_max_entries", "kv_index_ttl_secs", "kv_storage_offloading", "cache_threshold",
+           "load_factor", "load_bound", "prefix_load_floor"},
       .make = Make<VllmCacheAware>};
 }
 

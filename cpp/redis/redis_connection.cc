@@ -20,15 +20,15 @@ struct Greeting {
   std::vector<std::string_view> names;  // of each
 };
 
-Greeting Greet(const RedisOptions& options, bool probe) {
+Greeting Greet(const RedisOptions& options, std::string_view password, bool probe) {
   Greeting greeting;
   const auto add = [&](std::string_view name, std::initializer_list<std::string_view> words) {
     greeting.names.push_back(name);
     AppendRedisCommand(words, &greeting.commands);
   };
   const RedisUrl& url = options.url;
-  if (!url.password.empty() && url.user.empty()) add("AUTH", {"AUTH", url.password});
-  if (!url.password.empty() && !url.user.empty()) add("AUTH", {"AUTH", url.user, url.password});
+  if (!password.empty() && url.user.empty()) add("AUTH", {"AUTH", password});
+  if (!password.empty() && !url.user.empty()) add("AUTH", {"AUTH", url.user, password});
   if (url.database != 0) add("SELECT", {"SELECT", std::to_string(url.database)});
   add("CLIENT SETNAME", {"CLIENT", "SETNAME", "vllm-router"});
   add("PING", {"PING"});
@@ -101,7 +101,14 @@ Task<Status> RedisConnection::Connect() {
 }
 
 Task<Status> RedisConnection::LogIn(bool probe) {
-  const Greeting greeting = Greet(pool_.options(), probe);
+  const RedisOptions& options = pool_.options();
+  StatusOr<std::string> password = options.url.password;
+  if (!options.password_file.empty()) password = ReadRedisPassword(options.password_file);
+  if (!password.ok()) {
+    co_return absl::FailedPreconditionError(
+        Concat("needs a password, and the password file", std::string(password.status().message())));
+  }
+  const Greeting greeting = Greet(options, *password, probe);
   std::array<iovec, 1> pieces = {Piece(greeting.commands)};
   const WriteEnd written = co_await WriteAll(socket_, pieces);
   std::vector<RedisReply> replies;

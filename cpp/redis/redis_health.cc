@@ -38,7 +38,7 @@ void RedisHealth::GoUp(int64_t now_ns) {
 void RedisHealth::GoDown(int64_t now_ns) {
   state_ = State::kDown;
   next_probe_ns_ = now_ns + delay_ns_;
-  delay_ns_ = std::min(2 * delay_ns_, kLongestDelayNanos);
+  delay_ns_ = std::min(2 * delay_ns_, longest_delay_ns_);
 }
 
 }  // namespace vllm_router

@@ -7,7 +7,7 @@
 //        └──────────────────────────────────────────────────────▶ DOWN
 //
 // A probe is due 1 s after Redis went down; each that fails is followed by another after 2, 4, 8, 16 s and
-// then 30 s. A Redis that fails again within a minute goes on where it was. What connections report while it
+// then 30 s, or never later than the longest delay. A Redis that fails again within a minute goes on where it was. What connections report while it
 // is down is of the past and has no effect. Time is passed in. One thread at a time.
 #pragma once
 
@@ -23,8 +23,9 @@ class RedisHealth {
 
   enum class State : uint8_t { kConnecting, kUp, kDown, kProbing };
 
-  // So many failures in a row end UP; at least 1.
-  explicit RedisHealth(uint32_t failures) : failures_(failures) {}
+  // So many failures in a row end UP; at least 1. `longest_delay_ns`: at least kFirstDelayNanos.
+  explicit RedisHealth(uint32_t failures, int64_t longest_delay_ns = kLongestDelayNanos)
+      : failures_(failures), longest_delay_ns_(longest_delay_ns) {}
 
   State state() const { return state_; }
   bool may_be_used() const { return state_ == State::kConnecting || state_ == State::kUp; }
@@ -44,6 +45,7 @@ class RedisHealth {
   void GoDown(int64_t now_ns);
 
   const uint32_t failures_;
+  const int64_t longest_delay_ns_;
   State state_ = State::kConnecting;
   uint32_t failed_ = 0;  // in a row
   int64_t up_since_ns_ = 0;

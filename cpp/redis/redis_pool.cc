@@ -7,14 +7,36 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/time_units.h"
+#include "base/whole_file.h"
 
 namespace vllm_router {
+
+namespace {
+
+constexpr uint64_t kMaxPasswordBytes = 4096;
+
+}  // namespace
 
 using State = RedisHealth::State;
 
 RedisPool::RedisPool(RedisOptions options, std::shared_ptr<const TlsContext> tls, const Clock& clock)
-    : options_(std::move(options)), tls_(std::move(tls)), clock_(clock), health_(options_.failures) {
+    : options_(std::move(options)),
+      tls_(std::move(tls)),
+      clock_(clock),
+      health_(options_.failures, options_.longest_probe_delay_ms * kNanosPerMs) {
   ROUTER_CHECK((tls_ != nullptr) == options_.url.tls, "a URL with TLS is never used without it");
+}
+
+StatusOr<std::string> ReadRedisPassword(const std::string& path) {
+  int error = 0;
+  StatusOr<std::string> password = ReadWholeFile(path, kMaxPasswordBytes, &error);
+  if (!password.ok()) {
+    return absl::FailedPreconditionError(Concat(": ", std::string(password.status().message())));
+  }
+  while (password->ends_with('\n') || password->ends_with('\r')) password->pop_back();
+  if (!password->empty()) return password;
+  return absl::FailedPreconditionError(
+      Concat(" is ", Quoted(path), ", which is empty; write the password on its first line"));
 }
 
 size_t RedisPool::ConnectionsOf(size_t threads) const {
@@ -113,8 +135,7 @@ void RedisPool::Publish(State before, const std::string& why) {
     logged_ns_ = now;
     Log(LogLevel::kWarning,
         Concat(
-            options_.url.Shown(), " is down: it ", why,
-            "; this router's memory is used, and it is probed in ",
+            options_.url.Shown(), " is down: it ", why, "; ", options_.without, ", and it is probed in ",
             (health_.next_probe_ns() - now + kNanosPerSecond - 1) / kNanosPerSecond, " s"));
   }
 }

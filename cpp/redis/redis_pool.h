@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "base/time_units.h"
 #include "net/tls.h"
 #include "redis/redis_error.h"
 #include "redis/redis_health.h"
@@ -34,7 +35,14 @@ struct RedisOptions {
   uint32_t failures = 2;               // failed commands in a row that mean that Redis is down
   size_t max_reply_bytes = 1 << 20;
   std::string probe_key = {};  // written and read before Redis counts as up again; empty: none
+  // Read as each connection is opened, so that a password may change; empty: the URL's password.
+  std::string password_file = {};
+  int64_t longest_probe_delay_ms = RedisHealth::kLongestDelayNanos / kNanosPerMs;
+  std::string_view without = "this router's memory is used";  // while Redis is down, for the log
 };
+
+// The first line of the file. FailedPrecondition with a message that is to follow the option's name.
+StatusOr<std::string> ReadRedisPassword(const std::string& path);
 
 class RedisPool {
  public:

@@ -29,7 +29,7 @@ class RespReader {
  public:
   static constexpr size_t kMaxLineBytes = 64 * 1024;
   static constexpr size_t kMaxElements = 16 * 1024;  // of a reply, over all of its arrays
-  static constexpr size_t kMaxDepth = 2;             // arrays in one another
+  static constexpr size_t kMaxDepth = 3;             // arrays in one another
 
   explicit RespReader(size_t max_reply_bytes);
 

@@ -13,8 +13,17 @@ void RateLimit::SetRate(uint32_t per_second) {
 }
 
 int64_t RateLimit::Take(int64_t now_ns) {
-  const int64_t per_second = per_second_.load(std::memory_order_relaxed);
-  if (per_second == 0) return 0;
+  const int64_t rate = per_second_.load(std::memory_order_relaxed);
+  if (rate == 0) return 0;
+  if (leases_.load(std::memory_order_relaxed)) {
+    wanted_.fetch_add(1, std::memory_order_relaxed);
+    int64_t tokens = tokens_.load(std::memory_order_relaxed);
+    while (tokens > -1) {
+      if (tokens_.compare_exchange_weak(tokens, tokens - 1, std::memory_order_relaxed)) return 0;
+    }
+    return std::max<int64_t>(1, again_ns_.load(std::memory_order_relaxed));
+  }
+  const int64_t per_second = std::max<int64_t>(1, rate / routers_.load(std::memory_order_relaxed));
   const int64_t interval_ns = (kNanosPerSecond + per_second - 1) / per_second;
   const int64_t ahead_ns = interval_ns * (per_second - 1);  // how far `due` may be ahead
   int64_t due = due_ns_.load(std::memory_order_relaxed);
@@ -23,6 +32,36 @@ int64_t RateLimit::Take(int64_t now_ns) {
     if (from - now_ns > ahead_ns) return from - now_ns - ahead_ns;
     if (due_ns_.compare_exchange_weak(due, from + interval_ns, std::memory_order_relaxed)) return 0;
   }
+}
+
+int64_t RateLimit::Settle(uint32_t routers) {
+  const int64_t rate = per_second_.load(std::memory_order_relaxed);
+  wanted_lately_[next_] = wanted_.exchange(0, std::memory_order_relaxed);
+  next_ = (next_ + 1) % kRemembered;
+  const int64_t wanted = *std::ranges::max_element(wanted_lately_);
+  // Half of a second's worth is at hand, in equal parts; the other half is in the bucket.
+  const int64_t part = rate / 2 / std::max(1u, routers);
+  const int64_t aim = std::clamp<int64_t>(wanted + (wanted + 4) / 5, part, std::max<int64_t>(rate, part));
+  int64_t tokens = tokens_.load(std::memory_order_relaxed);
+  while (tokens > aim) {
+    if (tokens_.compare_exchange_weak(tokens, aim, std::memory_order_relaxed)) return aim - tokens;
+  }
+  return aim - tokens;
+}
+
+void RateLimit::Lease(int64_t tokens, int64_t again_ns) {
+  again_ns_.store(again_ns, std::memory_order_relaxed);
+  tokens_.fetch_add(std::max<int64_t>(0, tokens), std::memory_order_relaxed);
+  leases_.store(true, std::memory_order_relaxed);
+}
+
+void RateLimit::ShareOut(uint32_t routers, int64_t now_ns) {
+  routers_.store(std::max(1u, routers), std::memory_order_relaxed);
+  if (!leases_.load(std::memory_order_relaxed)) return;
+  // The burst is spent already, as far as this router knows.
+  due_ns_.store(now_ns + kNanosPerSecond, std::memory_order_relaxed);
+  tokens_.store(0, std::memory_order_relaxed);
+  leases_.store(false, std::memory_order_relaxed);
 }
 
 }  // namespace vllm_router

@@ -451,7 +451,7 @@ Status Run::MakeRouters() {
   options.policy.block_size = trace_.block_size;
   options.data_parallel_size = 1;
   options.worker_urls.clear();
-  if (routing_.peer_sync) options.policy.coarse_stride_tokens = routing_.peer_sync->stride_tokens;
+  if (routing_.peer_sync) options.policy.peer_sync_stride_tokens = routing_.peer_sync->stride_tokens;
   for (uint32_t i = 0; i < routing_.routers; ++i) {
     options.policy.seed = routing_.router.policy.seed + i;
     Replica& replica = replicas_.emplace_back();
@@ -486,7 +486,7 @@ Status Run::MakeRouters() {
       KvIndex* const index = replica.router->pool().index();
       const PeerSyncOptions sync{
           .router = i + 1,
-          .fingerprint = index != nullptr ? PeerSync::FingerprintOf(*index, "") : 0,
+          .fingerprint = index != nullptr ? PeerSync::FingerprintOf(*index) : 0,
           .interval_ms = static_cast<uint32_t>(std::lround(routing_.peer_sync->interval_s * 1e3))};
       replica.sync = std::make_unique<PeerSync>(sync, index);
       // Routers that started at different times are out of step.

@@ -107,7 +107,7 @@ class RedisServer:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
-    def call(self, *words: str) -> Any:
+    def call(self, *words: str | bytes) -> Any:
         if self._socket is None:
             self._socket = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
             self._replies = self._socket.makefile("rb")

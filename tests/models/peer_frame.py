@@ -5,13 +5,15 @@ import hmac
 import struct
 from typing import Any
 
-KEYED, FULL, BYE = 1, 2, 4
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+SEALED, FULL, BYE = 1, 2, 4
 
 
 def empty(**members: Any) -> dict[str, Any]:
     """A frame without entries, but for the members given."""
     frame: dict[str, Any] = dict.fromkeys(
-        ("names", "loads", "decisions", "forgotten", "suspects", "seen"), ()
+        ("names", "loads", "decisions", "forgotten", "suspects", "seen", "about"), ()
     )
     frame = {name: list(value) for name, value in frame.items()}
     frame |= {"full": False, "bye": False, "fingerprint": 0, "router": 1, "sequence": 1, "sent_ms": 0}
@@ -35,7 +37,12 @@ def section(kind: int, entries: list[bytes]) -> bytes:
     return bytes([kind]) + struct.pack("<I", len(payload))[:3] + payload
 
 
-def write(frame: dict[str, Any], key: bytes = b"") -> bytes:
+def seal(secret: bytes, magic: bytes, router: int, number: int, head: bytes, text: bytes) -> bytes:
+    key = hmac.new(secret, magic + u64(router), hashlib.sha256).digest()
+    return head + AESGCM(key).encrypt(bytes(4) + u64(number), text, head)
+
+
+def write(frame: dict[str, Any], secret: bytes = b"") -> bytes:
     sections = [
         (1, [varint(i) + u64(life) + varint(len(url)) + url.encode() for i, life, url in frame["names"]]),
         (2, [varint(i) + b"".join(map(varint, counts)) for i, counts in frame["loads"]]),
@@ -49,10 +56,14 @@ def write(frame: dict[str, Any], key: bytes = b"") -> bytes:
         (4, [varint(i) + u64(life) for i, life in frame["forgotten"]]),
         (5, [varint(i) + varint(cause) for i, cause in frame["suspects"]]),
         (6, [u64(router) + varint(sequence) for router, sequence in frame["seen"]]),
+        (
+            7,
+            [varint(len(name)) + name + varint(len(version)) + version for name, version in frame["about"]],
+        ),
     ]
     filled = [section(kind, entries) for kind, entries in sections if entries]
     body = b"".join(filled)
-    flags = (KEYED if key else 0) | (FULL if frame["full"] else 0) | (BYE if frame["bye"] else 0)
+    flags = (SEALED if secret else 0) | (FULL if frame["full"] else 0) | (BYE if frame["bye"] else 0)
     head = b"VRP1" + struct.pack(
         "<HHQQQQII",
         flags,
@@ -64,5 +75,6 @@ def write(frame: dict[str, Any], key: bytes = b"") -> bytes:
         frame["interval_ms"],
         len(body),
     )
-    code = hmac.new(key, head + body, hashlib.sha256).digest()[:16] if key else b""
-    return head + body + code
+    if not secret:
+        return head + body
+    return seal(secret, b"VRP1", frame["router"], frame["sequence"], head, body)

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 MAX_LINE_BYTES = 64 * 1024
 MAX_ELEMENTS = 16 * 1024
-MAX_DEPTH = 2
+MAX_DEPTH = 3
 
 
 class Status(bytes):

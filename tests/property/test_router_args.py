@@ -19,6 +19,7 @@ from vllm_router.settings.kinds import (
     Choice,
     HeaderText,
     JsonObject,
+    Name,
     NameServer,
     Number,
     NumberOr,
@@ -101,6 +102,8 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
             fit = KEY
         case RedisUrl():
             fit = st.sampled_from(["redis://a", "VALKEYS://user@[fd00::1]:1/16383", "rediss://a.b-c_d/"])
+        case Name():
+            fit = st.from_regex(r"[0-9A-Za-z_.-]{1,64}", fullmatch=True)
         case NameServer():
             fit = st.sampled_from(["127.0.0.1", "10.0.0.1:53", "fd00::1", "[fd00::1]:8600", "[::1]"])
         case JsonObject():

@@ -19,6 +19,7 @@
 #include "proxy/admin/discovery_report.h"
 #include "proxy/admin/kv_push_call.h"
 #include "proxy/admin/metrics.h"
+#include "proxy/admin/peer_report.h"
 #include "proxy/admin/stats_table.h"
 #include "proxy/api/error_response.h"
 #include "proxy/api/json_text.h"
@@ -27,6 +28,7 @@
 #include "proxy/control/drainer.h"
 #include "proxy/control/health_checker.h"
 #include "proxy/control/kv_event_service.h"
+#include "proxy/control/peer_sync_service.h"
 #include "proxy/control/prefix_event_service.h"
 
 namespace vllm_router {
@@ -239,6 +241,17 @@ Task<AdminReply> Admin::Shared(SharedReply& shared, IoThread& thread, CancelScop
   co_return Error(HttpError::kNoWorkers, "The workers did not respond in time.");
 }
 
+AdminReply Admin::Peers(Route route) const {
+  if (peers_ == nullptr) {
+    return Error(
+        HttpError::kNotFound,
+        "This router shares nothing with others; --peer-sync redis://… connects it with those of its fleet.");
+  }
+  if (route == Route::kPeerWorkers) return PeerWorkers(*router_->fleet());
+  const PeerSyncReport report = peers_->Report();
+  return route == Route::kPeerHealth ? PeerHealth(report) : PeerStatus(report);
+}
+
 Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
   switch (request.route) {
     case Route::kLiveness:
@@ -261,6 +274,10 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
       co_return DiscoveryReport(router_->pool().registry(), thread.clock.NowNanos());
     case Route::kDiscoveryAdopt:
       co_return AdoptDiscovered(thread, request);
+    case Route::kPeerStatus:
+    case Route::kPeerHealth:
+    case Route::kPeerWorkers:
+      co_return Peers(request.route);
     case Route::kConfig:
       co_return configuration_->Config();
     case Route::kReload: {

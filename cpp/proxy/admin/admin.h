@@ -20,6 +20,7 @@ class HealthChecker;
 class KvEventService;
 class KvPushReceiver;
 class Metrics;
+class PeerSyncService;
 class PrefixEventService;
 
 class Admin final : public OwnEndpoints {
@@ -35,6 +36,9 @@ class Admin final : public OwnEndpoints {
   void set_health(const HealthChecker* health) { health_ = health; }                     // likewise
   void set_metrics(const Metrics* metrics) { metrics_ = metrics; }  // before the threads run
   void set_configuration(Configuration* configuration) { configuration_ = configuration; }  // likewise
+  void set_peer_sync(const PeerSyncService* peers) {
+    peers_ = peers;
+  }  // likewise; null: routers share nothing
   // On the control thread: none of its refreshes runs there.
   bool ended() const { return models_.ended() && loads_.ended(); }
   void set_draining() { draining_.store(true, std::memory_order_relaxed); }
@@ -56,6 +60,7 @@ class Admin final : public OwnEndpoints {
   AdminReply FinishSession(const AdminRequest& request) const;
   AdminReply Drain(const AdminRequest& request);
   AdminReply DrainStatus() const;
+  AdminReply Peers(Route route) const;
   AdminReply AdoptDiscovered(const IoThread& thread, const AdminRequest& request) const;
   Task<AdminReply> ReloadSettings(IoThread& thread, const AdminRequest& request);
   AdminReply ListWorkers() const;
@@ -83,6 +88,7 @@ class Admin final : public OwnEndpoints {
   KvEventService* kv_events_ = nullptr;
   const PrefixEventService* prefix_events_ = nullptr;
   const HealthChecker* health_ = nullptr;
+  const PeerSyncService* peers_ = nullptr;
   std::unique_ptr<KvPushReceiver> pushes_;  // null: none are taken
   std::atomic<bool> draining_{false};
   SharedReply models_;

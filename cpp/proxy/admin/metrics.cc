@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
+#include <initializer_list>
 #include <limits>
 #include <map>
 #include <set>
@@ -18,6 +20,7 @@
 #include "base/version.h"
 #include "proxy/admin/configuration.h"
 #include "proxy/client/tls_files.h"
+#include "proxy/control/peer_sync_report.h"
 #include "proxy/security/key_file.h"
 #include "proxy/telemetry/telemetry_shard.h"
 #include "redis/redis_pool.h"
@@ -38,6 +41,7 @@ ClientMetric::Label Label(std::string_view name, std::string_view value) {
 // Metrics whose names begin so have the whole name of another router, whose configuration asks for them.
 constexpr std::string_view kContinuum = "continuum_";
 constexpr std::string_view kDynamo = "router_shared_cache_";
+constexpr size_t kMaxPeerNames = 64;
 
 // The families of one scrape, in the order of docs/reference/metrics.md.
 class Page {
@@ -265,6 +269,7 @@ class Metrics::Collector : public prometheus::Collectable {
     WriteKvEvents(&page);
     WritePrefixEvents(&page);
     WriteRedis(&page);
+    WritePeerSync(&page);
     WriteFleet(&page, *fleet);
     WriteDiscovery(&page);
     WriteAdmission(&page);
@@ -285,6 +290,7 @@ class Metrics::Collector : public prometheus::Collectable {
   }
 
   void set_redis(const RedisPool* redis) { redis_ = redis; }
+  void set_peer_sync(std::function<PeerSyncReport()> peers) { peers_ = std::move(peers); }
   void set_configuration(const Configuration* configuration) { configuration_ = configuration; }
 
  private:
@@ -331,6 +337,7 @@ class Metrics::Collector : public prometheus::Collectable {
   void WriteKvEvents(Page* page) const;
   void WritePrefixEvents(Page* page) const;
   void WriteRedis(Page* page) const;
+  void WritePeerSync(Page* page) const;
   void WriteFleet(Page* page, const FleetView& fleet) const;
   void WriteDiscovery(Page* page) const;
   void WriteAdmission(Page* page) const;
@@ -354,6 +361,7 @@ class Metrics::Collector : public prometheus::Collectable {
     return std::vector<PrefixSourceStatus>();
   };
   const RedisPool* redis_ = nullptr;
+  std::function<PeerSyncReport()> peers_;
   const Configuration* configuration_ = nullptr;
   const double started_;  // Unix time
   mutable Mutex mutex_;   // leaf
@@ -880,6 +888,91 @@ void Metrics::Collector::WriteRedis(Page* page) const {
   page->Add(static_cast<double>(stats.dropped));
 }
 
+void Metrics::Collector::WritePeerSync(Page* page) const {
+  if (!peers_) return;
+  const PeerSyncReport report = peers_();
+  page->Gauge("peer_sync_up", "1 while this router and the others hear each other through Redis, else 0.");
+  page->Add(report.up ? 1 : 0);
+  page->Gauge(
+      "peer_sync_alone",
+      "1 while this router has not heard others for 5 s and polls the workers' loads instead, else 0.");
+  page->Add(report.alone ? 1 : 0);
+  page->Counter("peer_sync_outage_seconds_total", "Time without a connection to the other routers.");
+  page->Add(static_cast<double>(report.outage_ms) / 1000);
+
+  std::array<uint64_t, 3> states{};
+  for (const PeerSyncReport::Member& member : report.members) ++states[static_cast<size_t>(member.state)];
+  page->Gauge(
+      "peer_sync_peers",
+      "Other routers of the fleet: live, late for 2 s, or gone for 10 s or since they stopped.");
+  page->Add(static_cast<double>(states[0]), {Label("state", "live")});
+  page->Add(static_cast<double>(states[1]), {Label("state", "late")});
+  page->Add(static_cast<double>(states[2]), {Label("state", "gone")});
+
+  // Names may repeat; series must not.
+  std::map<std::string, std::pair<double, uint64_t>> by_name;
+  for (const PeerSyncReport::Member& member : report.members) {
+    if (member.state == PeerTable::State::kGone || by_name.size() >= kMaxPeerNames) continue;
+    auto& [heard, gaps] = by_name[member.name];
+    heard = std::max(heard, static_cast<double>(member.heard_ms) / 1000);
+    gaps += member.gaps;
+  }
+  page->Gauge("peer_sync_heard_seconds", "Time since the last frame of the router with this name was read.");
+  for (const auto& [name, seen] : by_name) page->Add(seen.first, {Label("peer", name)});
+  page->Gauge("peer_sync_missed_frames", "Frames of the router with this name that were never read.");
+  for (const auto& [name, seen] : by_name) page->Add(static_cast<double>(seen.second), {Label("peer", name)});
+
+  const auto each =
+      [page](std::string_view label, std::initializer_list<std::pair<std::string_view, uint64_t>> rows) {
+        for (const auto& [value, count] : rows) page->Add(static_cast<double>(count), {Label(label, value)});
+      };
+  const PeerSyncCounts& counts = report.counts;
+  page->Counter("peer_sync_frames_sent_total", "Frames that this router wrote for the others.");
+  page->Add(static_cast<double>(counts.frames_sent));
+  page->Counter(
+      "peer_sync_frames_read_total",
+      "Frames of other routers, by result: bad_seal is one that was not sealed with this router's secret, "
+      "too_many one of more than 256 routers.");
+  each(
+      "result", {{"ok", counts.frames_read},
+                 {"repeated", counts.frames_repeated},
+                 {"malformed", counts.frames_malformed},
+                 {"bad_seal", counts.frames_refused},
+                 {"too_many", counts.frames_not_heard}});
+  page->Counter("peer_sync_bytes_total", "Bytes sent to and read from Redis for other routers.");
+  each("direction", {{"out", report.bytes_sent}, {"in", report.bytes_read}});
+  page->Counter(
+      "peer_sync_decisions_total",
+      "Decisions, by what became of them: those sent, those of other routers that were applied, those "
+      "dropped "
+      "since too many waited (buffer_full) or --peer-sync-max-mbps was reached (budget), and those of other "
+      "routers with another fingerprint or of workers that this router does not have.");
+  each(
+      "result", {{"sent", counts.decisions_sent},
+                 {"applied", counts.decisions_applied},
+                 {"buffer_full", report.decisions_dropped},
+                 {"budget", counts.decisions_over_budget},
+                 {"fingerprint", counts.decisions_foreign},
+                 {"unknown_worker", counts.decisions_unknown_worker}});
+  page->Counter("peer_sync_rounds_total", "Pipelines of commands sent to Redis for peer sync, by result.");
+  each("result", {{"ok", report.rounds - report.rounds_failed}, {"failed", report.rounds_failed}});
+  page->Histogram(
+      "peer_sync_round_seconds", "Time from a pipeline of commands to Redis until its last reply.");
+  page->AddHistogram(RedisPool::kLatencyBounds, report.redis.latency, report.redis.latency_nanos);
+  page->Gauge("peer_sync_snapshot_bytes", "Size of the last snapshot that was written or read.");
+  page->Add(static_cast<double>(report.snapshot_bytes));
+  page->Counter("peer_sync_snapshots_total", "Snapshots for routers that start.");
+  each("direction", {{"written", report.snapshots_written}, {"read", report.snapshots_read}});
+  page->Gauge(
+      "coarse_index_strides", "Strides that workers are expected to hold by the decisions of all routers.");
+  page->Add(static_cast<double>(report.strides));
+  page->Gauge("coarse_index_bytes", "Memory of the index of strides.");
+  page->Add(static_cast<double>(report.stride_bytes));
+  page->Counter(
+      "rate_limit_leases_total", "Leases of the rate limit that all routers share, by what they got.");
+  each("result", {{"ok", report.leases - report.leases_empty}, {"empty", report.leases_empty}});
+}
+
 void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {
   page->Gauge("active_workers", "Workers in the fleet.");
   page->Add(static_cast<double>(fleet.members().size()));
@@ -1213,6 +1306,10 @@ void Metrics::set_prefix_events(std::function<std::vector<PrefixSourceStatus>()>
 }
 
 void Metrics::set_redis(const RedisPool* redis) { collector_->set_redis(redis); }
+
+void Metrics::set_peer_sync(std::function<PeerSyncReport()> peers) {
+  collector_->set_peer_sync(std::move(peers));
+}
 
 void Metrics::set_configuration(const Configuration* configuration) {
   collector_->set_configuration(configuration);

@@ -23,6 +23,7 @@
 namespace vllm_router {
 
 class Configuration;
+struct PeerSyncReport;
 class RedisPool;
 class Reloadable;
 class TlsFiles;
@@ -49,6 +50,9 @@ class Metrics {
   void set_kv_events(std::function<std::vector<KvSourceStatus>()> sources);
   // Likewise, those of events about prefixes.
   void set_prefix_events(std::function<std::vector<PrefixSourceStatus>()> sources);
+
+  // Likewise, of other routers of the fleet; none unless it is called.
+  void set_peer_sync(std::function<PeerSyncReport()> peers);
 
   // Likewise; null: none. It outlives this.
   void set_redis(const RedisPool* redis);

@@ -15,6 +15,7 @@ namespace vllm_router {
 enum class KvEventsMode : uint8_t { kAuto, kOn, kOff };
 enum class KvEventsEngine : uint8_t { kAuto, kTrtllm };
 enum class KvIndexBackend : uint8_t { kMemory, kRedis };
+enum class RateLimitScope : uint8_t { kFleet, kRouter };
 enum class SharedCacheType : uint8_t { kNone, kHicache };
 
 struct FixedOptions {
@@ -68,6 +69,18 @@ struct FixedOptions {
   uint32_t redis_pool_size = 8;     // connections over all threads that serve clients
   int64_t redis_connect_timeout_ms = 3'000;
   int64_t redis_command_timeout_ms = 1'000;
+
+  std::string peer_sync;  // URL of the Redis where routers meet; empty: this one shares nothing
+  std::string peer_sync_fleet = "default";
+  std::string router_name;  // empty: the host's
+  uint32_t peer_sync_interval_ms = 250;
+  std::string peer_sync_secret_file;    // empty: what routers tell is not sealed
+  std::string peer_sync_password_file;  // as redis_password_file
+  std::string peer_sync_ca_file;        // empty: the system CAs
+  std::string peer_sync_cert_path;      // presented to Redis; empty: none
+  std::string peer_sync_key_path;
+  uint32_t peer_sync_max_mbps = 200;  // of decisions
+  RateLimitScope rate_limit_scope = RateLimitScope::kFleet;
 
   SharedCacheType shared_cache_type = SharedCacheType::kNone;
   std::vector<std::string> shared_cache_urls;  // of the masters; empty: as the workers tell

@@ -18,16 +18,25 @@ constexpr int64_t kNoPollsNs = 3'600 * kNanosPerSecond;  // other settings end t
 
 void LoadPoller::Start() { Begin(NextPassNs()); }
 
+int64_t LoadPoller::IntervalMs() const {
+  const int64_t said = thread_.settings.Get()->load_poll_interval_ms;
+  return said <= 0 && alone_ ? kAloneMs : std::max<int64_t>(0, said);
+}
+
+void LoadPoller::SetAlone(bool alone) {
+  if (std::exchange(alone_, alone) != alone) PassNow();
+}
+
 // +-10 %, so that routers do not poll in step.
 int64_t LoadPoller::NextPassNs() {
-  const int64_t interval = thread_.settings.Get()->load_poll_interval_ms * kNanosPerMs;
+  const int64_t interval = IntervalMs() * kNanosPerMs;
   if (interval <= 0) return kNoPollsNs;
   const int64_t jitter = static_cast<int64_t>(thread_.ids.Below(static_cast<uint64_t>(interval / 5 + 1)));
   return interval - interval / 10 + jitter;
 }
 
 int64_t LoadPoller::Pass(const FleetView& fleet) {
-  if (thread_.settings.Get()->load_poll_interval_ms <= 0) {
+  if (IntervalMs() <= 0) {
     Forget(fleet);
     return NextPassNs();
   }
@@ -57,12 +66,11 @@ Task<void> LoadPoller::Poll(std::shared_ptr<Host> host, Workers workers) {
     ranks.push_back(worker->url.rank);
   }
   const std::shared_ptr<const Settings> settings = thread_.settings.Get();
-  const int64_t timeout =
-      std::min<int64_t>(settings->load_poll_interval_ms, settings->health_check_timeout_ms);
+  const int64_t timeout = std::min<int64_t>(IntervalMs(), settings->health_check_timeout_ms);
   const LoadResponse response =
       co_await QueryLoad(thread_.http, nullptr, workers.front()->url, ranks, &host->source, timeout);
   host->polling = false;
-  if (stopped() || thread_.settings.Get()->load_poll_interval_ms <= 0) co_return;
+  if (stopped() || IntervalMs() <= 0) co_return;
   auto& count = response.heard ? thread_.telemetry.load_polls_ok : thread_.telemetry.load_polls_failed;
   count.fetch_add(1, std::memory_order_relaxed);
   host->missed = response.heard ? 0 : host->missed + 1;

@@ -22,11 +22,14 @@ namespace vllm_router {
 class LoadPoller final : public HostPoller {
  public:
   static constexpr int kForgottenPolls = 3;
+  static constexpr int64_t kAloneMs = 1'000;
 
   explicit LoadPoller(IoThread& thread) : HostPoller(thread) {}
 
   void Start() override;  // the first poll comes after one interval
   void FollowSettings() override { PassNow(); }
+  // Other routers cannot be heard, so workers are polled even if the settings do not say so. On the control thread.
+  void SetAlone(bool alone);
 
  private:
   struct Host {
@@ -35,11 +38,13 @@ class LoadPoller final : public HostPoller {
     int missed = 0;  // polls in a row
   };
 
+  int64_t IntervalMs() const;  // 0: nothing is polled
   int64_t NextPassNs();
   void Forget(const FleetView& fleet);
   int64_t Pass(const FleetView& fleet) override;
   Task<void> Poll(std::shared_ptr<Host> host, Workers workers);
 
+  bool alone_ = false;
   std::map<std::string, std::shared_ptr<Host>> hosts_;  // by base URL
 };
 

@@ -22,11 +22,13 @@
 #include "http/via.h"
 #include "proxy/client/mooncake_pool.h"
 #include "proxy/client/pool_report.h"
+#include "proxy/client/redis_settings.h"
 #include "proxy/control/cache_capacity_poller.h"
 #include "proxy/control/drainer.h"
 #include "proxy/control/fleet_manager.h"
 #include "proxy/control/kv_event_service.h"
 #include "proxy/control/load_poller.h"
+#include "proxy/control/peer_sync_service.h"
 #include "proxy/control/prefix_event_service.h"
 #include "proxy/control/shared_pool_service.h"
 #include "proxy/control/trtllm_poller.h"
@@ -40,7 +42,9 @@ constexpr int64_t kShutdownPollNanos = 5'000'000;
 constexpr int64_t kHandoverNanos = 1'000'000'000;
 constexpr int64_t kNextHandoverNanos = 20'000'000;
 constexpr int64_t kReloadPollMs = 1000;
-constexpr uint64_t kMaxPasswordBytes = 4096;
+constexpr int64_t kPeerTimeoutMs = 1000;
+constexpr uint64_t kMaxSecretBytes = 4096;
+constexpr size_t kMinSecretBytes = 16;
 constexpr int64_t kCutNanos = 3'000'000'000;  // for cut exchanges to unwind and lingering connections to end
 
 // Raises the limit as far as possible; returns how many files may be open then.
@@ -144,7 +148,6 @@ Status CheckKvSources(const FixedOptions& options) {
 
 // Null unless the options name one that something here uses.
 StatusOr<std::unique_ptr<RedisPool>> OpenRedis(const FixedOptions& options, const Router& router) {
-  static const SteadyClock clock;
   if (options.kv_index_backend != KvIndexBackend::kRedis) return nullptr;
   if (router.pool().index() == nullptr || router.pool().index()->prefixes() == nullptr) {
     Log(LogLevel::kWarning,
@@ -157,50 +160,59 @@ StatusOr<std::unique_ptr<RedisPool>> OpenRedis(const FixedOptions& options, cons
     return absl::InvalidArgumentError(
         "kv_index_backend is redis and redis_url is missing; set it, for example to redis://localhost:6379");
   }
-  StatusOr<RedisUrl> url = ParseRedisUrl("redis_url", options.redis_url);
-  if (!url.ok()) return url.status();
-  if (!options.redis_password_file.empty()) {
-    int error = 0;
-    StatusOr<std::string> password = ReadWholeFile(options.redis_password_file, kMaxPasswordBytes, &error);
-    if (!password.ok()) {
-      return absl::FailedPreconditionError(
-          Concat("redis_password_file: ", std::string(password.status().message())));
-    }
-    while (password->ends_with('\n') || password->ends_with('\r')) password->pop_back();
-    if (password->empty()) {
-      return absl::FailedPreconditionError(Concat(
-          "redis_password_file is ", Quoted(options.redis_password_file),
-          ", which is empty; write the password on its first line"));
-    }
-    url->password = *std::move(password);
-  }
-  if (!url->user.empty() && url->password.empty()) {
+  return OpenRedisPool(
+      {.url_option = "redis_url",
+       .others_option = "redis",
+       .url = options.redis_url,
+       .password_file = options.redis_password_file,
+       .ca_file = options.redis_ca_file},
+      {.connect_timeout_ms = options.redis_connect_timeout_ms,
+       .command_timeout_ms = options.redis_command_timeout_ms,
+       .connections = options.redis_pool_size,
+       .probe_key = std::string(RedisPrefixIndex::kProbeKey)});
+}
+
+// Null unless the options connect this router with others.
+StatusOr<std::unique_ptr<RedisPool>> OpenPeerSync(
+    const FixedOptions& options, const Router& router, std::string* secret) {
+  if (options.peer_sync.empty()) return nullptr;
+  KvIndex* const index = router.pool().index();
+  if (index != nullptr && index->coarse() == nullptr) {
     return absl::InvalidArgumentError(
-        "redis_url has a user and no password; set redis_password_file, or remove the user");
+        "peer_sync is set, and the router was made without peer_sync_stride_tokens, so that it cannot keep "
+        "what other "
+        "routers decide; make it by Router(peer_sync_stride_tokens=256)");
   }
-  if (!url->tls && !options.redis_ca_file.empty()) {
-    return absl::InvalidArgumentError(Concat(
-        "redis_ca_file is ", Quoted(options.redis_ca_file),
-        ", and the connection has no TLS; write the URL as "
-        "rediss://, or remove it"));
-  }
-  std::shared_ptr<const TlsContext> tls;
-  if (url->tls) {
-    StatusOr<std::shared_ptr<const TlsContext>> made =
-        TlsContext::Make(TlsContext::ForWorkers{.ca_path = options.redis_ca_file});
-    if (!made.ok()) {
-      return absl::FailedPreconditionError(Concat("redis_ca_file: ", std::string(made.status().message())));
+  if (!options.peer_sync_secret_file.empty()) {
+    int error = 0;
+    StatusOr<std::string> read = ReadWholeFile(options.peer_sync_secret_file, kMaxSecretBytes, &error);
+    if (!read.ok()) {
+      return absl::FailedPreconditionError(
+          Concat("peer_sync_secret_file: ", std::string(read.status().message())));
     }
-    tls = *std::move(made);
+    while (read->ends_with('\n') || read->ends_with('\r')) read->pop_back();
+    if (read->size() < kMinSecretBytes) {
+      return absl::FailedPreconditionError(Concat(
+          "peer_sync_secret_file is ", Quoted(options.peer_sync_secret_file), ", which has ", read->size(),
+          " bytes; a secret has at least ", kMinSecretBytes, ", for example those of: openssl rand -hex 32"));
+    }
+    *secret = *std::move(read);
   }
-  return std::make_unique<RedisPool>(
-      RedisOptions{
-          .url = *std::move(url),
-          .connect_timeout_ms = options.redis_connect_timeout_ms,
-          .command_timeout_ms = options.redis_command_timeout_ms,
-          .connections = options.redis_pool_size,
-          .probe_key = std::string(RedisPrefixIndex::kProbeKey)},
-      std::move(tls), clock);
+  return OpenRedisPool(
+      {.url_option = "peer_sync",
+       .others_option = "peer_sync",
+       .url = options.peer_sync,
+       .password_file = options.peer_sync_password_file,
+       .ca_file = options.peer_sync_ca_file,
+       .cert_path = options.peer_sync_cert_path,
+       .key_path = options.peer_sync_key_path},
+      {.connect_timeout_ms = kPeerTimeoutMs,
+       .command_timeout_ms = kPeerTimeoutMs,
+       .connections = 1,
+       .failures = 1,
+       .max_reply_bytes = PeerStreams::kMaxReplyBytes,
+       .longest_probe_delay_ms = kPeerTimeoutMs,
+       .without = PeerSyncService::kWithout});
 }
 
 // Server::Start has checked them.
@@ -254,6 +266,9 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
   if (!tls.ok()) return tls.status();
   StatusOr<std::unique_ptr<RedisPool>> redis = OpenRedis(options, *router);
   if (!redis.ok()) return redis.status();
+  std::string peer_secret;
+  StatusOr<std::unique_ptr<RedisPool>> peer_redis = OpenPeerSync(options, *router, &peer_secret);
+  if (!peer_redis.ok()) return peer_redis.status();
   std::unique_ptr<TrafficLog> record_log;
   if (!options.record_log.empty()) {
     StatusOr<std::unique_ptr<TrafficLog>> opened = TrafficLog::Open(
@@ -264,8 +279,8 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
     record_log = *std::move(opened);
   }
   std::unique_ptr<Server> server(new Server(
-      std::move(router), options, std::move(keys), *std::move(tls), *std::move(redis),
-      std::move(record_log)));
+      std::move(router), options, std::move(keys), *std::move(tls), *std::move(redis), *std::move(peer_redis),
+      std::move(peer_secret), std::move(record_log)));
   ROUTER_RETURN_IF_ERROR(server->Open());
   server->Run();
   return server;
@@ -273,7 +288,8 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
 
 Server::Server(
     std::shared_ptr<Router> router, const ServerOptions& options, KeySets keys, std::unique_ptr<TlsFiles> tls,
-    std::unique_ptr<RedisPool> redis, std::unique_ptr<TrafficLog> record_log)
+    std::unique_ptr<RedisPool> redis, std::unique_ptr<RedisPool> peer_redis, std::string peer_secret,
+    std::unique_ptr<TrafficLog> record_log)
     : options_(Completed(options, *router)),
       settings_(std::make_shared<const Settings>(options_)),
       hop_name_(HopName(Random::EntropySeed())),
@@ -311,7 +327,12 @@ Server::Server(
   health_ = AddService<HealthChecker>();
   for (const std::unique_ptr<IoThread>& thread : io_threads_) {
     thread->health = {
-        .suspect = [this](const std::shared_ptr<Worker>& worker) { health_->ReportPassiveFailure(worker); },
+        .suspect =
+            [this](const std::shared_ptr<Worker>& worker) {
+              if (peers_ != nullptr && !worker->suspected.load(std::memory_order_relaxed))
+                peers_->Suspect(worker);
+              health_->ReportPassiveFailure(worker);
+            },
         .recovered = [this](const std::shared_ptr<Worker>& worker) { health_->Recovered(worker); }};
   }
   admin_.set_health(health_);
@@ -320,7 +341,20 @@ Server::Server(
       for (Connection* connection : thread.connections) connection->WorkerDied(*worker);
     });
   });
-  AddService<LoadPoller>();
+  auto* const loads = AddService<LoadPoller>();
+  if (peer_redis != nullptr) {
+    peers_ = AddService<PeerSyncService>(
+        PeerSyncServiceOptions{
+            .fleet = options_.peer_sync_fleet,
+            .router_name = options_.router_name,
+            .secret = std::move(peer_secret),
+            .interval_ms = options_.peer_sync_interval_ms,
+            .max_mbps = options_.peer_sync_max_mbps,
+            .shares_rate_limit = options_.rate_limit_scope == RateLimitScope::kFleet},
+        std::move(peer_redis), *health_, *loads);
+    admin_.set_peer_sync(peers_);
+    metrics_->set_peer_sync([peers = peers_] { return peers->Report(); });
+  }
   AddService<CacheCapacityPoller>();
   KvEventService* const kv_events = AddService<KvEventService>(AddService<TrtllmPoller>());
   admin_.set_kv_events(kv_events);

@@ -36,6 +36,8 @@
 
 namespace vllm_router {
 
+class PeerSyncService;
+
 class Server {
  public:
   static StatusOr<std::unique_ptr<Server>> Start(
@@ -81,8 +83,8 @@ class Server {
  private:
   Server(
       std::shared_ptr<Router> router, const ServerOptions& options, KeySets keys,
-      std::unique_ptr<TlsFiles> tls, std::unique_ptr<RedisPool> redis,
-      std::unique_ptr<TrafficLog> record_log);
+      std::unique_ptr<TlsFiles> tls, std::unique_ptr<RedisPool> redis, std::unique_ptr<RedisPool> peer_redis,
+      std::string peer_secret, std::unique_ptr<TrafficLog> record_log);
   void ShareIndex();
   Status Open();
   Status OpenAside(
@@ -121,10 +123,11 @@ class Server {
   std::unique_ptr<Listener> metrics_listener_;
   std::unique_ptr<Metrics> metrics_;
   std::vector<std::unique_ptr<Service>> services_;
-  bool services_stopped_ = false;    // of the control thread
-  HealthChecker* health_ = nullptr;  // one of them
-  Mutex apply_mutex_;                // held during Apply()
-  Mutex reload_mutex_;               // guards the reloading, and is held while files are read
+  bool services_stopped_ = false;     // of the control thread
+  HealthChecker* health_ = nullptr;   // one of them
+  PeerSyncService* peers_ = nullptr;  // likewise; null: nothing is shared with other routers
+  Mutex apply_mutex_;                 // held during Apply()
+  Mutex reload_mutex_;                // guards the reloading, and is held while files are read
   std::vector<Reloadable*> reloadables_;
   Timer reload_timer_;  // of the control thread
   std::vector<std::thread> threads_;

@@ -14,6 +14,8 @@ import argparse
 import dataclasses
 import functools
 import logging
+import re
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -40,6 +42,7 @@ from vllm_router.settings.yaml import settings_of_yaml
 logger = logging.getLogger("vllm_router")
 
 _LEFT_OUT = "_router_flags_left_out"  # in a namespace: fields whose flags the parser had for itself
+PEER_SYNC_STRIDE_TOKENS = 256  # where --peer-sync connects routers and nothing else is said
 _NEVER_PREFIXED = ("worker_urls", "host", "port")
 _NO_EFFECT = "Accepted from older scripts, without effect"
 
@@ -302,6 +305,9 @@ class RouterArgs(ReferenceTable, Table):
             {name: getattr(self, name) for name in POLICY_OPTIONS},
             warn=lambda _: None,  # launch_router() and from_args() have warned already
         )
+        # A policy that matches no blocks has no such option.
+        if self.peer_sync is not None and options.get("peer_sync_stride_tokens") == 0:
+            options["peer_sync_stride_tokens"] = PEER_SYNC_STRIDE_TOKENS
         return {"worker_urls": FLAGS["worker_urls"].check(self.worker_urls), **options}
 
     def server_options(self) -> dict[str, Any]:
@@ -316,11 +322,16 @@ class RouterArgs(ReferenceTable, Table):
         options["threads"] = options["threads"] or min(4, available_cpus())
         options["body_memory_mb"] = options["body_memory_mb"] or max(256, available_memory() // 4 // 2**20)
         options["log_level"] = options["log_level"] or "info"
+        options["router_name"] = options["router_name"] or _host_name()
         headers = options["request_id_headers"] or DEFAULT_REQUEST_ID_HEADERS
         options["request_id_headers"] = [header.lower() for header in headers]
         if options["prometheus_host"] is None or options["prometheus_port"] is None:
             options["prometheus_host"] = options["prometheus_port"] = None
         return options
+
+
+def _host_name() -> str:
+    return re.sub(r"[^0-9A-Za-z_.-]", "-", socket.gethostname())[:64] or "router"
 
 
 _RAW_PARSERS: dict[str, Callable[[Any], Any]] = {

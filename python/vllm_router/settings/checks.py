@@ -169,7 +169,11 @@ def check_settings(args: RouterArgs) -> None:
             f"client_api_key_file and admin_api_key_file are both {args.client_api_key_file}, so every "
             "client could change the fleet; use a separate file for admins"
         )
-    for cert, key in (("tls_cert_path", "tls_key_path"), ("worker_cert_path", "worker_key_path")):
+    for cert, key in (
+        ("tls_cert_path", "tls_key_path"),
+        ("worker_cert_path", "worker_key_path"),
+        ("peer_sync_cert_path", "peer_sync_key_path"),
+    ):
         if (getattr(args, cert) is None) != (getattr(args, key) is None):
             given, missing = (cert, key) if getattr(args, key) is None else (key, cert)
             raise ValueError(
@@ -300,6 +304,17 @@ def warnings_about(args: RouterArgs) -> list[str]:
         )
     if args.redis_url is not None and args.kv_index_backend != "redis":
         sentences.append("--redis-url has no effect without --kv-index-backend redis")
+    if args.peer_sync is None:
+        sentences += [
+            f"{FLAGS[name].spelling} has no effect without --peer-sync"
+            for name in (*(name for name in FLAGS if name.startswith("peer_sync_")), "rate_limit_scope")
+            if not FLAGS[name].is_default(getattr(args, name))
+        ]
+    elif args.peer_sync_secret_file is None:
+        sentences.append(
+            "--peer-sync without --peer-sync-secret-file: whoever can write to that Redis can tell this router "
+            "anything about the others, and whoever can read there sees hashes of prompts"
+        )
     if args.kv_index_max_entries == 0:
         sentences += [
             f"{FLAGS[name].spelling} {getattr(args, name)} has no effect without --kv-index-max-entries"

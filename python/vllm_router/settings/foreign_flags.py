@@ -145,7 +145,7 @@ KNOWN_ELSEWHERE: dict[str, str] = {
     **_here(
         "enable_mesh mesh_server_name mesh_host mesh_port mesh_peer_urls mesh_advertise_host",
         _SMG,
-        "routers share no state, and hash policies agree without it; remove it",
+        "routers meet in a Redis here: --peer-sync redis://host:6379",
     ),
     **_here("enable_wasm", _SMG, "WASM middleware is not implemented; remove it"),
     **_here(
@@ -254,7 +254,7 @@ KNOWN_ELSEWHERE: dict[str, str] = {
     **_here(
         "router_replica_sync",
         _DYNAMO,
-        "routers share no state, and hash policies agree without it; remove it",
+        "routers meet in a Redis here: --peer-sync redis://host:6379",
     ),
     **_here(
         "router_track_active_blocks router_track_output_blocks router_track_prefill_tokens "

@@ -153,6 +153,7 @@ class RedisUrl(Text):
     """Where a Redis or Valkey is. Its password never comes from the command line, which other users see."""
 
     metavar: str = "URL"
+    password_flag: str = "--redis-password-file"
 
     @property
     def limits(self) -> str:
@@ -161,7 +162,7 @@ class RedisUrl(Text):
     def parse(self, tokens: Sequence[str]) -> str:
         url = self.check(tokens[0])
         if ":" in url.partition("://")[2].rpartition("@")[0]:
-            raise Unfit("a URL without a password on the command line; set --redis-password-file")
+            raise Unfit(f"a URL without a password on the command line; set {self.password_flag}")
         return url
 
     def check(self, value: object) -> str:
@@ -179,6 +180,23 @@ class RedisUrl(Text):
         if int(match[2] or 0) > MAX_REDIS_DATABASE:
             raise Unfit(f"a URL with a database between 0 and {MAX_REDIS_DATABASE}")
         return url
+
+
+@dataclasses.dataclass(frozen=True)
+class Name(Text):
+    """A name that may be part of keys and labels."""
+
+    metavar: str = "NAME"
+
+    @property
+    def limits(self) -> str:
+        return "1 to 64 letters, digits, dots, hyphens and underscores"
+
+    def check(self, value: object) -> str:
+        name = super().check(value)
+        if re.fullmatch(r"[0-9A-Za-z_.-]{1,64}", name) is None:
+            raise Unfit
+        return name
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,6 +19,7 @@ from vllm_router.settings.kinds import (
     Choice,
     HeaderText,
     JsonObject,
+    Name,
     NameServer,
     Number,
     NumberOr,
@@ -754,6 +755,76 @@ class Table:
         "the time in milliseconds for a reply of Redis, after which its connection is closed",
         more="Requests wait for --kv-lookup-timeout-ms only.",
     )
+    peer_sync: str | None = _server(
+        None,
+        RedisUrl(password_flag="--peer-sync-password-file"),
+        "the URL of the Redis or Valkey through which the routers of one fleet tell each other their loads and "
+        "decisions",
+        secret=True,
+        more="Such as redis://user@host:6379/0, or rediss://host for TLS. Redis 6.2 or later. Without it each "
+        "router knows only what it sent itself. See docs/how-to/run_several_routers.md.",
+    )
+    peer_sync_fleet: str = _server(
+        "default",
+        Name(),
+        "the name of the fleet, which all routers in front of the same workers share",
+        more="Keys in Redis have it: vr:{NAME}:…",
+    )
+    router_name: str | None = _server(
+        None,
+        Name(),
+        "the name of this router in /ha/status and in the metrics of the others",
+        more="Unset: the host's.",
+    )
+    peer_sync_interval_ms: int = _server(
+        250,
+        Number(50, 2000),
+        "the time in milliseconds between two messages of a router to the others",
+        more="Loads are known to the others after half of it on average. Routers may differ.",
+    )
+    peer_sync_stride_tokens: int = _policy(
+        0,
+        Number(1, 4096, zero="256 with --peer-sync, else tell no decisions"),
+        "the number of tokens for which routers tell each other one hash of a prompt",
+        policies=BLOCK_POLICIES,
+        more="All routers of a fleet need the same, and the same --block-size; decisions of others are "
+        "ignored.",
+    )
+    peer_sync_secret_file: str | None = _server(
+        None,
+        Text("FILE"),
+        "the file of the secret, of 16 bytes at least, with which routers encrypt and authenticate what they "
+        "tell each other",
+        more="All routers of a fleet need the same. Without it whoever can write to that Redis can tell routers "
+        "anything.",
+    )
+    peer_sync_password_file: str | None = _server(
+        None,
+        Text("FILE"),
+        "the file of the password for the Redis of --peer-sync, which replaces one in its URL",
+        more="Read for each new connection.",
+    )
+    peer_sync_ca_file: str | None = _server(
+        None,
+        Text("FILE"),
+        "the file of CA certificates (PEM) that the certificate of the Redis of --peer-sync is checked "
+        "against, with rediss://",
+        more="Unset: the system's.",
+    )
+    peer_sync_cert_path: str | None = _server(
+        None,
+        Text("FILE"),
+        "the file of the certificate (PEM) presented to the Redis of --peer-sync",
+    )
+    peer_sync_key_path: str | None = _server(
+        None, Text("FILE"), "the file of the private key (PEM) of --peer-sync-cert-path"
+    )
+    peer_sync_max_mbps: int = _server(
+        200,
+        Number(1, 10_000),
+        "the maximum rate of decisions that this router tells the others, in megabits per second",
+        more="Beyond it the oldest of each interval are dropped, and counted.",
+    )
     kv_storage_offloading: str = _policy(
         "off",
         Choice(("off", "offloads", "evictions")),
@@ -1163,6 +1234,14 @@ class Table:
         "the maximum number of requests admitted per second",
         more="After a pause, one second's worth is admitted at once; requests beyond it get 429. Unset: no "
         "such limit.",
+    )
+    rate_limit_scope: str = _resilience(
+        "fleet",
+        Choice(("fleet", "router")),
+        "the routers that share --rate-limit-tokens-per-second, when --peer-sync connects them",
+        more="fleet: all of them, which lease parts of it from Redis; while it is down each has its share. "
+        "router: each has all of it.",
+        live="restart",
     )
     max_worker_requests: int = _resilience(
         0,

@@ -24,6 +24,7 @@ FRAME = peer_frame.empty(
     forgotten=[(200, 2**63)],
     suspects=[(0, 2)],
     seen=[(9, 2**40)],
+    about=[(b"router-0", b"0.2.0")],
 )
 
 U32 = st.integers(0, 2**32 - 1)
@@ -48,6 +49,7 @@ FRAMES = st.fixed_dictionaries(
         "forgotten": st.lists(st.tuples(U32, U64), max_size=3),
         "suspects": st.lists(st.tuples(U32, st.integers(0, 255)), max_size=3),
         "seen": st.lists(st.tuples(U64, U64), max_size=3),
+        "about": st.lists(st.tuples(st.binary(max_size=256), st.binary(max_size=64)), max_size=1),
     }
 )
 KEYS = st.sampled_from(["", "k", "key" * 40])
@@ -65,6 +67,13 @@ def test_the_bytes_of_a_frame_stay_what_they_are(name):
     """Routers of two versions stand in one fleet during an upgrade."""
     golden = bytes.fromhex((GOLDEN / f"{name}.hex").read_text())
     assert testing.write_peer_frame(FRAME, "secret" if name == "keyed" else "") == golden
+
+
+def test_a_sealed_frame_shows_neither_workers_nor_strides():
+    data = testing.write_peer_frame(FRAME, "secret")
+    for plain in (b"http", struct.pack("<Q", 2**64 - 1), b"router-0"):
+        assert plain in testing.write_peer_frame(FRAME, "")
+        assert plain not in data
 
 
 @pytest.mark.parametrize("key", ["", "secret"])
@@ -88,9 +97,9 @@ def test_a_changed_byte_of_a_keyed_frame_is_refused(data, key):
 @pytest.mark.parametrize(
     ("sent_with", "read_with", "message"),
     [
-        ("", "b", "the frame has no code (HMAC), but this router has a key"),
-        ("a", "", "the frame has a code (HMAC), but this router has no key"),
-        ("a", "b", "the frame's code (HMAC) is wrong: its sender has another key"),
+        ("", "b", "the frame is not sealed, and this router has a secret"),
+        ("a", "", "the frame is sealed with a secret, and this router has none"),
+        ("a", "b", "the frame was sealed with another secret than this router's, or changed on its way"),
     ],
 )
 def test_a_key_must_be_the_same(sent_with, read_with, message):

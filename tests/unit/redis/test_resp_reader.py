@@ -42,7 +42,7 @@ def test_replies_may_come_in_pieces(size):
         (b"*16385\r\n", "sent a reply of more than 16384 elements"),
         (b"*2147483647\r\n", "sent a reply of more than 16384 elements"),
         (b"*2\r\n*9000\r\n" + b":1\r\n" * 9000 + b"*9000\r\n", "sent a reply of more than 16384 elements"),
-        (b"*1\r\n*1\r\n*1\r\n", "sent a reply of more than 2 arrays in one another"),
+        (b"*1\r\n*1\r\n*1\r\n*1\r\n", "sent a reply of more than 3 arrays in one another"),
         (b"+" + b"x" * 2**16, "sent a line of more than 65536 bytes"),
         (b"$1048576\r\n", "sent a reply of more than 1048576 bytes"),
         (b"$9223372036854775807\r\n", "sent a reply of more than 1048576 bytes"),

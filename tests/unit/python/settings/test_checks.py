@@ -157,6 +157,7 @@ def test_policy_options_are_filled_with_defaults() -> None:
         "balance_rel_threshold": 1.5,
         "balance_gate": "worker",
         "spread_new_conversations": True,
+        "peer_sync_stride_tokens": 0,
         "kv_index_max_entries": 0,
         "kv_index_ttl_secs": 600,
         "kv_storage_offloading": "off",

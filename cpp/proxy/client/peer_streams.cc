@@ -1,0 +1,222 @@
+#include "proxy/client/peer_streams.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <initializer_list>
+#include <utility>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "base/time_units.h"
+#include "redis/redis_command.h"
+#include "redis/redis_error.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr size_t kMaxIdBytes = 41;  // two numbers of 64 bits
+constexpr int64_t kForgottenMs = 600'000;
+constexpr int64_t kClockSlackMs = 1'000;
+constexpr std::string_view kMaxRouters = "256";
+constexpr std::string_view kFramesPerRead = "16";
+
+// The limit as in RateLimit (routing/rate_limit.h), of the whole fleet: `due` is when all tokens that were taken would
+// have been evenly spread. Of a second's worth half is kept here; the other half the routers have at hand. Times in
+// microseconds, by Redis's clock, which may be set back.
+constexpr std::string_view kLease = R"(
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local interval, tokens = 1000000 / ARGV[1], tonumber(ARGV[2])
+local burst = math.max(500000, interval)
+local due = math.max(tonumber(redis.call('GET', KEYS[1]) or '0'), now - burst)
+if due > now + burst then due = now end
+local got = math.min(tokens, math.max(0, math.floor((now - due) / interval)))
+redis.call('SET', KEYS[1], string.format('%.0f', math.max(due + got * interval, now - burst)), 'PX', 60000)
+return got
+)";
+
+std::optional<uint64_t> RouterIn(std::string_view text) {
+  uint64_t router = 0;
+  const char* const end = text.data() + text.size();
+  const auto [parsed, error] = std::from_chars(text.data(), end, router, 16);
+  if (text.size() != 16 || error != std::errc() || parsed != end) return std::nullopt;
+  return router;
+}
+
+// Of an id as Redis writes them: 1712345678901-0.
+std::optional<int64_t> MsOf(std::string_view id) {
+  int64_t ms = 0;
+  const auto [parsed, error] = std::from_chars(id.data(), id.data() + id.size(), ms);
+  if (error != std::errc() || parsed == id.data() + id.size() || *parsed != '-' || ms < 0)
+    return std::nullopt;
+  return ms;
+}
+
+int64_t NumberOf(std::string_view text) {
+  int64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+}  // namespace
+
+PeerStreams::PeerStreams(std::string_view fleet, uint64_t router, uint64_t fingerprint)
+    : prefix_(Concat("vr:{", fleet, "}:")),
+      router_(router),
+      own_(Hex16(router)),
+      snapshot_key_(Key("snap:") + Hex16(fingerprint)) {}
+
+std::string PeerStreams::Key(std::string_view what) const { return Concat(prefix_, what); }
+
+int64_t PeerStreams::RedisMs(int64_t now_ns) const {
+  ROUTER_CHECK(knows_time(), "Redis has told the time");
+  return time_ms_ + (now_ns - *time_ns_) / kNanosPerMs;
+}
+
+void PeerStreams::Add(
+    Round::Kind kind, std::span<const std::string_view> words, Round* round, uint64_t router) {
+  // Commands of the router's own, which are literals.
+  AppendRedisCommand(words, &round->commands_);
+  round->asked_.push_back({.kind = kind, .command = words.front(), .router = router});
+}
+
+void PeerStreams::AddTime(Round* round) {
+  Add(Round::Kind::kTime, std::array{std::string_view("TIME")}, round);
+}
+
+void PeerStreams::AddFrames(std::span<const std::string> frames, int64_t now_ns, Round* round) const {
+  const int64_t now_ms = RedisMs(now_ns);
+  const std::string stream = Key("x:") + own_;
+  const std::string oldest = std::to_string(std::max<int64_t>(0, now_ms - kKeptMs));
+  const auto tell = [round](std::initializer_list<std::string_view> words) {
+    Add(Round::Kind::kTold, std::span(words.begin(), words.size()), round);
+  };
+  for (const std::string& frame : frames) tell({"XADD", stream, "MINID", "~", oldest, "*", "f", frame});
+  tell({"PEXPIRE", stream, std::to_string(kStreamMs)});
+  const std::string members = Key("members");
+  tell({"ZADD", members, std::to_string(now_ms), own_});
+  tell({"ZREMRANGEBYSCORE", members, "-inf", std::to_string(now_ms - kForgottenMs)});
+}
+
+void PeerStreams::AddReads(int64_t now_ns, Round* round) const {
+  for (const auto& [router, place] : places_) {
+    const std::string stream = Key("x:") + Hex16(router);
+    const std::string after = Concat("(", place.last);
+    Add(Round::Kind::kFrames,
+        std::array<std::string_view, 6>{"XRANGE", stream, after, "+", "COUNT", vllm_router::kFramesPerRead},
+        round, router);
+  }
+  const std::string members = Key("members");
+  const std::string since = std::to_string(RedisMs(now_ns) - kStreamMs);
+  Add(Round::Kind::kMembers,
+      std::array<std::string_view, 7>{
+          "ZRANGEBYSCORE", members, since, "+inf", "LIMIT", "0", vllm_router::kMaxRouters},
+      round);
+}
+
+void PeerStreams::AddSnapshotRead(Round* round) const {
+  Add(Round::Kind::kSnapshot, std::array<std::string_view, 2>{"GET", snapshot_key_}, round);
+}
+
+void PeerStreams::AddSnapshot(std::string_view snapshot, Round* round) const {
+  const std::string kept = std::to_string(kSnapshotMs);
+  Add(Round::Kind::kTold, std::array<std::string_view, 5>{"SET", snapshot_key_, snapshot, "PX", kept}, round);
+}
+
+void PeerStreams::AddLease(std::string_view name, uint32_t per_second, int64_t tokens, Round* round) const {
+  const std::string key = Key("lim:") + std::string(name);
+  const std::string rate = std::to_string(per_second);
+  const std::string more = std::to_string(tokens);
+  Add(Round::Kind::kLease, std::array<std::string_view, 6>{"EVAL", vllm_router::kLease, "1", key, rate, more},
+      round);
+}
+
+void PeerStreams::AddLeave(Round* round) const {
+  const std::string members = Key("members");
+  Add(Round::Kind::kTold, std::array<std::string_view, 3>{"ZREM", members, own_}, round);
+}
+
+Status PeerStreams::Take(
+    const Round& round, int64_t sent_ns, std::span<const RedisReply> replies, Heard* heard) {
+  *heard = {};
+  ROUTER_CHECK(replies.size() == round.replies(), "each command has a reply");
+  Status first;
+  for (size_t i = 0; i < replies.size(); ++i) {
+    const Round::Asked& asked = round.asked_[i];
+    const RedisValue reply = replies[i].value();
+    if (reply.is_error()) {
+      if (first.ok()) {
+        first = absl::FailedPreconditionError(
+            Concat(ReadRedisError(reply.text()).message, " (to ", asked.command, ")"));
+      }
+      continue;
+    }
+    switch (asked.kind) {
+      case Round::Kind::kTime:
+        TakeTime(sent_ns, reply);
+        break;
+      case Round::Kind::kTold:
+        break;
+      case Round::Kind::kMembers:
+        TakeMembers(reply);
+        break;
+      case Round::Kind::kFrames:
+        TakeFrames(asked.router, reply, heard);
+        break;
+      case Round::Kind::kSnapshot:
+        heard->snapshot = reply.text();
+        heard->bytes += heard->snapshot.size();
+        break;
+      case Round::Kind::kLease:
+        heard->leased = reply.integer();
+        break;
+    }
+  }
+  return first;
+}
+
+void PeerStreams::TakeTime(int64_t sent_ns, RedisValue reply) {
+  if (reply.size() != 2) return;
+  time_ns_ = sent_ns;
+  time_ms_ = NumberOf(reply[0].text()) * 1'000 + NumberOf(reply[1].text()) / 1'000;
+  // Another Redis, whose clock is behind the one that these ids are of.
+  for (auto& [router, place] : places_) {
+    if (MsOf(place.last).value_or(0) > time_ms_ + kClockSlackMs) place.last = "0-0";
+  }
+}
+
+void PeerStreams::TakeMembers(RedisValue reply) {
+  std::map<uint64_t, Place> next;
+  for (size_t i = 0; i < reply.size() && next.size() < PeerStreams::kMaxRouters; ++i) {
+    const std::optional<uint64_t> router = RouterIn(reply[i].text());
+    if (!router || *router == router_) continue;
+    const auto known = places_.find(*router);
+    next[*router] = {
+        .last = known != places_.end() ? known->second.last : Concat(std::max<int64_t>(0, start_ms_), "-0")};
+  }
+  // What a router says last it says as it leaves.
+  for (auto& [router, place] : places_) {
+    if (!place.left && next.size() < PeerStreams::kMaxRouters)
+      next.try_emplace(router, Place{.last = place.last, .left = true});
+  }
+  places_ = std::move(next);
+}
+
+void PeerStreams::TakeFrames(uint64_t router, RedisValue reply, Heard* heard) {
+  const auto place = places_.find(router);
+  if (place == places_.end()) return;
+  for (size_t i = 0; i < reply.size(); ++i) {
+    const RedisValue entry = reply[i];
+    if (entry.size() != 2) continue;
+    const std::string_view id = entry[0].text();
+    if (id.size() > kMaxIdBytes || !MsOf(id)) continue;
+    place->second.last = id;
+    if (entry[1].size() < 2 || entry[1][0].text() != "f") continue;
+    heard->frames.push_back(entry[1][1].text());
+    heard->bytes += heard->frames.back().size();
+  }
+  heard->more = heard->more || reply.size() >= PeerStreams::kFramesPerRead;
+}
+
+}  // namespace vllm_router

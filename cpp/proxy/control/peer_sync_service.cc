@@ -1,0 +1,343 @@
+#include "proxy/control/peer_sync_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "base/time_units.h"
+#include "base/version.h"
+#include "proxy/control/health_checker.h"
+#include "proxy/control/load_poller.h"
+#include "proxy/thread/io_thread.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr int64_t kWarnNanos = 60 * kNanosPerSecond;
+constexpr size_t kMaxRoundsAtOnce = 64;  // of one turn, before others have theirs
+constexpr std::string_view kRequests = "requests";
+
+PeerSyncOptions SyncOptions(const PeerSyncServiceOptions& options, const KvIndex* index) {
+  const uint64_t bytes_per_second = uint64_t{options.max_mbps} * 1'000'000 / 8;
+  return {
+      .router = PeerStreams::DrawRouter(
+          static_cast<int64_t>(UnixSeconds() * 1e3), Random(Random::EntropySeed()).Next()),
+      .fingerprint = index != nullptr ? PeerSync::FingerprintOf(*index) : 0,
+      .interval_ms = options.interval_ms,
+      .secret = options.secret,
+      .name = options.router_name,
+      .version = std::string(Version()),
+      .max_tick_bytes = std::max<uint64_t>(1, bytes_per_second * options.interval_ms / 1'000)};
+}
+
+// What a coroutine and the callback of its commands share: either may be the last.
+struct Waiting {
+  Signal done;
+  RedisReplies replies = absl::UnavailableError("is not connected");
+};
+
+}  // namespace
+
+PeerSyncService::PeerSyncService(
+    IoThread& control, PeerSyncServiceOptions options, std::unique_ptr<RedisPool> pool, HealthChecker& health,
+    LoadPoller& loads)
+    : thread_(control),
+      options_(std::move(options)),
+      pool_(std::move(pool)),
+      link_(
+          *pool_, control.loop, control.buffers, control.resolver, /*connections=*/1,
+          RedisLink::Role::kProbes),
+      health_(health),
+      loads_(loads),
+      index_(control.router->pool().index()),
+      sync_(SyncOptions(options_, index_), index_),
+      streams_(options_.fleet, sync_.options().router, sync_.options().fingerprint) {
+  Publish(thread_.clock.NowNanos());
+}
+
+PeerSyncService::~PeerSyncService() = default;
+
+void PeerSyncService::Start() {
+  begun_ns_ = thread_.clock.NowNanos();
+  snapshot_ns_ = begun_ns_;
+  sync_.SetConnected(false, begun_ns_);
+  link_.Start();
+  OnTurn(this);
+}
+
+void PeerSyncService::Stop() {
+  stopped_ = true;
+  timer_.Disarm();
+  Spawn(Leave());
+}
+
+void PeerSyncService::Suspect(const std::shared_ptr<Worker>& worker) {
+  thread_.loop.Post([this, id = worker->id] { sync_.TellSuspect(id, PeerFrame::Cause::kRefused); });
+}
+
+PeerSyncReport PeerSyncService::Report() const {
+  const MutexLock lock(mutex_);
+  return report_;
+}
+
+void PeerSyncService::OnTurn(void* service) {
+  auto* const self = static_cast<PeerSyncService*>(service);
+  if (self->stopped_) return;
+  self->Turn();
+  self->timer_.Arm(
+      self->thread_.loop.timers(), std::max<int64_t>(1, self->options_.interval_ms / 2),
+      &PeerSyncService::OnTurn, self);
+}
+
+void PeerSyncService::Turn() {
+  const int64_t now = thread_.clock.NowNanos();
+  const bool tells = turn_++ % 2 == 0;
+  FollowFleet();
+  const int64_t lost = std::max(kLostNanos, 4 * int64_t{options_.interval_ms} * kNanosPerMs);
+  const int64_t worked = std::min(heard_ns_, told_ns_);
+  const bool connected = now - worked < lost;
+  if (!connected && outage_since_ns_ < 0) outage_since_ns_ = std::max(begun_ns_, worked);
+  if (connected && outage_since_ns_ >= 0) {
+    counts_.outage_ms += (now - outage_since_ns_) / kNanosPerMs;
+    outage_since_ns_ = -1;
+  }
+  if (connected) sync_.SetConnected(true, now);
+  if (!connected) sync_.SetConnected(false, now);
+  const bool was_alone = sync_.alone();
+  sync_.Update(now);
+  if (sync_.alone() != was_alone) {
+    Log(was_alone ? LogLevel::kInfo : LogLevel::kError,
+        was_alone
+            ? "peer sync: other routers are heard again"
+            : Concat(
+                  "peer sync: other routers have not been heard for 5 s: ", pool_->options().url.Shown(), " ",
+                  counts_.trouble.empty() ? "does not reply" : counts_.trouble,
+                  "; this router polls the workers' loads instead"));
+  }
+  if (sync_.alone() && !was_alone) wants_snapshot_ = true;
+  loads_.SetAlone(sync_.alone());
+  if (!connected) thread_.limits.rate.ShareOut(options_.shares_rate_limit ? LiveRouters(now) : 1, now);
+  if (under_way_ == 0 && pool_->up()) Spawn(Exchange(tells));
+  Publish(now);
+}
+
+void PeerSyncService::FollowFleet() {
+  const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
+  if (fleet->membership_version() == membership_) return;
+  membership_ = fleet->membership_version();
+  sync_.SetFleet(*fleet);
+  std::erase_if(suspected_ns_, [&](const auto& entry) { return !fleet->Find(entry.first); });
+}
+
+Task<Status> PeerSyncService::Send(const PeerStreams::Round& round, std::vector<RedisReply>* replies) {
+  const auto waiting = std::make_shared<Waiting>();
+  RedisDone done = [waiting](RedisReplies got) {
+    waiting->replies = std::move(got);
+    waiting->done.Notify();
+  };
+  counts_.bytes_sent += round.commands().size();
+  if (link_.Send(round.commands(), round.replies(), std::move(done))) co_await waiting->done;
+  if (!waiting->replies.ok()) co_return waiting->replies.status();
+  *replies = *std::move(waiting->replies);
+  co_return absl::OkStatus();
+}
+
+Task<void> PeerSyncService::Exchange(bool tells) {
+  ++under_way_;
+  std::vector<RedisReply> replies;
+  for (size_t i = 0; i < kMaxRoundsAtOnce && !stopped_; ++i) {
+    const int64_t sent = thread_.clock.NowNanos();
+    PeerStreams::Round round;
+    PeerStreams::AddTime(&round);
+    const bool joins = !streams_.knows_time() || wants_snapshot_;
+    if (joins) {
+      streams_.AddSnapshotRead(&round);
+    } else {
+      if (tells) Tell(sent, &round);
+      streams_.AddReads(sent, &round);
+    }
+    const bool told = tells && !joins;
+    if (told) tells = false;
+    const Status status = co_await Send(round, &replies);
+    if (stopped_) break;
+    ++counts_.rounds;
+    if (!status.ok()) {
+      ++counts_.rounds_failed;
+      counts_.trouble = std::string(status.message());
+      break;
+    }
+    PeerStreams::Heard heard;
+    const Status taken = streams_.Take(round, sent, replies, &heard);
+    const int64_t now = thread_.clock.NowNanos();
+    counts_.bytes_read += heard.bytes;
+    Hear(heard, now);
+    if (told || !taken.ok()) counts_.trouble = std::string(taken.message());
+    if (!taken.ok()) {
+      ++counts_.rounds_failed;
+      Warn(taken);
+      break;
+    }
+    if (joins) {
+      HearSnapshot(heard.snapshot);
+      continue;
+    }
+    if (told) told_ns_ = now;
+    if (heard.more) continue;
+    heard_ns_ = now;
+    break;
+  }
+  --under_way_;
+}
+
+void PeerSyncService::Tell(int64_t now_ns, PeerStreams::Round* round) {
+  std::vector<std::string> frames;
+  sync_.WriteFrames(now_ns, static_cast<uint64_t>(UnixSeconds() * 1e3), &frames);
+  streams_.AddFrames(frames, now_ns, round);
+  Limit(now_ns);
+  if (leases_) {
+    RateLimit& rate = thread_.limits.rate;
+    streams_.AddLease(kRequests, rate.per_second(), rate.Settle(LiveRouters(now_ns)), round);
+  }
+  if (now_ns - snapshot_ns_ >= kSnapshotNanos && oldest(now_ns)) TellSnapshot(now_ns, round);
+}
+
+void PeerSyncService::Limit(int64_t now_ns) {
+  RateLimit& rate = thread_.limits.rate;
+  leases_ = options_.shares_rate_limit && rate.limits();
+  if (!leases_) rate.ShareOut(1, now_ns);
+}
+
+void PeerSyncService::TellSnapshot(int64_t now_ns, PeerStreams::Round* round) {
+  snapshot_ns_ = now_ns;
+  std::string bytes;
+  const auto taken_ms = static_cast<uint64_t>(streams_.RedisMs(now_ns));
+  if (!sync_.WriteSnapshot(*thread_.router->fleet(), taken_ms, &bytes)) return;
+  counts_.snapshot_bytes = bytes.size();
+  if (bytes.size() > PeerStreams::kMaxSnapshotBytes) {
+    if (std::exchange(warned_of_snapshot_, true)) return;
+    return Log(
+        LogLevel::kWarning,
+        Concat(
+            "peer sync: the snapshot for routers that start would have ", bytes.size(), " bytes; at most ",
+            PeerStreams::kMaxSnapshotBytes,
+            " are written, so that such a router knows nothing at first; raise --peer-sync-stride-tokens"));
+  }
+  streams_.AddSnapshot(bytes, round);
+  ++counts_.snapshots_written;
+}
+
+void PeerSyncService::Hear(const PeerStreams::Heard& heard, int64_t now_ns) {
+  std::vector<std::shared_ptr<Worker>> suspects;
+  for (const std::string_view frame : heard.frames) {
+    const Status status = sync_.Read(frame, now_ns, &suspects);
+    if (!status.ok()) Warn(absl::PermissionDeniedError(std::string(status.message())));
+  }
+  for (const std::shared_ptr<Worker>& worker : suspects) {
+    int64_t& last = suspected_ns_.try_emplace(worker->id, INT64_MIN / 2).first->second;
+    if (now_ns - last < kSuspectedNanos) continue;
+    last = now_ns;
+    health_.ReportPassiveFailure(worker);
+  }
+  if (!heard.leased) return;
+  ++counts_.leases;
+  if (*heard.leased == 0) ++counts_.leases_empty;
+  thread_.limits.rate.Lease(*heard.leased, int64_t{options_.interval_ms} * kNanosPerMs);
+}
+
+void PeerSyncService::HearSnapshot(std::string_view snapshot) {
+  wants_snapshot_ = false;
+  if (snapshot.empty()) return;
+  const StatusOr<uint64_t> taken = sync_.ReadSnapshot(snapshot, *thread_.router->fleet());
+  if (!taken.ok())
+    return Warn(absl::PermissionDeniedError(
+        Concat("the snapshot is not used: ", std::string(taken.status().message()))));
+  ++counts_.snapshots_read;
+  counts_.snapshot_bytes = snapshot.size();
+  streams_.StartAt(static_cast<int64_t>(*taken));
+  Log(LogLevel::kInfo,
+      Concat("peer sync: knows what other routers sent, by a snapshot of ", snapshot.size(), " bytes"));
+}
+
+// Once a minute, whatever it is.
+void PeerSyncService::Warn(const Status& why) {
+  const int64_t now = thread_.clock.NowNanos();
+  if (now - warned_ns_ < kWarnNanos) return;
+  warned_ns_ = now;
+  Log(LogLevel::kWarning,
+      Concat(
+          "peer sync: ", absl::IsPermissionDenied(why) ? std::string() : pool_->options().url.Shown() + " ",
+          std::string(why.message())));
+}
+
+Task<void> PeerSyncService::Leave() {
+  ++under_way_;
+  if (pool_->up() && streams_.knows_time()) {
+    std::vector<std::string> frames;
+    sync_.WriteBye(static_cast<uint64_t>(UnixSeconds() * 1e3), &frames);
+    PeerStreams::Round round;
+    const int64_t now = thread_.clock.NowNanos();
+    streams_.AddFrames(frames, now, &round);
+    TellSnapshot(now, &round);  // all routers may restart at once
+    streams_.AddLeave(&round);
+    const auto delay = std::make_shared<Delay>(thread_.loop);
+    RedisDone done = [delay](const RedisReplies&) { delay->Cancel(); };
+    if (link_.Send(round.commands(), round.replies(), std::move(done))) co_await delay->For(kLeaveNanos);
+  }
+  link_.Stop();
+  --under_way_;
+}
+
+uint32_t PeerSyncService::LiveRouters(int64_t now_ns) const {
+  return static_cast<uint32_t>(sync_.peers().CountLive(now_ns)) + 1;
+}
+
+// Of those whose strides are this router's.
+bool PeerSyncService::oldest(int64_t now_ns) const {
+  return std::ranges::none_of(sync_.peers().peers(), [&](const auto& entry) {
+    const PeerTable::Peer& peer = entry.second;
+    return peer.router < sync_.options().router && peer.fingerprint == sync_.options().fingerprint &&
+           peer.StateAt(now_ns) == PeerTable::State::kLive;
+  });
+}
+
+void PeerSyncService::Publish(int64_t now_ns) {
+  PeerSyncReport report = counts_;
+  report.fleet = options_.fleet;
+  report.redis_url = pool_->options().url.Shown();
+  report.redis = pool_->stats();
+  report.router = sync_.options().router;
+  report.name = options_.router_name;
+  report.sequence = sync_.sequence();
+  report.up = outage_since_ns_ < 0 && told_ns_ > INT64_MIN / 2;
+  report.alone = sync_.alone();
+  if (outage_since_ns_ >= 0) report.outage_ms += (now_ns - outage_since_ns_) / kNanosPerMs;
+  for (const auto& [router, peer] : sync_.peers().peers()) {
+    int64_t requests = 0;
+    for (const auto& [index, named] : peer.names) requests += named.load.requests;
+    report.members.push_back(
+        {.router = router,
+         .name = peer.name,
+         .version = peer.version,
+         .state = peer.StateAt(now_ns),
+         .heard_ms = (now_ns - peer.heard_ns) / kNanosPerMs,
+         .sequence = peer.sequence,
+         .gaps = peer.gaps,
+         .seen = peer.seen,
+         .requests = requests,
+         .same_kind = peer.fingerprint == sync_.options().fingerprint});
+  }
+  report.counts = sync_.counts();
+  report.unknown_workers = sync_.peers().unknown_workers();
+  if (index_ != nullptr && index_->coarse() != nullptr) {
+    report.decisions_dropped = index_->outgoing()->dropped();
+    report.strides = index_->coarse()->strides();
+    report.stride_bytes = index_->coarse()->bytes();
+  }
+  const MutexLock lock(mutex_);
+  report_ = std::move(report);
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,353 @@
+"""Routers that meet in a Redis: what one does the others know; a Redis that dies, hangs or lies; forged frames."""
+
+import json
+import time
+
+import pytest
+
+from tests.fakes.prometheus_text import parse
+from tests.fakes.redis_server import RedisServer
+from tests.fakes.wire import eventually
+from tests.models import peer_frame
+
+FRESH = 50  # ms between two messages, so that tests are short
+PROMPT = "You are a helpful assistant. " * 100  # some 700 tokens: eleven strides of 64
+
+
+@pytest.fixture
+def redis(tmp_path):
+    with RedisServer(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def workers(harness):
+    return [harness.worker(), harness.worker(), harness.worker()]
+
+
+def open_router(harness, workers, redis, policy="auto", **options):
+    settings = {
+        "peer_sync": redis.url,
+        "peer_sync_interval_ms": FRESH,
+        "decision_headers": True,
+        "admin_port": 0,
+    }
+    settings |= options
+    routing = {"seed": 1} | ({"peer_sync_stride_tokens": 64} if policy == "auto" else {})
+    return harness.router(*workers, policy=policy, routing=routing, **settings)
+
+
+def get(harness, router, path):
+    if not hasattr(router, "admin_client"):
+        router.admin_client = harness.client_at(getattr(router.server, "admin_port", None) or router.port)
+    return router.admin_client.ask("GET", path)
+
+
+def status(harness, router):
+    reply = get(harness, router, "/ha/status")
+    assert reply.status == 200
+    return json.loads(reply.body)
+
+
+def metric(router, name, **labels):
+    return parse(router.server.metrics_text())[f"vllm_router_{name}"].value(**labels)
+
+
+def states(harness, router):
+    return sorted(member["state"] for member in status(harness, router)["members"])
+
+
+def wait_until_connected(harness, *routers):
+    """Each hears all others."""
+    expected = ["live"] * (len(routers) - 1)
+    for router in routers:
+        eventually(lambda router=router: states(harness, router) == expected, "they do not hear each other")
+        eventually(lambda router=router: get(harness, router, "/ha/health").status == 200)
+
+
+def chat(harness, router, text=PROMPT, client=None):
+    if client is None and not hasattr(router, "chat_client"):
+        router.chat_client = harness.client(router)
+    client = client or router.chat_client
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}).encode()
+    return client.ask("POST", "/v1/chat/completions", body=body)
+
+
+def chosen(harness, router, text=PROMPT):
+    reply = chat(harness, router, text)
+    assert reply.status == 200
+    return reply.get("x-vllm-router-worker")
+
+
+def strides(router):
+    return metric(router, "coarse_index_strides")
+
+
+def test_a_prompt_sent_through_one_router_is_known_to_all(harness, redis, workers):
+    routers = [open_router(harness, workers, redis) for _ in range(4)]
+    wait_until_connected(harness, *routers)
+    holder = chosen(harness, routers[0])
+    for router in routers[1:]:
+        eventually(lambda router=router: strides(router) >= 11, "the decision was not told")
+        assert chosen(harness, router) == holder
+        assert int(chat(harness, router).get("x-vllm-router-cache-status").split("/")[0]) >= 40
+    assert metric(routers[0], "peer_sync_decisions_total", result="sent") == 1
+
+
+def test_load_through_one_router_is_seen_by_the_others(harness, redis, workers):
+    one, other = (open_router(harness, workers, redis) for _ in range(2))
+    wait_until_connected(harness, one, other)
+    worker = workers[0]
+
+    def peers():
+        rows = json.loads(get(harness, other, "/ha/workers").body)["workers"]
+        return {row["url"]: row["peers"]["requests"] for row in rows}
+
+    with Tickets(one, worker, 3):
+        eventually(lambda: peers()[worker.url] == 3, "the load was not told")
+        assert status(harness, other)["members"][0]["requests"] == 3
+        assert metric(other, "remote_requests", worker=worker.url) == 3
+    eventually(lambda: peers()[worker.url] == 0, "the load was not taken back")
+
+
+class Tickets:
+    """Open requests of one worker, through the library."""
+
+    def __init__(self, router, worker, count):
+        self._router, self._worker, self._count = router, worker, count
+        self._tickets = []
+
+    def __enter__(self):
+        while len([t for t in self._tickets if t.worker_url == self._worker.url]) < self._count:
+            self._tickets.append(self._router.core.select(prompt="x"))
+        for ticket in self._tickets:
+            if ticket.worker_url != self._worker.url:
+                ticket.finish()
+        return self
+
+    def __exit__(self, *_):
+        for ticket in self._tickets:
+            if ticket.worker_url == self._worker.url:
+                ticket.finish()
+
+
+def test_a_router_that_stops_says_so_and_leaves_what_it_knew(harness, redis, workers):
+    one, other = (open_router(harness, workers, redis) for _ in range(2))
+    wait_until_connected(harness, one, other)
+    holder = chosen(harness, one)
+    eventually(lambda: strides(other) >= 11)
+    for router in (one, other):
+        router.must_rest()
+        router.shutdown()
+        router.must_end()
+    assert redis.call("ZCARD", "vr:{default}:members") == 0
+    third = open_router(harness, workers, redis)
+    eventually(lambda: get(harness, third, "/ha/health").status == 200)
+    assert metric(third, "peer_sync_snapshots_total", direction="read") == 1
+    assert strides(third) >= 11
+    assert chosen(harness, third) == holder
+
+
+def test_a_stopped_router_is_gone_at_once(harness, redis, workers):
+    one, other = (open_router(harness, workers, redis) for _ in range(2))
+    wait_until_connected(harness, one, other)
+    one.shutdown()
+    one.must_end()
+    eventually(lambda: states(harness, other) == ["gone"])
+    assert metric(other, "peer_sync_peers", state="gone") == 1
+
+
+def test_fleets_of_other_names_do_not_meet(harness, redis, workers):
+    one = open_router(harness, workers, redis, peer_sync_fleet="blue")
+    other = open_router(harness, workers, redis, peer_sync_fleet="green")
+    for router in (one, other):
+        eventually(lambda router=router: get(harness, router, "/ha/health").status == 200)
+    eventually(lambda: metric(other, "peer_sync_rounds_total", result="ok") > 5)
+    assert states(harness, one) == states(harness, other) == []
+    keys = {key.decode().split(":")[1] for key in redis.call("KEYS", "vr:*")}
+    assert keys == {"{blue}", "{green}"}
+
+
+@pytest.mark.parametrize("end", ["kill", "pause"])
+def test_requests_go_on_without_a_redis_and_routers_meet_again(harness, redis, workers, end):
+    one, other = (open_router(harness, workers, redis) for _ in range(2))
+    wait_until_connected(harness, one, other)
+    getattr(redis, end)()
+    eventually(lambda: get(harness, one, "/ha/health").status == 503, "the outage was not noticed")
+    client = harness.client(one)
+    for number in range(20):
+        assert chat(harness, one, f"{number} {PROMPT}", client).status == 200
+    for router in (one, other):
+        eventually(lambda router=router: metric(router, "peer_sync_alone") == 1, "it never was alone")
+    # Alone, workers are polled for what others sent them.
+    eventually(lambda: metric(other, "load_polls_total", result="failed") > 0)  # these workers tell no load
+    assert chosen(harness, one, "alone " + PROMPT) == chosen(harness, other, "alone " + PROMPT)
+    redis.start() if end == "kill" else redis.resume()
+    wait_until_connected(harness, one, other)
+    eventually(lambda: metric(one, "peer_sync_alone") == 0)
+    assert metric(one, "peer_sync_outage_seconds_total") > 4
+    applied = metric(other, "peer_sync_decisions_total", result="applied")
+    holder = chosen(harness, one, "again " + PROMPT)
+    eventually(lambda: metric(other, "peer_sync_decisions_total", result="applied") > applied)
+    assert chosen(harness, other, "again " + PROMPT) == holder
+
+
+def test_a_router_starts_without_a_redis(harness, redis, workers):
+    redis.kill()
+    router = open_router(harness, workers, redis)
+    assert get(harness, router, "/ha/health").status == 503
+    assert get(harness, router, "/readiness").status == 200
+    assert chat(harness, router).status == 200
+    assert status(harness, router)["redis"]["up"] is False
+    redis.start()
+    eventually(lambda: get(harness, router, "/ha/health").status == 200)
+
+
+def test_a_redis_that_lost_its_data_is_as_good_as_before(harness, redis, workers):
+    one, other = (open_router(harness, workers, redis) for _ in range(2))
+    wait_until_connected(harness, one, other)
+    redis.call("FLUSHALL")
+    holder = chosen(harness, one)
+    eventually(lambda: strides(other) >= 11)
+    assert chosen(harness, other) == holder
+    assert states(harness, one) == states(harness, other) == ["live"]
+
+
+def publish(redis, frame, fleet="default"):
+    """A frame of a router that is in Redis alone."""
+    router = peer_frame.u64(frame["router"])[::-1].hex()
+    words = ["XADD", f"vr:{{{fleet}}}:x:{router}", "*", "f"]
+    redis.call(*words, frame["bytes"])
+    now = int(redis.call("TIME")[0]) * 1000
+    redis.call("ZADD", f"vr:{{{fleet}}}:members", str(now), router)
+
+
+def forged(workers, secret=b"", **members):
+    frame = peer_frame.empty(
+        router=99,
+        full=True,
+        names=[(0, 0, workers[0].url)],
+        loads=[(0, (1000, 1000, 10**6, 10**6, 10**6))],
+        **members,
+    )
+    return {"router": 99, "bytes": peer_frame.write(frame, secret)}
+
+
+def test_frames_without_the_secret_count_for_nothing(harness, redis, workers, tmp_path):
+    (tmp_path / "secret").write_text("0123456789abcdef\n")
+    one, other = (
+        open_router(harness, workers, redis, peer_sync_secret_file=str(tmp_path / "secret")) for _ in range(2)
+    )
+    wait_until_connected(harness, one, other)
+    publish(redis, forged(workers))
+    publish(redis, forged(workers, secret=b"another secret..", sequence=2))
+    publish(redis, {"router": 99, "bytes": b"garbage"})
+    eventually(lambda: metric(one, "peer_sync_frames_read_total", result="bad_seal") == 2)
+    eventually(lambda: metric(one, "peer_sync_frames_read_total", result="malformed") == 1)
+    assert states(harness, one) == ["live"]
+    assert metric(one, "remote_requests", worker=workers[0].url) == 0
+    # What routers tell shows neither workers nor prompts.
+    stream = f"vr:{{default}}:x:{status(harness, one)['self']['router']}"
+    told = b"".join(entry[1][1] for entry in redis.call("XRANGE", stream, "-", "+"))
+    assert b"http" not in told
+    holder = chosen(harness, one)
+    eventually(lambda: strides(other) >= 11)
+    assert chosen(harness, other) == holder
+
+
+def test_a_frame_that_is_sent_again_counts_once(harness, redis, workers):
+    one = open_router(harness, workers, redis)
+    eventually(lambda: get(harness, one, "/ha/health").status == 200)
+    for _ in range(3):
+        publish(redis, forged(workers))
+    eventually(lambda: metric(one, "peer_sync_frames_read_total", result="repeated") == 2)
+    eventually(lambda: metric(one, "remote_requests", worker=workers[0].url) == 1000)
+    # It is silent, so it is late after 2 s, and its load fades.
+    eventually(lambda: states(harness, one) == ["late"])
+    eventually(lambda: metric(one, "remote_requests", worker=workers[0].url) < 900)
+
+
+@pytest.mark.parametrize("junk", ["", "zz", "x" * 1000, "0123456789abcdeg", "00000000000000001"])
+def test_members_that_are_no_routers_are_left_alone(harness, redis, workers, junk):
+    redis.call("ZADD", "vr:{default}:members", str(2**50), junk)
+    one, other = (open_router(harness, workers, redis) for _ in range(2))
+    wait_until_connected(harness, one, other)
+
+
+@pytest.mark.parametrize("key", ["members", "snap:{}", "x:{}"])
+def test_a_key_of_another_type_is_said_and_harms_no_request(harness, redis, workers, key, capfd):
+    one = open_router(harness, workers, redis)
+    eventually(lambda: get(harness, one, "/ha/health").status == 200)
+    name = f"vr:{{default}}:{key.format(status(harness, one)['self']['router'])}"
+    redis.call("EVAL", "redis.call('DEL', KEYS[1]) return redis.call('HSET', KEYS[1], 'a', 'b')", "1", name)
+    if key.startswith("snap"):
+        assert get(harness, one, "/ha/health").status == 200
+    else:
+        eventually(lambda: get(harness, one, "/ha/health").status == 503)
+        assert "WRONGTYPE" in status(harness, one)["redis"]["trouble"]
+    assert chat(harness, one).status == 200
+    redis.call("DEL", name)
+    eventually(lambda: get(harness, one, "/ha/health").status == 200)
+
+
+def test_a_worker_that_one_router_cannot_reach_is_checked_by_the_others(harness, redis, workers):
+    refusing = harness.worker()
+    fleet = [*workers, refusing]
+    options = {"health_check_interval_secs": 3600, "health_failure_threshold": 1}
+    one, other = (open_router(harness, fleet, redis, policy="round_robin", **options) for _ in range(2))
+    wait_until_connected(harness, one, other)
+    for router in (one, other):
+        eventually(lambda router=router: all(worker.healthy for worker in router.core.workers))
+    refusing.stop()
+    for _ in fleet:
+        chat(harness, one)
+    for router in (one, other):
+        router.wait_until_unhealthy(refusing)
+
+
+def test_a_rate_limit_is_of_all_routers_together(harness, redis, workers):
+    limit = 20
+    routers = [open_router(harness, workers, redis, rate_limit_tokens_per_second=limit) for _ in range(2)]
+    wait_until_connected(harness, *routers)
+    for router in routers:
+        eventually(lambda router=router: metric(router, "rate_limit_leases_total", result="ok") > 0)
+    clients = [harness.client(router) for router in routers]
+    begun = time.monotonic()
+    admitted = 0
+    while time.monotonic() - begun < 2.5:
+        for router, client in zip(routers, clients, strict=True):
+            admitted += chat(harness, router, "x", client).status == 200
+    taken = time.monotonic() - begun
+    # A second's worth at once, and each router one more than its lease.
+    assert admitted <= limit * (taken + 1) + 2
+    assert admitted >= limit * 2
+
+
+def test_a_limit_is_shared_out_while_redis_is_down(harness, redis, workers):
+    routers = [open_router(harness, workers, redis, rate_limit_tokens_per_second=10) for _ in range(2)]
+    wait_until_connected(harness, *routers)
+    redis.kill()
+    for router in routers:
+        eventually(lambda router=router: get(harness, router, "/ha/health").status == 503)
+    begun = time.monotonic()
+    client = harness.client(routers[0])
+    admitted = 0
+    while time.monotonic() - begun < 2:
+        admitted += chat(harness, routers[0], "x", client).status == 200
+    assert admitted <= 5 * (time.monotonic() - begun + 1) + 1
+
+
+def test_a_router_for_itself_says_so(harness, workers):
+    router = harness.router(*workers)
+    for path in ("/ha/status", "/ha/health", "/ha/workers"):
+        reply = get(harness, router, path)
+        assert reply.status == 404
+        assert b"--peer-sync" in reply.body
+    assert "peer_sync" not in router.server.metrics_text()
+
+
+def test_names_of_routers_may_repeat(harness, redis, workers):
+    routers = [open_router(harness, workers, redis, router_name="same") for _ in range(3)]
+    wait_until_connected(harness, *routers)
+    assert [member["name"] for member in status(harness, routers[0])["members"]] == ["same", "same"]
+    assert metric(routers[0], "peer_sync_heard_seconds", peer="same") < 2
