@@ -50,6 +50,7 @@ PeerSyncService::PeerSyncService(
       link_(
           *pool_, control.loop, control.buffers, control.resolver, /*connections=*/1,
           RedisLink::Role::kProbes),
+      delay_(control.loop),
       health_(health),
       loads_(loads),
       index_(control.router->pool().index()),
@@ -65,12 +66,12 @@ void PeerSyncService::Start() {
   snapshot_ns_ = begun_ns_;
   sync_.SetConnected(false, begun_ns_);
   link_.Start();
-  OnTurn(this);
+  Spawn(Run());
 }
 
 void PeerSyncService::Stop() {
   stopped_ = true;
-  timer_.Disarm();
+  delay_.Cancel();
   Spawn(Leave());
 }
 
@@ -83,13 +84,13 @@ PeerSyncReport PeerSyncService::Report() const {
   return report_;
 }
 
-void PeerSyncService::OnTurn(void* service) {
-  auto* const self = static_cast<PeerSyncService*>(service);
-  if (self->stopped_) return;
-  self->Turn();
-  self->timer_.Arm(
-      self->thread_.loop.timers(), std::max<int64_t>(1, self->options_.interval_ms / 2),
-      &PeerSyncService::OnTurn, self);
+Task<void> PeerSyncService::Run() {
+  runs_ = true;
+  while (!stopped_) {
+    Turn();
+    co_await delay_.For(int64_t{options_.interval_ms} * kNanosPerMs / 2);
+  }
+  runs_ = false;
 }
 
 void PeerSyncService::Turn() {

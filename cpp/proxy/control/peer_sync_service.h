@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "net/event_loop.h"
 #include "net/task.h"
-#include "net/timer_wheel.h"
 #include "peer_sync/peer_sync.h"
 #include "proxy/client/peer_streams.h"
 #include "proxy/control/peer_sync_report.h"
@@ -61,14 +61,14 @@ class PeerSyncService final : public Service {
 
   void Start() override;
   void Stop() override;
-  bool ended() const override { return under_way_ == 0 && link_.running() == 0; }
+  bool ended() const override { return !runs_ && under_way_ == 0 && link_.running() == 0; }
 
   // Any thread: it does not answer this router.
   void Suspect(const std::shared_ptr<Worker>& worker);
   PeerSyncReport Report() const;
 
  private:
-  static void OnTurn(void* service);
+  Task<void> Run();
   void Turn();
   void FollowFleet();
   // One pipeline, or several while there is more to hear.
@@ -89,12 +89,13 @@ class PeerSyncService final : public Service {
   const PeerSyncServiceOptions options_;
   const std::unique_ptr<RedisPool> pool_;
   RedisLink link_;
+  Delay delay_;
+  bool runs_ = false;
   HealthChecker& health_;
   LoadPoller& loads_;
   KvIndex* const index_;  // null: the policy matches no blocks
   PeerSync sync_;
   PeerStreams streams_;
-  Timer timer_;
   uint64_t turn_ = 0;
   bool stopped_ = false;
   int under_way_ = 0;
