@@ -31,6 +31,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import vllm_router._core
 from tests.fakes.redis_server import RedisServer
 from tests.fakes.router_process import RouterProcess
@@ -46,13 +48,13 @@ BUILD = Path(vllm_router._core.__file__).resolve().parents[2]
 UPSTREAM = BUILD / "benchmarks" / "end_to_end" / "upstream"
 
 
-def prompts(count: int, seed: int = 1) -> list[list[int]]:
+def prompts(count: int, tokens: int = TOKENS, seed: int = 1) -> list[list[int]]:
     """Prompts of which a third goes on from another."""
     dice = random.Random(seed)
     made: list[list[int]] = []
     for _ in range(count):
-        begin = dice.choice(made)[: TOKENS // 2] if made and dice.random() < 1 / 3 else []
-        made.append(begin + [dice.randrange(100_000) for _ in range(TOKENS - len(begin))])
+        begin = dice.choice(made)[: tokens // 2] if made and dice.random() < 1 / 3 else []
+        made.append(begin + [dice.randrange(100_000) for _ in range(tokens - len(begin))])
     return made
 
 
@@ -64,9 +66,9 @@ def router(redis: RedisServer | None, **options: Any) -> tuple[Router, Any]:
     return made, made.serve(**QUIET, **connected, **options)
 
 
-def cost_of_a_request(redis: RedisServer, decisions: int) -> dict[str, Any]:
-    """CPU time of this thread for select and finish, and of one row of a batch, in microseconds."""
-    ids = prompts(200)
+def cost_of_a_request(redis: RedisServer, decisions: int, tokens: int) -> dict[str, Any]:
+    """CPU time of this thread for select and finish, in microseconds."""
+    ids = [np.array(one, np.uint32) for one in prompts(200, tokens)]
     pairs = []
     rounds = 7
     with contextlib.ExitStack() as stack:
@@ -82,7 +84,7 @@ def cost_of_a_request(redis: RedisServer, decisions: int) -> dict[str, Any]:
                 times.append((time.thread_time() - begun) / (decisions // rounds) * 1e6)
             pairs.append(times)
     before, after = (statistics.median(row[side] for row in pairs) for side in (0, 1))
-    return {"without_us": before, "with_us": after, "more_us": statistics.median(b - a for a, b in pairs)}
+    return {"tokens": tokens, "without_us": before, "with_us": after, "more_us": statistics.median(b - a for a, b in pairs)}
 
 
 def cpu_of_threads(pid: int) -> dict[int, float]:
@@ -338,7 +340,8 @@ def main(argv: list[str] | None = None) -> None:
             print(json.dumps({"part": part, **rounded}), flush=True)
 
         if "request" in args.parts:
-            show("request", cost_of_a_request(redis, args.decisions))
+            for tokens in (256, 1_500, TOKENS):
+                show("request", cost_of_a_request(redis, args.decisions, tokens))
         if "thread" in args.parts:
             show("thread", cost_of_the_thread(redis, args.rate, args.seconds))
         for count in args.routers if "known" in args.parts else ():
