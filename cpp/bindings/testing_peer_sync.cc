@@ -48,6 +48,28 @@ void RaiseStatus(const Status& status) {
   if (!status.ok()) throw py::value_error(std::string(status.message()));
 }
 
+// kind, holds, receives_api_key, weight, timeout_ms, at_ms, router, URL
+using FactTuple = std::tuple<uint8_t, bool, bool, uint32_t, uint32_t, uint64_t, uint64_t, std::string>;
+
+AdminFact FactOf(const FactTuple& tuple) {
+  const auto& [kind, holds, key, weight, timeout_ms, at_ms, router, url] = tuple;
+  return {
+      .kind = static_cast<AdminFact::Kind>(kind),
+      .url = url,
+      .holds = holds,
+      .weight = weight,
+      .receives_api_key = key,
+      .timeout_ms = timeout_ms,
+      .at_ms = at_ms,
+      .router = router};
+}
+
+py::tuple FactTupleOf(const AdminFact& fact) {
+  return py::make_tuple(
+      static_cast<uint8_t>(fact.kind), fact.holds, fact.receives_api_key, fact.weight, fact.timeout_ms,
+      fact.at_ms, fact.router, py::bytes(fact.url));
+}
+
 PeerFrame FrameOf(const py::dict& given) {
   PeerFrame frame;
   frame.full = given["full"].cast<bool>();
@@ -77,11 +99,12 @@ PeerFrame FrameOf(const py::dict& given) {
     frame.seen.push_back({router, sequence});
   for (const auto& [name, version] : given["about"].cast<std::vector<std::pair<std::string, std::string>>>())
     frame.about.push_back({name, version});
+  for (const py::handle fact : given["facts"]) frame.facts.push_back(FactOf(fact.cast<FactTuple>()));
   return frame;
 }
 
 py::dict FrameDict(const PeerFrame& frame) {
-  py::list names, loads, decisions, forgotten, suspects, seen, about;
+  py::list names, loads, decisions, forgotten, suspects, seen, about, facts;
   for (const auto& name : frame.names) names.append(py::make_tuple(name.index, name.incarnation, name.url));
   for (const auto& load : frame.loads) loads.append(py::make_tuple(load.index, CountsTupleOf(load.counts)));
   auto at = frame.strides.begin();
@@ -98,11 +121,13 @@ py::dict FrameDict(const PeerFrame& frame) {
   for (const auto& one : frame.seen) seen.append(py::make_tuple(one.router, one.sequence));
   for (const auto& one : frame.about)
     about.append(py::make_tuple(py::bytes(one.name), py::bytes(one.version)));
+  for (const AdminFact& fact : frame.facts) facts.append(FactTupleOf(fact));
   return py::dict(
       "full"_a = frame.full, "bye"_a = frame.bye, "fingerprint"_a = frame.fingerprint,
       "router"_a = frame.router, "sequence"_a = frame.sequence, "sent_ms"_a = frame.sent_ms,
       "interval_ms"_a = frame.interval_ms, "names"_a = names, "loads"_a = loads, "decisions"_a = decisions,
-      "forgotten"_a = forgotten, "suspects"_a = suspects, "seen"_a = seen, "about"_a = about);
+      "forgotten"_a = forgotten, "suspects"_a = suspects, "seen"_a = seen, "about"_a = about,
+      "facts"_a = facts);
 }
 
 // A router without requests: a fleet, an index, and what it tells and hears. Times in seconds.
@@ -273,6 +298,16 @@ void BindTestingPeerSync(py::module_& testing) {
           })
       .def_property_readonly("dropped", &DecisionBuffer::dropped);
 
+  py::class_<AdminFacts>(testing, "AdminFacts")
+      .def(py::init<>())
+      .def("merge", [](AdminFacts& self, const FactTuple& fact) { return self.Merge(FactOf(fact)); })
+      .def("forget", &AdminFacts::Forget)
+      .def("all", [](const AdminFacts& self) {
+        py::list known;
+        for (const auto& [key, fact] : self.all()) known.append(FactTupleOf(fact));
+        return known;
+      });
+
   testing.def(
       "aead_seal",
       [](const py::bytes& key, uint64_t number, const std::string& head, const std::string& text) {
@@ -369,6 +404,26 @@ void BindTestingPeerSync(py::module_& testing) {
             return *taken;
           },
           py::arg("bytes"))
+      .def(
+          "tell_fact",
+          [](PeerRouter& self, const FactTuple& fact) { return self.sync().TellFact(FactOf(fact)); })
+      // Those that the frame told and this router did not know.
+      .def(
+          "read_facts",
+          [](PeerRouter& self, const py::bytes& frame, double now) {
+            std::vector<AdminFact> facts;
+            RaiseStatus(self.sync().Read(std::string_view(frame), PeerNanos(now), nullptr, &facts));
+            py::list read;
+            for (const AdminFact& fact : facts) read.append(FactTupleOf(fact));
+            return read;
+          })
+      .def(
+          "facts",
+          [](PeerRouter& self) {
+            py::list known;
+            for (const auto& [key, fact] : self.sync().facts().all()) known.append(FactTupleOf(fact));
+            return known;
+          })
       // URLs that are suspected by the sender.
       .def(
           "read",

@@ -18,6 +18,7 @@ static_assert(std::endian::native == std::endian::little, "numbers are copied as
 constexpr std::string_view kMagic = "VRP1";
 constexpr size_t kHeadBytes = 48;
 constexpr uint16_t kSealed = 1, kFull = 2, kBye = 4;
+constexpr uint8_t kHolds = 1, kReceivesKey = 2;
 constexpr size_t kMaxSectionBytes = (1 << 24) - 1;
 
 enum Section : uint8_t {
@@ -28,9 +29,10 @@ enum Section : uint8_t {
   kSuspects = 5,
   kSeen = 6,
   kAbout = 7,
+  kFacts = 8,
 };
-constexpr std::string_view kSectionNames[] = {"",          "workers",  "loads", "decisions",
-                                              "forgotten", "suspects", "seen",  "about"};
+constexpr std::string_view kSectionNames[] = {"",         "workers", "loads", "decisions", "forgotten",
+                                              "suspects", "seen",    "about", "facts"};
 
 class Writer {
  public:
@@ -177,6 +179,18 @@ bool ReadPayload(uint8_t type, std::string_view payload, PeerFrame* frame) {
         about.name = in.Bytes(in.Varint(kMaxRouterNameBytes));
         about.version = in.Bytes(in.Varint(kMaxRouterVersionBytes));
       });
+    case kFacts:
+      return ReadSection(&reader, &frame->facts, [](Reader& in, AdminFact& fact) {
+        fact.kind = static_cast<AdminFact::Kind>(in.Varint(UINT8_MAX));
+        const uint64_t flags = in.Varint(UINT8_MAX);
+        fact.holds = (flags & kHolds) != 0;
+        fact.receives_api_key = (flags & kReceivesKey) != 0;
+        fact.weight = in.Number();
+        fact.timeout_ms = in.Number();
+        fact.at_ms = in.Varint(std::numeric_limits<uint64_t>::max());
+        fact.router = in.Fixed<uint64_t>();
+        fact.url = in.Bytes(in.Varint(kMaxFrameUrlBytes));
+      });
     default:
       return true;  // of a later version
   }
@@ -249,6 +263,17 @@ void WriteFrame(const PeerFrame& frame, std::string_view secret, std::string* by
     to.Bytes(about.name);
     to.Varint(about.version.size());
     to.Bytes(about.version);
+  });
+
+  WriteSection(kFacts, frame.facts, out, &sections, [](Writer& to, const AdminFact& fact) {
+    to.Varint(static_cast<uint8_t>(fact.kind));
+    to.Varint((fact.holds ? kHolds : 0u) | (fact.receives_api_key ? kReceivesKey : 0u));
+    to.Varint(fact.weight);
+    to.Varint(fact.timeout_ms);
+    to.Varint(fact.at_ms);
+    to.Fixed(fact.router);
+    to.Varint(fact.url.size());
+    to.Bytes(fact.url);
   });
 
   const auto body = static_cast<uint32_t>(out->size() - kHeadBytes);

@@ -12,6 +12,8 @@
 //   5 suspects   index, kind                                                          it did not answer
 //   6 seen       router u64, sequence                                                 what was heard of it last
 //   7 about      length and bytes of the name, of the version                         the router itself
+//   8 facts      kind, flags (1 holds, 2 API key), weight, timeout_ms, at_ms,         what admins said of workers
+//                router u64, length and bytes of the URL
 //
 // Little-endian; what has no width is a varint (LEB128). Each section begins with its number of entries. An index
 // is the sender's own and never given to another worker. Sections of unknown types, and bytes behind a section's
@@ -35,6 +37,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "peer_sync/admin_facts.h"
 #include "worker/worker_load.h"
 
 namespace vllm_router {
@@ -110,6 +113,7 @@ struct PeerFrame {
   std::vector<Suspect> suspects;
   std::vector<Seen> seen;
   std::vector<About> about;  // one, or none
+  std::vector<AdminFact> facts;
 
   friend bool operator==(const PeerFrame&, const PeerFrame&) = default;
 };

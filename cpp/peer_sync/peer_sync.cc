@@ -13,7 +13,8 @@ namespace {
 
 // A frame is ended once its parts take so much, which leaves room for the largest entry and the rest.
 constexpr size_t kFrameBytes = kMaxFrameBytes / 2;
-constexpr size_t kNameBytes = 24;      // of an entry at most, besides the URL
+constexpr size_t kNameBytes = 24;  // of an entry at most, besides the URL
+constexpr size_t kFactBytes = 40;
 constexpr size_t kDecisionBytes = 20;  // likewise, besides the strides
 constexpr size_t kMaxTold = 4096;      // forgotten workers and suspects of one tick
 constexpr std::string_view kFormat = "VRP1";
@@ -66,6 +67,26 @@ void PeerSync::AddNames(uint64_t sent_ms, PeerFrame* frame, std::vector<std::str
          .incarnation = worker->incarnation.load(std::memory_order_relaxed),
          .url = url});
   }
+}
+
+void PeerSync::AddFacts(uint64_t sent_ms, PeerFrame* frame, std::vector<std::string>* frames) {
+  size_t bytes = frame->names.empty() ? 0 : kFrameBytes / 2;
+  for (AdminFact& fact : new_facts_) {
+    if (bytes + kFactBytes + fact.url.size() > kFrameBytes) {
+      Publish(frame, frames);
+      *frame = NewFrame(sent_ms);
+      bytes = 0;
+    }
+    bytes += kFactBytes + fact.url.size();
+    frame->facts.push_back(std::move(fact));
+  }
+  new_facts_.clear();
+}
+
+bool PeerSync::TellFact(const AdminFact& fact) {
+  if (fact.url.size() > kMaxFrameUrlBytes || !facts_.Merge(fact)) return false;
+  new_facts_.push_back(fact);
+  return true;
 }
 
 void PeerSync::AddLoads(PeerFrame* frame) {
@@ -130,7 +151,10 @@ void PeerSync::WriteFrames(int64_t now_ns, uint64_t sent_ms, std::vector<std::st
     }
     if (!options_.name.empty()) frame.about.push_back({options_.name, options_.version});
     AddNames(sent_ms, &frame, frames);
+    new_facts_.clear();
+    for (const auto& [key, fact] : facts_.all()) new_facts_.push_back(fact);
   }
+  AddFacts(sent_ms, &frame, frames);
   AddLoads(&frame);
   frame.forgotten = std::exchange(forgotten_, {});
   frame.suspects = std::exchange(suspects_, {});
@@ -178,7 +202,8 @@ void PeerSync::TellSuspect(WorkerId worker, PeerFrame::Cause cause) {
 }
 
 Status PeerSync::Read(
-    std::string_view bytes, int64_t now_ns, std::vector<std::shared_ptr<Worker>>* suspects) {
+    std::string_view bytes, int64_t now_ns, std::vector<std::shared_ptr<Worker>>* suspects,
+    std::vector<AdminFact>* facts) {
   if (const Status status = ReadFrame(bytes, options_.secret, &read_); !status.ok()) {
     ++(absl::IsPermissionDenied(status) ? counts_.frames_refused : counts_.frames_malformed);
     return status;
@@ -195,6 +220,9 @@ Status PeerSync::Read(
   }
   ++counts_.frames_read;
   Apply(read_, *peer);
+  for (const AdminFact& fact : read_.facts) {
+    if (facts != nullptr && facts_.Merge(fact)) facts->push_back(fact);
+  }
   if (suspects == nullptr) return absl::OkStatus();
   for (const PeerFrame::Suspect& suspect : read_.suspects) {
     if (const std::shared_ptr<Worker>* const worker = peer->Find(suspect.index)) suspects->push_back(*worker);

@@ -34,6 +34,7 @@
 #include <absl/container/flat_hash_map.h>
 
 #include "base/status.h"
+#include "peer_sync/admin_facts.h"
 #include "peer_sync/frame.h"
 #include "peer_sync/peer_table.h"
 #include "policy/kv_index.h"
@@ -90,10 +91,17 @@ class PeerSync {
   void TellForgotten(WorkerId worker);
   void TellSuspect(WorkerId worker, PeerFrame::Cause cause);
 
-  // One frame that another router published; `suspects`, unless null, gets the workers that should be asked. A
-  // frame that cannot be read is counted, and changes nothing.
+  // What an admin said at this router, told with the next frame and with each full one. False: it is of no effect,
+  // since something later is known.
+  bool TellFact(const AdminFact& fact);
+  const AdminFacts& facts() const { return facts_; }
+  void ForgetFacts(uint64_t now_ms) { facts_.Forget(now_ms); }
+
+  // One frame that another router published; `suspects`, unless null, gets the workers that should be asked, and
+  // `facts` those that this router did not know. A frame that cannot be read is counted, and changes nothing.
   Status Read(
-      std::string_view bytes, int64_t now_ns, std::vector<std::shared_ptr<Worker>>* suspects = nullptr);
+      std::string_view bytes, int64_t now_ns, std::vector<std::shared_ptr<Worker>>* suspects = nullptr,
+      std::vector<AdminFact>* facts = nullptr);
 
   // Whether frames get through; it begins connected.
   void SetConnected(bool connected, int64_t now_ns);
@@ -111,6 +119,7 @@ class PeerSync {
   // Numbers the frame and writes it.
   void Publish(PeerFrame* frame, std::vector<std::string>* frames);
   void AddNames(uint64_t sent_ms, PeerFrame* frame, std::vector<std::string>* frames);
+  void AddFacts(uint64_t sent_ms, PeerFrame* frame, std::vector<std::string>* frames);
   void AddLoads(PeerFrame* frame);
   void AddDecisions(uint64_t sent_ms, PeerFrame* frame, std::vector<std::string>* frames);
   void Apply(const PeerFrame& frame, const PeerTable::Peer& peer);
@@ -125,6 +134,8 @@ class PeerSync {
   absl::flat_hash_map<WorkerId, LoadCounts> told_;  // loads, as peers know them
   std::vector<PeerFrame::Forgotten> forgotten_;
   std::vector<PeerFrame::Suspect> suspects_;
+  AdminFacts facts_;
+  std::vector<AdminFact> new_facts_;
   uint64_t sequence_ = 0;
   uint64_t snapshots_ = 0;
   std::optional<int64_t> full_ns_;  // the last full frame

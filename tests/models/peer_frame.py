@@ -13,7 +13,7 @@ SEALED, FULL, BYE = 1, 2, 4
 def empty(**members: Any) -> dict[str, Any]:
     """A frame without entries, but for the members given."""
     frame: dict[str, Any] = dict.fromkeys(
-        ("names", "loads", "decisions", "forgotten", "suspects", "seen", "about"), ()
+        ("names", "loads", "decisions", "forgotten", "suspects", "seen", "about", "facts"), ()
     )
     frame = {name: list(value) for name, value in frame.items()}
     frame |= {"full": False, "bye": False, "fingerprint": 0, "router": 1, "sequence": 1, "sent_ms": 0}
@@ -42,6 +42,13 @@ def seal(secret: bytes, magic: bytes, router: int, number: int, head: bytes, tex
     return head + AESGCM(key).encrypt(bytes(4) + u64(number), text, head)
 
 
+def fact_of(
+    kind: int, holds: bool, key: bool, weight: int, timeout_ms: int, at_ms: int, router: int, url: bytes
+) -> bytes:
+    numbers = (kind, holds + 2 * key, weight, timeout_ms, at_ms)
+    return b"".join(map(varint, numbers)) + u64(router) + varint(len(url)) + url
+
+
 def write(frame: dict[str, Any], secret: bytes = b"") -> bytes:
     sections = [
         (1, [varint(i) + u64(life) + varint(len(url)) + url.encode() for i, life, url in frame["names"]]),
@@ -60,6 +67,7 @@ def write(frame: dict[str, Any], secret: bytes = b"") -> bytes:
             7,
             [varint(len(name)) + name + varint(len(version)) + version for name, version in frame["about"]],
         ),
+        (8, [fact_of(*fact) for fact in frame["facts"]]),
     ]
     filled = [section(kind, entries) for kind, entries in sections if entries]
     body = b"".join(filled)

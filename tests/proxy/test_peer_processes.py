@@ -10,7 +10,9 @@ from tests.fakes.wire import eventually
 from tests.models import peer_frame
 from vllm_router.testing import SimulatedWorker
 
-PROMPT = "You are a helpful assistant of the people who run a fleet. " * 100  # some 1,500 tokens: five strides
+PROMPT = (
+    "You are a helpful assistant of the people who run a fleet. " * 100
+)  # some 1,500 tokens: five strides
 STRIDES = 5
 
 
@@ -35,7 +37,13 @@ def start(tmp_path, redis, workers):
     secret.write_text("a secret of sixteen bytes and more\n")
 
     def begin(count, *more):
-        flags = ["--policy", "auto", "--decision-headers", "--worker-urls", *(worker.url for worker in workers)]
+        flags = [
+            "--policy",
+            "auto",
+            "--decision-headers",
+            "--worker-urls",
+            *(worker.url for worker in workers),
+        ]
         flags += ["--peer-sync", redis.url, "--peer-sync-secret-file", str(secret), *more]
         routers = [RouterProcess(tmp_path, *flags, "--router-name", f"r{number}") for number in range(count)]
         for router in routers:

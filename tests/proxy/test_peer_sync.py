@@ -186,6 +186,9 @@ def test_requests_go_on_without_a_redis_and_routers_meet_again(harness, redis, w
     wait_until_connected(harness, one, other)
     eventually(lambda: metric(one, "peer_sync_alone") == 0)
     assert metric(one, "peer_sync_outage_seconds_total") > 4
+    # What waited during the outage is told with the first frame.
+    frames = metric(other, "peer_sync_frames_read_total", result="ok")
+    eventually(lambda: metric(other, "peer_sync_frames_read_total", result="ok") > frames + 2)
     applied = metric(other, "peer_sync_decisions_total", result="applied")
     holder = chosen(harness, one, "again " + PROMPT)
     eventually(lambda: metric(other, "peer_sync_decisions_total", result="applied") > applied)
@@ -351,3 +354,55 @@ def test_names_of_routers_may_repeat(harness, redis, workers):
     wait_until_connected(harness, *routers)
     assert [member["name"] for member in status(harness, routers[0])["members"]] == ["same", "same"]
     assert metric(routers[0], "peer_sync_heard_seconds", peer="same") < 2
+
+
+@pytest.fixture
+def secret(tmp_path):
+    (tmp_path / "secret").write_text("0123456789abcdef\n")
+    return {"peer_sync_secret_file": str(tmp_path / "secret")}
+
+
+def ask(harness, router, method, path, body=None):
+    client = harness.client_at(router.server.admin_port)
+    reply = client.ask(method, path, body=b"" if body is None else json.dumps(body).encode())
+    return reply.status, json.loads(reply.body)
+
+
+def urls(router):
+    return {worker.url for worker in router.core.workers if not worker.draining}
+
+
+def test_what_an_admin_says_at_one_router_happens_at_all(harness, redis, workers, secret):
+    routers = [open_router(harness, workers, redis, peer_sync_admin=True, **secret) for _ in range(3)]
+    wait_until_connected(harness, *routers)
+    one, other, third = routers
+    added = harness.worker()
+    before = urls(one)
+    status_, reply = ask(harness, one, "POST", "/workers", {"url": added.url})
+    assert (status_, reply["scope"]) == (200, "all 3 routers")
+    for router in routers:
+        eventually(lambda router=router: urls(router) == before | {added.url}, "it was not added")
+    status_, reply = ask(harness, other, "POST", "/admin/drain", {"url": workers[0].url, "timeout_secs": 60})
+    assert (status_, reply["scope"]) == (202, "all 3 routers")
+    expected = (before - {workers[0].url}) | {added.url}
+    for router in routers:
+        eventually(lambda router=router: urls(router) == expected, "it was not drained")
+    # One that starts later knows of the added one; what was drained it has by its own settings.
+    late = open_router(harness, workers[1:], redis, peer_sync_admin=True, **secret)
+    eventually(lambda: urls(late) == expected)
+    wait_until_connected(harness, *routers, late)
+    quoted = added.url.replace(":", "%3A").replace("/", "%2F")
+    status_, reply = ask(harness, third, "DELETE", f"/workers/{quoted}")
+    assert (status_, reply["scope"]) == (200, "all 4 routers")
+    for router in (*routers, late):
+        eventually(lambda router=router: added.url not in urls(router), "it was not removed")
+
+
+def test_without_the_option_an_admin_changes_one_router_and_is_told_so(harness, redis, workers, secret):
+    one, other = (open_router(harness, workers, redis, **secret) for _ in range(2))
+    wait_until_connected(harness, one, other)
+    status_, reply = ask(harness, one, "POST", "/admin/drain", {"url": workers[0].url})
+    assert (status_, reply["scope"]) == (202, "this router of 2")
+    rounds = metric(other, "peer_sync_frames_read_total", result="ok")
+    eventually(lambda: metric(other, "peer_sync_frames_read_total", result="ok") > rounds + 5)
+    assert workers[0].url in urls(other)

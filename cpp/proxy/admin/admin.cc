@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 #include <boost/json/src.hpp>  // Boost.JSON's one translation unit in this extension
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <ctime>
 #include <map>
@@ -239,6 +240,12 @@ Task<AdminReply> Admin::Shared(SharedReply& shared, IoThread& thread, CancelScop
   const SharedReply::Reply reply = co_await shared.Get(thread, scope);
   if (reply != nullptr) co_return *reply;
   co_return Error(HttpError::kNoWorkers, "The workers did not respond in time.");
+}
+
+void Admin::TellPeers(AdminFact fact, json::object* reply) const {
+  if (peers_ == nullptr) return;
+  const std::string scope = peers_->TellAdmin(std::move(fact));
+  if (!scope.empty()) (*reply)["scope"] = scope;
 }
 
 AdminReply Admin::Peers(Route route) const {
@@ -738,10 +745,15 @@ AdminReply Admin::Drain(const AdminRequest& request) {
   }
   const Status done = back ? drainer_->Cancel(call->url) : drainer_->Begin(call->url, timeout_ms);
   if (!done.ok()) return Error(HttpError::kNotFound, std::string(done.message()));
-  if (back) return Json(200, {{"url", call->url}, {"draining", false}});
-  return Json(
-      202,
-      {{"url", call->url}, {"draining", true}, {"timeout_secs", static_cast<double>(timeout_ms) / 1000}});
+  json::object reply = {{"url", call->url}, {"draining", !back}};
+  if (!back) reply["timeout_secs"] = static_cast<double>(timeout_ms) / 1000;
+  TellPeers(
+      {.kind = AdminFact::Kind::kDrain,
+       .url = call->url,
+       .holds = !back,
+       .timeout_ms = static_cast<uint32_t>(timeout_ms)},
+      &reply);
+  return Json(back ? 200 : 202, std::move(reply));
 }
 
 AdminReply Admin::DrainStatus() const {
@@ -817,10 +829,13 @@ AdminReply Admin::Remove(std::string_view url, bool as_json) {
   const Status removed = router_->RemoveWorker(url);
   const std::string message =
       removed.ok() ? "Successfully removed worker: " + std::string(url) : std::string(removed.message());
+  json::object reply = {{"success", true}, {"message", message}};
+  // Others may have a worker that is gone here.
+  if (removed.ok() || absl::IsNotFound(removed)) TellPeers({.url = std::string(url), .holds = false}, &reply);
   if (as_json) {
     if (absl::IsPermissionDenied(removed))
       return Json(409, {{"error", message}, {"code", kDeclaredElsewhere}});
-    return removed.ok() ? Json(200, {{"success", true}, {"message", message}}) : NoSuchWorker(message);
+    return removed.ok() ? Json(200, std::move(reply)) : NoSuchWorker(message);
   }
   if (absl::IsPermissionDenied(removed)) return Error(HttpError::kInvalidArgument, message, 409);
   // The requested state holds, and programs that remove workers twice rely on success.
@@ -841,11 +856,17 @@ AdminReply Admin::RemoveAsCalled(const AdminRequest& request) {
 
 Task<AdminReply> Admin::Add(IoThread& thread, const AdminRequest& request, NewWorker worker, bool as_json) {
   const std::string url = worker.url;
+  AdminFact told = {
+      .url = url,
+      .weight = static_cast<uint32_t>(std::lround(worker.weight * kWeightOne)),
+      .receives_api_key = worker.receives_api_key};
   const Status status = co_await AddWhenHealthy(thread, request, std::move(worker));
   const std::string message =
       status.ok() ? "Successfully added worker: " + url : std::string(status.message());
+  json::object reply = {{"success", true}, {"message", message}};
+  if (status.ok()) TellPeers(std::move(told), &reply);
   if (as_json) {
-    co_return status.ok() ? Json(200, {{"success", true}, {"message", message}})
+    co_return status.ok() ? Json(200, std::move(reply))
                           : Json(400, {{"error", message}, {"code", "ADD_WORKER_FAILED"}});
   }
   if (status.ok()) co_return Text(200, message);

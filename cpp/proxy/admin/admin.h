@@ -12,6 +12,10 @@
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/own_endpoints.h"
 
+namespace boost::json {
+class object;
+}
+
 namespace vllm_router {
 
 class Configuration;
@@ -20,6 +24,7 @@ class HealthChecker;
 class KvEventService;
 class KvPushReceiver;
 class Metrics;
+struct AdminFact;
 class PeerSyncService;
 class PrefixEventService;
 
@@ -36,9 +41,7 @@ class Admin final : public OwnEndpoints {
   void set_health(const HealthChecker* health) { health_ = health; }                     // likewise
   void set_metrics(const Metrics* metrics) { metrics_ = metrics; }  // before the threads run
   void set_configuration(Configuration* configuration) { configuration_ = configuration; }  // likewise
-  void set_peer_sync(const PeerSyncService* peers) {
-    peers_ = peers;
-  }  // likewise; null: routers share nothing
+  void set_peer_sync(PeerSyncService* peers) { peers_ = peers; }  // likewise; null: routers share nothing
   // On the control thread: none of its refreshes runs there.
   bool ended() const { return models_.ended() && loads_.ended(); }
   void set_draining() { draining_.store(true, std::memory_order_relaxed); }
@@ -61,6 +64,8 @@ class Admin final : public OwnEndpoints {
   AdminReply Drain(const AdminRequest& request);
   AdminReply DrainStatus() const;
   AdminReply Peers(Route route) const;
+  // Tells other routers, and adds to the reply where it counts.
+  void TellPeers(AdminFact fact, boost::json::object* reply) const;
   AdminReply AdoptDiscovered(const IoThread& thread, const AdminRequest& request) const;
   Task<AdminReply> ReloadSettings(IoThread& thread, const AdminRequest& request);
   AdminReply ListWorkers() const;
@@ -88,7 +93,7 @@ class Admin final : public OwnEndpoints {
   KvEventService* kv_events_ = nullptr;
   const PrefixEventService* prefix_events_ = nullptr;
   const HealthChecker* health_ = nullptr;
-  const PeerSyncService* peers_ = nullptr;
+  PeerSyncService* peers_ = nullptr;
   std::unique_ptr<KvPushReceiver> pushes_;  // null: none are taken
   std::atomic<bool> draining_{false};
   SharedReply models_;

@@ -91,6 +91,7 @@ const OptionTable<FixedOptions>& FixedOptionTable() {
       {.name = "peer_sync_cert_path", .member = Member<&O::peer_sync_cert_path>()},
       {.name = "peer_sync_key_path", .member = Member<&O::peer_sync_key_path>()},
       {.name = "peer_sync_max_mbps", .member = Member<&O::peer_sync_max_mbps>()},
+      {.name = "peer_sync_admin", .member = Member<&O::peer_sync_admin>()},
       {.name = "rate_limit_scope",
        .member = Word<&O::rate_limit_scope>(),
        .words = {{"fleet", RateLimitScope::kFleet}, {"router", RateLimitScope::kRouter}}},

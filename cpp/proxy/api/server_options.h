@@ -80,6 +80,7 @@ struct FixedOptions {
   std::string peer_sync_cert_path;      // presented to Redis; empty: none
   std::string peer_sync_key_path;
   uint32_t peer_sync_max_mbps = 200;  // of decisions
+  bool peer_sync_admin = false;       // workers that admins add, remove and drain
   RateLimitScope rate_limit_scope = RateLimitScope::kFleet;
 
   SharedCacheType shared_cache_type = SharedCacheType::kNone;

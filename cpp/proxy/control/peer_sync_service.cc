@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/time_units.h"
 #include "base/version.h"
+#include "proxy/control/drainer.h"
 #include "proxy/control/health_checker.h"
 #include "proxy/control/load_poller.h"
 #include "proxy/thread/io_thread.h"
@@ -18,6 +19,9 @@ namespace {
 
 constexpr int64_t kWarnNanos = 60 * kNanosPerSecond;
 constexpr size_t kMaxRoundsAtOnce = 64;  // of one turn, before others have theirs
+constexpr int64_t kFirstPauseNanos =
+    250'000'000;  // between health checks of a worker that another router added
+constexpr int64_t kLongestPauseNanos = 5 * kNanosPerSecond;
 constexpr std::string_view kRequests = "requests";
 
 PeerSyncOptions SyncOptions(const PeerSyncServiceOptions& options, const KvIndex* index) {
@@ -43,7 +47,7 @@ struct Waiting {
 
 PeerSyncService::PeerSyncService(
     IoThread& control, PeerSyncServiceOptions options, std::unique_ptr<RedisPool> pool, HealthChecker& health,
-    LoadPoller& loads)
+    LoadPoller& loads, Drainer& drainer)
     : thread_(control),
       options_(std::move(options)),
       pool_(std::move(pool)),
@@ -53,6 +57,7 @@ PeerSyncService::PeerSyncService(
       delay_(control.loop),
       health_(health),
       loads_(loads),
+      drainer_(drainer),
       index_(control.router->pool().index()),
       sync_(SyncOptions(options_, index_), index_),
       streams_(options_.fleet, sync_.options().router, sync_.options().fingerprint) {
@@ -72,6 +77,7 @@ void PeerSyncService::Start() {
 void PeerSyncService::Stop() {
   stopped_ = true;
   delay_.Cancel();
+  for (CancelScope* const scope : joins_) scope->Cancel();
   Spawn(Leave());
 }
 
@@ -121,6 +127,8 @@ void PeerSyncService::Turn() {
   if (sync_.alone() && !was_alone) wants_snapshot_ = true;
   loads_.SetAlone(sync_.alone());
   if (!connected) thread_.limits.rate.ShareOut(options_.shares_rate_limit ? LiveRouters(now) : 1, now);
+  CarryOutDrains();
+  if (streams_.knows_time()) sync_.ForgetFacts(static_cast<uint64_t>(streams_.RedisMs(now)));
   if (under_way_ == 0 && pool_->up()) Spawn(Exchange(tells));
   Publish(now);
 }
@@ -232,8 +240,9 @@ void PeerSyncService::TellSnapshot(int64_t now_ns, PeerStreams::Round* round) {
 
 void PeerSyncService::Hear(const PeerStreams::Heard& heard, int64_t now_ns) {
   std::vector<std::shared_ptr<Worker>> suspects;
+  std::vector<AdminFact> facts;
   for (const std::string_view frame : heard.frames) {
-    const Status status = sync_.Read(frame, now_ns, &suspects);
+    const Status status = sync_.Read(frame, now_ns, &suspects, options_.shares_admin ? &facts : nullptr);
     if (!status.ok()) Warn(absl::PermissionDeniedError(std::string(status.message())));
   }
   for (const std::shared_ptr<Worker>& worker : suspects) {
@@ -242,10 +251,106 @@ void PeerSyncService::Hear(const PeerStreams::Heard& heard, int64_t now_ns) {
     last = now_ns;
     health_.ReportPassiveFailure(worker);
   }
+  for (const AdminFact& fact : facts) CarryOut(fact);
   if (!heard.leased) return;
   ++counts_.leases;
   if (*heard.leased == 0) ++counts_.leases_empty;
   thread_.limits.rate.Lease(*heard.leased, int64_t{options_.interval_ms} * kNanosPerMs);
+}
+
+std::string PeerSyncService::TellAdmin(AdminFact said) {
+  const PeerSyncReport report = Report();
+  const auto others = static_cast<size_t>(std::ranges::count_if(
+      report.members, [](const auto& member) { return member.state == PeerTable::State::kLive; }));
+  if (options_.shares_admin) {
+    if (const StatusOr<WorkerUrl> named = ParseWorkerUrl(said.url); named.ok()) said.url = named->url;
+    said.router = sync_.options().router;
+    thread_.loop.Post([this, fact = std::move(said)]() mutable {
+      const int64_t now_ms = streams_.knows_time() ? streams_.RedisMs(thread_.clock.NowNanos())
+                                                   : static_cast<int64_t>(UnixSeconds() * 1e3);
+      fact.at_ms = static_cast<uint64_t>(now_ms);
+      const auto known = sync_.facts().all().find({fact.kind, fact.url});
+      if (known != sync_.facts().all().end()) fact.at_ms = std::max(fact.at_ms, known->second.at_ms + 1);
+      drains_.erase(fact.url);
+      if (sync_.TellFact(fact)) return;
+      Log(LogLevel::kWarning,
+          Concat(
+              "peer sync: other routers are not told of ", fact.url, "; at most ", AdminFacts::kMaxFacts,
+              " workers that admins added or drained are told of"));
+    });
+  }
+  if (others == 0) return {};
+  return options_.shares_admin ? Concat("all ", others + 1, " routers")
+                               : Concat("this router of ", others + 1);
+}
+
+void PeerSyncService::CarryOut(const AdminFact& fact) {
+  Status done;
+  std::string_view what;
+  if (fact.kind == AdminFact::Kind::kMember && fact.holds) {
+    what = " was added";
+    StatusOr<WorkerUrl> url = ParseWorkerUrl(fact.url);
+    done = url.ok() ? thread_.router->MayAddWorker(fact.url, static_cast<double>(fact.weight) / kWeightOne)
+                    : url.status();
+    if (done.ok()) return Spawn(Join(fact, *std::move(url)));
+  } else if (fact.kind == AdminFact::Kind::kMember) {
+    what = " was removed";
+    done = thread_.router->RemoveWorker(fact.url);
+  } else if (fact.kind == AdminFact::Kind::kDrain) {
+    what = fact.holds ? " drains" : " drains no longer";
+    drains_.erase(fact.url);
+    const auto member = sync_.facts().all().find({AdminFact::Kind::kMember, fact.url});
+    if (member != sync_.facts().all().end() && member->second.at_ms > fact.at_ms) return;  // it came anew
+    done = fact.holds ? drainer_.Begin(fact.url, fact.timeout_ms) : drainer_.Cancel(fact.url);
+    if (fact.holds && absl::IsNotFound(done)) drains_[fact.url] = fact;
+  } else {
+    return;  // of a later version
+  }
+  if (absl::IsNotFound(done) || absl::IsAlreadyExists(done)) return;
+  const std::string at = Concat("peer sync: ", fact.url, what, " at router ", Hex16(fact.router));
+  if (done.ok()) return Log(LogLevel::kInfo, at);
+  Log(LogLevel::kWarning, Concat(at, ", and not here: ", std::string(done.message())));
+}
+
+bool PeerSyncService::Holds(const AdminFact& fact) const {
+  const auto known = sync_.facts().all().find({fact.kind, fact.url});
+  return known != sync_.facts().all().end() && known->second == fact;
+}
+
+Task<void> PeerSyncService::Join(AdminFact fact, WorkerUrl url) {
+  CancelScope scope({});
+  joins_.insert(&scope);
+  url.receives_api_key = fact.receives_api_key;
+  int64_t pause = kFirstPauseNanos;
+  bool healthy = false;
+  while (!stopped_ && !healthy && Holds(fact)) {
+    const std::shared_ptr<const Settings> settings = thread_.settings.Get();
+    const StatusOr<HttpResponse> response = co_await thread_.http.Get(
+        &scope, url, settings->health_check_endpoint, settings->health_check_timeout_ms);
+    healthy = response.ok() && response->status >= 200 && response->status < 300;
+    if (!healthy && !co_await scope.Pause(thread_.loop, pause)) break;
+    pause = std::min(2 * pause, kLongestPauseNanos);
+  }
+  if (!stopped_ && healthy && Holds(fact)) {
+    const Status joined = thread_.router->AddWorker(
+        fact.url, static_cast<double>(fact.weight) / kWeightOne, fact.receives_api_key);
+    for (const FleetView::Member& member : thread_.router->fleet()->members()) {
+      if (member.worker->url.base == url.base)
+        member.worker->health_known.store(true, std::memory_order_relaxed);
+    }
+    if (joined.ok())
+      Log(LogLevel::kInfo,
+          Concat("peer sync: ", fact.url, " was added at router ", Hex16(fact.router), ", and here"));
+  }
+  joins_.erase(&scope);
+}
+
+// Of workers that were pending when another router drained them.
+void PeerSyncService::CarryOutDrains() {
+  if (drains_.empty()) return;
+  std::vector<AdminFact> due;
+  for (const auto& [url, fact] : drains_) due.push_back(fact);
+  for (const AdminFact& fact : due) CarryOut(fact);
 }
 
 void PeerSyncService::HearSnapshot(std::string_view snapshot) {

@@ -7,6 +7,7 @@
 //   nothing for 5 s            alone: LoadPoller polls the workers, and the index assumes holders
 //   a peer suspects a worker   HealthChecker asks that worker at once
 //   a rate limit               is leased from the limit of all routers (routing/rate_limit.h)
+//   an admin's word            of a worker, said at any router, is carried out at all (--peer-sync-admin)
 //
 // A round is one pipeline on one connection; the next begins when it has ended. Nothing waits for it but the service
 // itself, so without a Redis the router serves as ever. Cost on the control thread: 0.1 ms a round, 20 ns per worker
@@ -16,6 +17,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,7 @@
 #include "net/event_loop.h"
 #include "net/task.h"
 #include "peer_sync/peer_sync.h"
+#include "proxy/client/http_client.h"
 #include "proxy/client/peer_streams.h"
 #include "proxy/control/peer_sync_report.h"
 #include "proxy/control/service.h"
@@ -31,6 +34,7 @@
 
 namespace vllm_router {
 
+class Drainer;
 class HealthChecker;
 class LoadPoller;
 struct IoThread;
@@ -42,6 +46,7 @@ struct PeerSyncServiceOptions {
   uint32_t interval_ms = 250;
   uint32_t max_mbps = 200;  // of decisions
   bool shares_rate_limit = true;
+  bool shares_admin = false;  // workers that admins add, remove and drain
 };
 
 class PeerSyncService final : public Service {
@@ -56,16 +61,19 @@ class PeerSyncService final : public Service {
   // All outlive it. `pool` is its own.
   PeerSyncService(
       IoThread& control, PeerSyncServiceOptions options, std::unique_ptr<RedisPool> pool,
-      HealthChecker& health, LoadPoller& loads);
+      HealthChecker& health, LoadPoller& loads, Drainer& drainer);
   ~PeerSyncService() override;
 
   void Start() override;
   void Stop() override;
-  bool ended() const override { return !runs_ && under_way_ == 0 && link_.running() == 0; }
+  bool ended() const override { return !runs_ && under_way_ == 0 && joins_.empty() && link_.running() == 0; }
 
   // Any thread: it does not answer this router.
   void Suspect(const std::shared_ptr<Worker>& worker);
   PeerSyncReport Report() const;
+  // Any thread: an admin's call about a worker succeeded at this router. Where it counts, for the reply: at "all 3
+  // routers" or at "this router of 3"; empty: there are no others.
+  std::string TellAdmin(AdminFact fact);
 
  private:
   Task<void> Run();
@@ -78,6 +86,11 @@ class PeerSyncService final : public Service {
   void TellSnapshot(int64_t now_ns, PeerStreams::Round* round);
   void Hear(const PeerStreams::Heard& heard, int64_t now_ns);
   void HearSnapshot(std::string_view snapshot);
+  void CarryOut(const AdminFact& fact);
+  // Adds the worker once it passes its health check, unless something else is said of it meanwhile.
+  Task<void> Join(AdminFact fact, WorkerUrl url);
+  bool Holds(const AdminFact& fact) const;
+  void CarryOutDrains();
   Task<void> Leave();
   void Limit(int64_t now_ns);
   void Warn(const Status& why);
@@ -93,6 +106,7 @@ class PeerSyncService final : public Service {
   bool runs_ = false;
   HealthChecker& health_;
   LoadPoller& loads_;
+  Drainer& drainer_;
   KvIndex* const index_;  // null: the policy matches no blocks
   PeerSync sync_;
   PeerStreams streams_;
@@ -111,7 +125,9 @@ class PeerSyncService final : public Service {
   int64_t warned_ns_ = INT64_MIN / 2;
   Status refused_;  // a frame, of the last minute
   std::map<WorkerId, int64_t> suspected_ns_;
-  PeerSyncReport counts_;  // those that are counted here
+  std::set<CancelScope*> joins_;             // under way
+  std::map<std::string, AdminFact> drains_;  // by URL: of workers that have not joined yet
+  PeerSyncReport counts_;                    // those that are counted here
 
   mutable Mutex mutex_;  // leaf
   PeerSyncReport report_ ABSL_GUARDED_BY(mutex_);

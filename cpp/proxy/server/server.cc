@@ -342,19 +342,6 @@ Server::Server(
     });
   });
   auto* const loads = AddService<LoadPoller>();
-  if (peer_redis != nullptr) {
-    peers_ = AddService<PeerSyncService>(
-        PeerSyncServiceOptions{
-            .fleet = options_.peer_sync_fleet,
-            .router_name = options_.router_name,
-            .secret = std::move(peer_secret),
-            .interval_ms = options_.peer_sync_interval_ms,
-            .max_mbps = options_.peer_sync_max_mbps,
-            .shares_rate_limit = options_.rate_limit_scope == RateLimitScope::kFleet},
-        std::move(peer_redis), *health_, *loads);
-    admin_.set_peer_sync(peers_);
-    metrics_->set_peer_sync([peers = peers_] { return peers->Report(); });
-  }
   AddService<CacheCapacityPoller>();
   KvEventService* const kv_events = AddService<KvEventService>(AddService<TrtllmPoller>());
   admin_.set_kv_events(kv_events);
@@ -371,6 +358,20 @@ Server::Server(
     });
   });
   admin_.set_drainer(drainer);
+  if (peer_redis != nullptr) {
+    peers_ = AddService<PeerSyncService>(
+        PeerSyncServiceOptions{
+            .fleet = options_.peer_sync_fleet,
+            .router_name = options_.router_name,
+            .secret = std::move(peer_secret),
+            .interval_ms = options_.peer_sync_interval_ms,
+            .max_mbps = options_.peer_sync_max_mbps,
+            .shares_rate_limit = options_.rate_limit_scope == RateLimitScope::kFleet,
+            .shares_admin = options_.peer_sync_admin},
+        std::move(peer_redis), *health_, *loads, *drainer);
+    admin_.set_peer_sync(peers_);
+    metrics_->set_peer_sync([peers = peers_] { return peers->Report(); });
+  }
   AddService<FleetManager>(*health_, *drainer);
 }
 

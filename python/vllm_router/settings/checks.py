@@ -180,6 +180,11 @@ def check_settings(args: RouterArgs) -> None:
                 f"{given} is {getattr(args, given)} and {missing} is not set; a certificate and its key "
                 "go together, so give both"
             )
+    if args.peer_sync_admin and args.peer_sync is not None and args.peer_sync_secret_file is None:
+        raise ValueError(
+            "peer_sync_admin is set and peer_sync_secret_file is not: whoever can write to that Redis could add "
+            "workers, which read prompts; set peer_sync_secret_file, or remove peer_sync_admin"
+        )
     if args.tls_client_ca_file is not None and args.tls_cert_path is None:
         raise ValueError(
             f"tls_client_ca_file is {args.tls_client_ca_file}, and clients connect without TLS; set "

@@ -825,6 +825,13 @@ class Table:
         "the maximum rate of decisions that this router tells the others, in megabits per second",
         more="Beyond it the oldest of each interval are dropped, and counted.",
     )
+    peer_sync_admin: bool = _server(
+        False,
+        Switch(),
+        "carry out at all routers of the fleet what an admin says of workers at one of them",
+        more="Workers that are added, removed or drained by the API. Needs --peer-sync-secret-file, since "
+        "whoever can add a worker reads prompts.",
+    )
     kv_storage_offloading: str = _policy(
         "off",
         Choice(("off", "offloads", "evictions")),

@@ -25,6 +25,7 @@ FRAME = peer_frame.empty(
     suspects=[(0, 2)],
     seen=[(9, 2**40)],
     about=[(b"router-0", b"0.2.0")],
+    facts=[(1, True, True, 1500, 60_000, 1_700_000_000_000, 2**63, b"http://a:8000")],
 )
 
 U32 = st.integers(0, 2**32 - 1)
@@ -50,6 +51,12 @@ FRAMES = st.fixed_dictionaries(
         "suspects": st.lists(st.tuples(U32, st.integers(0, 255)), max_size=3),
         "seen": st.lists(st.tuples(U64, U64), max_size=3),
         "about": st.lists(st.tuples(st.binary(max_size=256), st.binary(max_size=64)), max_size=1),
+        "facts": st.lists(
+            st.tuples(
+                st.integers(0, 255), st.booleans(), st.booleans(), U32, U32, U64, U64, st.binary(max_size=30)
+            ),
+            max_size=3,
+        ),
     }
 )
 KEYS = st.sampled_from(["", "k", "key" * 40])

@@ -78,6 +78,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "peer-sync-cert-path": ("/run/c.pem", "/run/c.pem"),
     "peer-sync-key-path": ("/run/k.pem", "/run/k.pem"),
     "peer-sync-max-mbps": ("50", 50),
+    "peer-sync-admin": ("", True),
     "rate-limit-scope": ("router", "router"),
     "kv-storage-offloading": ("evictions", "evictions"),
     "max-prefix-length": ("4096", 4096),
