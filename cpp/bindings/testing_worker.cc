@@ -66,23 +66,16 @@ class RegistryHarness {
       const std::string& source, const std::optional<std::vector<ListedWorker>>& list, bool complete,
       const std::vector<std::string>& deleted, double now) {
     now_ns_ = static_cast<int64_t>(now * 1e9);
-    StatusOr<Difference> difference = absl::UnknownError("");
-    if (list) {
-      std::vector<WorkerRegistry::Declared> declared;
-      for (const auto& [url, weight, ready, leaving, drain_secs, incarnation] : *list) {
-        declared.push_back(
-            {.worker = {.url = url, .weight = weight},
-             .ready = ready,
-             .leaving = leaving,
-             .drain_secs = drain_secs,
-             .incarnation = incarnation});
-      }
-      difference = registry_.Reconcile(source, declared, complete, deleted, now_ns_);
-    } else {
-      difference = registry_.ReconcileAgain(source, now_ns_);
-    }
-    RaiseIfError(difference.status());
-    return py::make_tuple(difference->joined, difference->left, difference->changed, difference->held);
+    const StatusOr<Difference> difference =
+        list ? registry_.Reconcile(source, DeclaredOf(*list), complete, deleted, now_ns_)
+             : registry_.ReconcileAgain(source, now_ns_);
+    return Described(difference);
+  }
+
+  py::tuple WouldReconcile(
+      const std::string& source, const std::vector<ListedWorker>& list, bool complete, double now) const {
+    return Described(
+        registry_.WouldReconcile(source, DeclaredOf(list), complete, static_cast<int64_t>(now * 1e9)));
   }
 
   std::vector<std::string> Adopt(const std::string& source) {
@@ -152,6 +145,24 @@ class RegistryHarness {
   }
 
  private:
+  static std::vector<WorkerRegistry::Declared> DeclaredOf(const std::vector<ListedWorker>& list) {
+    std::vector<WorkerRegistry::Declared> declared;
+    for (const auto& [url, weight, ready, leaving, drain_secs, incarnation] : list) {
+      declared.push_back(
+          {.worker = {.url = url, .weight = weight},
+           .ready = ready,
+           .leaving = leaving,
+           .drain_secs = drain_secs,
+           .incarnation = incarnation});
+    }
+    return declared;
+  }
+
+  static py::tuple Described(const StatusOr<Difference>& difference) {
+    RaiseIfError(difference.status());
+    return py::make_tuple(difference->joined, difference->left, difference->changed, difference->held);
+  }
+
   WorkerRegistry registry_;
   std::optional<uint64_t> manager_;
   int64_t now_ns_ = 0;
@@ -379,6 +390,7 @@ void BindTestingWorker(py::module_& testing) {
   py::class_<RegistryHarness>(testing, "Registry")
       .def(py::init<double, double>(), py::arg("guard") = 0.5, py::arg("hold_secs") = 60.0)
       .def("reconcile", &RegistryHarness::Reconcile)
+      .def("would_reconcile", &RegistryHarness::WouldReconcile)
       .def("adopt", &RegistryHarness::Adopt)
       .def("managed", &RegistryHarness::SetManaged)
       .def("pending", &RegistryHarness::Pending)

@@ -16,8 +16,12 @@ namespace vllm_router {
 namespace {
 
 // The workers of the fleet, and why each of them may not be chosen.
-std::string NobodyEligible(const FleetView& fleet) {
+std::string NobodyEligible(const FleetView& fleet, const WorkerRegistry& registry) {
   if (fleet.members().empty()) {
+    const std::string awaited = registry.Awaited();
+    if (!awaited.empty()) {
+      return Concat("no worker can take the request: the fleet has 0 workers; waiting for ", awaited);
+    }
     return "no worker can take the request: the fleet has 0 workers; add one with add_worker(url) or "
            "--worker-urls";
   }
@@ -182,11 +186,12 @@ StatusOr<Difference> Router::Reconcile(
   return pool_.registry().Reconcile(source, *declared, complete, deleted, SteadyClock().NowNanos());
 }
 
-Status Router::MayReconcile(std::string_view source, std::span<const DeclaredWorker> list) {
+StatusOr<Difference> Router::WouldReconcile(
+    std::string_view source, std::span<const DeclaredWorker> list, bool complete) {
   std::vector<std::string> names;
   const StatusOr<std::vector<WorkerRegistry::Declared>> declared = DeclaredOf(list, &names);
   if (!declared.ok()) return declared.status();
-  return pool_.registry().MayReconcile(source, *declared);
+  return pool_.registry().WouldReconcile(source, *declared, complete, SteadyClock().NowNanos());
 }
 
 Status Router::MayAddWorker(std::string_view url, double weight) {
@@ -230,7 +235,7 @@ StatusOr<Ticket> Router::SelectPinned(
 StatusOr<Ticket> Router::SelectAny(const RoutingKey& key, const FleetView& fleet) {
   if (key.explanation != nullptr) ListCandidates(fleet, key.explanation.get());
   std::optional<Decision> decision = pool_.policy().Choose(key, fleet);
-  if (!decision) return absl::UnavailableError(NobodyEligible(fleet));
+  if (!decision) return absl::UnavailableError(NobodyEligible(fleet, pool_.registry()));
   decision->explanation = key.explanation;
   const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
   worker->selections.fetch_add(1, std::memory_order_relaxed);
@@ -279,7 +284,7 @@ StatusOr<Ticket> Router::SelectBelow(const RoutingKey& key, const FleetView& fle
       if (key.explanation != nullptr) ListCandidates(*smaller, key.explanation.get());
     }
     std::optional<Decision> decision = pool_.policy().Choose(key, smaller ? *smaller : fleet);
-    if (!decision && full.empty()) return absl::UnavailableError(NobodyEligible(fleet));
+    if (!decision && full.empty()) return absl::UnavailableError(NobodyEligible(fleet, pool_.registry()));
     if (!decision) {
       return absl::UnavailableError(Concat(
           "no worker can take the request: all ", full.size(), " that are eligible have ",

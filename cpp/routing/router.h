@@ -89,7 +89,8 @@ class Router {
       std::string_view source, std::span<const DeclaredWorker> list, bool complete,
       std::span<const std::string> deleted);
   // The result that Reconcile would have; changes nothing.
-  Status MayReconcile(std::string_view source, std::span<const DeclaredWorker> list);
+  StatusOr<Difference> WouldReconcile(
+      std::string_view source, std::span<const DeclaredWorker> list, bool complete);
   Status RemoveWorker(std::string_view url) { return pool_.registry().Remove(url); }
   Status DrainWorker(std::string_view url, bool draining = true) {
     return pool_.registry().SetDraining(url, draining);

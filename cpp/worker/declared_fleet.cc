@@ -31,20 +31,26 @@ bool IsByHand(std::string_view source) {
   return source == DeclaredFleet::kStatic || source == DeclaredFleet::kApi;
 }
 
-// By people. What they write is meant, unless they write nothing.
-bool IsWritten(std::string_view source) { return source == "file" || source == DeclaredFleet::kStatic; }
-
 bool IsOwner(const Row& row, std::string_view source) {
   return std::find(row.owners.begin(), row.owners.end(), source) != row.owners.end();
 }
 
-// Of rows: those added by hand, then those of each listed source. One that is not declared any more keeps
-// its place.
-std::tuple<size_t, std::string_view> OrderOf(const Row& row) {
-  const std::string_view source = row.source;
+std::tuple<size_t, std::string_view> OrderOf(std::string_view source) {
   if (IsByHand(source)) return {0, {}};
   const size_t known = std::find(kSourceOrder.begin(), kSourceOrder.end(), source) - kSourceOrder.begin();
   return {known + 1, source};
+}
+
+// Of rows: those added by hand, then those of each listed source. One that is not declared any more keeps
+// its place.
+std::tuple<size_t, std::string_view> OrderOf(const Row& row) { return OrderOf(row.source); }
+
+// Of the owners of a worker, the same in every router; the first is the owner.
+bool OwnsBefore(std::string_view a, std::string_view b) {
+  const auto order = [](std::string_view source) {
+    return std::tuple(OrderOf(source), source != DeclaredFleet::kStatic);
+  };
+  return order(a) < order(b);
 }
 
 }  // namespace
@@ -107,7 +113,6 @@ class DeclaredFleet::Change {
 
   // Of a listed source; `row` is known.
   void Declare(std::string_view source, Row* row, const WorkerSpec& spec) {
-    const std::string& url = row->spec.url.url;
     if (row->owners.empty()) {  // it drains, and is wanted again: with a warm cache
       if (spec.leaving) return;
       changed_ = true;
@@ -115,22 +120,29 @@ class DeclaredFleet::Change {
       row->member.draining = row->kept_out = false;
       row->spec.leaving = false;
       Update(row, spec);
-      difference.joined.push_back(url);
-    } else if (!IsOwner(*row, source)) {
-      changed_ = true;
-      row->owners.emplace_back(source);
-    } else if (row->owners.front() == source) {
-      if (std::exchange(row->held, false)) changed_ = true;
-      if (!Update(row, spec)) return;
-      (row->gone ? difference.left : difference.changed).push_back(url);
+      difference.joined.push_back(row->spec.url.url);
+      return;
     }
+    if (!IsOwner(*row, source)) {
+      changed_ = true;
+      const auto before = std::find_if(row->owners.begin(), row->owners.end(), [source](const auto& owner) {
+        return OwnsBefore(source, owner);
+      });
+      row->owners.emplace(before, source);
+    }
+    if (row->owners.front() == source) TakeWord(row, spec);
   }
 
   void LetGo(std::string_view source, Row* row) {
     changed_ = true;
     row->held = false;
+    const bool owned = row->owners.front() == source;
     std::erase(row->owners, source);
-    if (!row->owners.empty()) return;
+    if (!row->owners.empty()) {
+      const WorkerSpec* const spec = owned ? WordOf(row->owners.front(), row->key) : nullptr;
+      if (spec != nullptr) TakeWord(row, *spec);
+      return;
+    }
     difference.left.push_back(row->spec.url.url);
     if (row->serves() && fleet_.managed_) {
       row->member.draining = true;
@@ -170,7 +182,7 @@ class DeclaredFleet::Change {
     if (!fleet_.managed_ && row->spec.ready) Serve(row);
   }
 
-  // An engine that started anew where an admin drained the one before.
+  // A worker that an admin drained before it served, or whose engine started anew since.
   void KeepOut(Row* row) {
     changed_ = true;
     row->id = fleet_.next_row_++;
@@ -210,9 +222,28 @@ class DeclaredFleet::Change {
   void Mark() { changed_ = true; }
 
  private:
-  static void SetIncarnation(const Row& row) {
+  void SetIncarnation(const Row& row) const {
     const std::string& text = row.spec.incarnation;
-    if (!text.empty()) row.member.worker->incarnation.store(IncarnationOf(text), std::memory_order_relaxed);
+    if (!text.empty() && !fleet_.is_copy_)
+      row.member.worker->incarnation.store(IncarnationOf(text), std::memory_order_relaxed);
+  }
+
+  // The owner's.
+  void TakeWord(Row* row, const WorkerSpec& spec) {
+    if (std::exchange(row->held, false)) changed_ = true;
+    if (!Update(row, spec)) return;
+    (row->gone ? difference.left : difference.changed).push_back(row->spec.url.url);
+  }
+
+  // What the list of `source` says of a worker; null if it is not in there.
+  const WorkerSpec* WordOf(std::string_view source, const std::string& key) {
+    const auto [words, is_new] = words_.try_emplace(std::string(source));
+    const auto known = fleet_.sources_.find(source);
+    if (is_new && known != fleet_.sources_.end()) {
+      for (const WorkerSpec& spec : known->second.list) words->second.emplace(WorkerKey(spec.url), &spec);
+    }
+    const auto found = words->second.find(key);
+    return found != words->second.end() ? found->second : nullptr;
   }
 
   // What the owner says now. False if that is what it said before.
@@ -243,7 +274,9 @@ class DeclaredFleet::Change {
     bool changed = false;
     if (known.weight != spec.weight) {
       changed = Set(&known.weight, spec.weight);
-      if (row->serves()) row->member.worker->weight.store(spec.weight, std::memory_order_relaxed);
+      if (row->serves() && !fleet_.is_copy_) {
+        row->member.worker->weight.store(spec.weight, std::memory_order_relaxed);
+      }
     }
     if (known.ready != spec.ready) {
       changed = Set(&known.ready, spec.ready);
@@ -296,6 +329,8 @@ class DeclaredFleet::Change {
   size_t serving_;                               // at first, and those that joined
   std::unordered_map<std::string, Host> hosts_;  // by HostKey()
   std::vector<Row> added_;
+  // Lists of sources by key, of those that were asked for.
+  std::map<std::string, std::unordered_map<std::string, const WorkerSpec*>, std::less<>> words_;
   bool changed_ = false;
 };
 
@@ -327,6 +362,11 @@ Status DeclaredFleet::MayAdd(std::span<const WorkerSpec> specs) const {
     if (row != nullptr && !row->owners.empty() && !row->by_hand()) {
       return absl::AlreadyExistsError(Concat(
           "worker ", spec.url.url, " already exists in the fleet: ", row->owners.front(), " declares it"));
+    }
+    if (row != nullptr && row->kept_out) {
+      return absl::AlreadyExistsError(Concat(
+          "worker ", spec.url.url, " already exists in the fleet, drained by an admin; end that with DELETE ",
+          "/admin/drain?url=", spec.url.url, " to have it serve again"));
     }
     return absl::AlreadyExistsError(Concat(
         "worker ", spec.url.url, " already exists in the fleet",
@@ -414,6 +454,13 @@ StatusOr<Difference> DeclaredFleet::Reconcile(
   return Apply(source, found, ended, now_ns);
 }
 
+StatusOr<Difference> DeclaredFleet::WouldReconcile(
+    std::string_view source, std::vector<WorkerSpec> list, bool complete, int64_t now_ns) const {
+  DeclaredFleet copy(*this);
+  copy.is_copy_ = true;
+  return copy.Reconcile(source, std::move(list), complete, {}, now_ns);
+}
+
 StatusOr<Difference> DeclaredFleet::ReconcileAgain(std::string_view source, int64_t now_ns) {
   const auto found = sources_.find(source);
   if (found == sources_.end() || !found->second.report.listed) {
@@ -423,7 +470,8 @@ StatusOr<Difference> DeclaredFleet::ReconcileAgain(std::string_view source, int6
   Source& known = found->second;
   const bool waits =
       !managed_ && std::ranges::any_of(rows_, [](const Row& row) { return row.awaits_check(); });
-  if (known.applied_version != version_ || known.hold || waits) return Apply(source, &known, {}, now_ns);
+  if (known.applied_version != version_ || !known.holds.empty() || waits)
+    return Apply(source, &known, {}, now_ns);
   ++known.report.syncs;
   known.report.last_error.clear();
   known.report.last_list_ns = now_ns;
@@ -510,18 +558,17 @@ std::set<std::string> DeclaredFleet::Guarded(
   replaces &= any_pending;
   const bool exceeds = suspect.size() == total ? !IsWritten(name) || source->list.empty() || replaces
                                                : !IsWritten(name) && many;
-  if (suspect.empty() || !exceeds) {
-    source->hold.reset();
-    return {};
+  if (!exceeds) suspect.clear();
+  std::map<std::string, Hold> holds;
+  for (const std::string& key : suspect) {
+    const auto known = source->holds.find(key);
+    Hold hold = known != source->holds.end() ? known->second : Hold{.since_ns = now_ns};
+    ++hold.syncs;
+    if (!replaces && hold.syncs >= 2 && now_ns - hold.since_ns >= guard_.hold_ns) continue;
+    holds.emplace(key, hold);
   }
-  if (!source->hold || source->hold->keys != suspect) {
-    source->hold = Hold{.keys = suspect, .since_ns = now_ns, .syncs = 0};
-  }
-  ++source->hold->syncs;
-  if (!replaces && source->hold->syncs >= 2 && now_ns - source->hold->since_ns >= guard_.hold_ns) {
-    source->hold.reset();
-    return {};
-  }
+  source->holds = std::move(holds);
+  std::erase_if(suspect, [source](const std::string& key) { return !source->holds.contains(key); });
   return suspect;
 }
 
@@ -538,7 +585,7 @@ StatusOr<std::vector<std::string>> DeclaredFleet::Adopt(std::string_view source,
   for (Row& row : rows_) {
     if (row.held && row.owners.front() == source) change.LetGo(source, &row);
   }
-  found->second.hold.reset();
+  found->second.holds.clear();
   found->second.report.left += change.difference.left.size();
   return std::move(change.difference.left);
 }
@@ -567,7 +614,7 @@ std::vector<std::string> DeclaredFleet::Admit(std::span<const uint64_t> ids, int
   }
   // Those that they replace may go.
   for (auto& [name, source] : sources_) {
-    if (urls.empty() || !source.hold || !IsWritten(name) || source.list.empty()) continue;
+    if (urls.empty() || source.holds.empty() || !IsWritten(name) || source.list.empty()) continue;
     const SourceReport before = source.report;
     Apply(name, &source, {}, now_ns);
     source.report.syncs = before.syncs;  // it is no new list
@@ -594,6 +641,9 @@ bool DeclaredFleet::SetDraining(std::span<const size_t> positions, bool draining
     if (row.state == State::kLeft && !draining) {
       change.Begin(&row);
       changed = true;
+    } else if (row.state == State::kPending && draining) {
+      change.KeepOut(&row);
+      changed = true;
     } else if (row.serves() && row.member.draining != draining) {
       row.member.draining = draining;
       change.Mark();
@@ -615,7 +665,7 @@ bool DeclaredFleet::SetHealthy(const WorkerUrl& host, bool healthy, int64_t now_
     if (!row.held || healthy) continue;
     const std::string owner = row.owners.front();
     Source& source = sources_.find(owner)->second;
-    if (source.hold) source.hold->keys.erase(row.key);
+    source.holds.erase(row.key);
     change.LetGo(owner, &row);
     if (!row.owners.empty()) continue;  // another source declares it
     ++source.report.left;

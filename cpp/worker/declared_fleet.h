@@ -13,17 +13,20 @@
 //       of any state ---------'                          v
 //                            left <-- still declared -- serving, draining -- not declared --> (gone)
 //
-// A worker belongs to the source that named it first. Others that name it are noted as further owners, and
-// it leaves when the last owner lets it go.
+// A worker belongs to the first of the sources that name it, whichever came first: static, api, file,
+// kubernetes, dns, registration, then others by name. So routers with equal lists agree. The owner's word
+// counts for its weight, `ready`, `leaving` and the rest; when the owner lets it go, the next one's; and
+// it leaves when the last one does.
 //
 // Without a server (managed() is false) nobody checks workers or drains them: they serve at once and leave
 // at once.
 //
 // Guard: a list that by absence alone would take away all serving workers of its source, or more than a
-// share of them, is more likely an error than a wish: these workers are *held*. They stay until the same
-// list has come twice and for hold_ns, until Adopt(), or until a health check finds one of them down. People
-// mean what they write, so of a file and of the settings only an empty list is held so. One that replaces all
-// workers is carried out when the first of the new ones has passed its check.
+// share of them, is more likely an error than a wish: these workers are *held*. Each stays until two lists in
+// a row have left it out and hold_ns have passed since the first of them, until Adopt(), or until a health
+// check finds it down. One that comes and goes prolongs its own time only. People mean what they write, so of
+// a file and of the settings only an empty list is held so. One that replaces all workers is carried out when
+// the first of the new ones has passed its check.
 //
 // Pure: the time is passed in, nothing is published or logged. One thread at a time.
 #pragma once
@@ -60,7 +63,7 @@ struct WorkerSpec {
 
 struct GuardOptions {
   double share = 0.5;                // of a source's serving workers that may be absent from a list at once
-  int64_t hold_ns = 60'000'000'000;  // how long the same list must last to be believed all the same
+  int64_t hold_ns = 60'000'000'000;  // how long a worker must be absent to be believed gone all the same
 };
 
 // What a list changed, by the workers' URLs.
@@ -96,6 +99,8 @@ class DeclaredFleet {
 
   enum class State : uint8_t { kPending, kServing, kLeft };
   static std::string_view StateName(State state);
+  // Its list is written by people. What they write is meant, unless they write nothing.
+  static bool IsWritten(std::string_view source) { return source == "file" || source == kStatic; }
   struct Row;
   // The same, and of those that serve: held, draining, resting.
   static std::string_view StateName(const Row& row);
@@ -141,8 +146,9 @@ class DeclaredFleet {
   StatusOr<Difference> Reconcile(
       std::string_view source, std::vector<WorkerSpec> list, bool complete,
       std::span<const WorkerUrl> deleted, int64_t now_ns);
-  // The error that Reconcile would have.
-  Status MayReconcile(std::string_view source, std::span<const WorkerSpec> list) const;
+  // What Reconcile would return. A copy of the fleet takes the list.
+  StatusOr<Difference> WouldReconcile(
+      std::string_view source, std::vector<WorkerSpec> list, bool complete, int64_t now_ns) const;
   // The same list as the last time. InvalidArgument if there was none.
   StatusOr<Difference> ReconcileAgain(std::string_view source, int64_t now_ns);
   // Lets the workers go that the guard holds; returns their URLs. InvalidArgument names the sources.
@@ -163,21 +169,22 @@ class DeclaredFleet {
   std::vector<SourceReport> Report() const;
 
  private:
-  struct Hold {
-    std::set<std::string> keys;
+  struct Hold {  // of a worker
     int64_t since_ns = 0;
-    uint32_t syncs = 0;
+    uint32_t syncs = 0;  // lists in a row that left it out
   };
   struct Source {
     SourceReport report;
     std::vector<WorkerSpec> list;
-    bool complete = true;  // the list
-    std::optional<Hold> hold;
-    uint64_t applied_version = 0;  // of the fleet after the last list
+    bool complete = true;               // the list
+    std::map<std::string, Hold> holds;  // by key
+    uint64_t applied_version = 0;       // of the fleet after the last list
   };
 
   class Change;  // one call that may change rows
 
+  // The error that Reconcile would have.
+  Status MayReconcile(std::string_view source, std::span<const WorkerSpec> list) const;
   Source* Listed(std::string_view name);  // REQUIRES: CheckName() is OK
   static Status CheckName(std::string_view name);
   // Its list.
@@ -191,6 +198,7 @@ class DeclaredFleet {
 
   GuardOptions guard_;
   bool managed_ = false;
+  bool is_copy_ = false;  // its workers are those of another fleet, and stay as they are
   std::vector<Row> rows_;
   std::unordered_map<std::string, size_t> positions_;   // by key
   std::map<std::string, Source, std::less<>> sources_;  // all but those by hand

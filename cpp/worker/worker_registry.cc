@@ -89,7 +89,7 @@ Status WorkerRegistry::Remove(std::string_view url) {
 Status WorkerRegistry::SetDraining(std::string_view url, bool draining) {
   MutexLock lock(mutex_);
   const StatusOr<std::vector<size_t>> found = Find(url, [draining](const Row& row) {
-    if (draining) return row.serves();
+    if (draining) return row.state != DeclaredFleet::State::kLeft;
     return row.state != DeclaredFleet::State::kPending && !row.owners.empty();
   });
   if (!found.ok()) return found.status();
@@ -176,10 +176,12 @@ StatusOr<Difference> WorkerRegistry::Reconcile(
   return difference;
 }
 
-Status WorkerRegistry::MayReconcile(std::string_view source, std::span<const Declared> list) const {
+StatusOr<Difference> WorkerRegistry::WouldReconcile(
+    std::string_view source, std::span<const Declared> list, bool complete, int64_t now_ns) const {
   MutexLock lock(mutex_);
-  const StatusOr<std::vector<WorkerSpec>> specs = SpecsOf(list);
-  return specs.ok() ? fleet_.MayReconcile(source, *specs) : specs.status();
+  StatusOr<std::vector<WorkerSpec>> specs = SpecsOf(list);
+  if (!specs.ok()) return specs.status();
+  return fleet_.WouldReconcile(source, *std::move(specs), complete, now_ns);
 }
 
 StatusOr<Difference> WorkerRegistry::ReconcileAgain(std::string_view source, int64_t now_ns) {
@@ -196,6 +198,14 @@ StatusOr<std::vector<std::string>> WorkerRegistry::Adopt(std::string_view source
   StatusOr<std::vector<std::string>> left = fleet_.Adopt(source, now_ns);
   PublishIfChanged(before);
   return left;
+}
+
+std::string WorkerRegistry::Awaited() const {
+  std::string names;
+  for (const SourceReport& report : Sources()) {
+    if (!report.listed) names += (names.empty() ? "" : ", ") + report.name;
+  }
+  return names;
 }
 
 void WorkerRegistry::SetGuard(const GuardOptions& guard) {

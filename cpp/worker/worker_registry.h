@@ -73,10 +73,13 @@ class WorkerRegistry {
   StatusOr<Difference> Reconcile(
       std::string_view source, std::span<const Declared> list, bool complete,
       std::span<const std::string> deleted, int64_t now_ns);
-  // The error that Reconcile would have; changes nothing.
-  Status MayReconcile(std::string_view source, std::span<const Declared> list) const;
+  // What Reconcile would return; changes nothing.
+  StatusOr<Difference> WouldReconcile(
+      std::string_view source, std::span<const Declared> list, bool complete, int64_t now_ns) const;
   StatusOr<Difference> ReconcileAgain(std::string_view source, int64_t now_ns);
   StatusOr<std::vector<std::string>> Adopt(std::string_view source, int64_t now_ns);
+  // The sources that have not declared a list yet: "dns, kubernetes"; empty: there is none.
+  std::string Awaited() const;
   void SetGuard(const GuardOptions& guard);  // of lists from now on
   Status ReportError(std::string_view source, std::string_view kind, std::string_view message);
 

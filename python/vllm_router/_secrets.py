@@ -91,6 +91,12 @@ def _scheme(text: str) -> str:
     return next((scheme for scheme in _SCHEMES if text.lower().startswith(scheme)), "")
 
 
+def without_query(path: str) -> str:
+    """The path of a request, without what follows "?" in it."""
+    path, mark, query = path.partition("?")
+    return f"{path}?..." if mark and query else path + mark
+
+
 def without_userinfo(text: str) -> str:
     """Any text, without what stands between "://" and "@" in it."""
     if "://" not in text or "@" not in text or all(is_open_url(word) for word in _WORD.findall(text)):

@@ -43,6 +43,7 @@ class _Identity(NamedTuple):
     inode: int
     size: int
     mtime_ns: int
+    ctime_ns: int  # of a file that was rewritten in place, with the time of its content set back
 
 
 class WatchedFile:
@@ -99,7 +100,7 @@ class WatchedFile:
             raise WatchedFileError("unreadable", f"{self.path} is a {kind}; it must be {self._must}")
         if status.st_size > MAX_YAML_BYTES:
             raise WatchedFileError("invalid", str(too_long(self.path, self._what)))
-        return _Identity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        return _Identity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     def _content(self, expected: _Identity) -> bytes | None:
         """What is in the file; None if it is not the one that is expected after it was read."""

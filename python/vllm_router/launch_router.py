@@ -187,12 +187,12 @@ def parse_router_args(args: Sequence[str], parser: CommandParser | None = None) 
     return _loaded(args, parser or _make_parser()).args
 
 
-def _loaded(args: Sequence[str], parser: CommandParser) -> Loaded:
-    """The same, and where each setting comes from."""
+def _loaded(args: Sequence[str], parser: CommandParser, content: bytes | None = None) -> Loaded:
+    """The same, and where each setting comes from. `content` of the file, if that was read already."""
     namespace = parser.parse_command(args)
     try:
         in_line: frozenset[str] = getattr(namespace, GIVEN, frozenset())
-        in_file = {} if namespace.config is None else _config_values(namespace.config)
+        in_file = {} if namespace.config is None else _config_values(namespace.config, content)
         in_environment = settings_of_environment(os.environ)
         values = in_file | in_environment
         if values:
@@ -221,7 +221,11 @@ def _settings_file(args: Sequence[str], loaded: Loaded) -> SettingsFile | None:
     """The `--config` file of a command line, if it has one, which can be read again."""
     if loaded.file is None:
         return None
-    return SettingsFile(loaded.file, lambda: _checked(_loaded(args, _make_parser(_ReloadParser))), loaded)
+    return SettingsFile(
+        loaded.file,
+        lambda content: _checked(_loaded(args, _make_parser(_ReloadParser), content)),
+        loaded,
+    )
 
 
 def _checked(loaded: Loaded) -> Loaded:
@@ -249,11 +253,9 @@ def check_config_is_a_file(path: str, *, devices: bool) -> None:
     )
 
 
-def _config_values(path: str) -> dict[str, Any]:
-    check_config_is_a_file(path, devices=True)
+def _config_values(path: str, content: bytes | None = None) -> dict[str, Any]:
     try:
-        with Path(path).open("rb") as file:
-            beginning = file.read(MAX_YAML_BYTES + 1)  # of what has no end, such as /dev/zero, no more
+        beginning = _beginning_of(path) if content is None else content
         text = beginning[:MAX_YAML_BYTES].decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
@@ -261,6 +263,12 @@ def _config_values(path: str) -> dict[str, Any]:
     if len(beginning) > MAX_YAML_BYTES:
         raise too_long(printable(path))
     return RouterArgs.values_of_yaml(text, path)
+
+
+def _beginning_of(path: str) -> bytes:
+    check_config_is_a_file(path, devices=True)
+    with Path(path).open("rb") as file:
+        return file.read(MAX_YAML_BYTES + 1)  # of what has no end, such as /dev/zero, no more
 
 
 def launch_router(args: argparse.Namespace | RouterArgs) -> int | None:

@@ -20,15 +20,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vllm_router._output import printable
-from vllm_router._secrets import described, shown_urls, without_userinfo
+from vllm_router._secrets import described, shown_urls, without_query, without_userinfo
+from vllm_router.discovery.source import Difference
 from vllm_router.errors import RouterError
 from vllm_router.router_args import FLAGS, RouterArgs
 from vllm_router.settings.flag import Flag
+from vllm_router.settings.kinds import RequestPath
 
 __all__ = ["Change", "Loaded", "ReloadReport", "Reloads", "SettingsFile", "difference"]
 
 HIDDEN = "(hidden)"
 _MOST_NAMED = 8  # workers in one line of the log
+_MOST_LISTED = 10  # items of a list in the body of /admin/reload
+_NOTHING = Difference([], [], [], [])
 # A change between 0 and another value adds or removes what does the work.
 _SWITCHED_BY_ZERO = ("health_check_interval_secs",)
 
@@ -49,31 +53,26 @@ class Changed(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """`retry_max_retries 3 -> 5`; of workers those that join and leave; of secrets that it changed."""
+        """`retry_max_retries 3 -> 5`; of secrets only that they changed."""
         flag = self.flag
         if flag.secret:
             return f"{flag.field} changed"
-        if flag.field == "worker_urls":
-            joined, left = self.workers
-            words = [f"+{shown_urls(url)}" for url in joined]
-            words += [f"-{shown_urls(url)} (drains)" for url in left]
-            more = f" and {len(words) - _MOST_NAMED} more" if len(words) > _MOST_NAMED else ""
-            return f"{flag.field} {' '.join(words[:_MOST_NAMED]) or 'in another order'}{more}"
         return f"{flag.field} {flag.shown(self.old)} -> {flag.shown(self.new)}"
 
-    @property
-    def workers(self) -> tuple[list[str], list[str]]:
-        """Of `worker_urls`: the URLs that are only in the new list, and only in the old one."""
-        old, new = self.old or [], self.new or []
-        return [url for url in new if url not in old], [url for url in old if url not in new]
+    def sentence_with(self, workers: Difference) -> str:
+        """The same; of `worker_urls` what became of the workers."""
+        if self.flag.field != "worker_urls":
+            return self.sentence
+        same = "in another order" if set(self.old or ()) == set(self.new or ()) else "with the same fleet"
+        return f"worker_urls {_said_of(workers) or same}"
 
     def as_json(self) -> dict[str, Any]:
         """For /admin/reload."""
         flag = self.flag
         return {
             "setting": flag.field,
-            "from": readable(flag, self.old),
-            "to": readable(flag, self.new),
+            "from": _bounded(readable(flag, self.old)),
+            "to": _bounded(readable(flag, self.new)),
             "live": "restart" if self.needs_restart else flag.live,
         }
 
@@ -99,10 +98,25 @@ class Change:
         """The settings with these changes."""
         return dataclasses.replace(args, **{changed.flag.field: changed.new for changed in self.settings})
 
-    @property
-    def sentence(self) -> str:
+    def sentence_with(self, workers: Difference) -> str:
         """All of it, for the log."""
-        return ", ".join(changed.sentence for changed in self.settings)
+        return ", ".join(changed.sentence_with(workers) for changed in self.settings)
+
+
+def _said_of(workers: Difference) -> str:
+    """As in `+http://c -http://a (drains) -http://b (held)`."""
+    words = [f"+{shown_urls(url)}" for url in workers.joined]
+    words += [f"-{shown_urls(url)} (drains)" for url in workers.left]
+    words += [f"-{shown_urls(url)} (held)" for url in workers.held]
+    more = f" and {len(words) - _MOST_NAMED} more" if len(words) > _MOST_NAMED else ""
+    return " ".join(words[:_MOST_NAMED]) + more
+
+
+def _bounded(value: Any) -> Any:
+    """A list of thousands of workers by its first ones, and the number of the others."""
+    if not isinstance(value, list) or len(value) <= _MOST_LISTED:
+        return value
+    return [*value[:_MOST_LISTED], f"and {len(value) - _MOST_LISTED} more"]
 
 
 def difference(old: RouterArgs, new: RouterArgs) -> Change:
@@ -125,6 +139,8 @@ def readable(flag: Flag, value: Any) -> Any:
         return value
     if flag.secret:
         return HIDDEN
+    if isinstance(flag.kind, RequestPath) and isinstance(value, str):
+        return without_query(value)
     if flag.urls:
         return [_open(item) for item in value] if isinstance(value, (list, tuple)) else _open(value)
     return _plain(value)
@@ -159,8 +175,9 @@ class SettingsFile:
     """The file of settings that a server was started with."""
 
     path: str
-    load: Callable[[], Loaded]
-    """Reads it again, with all that stands above it, and checks the whole. Raises ValueError."""
+    load: Callable[[bytes | None], Loaded]
+    """Reads it again, with all that stands above it, and checks the whole. Gets what is in the file, if that
+    was read already. Raises ValueError."""
     loaded: Loaded
     """What the server begins with."""
 
@@ -185,9 +202,9 @@ class ReloadReport:
     """Nothing was changed, whatever the result."""
     generation: int = 1
     """The number of the settings that are in force now; each change has the next one."""
-    held: tuple[str, ...] = ()
-    """Workers that the file leaves out and that stay for now: until one of the new ones passes its check or,
-    if the list is empty, until that is confirmed."""
+    workers: Difference = _NOTHING
+    """What becomes of the workers of the file, as the fleet says. Those that are `held` stay for now: until
+    one of the new ones passes its check or, if the list is empty, until that is confirmed."""
     warnings: tuple[str, ...] = ()
     """Sentences about settings that will not do what their names suggest, and did not say so before."""
 
@@ -207,16 +224,17 @@ class ReloadReport:
         }
         if self.warnings:
             report["warnings"] = list(self.warnings)
-        for changed in self.change.settings:
-            if changed.flag.field == "worker_urls":
-                joined, left = (list(map(shown_urls, urls)) for urls in changed.workers)
-                report["workers"] = {"joined": joined, "left": left, "held": list(self.held)}
+        if (self.ok and "worker_urls" in self.change) or self.workers != _NOTHING:
+            urls = {"joined": self.workers.joined, "left": self.workers.left, "held": self.workers.held}
+            report["workers"] = {
+                name: _bounded([shown_urls(url) for url in some]) for name, some in urls.items()
+            }
         return json.dumps(report)
 
 
 # Gets the new settings, what is new in them, and whether it is a dry run. Changes everything or, if it
-# raises, nothing. Returns the URLs of workers that are held.
-Apply = Callable[[RouterArgs, Change, bool], Sequence[str]]
+# raises, nothing. Returns what becomes of the workers.
+Apply = Callable[[RouterArgs, Change, bool], Difference]
 
 _NO_FILE = (
     "the server was not started with --config, so there is no file of settings to read; keys, certificates "
@@ -253,7 +271,7 @@ class Reloads:
         self._generation = 1
         self._began = clock()
         self._since: dict[str, float] = {}  # of settings that a reload has changed
-        self._held: tuple[str, ...] = ()
+        self._held = False  # workers, by the last reload
 
     @property
     def args(self) -> RouterArgs:
@@ -270,17 +288,23 @@ class Reloads:
         """Whether a reload reads the file."""
         return self.file is not None and self._args.config_reload != "off"
 
-    def reload(self, apply: Apply, dry_run: bool = False) -> ReloadReport:
-        """Read the file, and put what it says in force: all of it or nothing. Never raises for a mistake."""
-        with self._lock:
-            return self._reload(apply, dry_run)
+    def reload(self, apply: Apply, dry_run: bool = False, content: bytes | None = None) -> ReloadReport:
+        """Read the file, and put what it says in force: all of it or nothing. Never raises for a mistake.
 
-    def _reload(self, apply: Apply, dry_run: bool) -> ReloadReport:
+        Args:
+            apply: Puts settings in force.
+            dry_run: Change nothing.
+            content: What is in the file, if that was read already.
+        """
+        with self._lock:
+            return self._reload(apply, dry_run, content)
+
+    def _reload(self, apply: Apply, dry_run: bool, content: bytes | None) -> ReloadReport:
         file = self.file
         if file is None or not self.reads_file:
             return self._report("unchanged", _NO_FILE if file is None else _TURNED_OFF, Change(), dry_run)
         try:
-            loaded = file.load()
+            loaded = file.load(content)
             change = difference(self._args, loaded.args)
         except Exception as error:  # whatever it is, a running router goes on
             return self._report("invalid", _not_taken(file, _said(error)), Change(), dry_run)
@@ -294,26 +318,29 @@ class Reloads:
         warned = set(self._args.warnings())
         warnings = [sentence for sentence in loaded.args.warnings() if sentence not in warned]
         try:
-            held = tuple(apply(loaded.args, change, dry_run))
+            workers = apply(loaded.args, change, dry_run)
         except Exception as error:
             return self._report("invalid", _not_taken(file, _said(error)), change, dry_run)
         if not dry_run:
             now = self._clock()
             self._args = loaded.args
             self._sources = loaded.sources
-            self._held = held
+            self._held = bool(workers.held)
             self._since.update((changed.flag.field, now) for changed in change.settings)
             self._generation += bool(change)
         if not change:
-            return self._report("unchanged", f"{file.name} has nothing new", change, dry_run, held)
+            became = _said_of(workers)
+            message = f"{file.name} has nothing new{became and f'; worker_urls {became}'}"
+            return self._report("unchanged", message, change, dry_run, workers)
         done = "would reload" if dry_run else "reloaded"
-        report = self._report("applied", f"{done} {file.name}: {change.sentence}", change, dry_run, held)
+        message = f"{done} {file.name}: {change.sentence_with(workers)}"
+        report = self._report("applied", message, change, dry_run, workers)
         return dataclasses.replace(report, warnings=tuple(warnings))
 
     def _report(
-        self, result: str, message: str, change: Change, dry_run: bool, held: tuple[str, ...] = ()
+        self, result: str, message: str, change: Change, dry_run: bool, workers: Difference = _NOTHING
     ) -> ReloadReport:
-        return ReloadReport(result, message, change, dry_run, self._generation, held)
+        return ReloadReport(result, message, change, dry_run, self._generation, workers)
 
     def description(self) -> str:
         """The body of GET /admin/config: every setting, its source and since when it is in force."""
@@ -350,7 +377,12 @@ def _said(error: Exception) -> str:
 
 
 def _not_taken(file: SettingsFile, why: str) -> str:
-    return f"{file.name} was not taken: {' '.join(why.split())}; nothing was changed"
+    why = " ".join(why.split()).removeprefix("--config ")
+    path = printable(file.path)
+    if why.startswith((f"{path}: ", f"{path} ")):  # it is named once
+        why = why.removeprefix(path).removeprefix(": ")
+        why = f"it{why}" if why.startswith(" ") else why
+    return f"{file.name} was not taken: {why}; nothing was changed"
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -292,6 +292,10 @@ class Router(_core.Router):
                     f"workers is of type {type(workers).__name__}; it must be a list of WorkerSpec, or None"
                 )
             rows = rows_of(workers)
+        if not isinstance(deleted, Iterable) or isinstance(deleted, Mapping):
+            raise TypeError(
+                f"deleted is of type {type(deleted).__name__}; it must be a list of URLs, which may be empty"
+            )
         gone = [deleted] if isinstance(deleted, str) else list(deleted)
         for url in (*(row[0] for row in rows or ()), *gone):
             if not isinstance(url, str):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from vllm_router import _core
 from vllm_router._output import printable
 from vllm_router._watched_file import Look, WatchedFile, WatchedFileError
-from vllm_router.discovery.source import Follower, Source, stop_all
+from vllm_router.discovery.source import Difference, Follower, Source, stop_all
 from vllm_router.reload import Change, ReloadReport, Reloads, SettingsFile
 from vllm_router.router_args import RouterArgs
 
@@ -148,12 +148,12 @@ class Server:
             self._core.reload()
         return self._reload_settings(dry_run)
 
-    def _reload_settings(self, dry_run: bool = False) -> ReloadReport:
+    def _reload_settings(self, dry_run: bool = False, content: bytes | None = None) -> ReloadReport:
         with self._reload_lock:  # so that the last one is the last that is counted and described
-            return self._reload_settings_alone(dry_run)
+            return self._reload_settings_alone(dry_run, content)
 
-    def _reload_settings_alone(self, dry_run: bool) -> ReloadReport:
-        report = self._reloads.reload(self._apply, dry_run)
+    def _reload_settings_alone(self, dry_run: bool, content: bytes | None) -> ReloadReport:
+        report = self._reloads.reload(self._apply, dry_run, content)
         configuration = self._core.configuration
         if not dry_run and self._reloads.reads_file:
             configuration.count(report.result, report.generation)
@@ -164,25 +164,26 @@ class Server:
             configuration.describe(self._reloads.description())
         return report
 
-    def _apply(self, args: RouterArgs, change: Change, dry_run: bool) -> list[str]:
-        """Puts settings in force, all or none. Returns the workers that are held."""
+    def _apply(self, args: RouterArgs, change: Change, dry_run: bool) -> Difference:
+        """Puts settings in force, all or none. Returns what becomes of the workers."""
         options = args.server_options()
         live = {name: options[name] for name in _core.Server.live_option_names if name in options}
         router_options = args.router_options()
-        _, _, _, held = self._core.apply(
+        applied = self._core.apply(
             live,
             router_options["worker_urls"] if "worker_urls" in change or self._holds else None,
             router_options["discovery_guard"],
             router_options["discovery_hold_secs"],
             dry_run,
         )
+        workers = Difference(*applied)
         if not dry_run:
-            self._holds = bool(held)
+            self._holds = bool(workers.held)
             self._grace_secs = options["shutdown_grace_period_secs"]
             self._startup_secs = options["worker_startup_timeout_secs"]
             if "log_level" in change:
                 _core.set_log_level(options["log_level"])
-        return held
+        return workers
 
     def metrics(self) -> str:
         """The metrics as Prometheus text, as `metrics_url` gives them."""
@@ -314,7 +315,7 @@ def _take_calls(
                 report = server.reload(dry_run)
                 configuration.finish(number, 200 if report.ok else 409, report.as_json())
             if changes is not None and changes.look(time.monotonic()):
-                server._reload_settings()
+                server._reload_settings(content=changes.content)
         except Exception as error:  # whatever one reload meets, there is a next one
             _core.log(
                 "error", f"a reload of the settings failed: {type(error).__name__}: {printable(str(error))}"
@@ -331,12 +332,14 @@ class _Changes:
         self._file = file
         self._looked = -math.inf
         self._failed = ("", 0)  # the last error, and how often in a row
+        self.content: bytes | None = None  # what the last look has read; None: nothing
 
     def look(self, now: float) -> bool:
         """True once for each change; the second look at an error counts, as the second at a new file."""
         if now - self._looked < _LOOK_SECS * 0.9:  # a call has ended the wait
             return False
         self._looked = now
+        self.content = None
         try:
             found = self._file.look()
         except WatchedFileError as error:
@@ -344,7 +347,10 @@ class _Changes:
             self._failed = (str(error), times + 1 if message == str(error) else 1)
             return self._failed[1] == 2
         self._failed = ("", 0)
-        return not isinstance(found, Look)
+        if isinstance(found, Look):
+            return False
+        self.content = found
+        return True
 
 
 def _end_at_once(number: int, _frame: FrameType | None) -> None:

@@ -106,11 +106,10 @@ def means(named: Address, row: Row) -> bool:
 
 @dataclass
 class Hold:
-    """Workers that a source's list takes away, but more of them than one believes at once."""
+    """Of a worker that a source's list takes away with others, more of them than one believes at once."""
 
-    urls: set[str]
     since: float
-    syncs: int = 1
+    syncs: int = 0
 
 
 @dataclass
@@ -141,7 +140,7 @@ class DeclaredFleet:
         self.is_managed = False
         self.declared: list[Row] = []  # in the order of the last change, and those that came since
         self.lists: dict[str, tuple[list[Spec], bool]] = {}  # and whether they were complete
-        self.holds: dict[str, Hold] = {}
+        self.holds: dict[str, dict[str, Hold]] = {}  # by source, by URL
         self.last_time = 0.0
         self.next_row_id = 0
         self.next_worker_id = 0
@@ -247,8 +246,8 @@ class DeclaredFleet:
             row.held = True
             difference.held.append(row.url)
         for row in named + absent:
-            if row not in held and self.let_go(source, row):
-                difference.left.append(row.url)
+            if row not in held:
+                self.let_go(source, row, difference)
         return difference.joined, difference.left, difference.changed, difference.held
 
     def declare(self, source: str, spec: Spec, difference: Difference) -> None:
@@ -262,9 +261,19 @@ class DeclaredFleet:
                 row.draining = row.leaving = row.kept_out = False
                 self.apply(row, spec)
                 difference.joined.append(row.url)
-        elif source not in row.owners:
-            row.owners.append(source)
-        elif source == row.owners[0] and self.apply(row, spec):
+        else:
+            row.owners = sorted({*row.owners, source}, key=self.owner_order)
+            if source == row.owners[0]:
+                self.take_word(row, spec, difference)
+
+    @staticmethod
+    def owner_order(source: str) -> tuple[int, str]:
+        """Whose word counts for a worker that several sources declare, whichever came first."""
+        known = [*BY_HAND, *FIRST_SOURCES]
+        return (known.index(source), "") if source in known else (len(known), source)
+
+    def take_word(self, row: Row, spec: Spec, difference: Difference) -> None:
+        if self.apply(row, spec):
             (difference.changed if row in self.declared else difference.left).append(row.url)
 
     def join(self, spec: Spec, owner: str) -> Row:
@@ -360,33 +369,41 @@ class DeclaredFleet:
         if not doubted or not too_many:
             self.holds.pop(source, None)
             return []
-        urls = {row.url for row in doubted}
-        hold = self.holds.get(source)
-        if hold is None or hold.urls != urls:
-            self.holds[source] = Hold(urls, now)
-            return doubted
-        hold.syncs += 1
-        if not replaces and hold.syncs >= 2 and now - hold.since >= self.hold_secs:
-            del self.holds[source]
-            return []
-        return doubted
+        before = self.holds.pop(source, {})
+        held = []
+        for row in doubted:
+            hold = before.get(row.url) or Hold(now)
+            hold.syncs += 1
+            if replaces or hold.syncs < 2 or now - hold.since < self.hold_secs:
+                self.holds.setdefault(source, {})[row.url] = hold
+                held.append(row)
+        return held
 
     @staticmethod
     def in_use(row: Row) -> bool:
         return row.serves and not row.draining and not row.resting
 
-    def let_go(self, source: str, row: Row) -> bool:
-        """The source declares it no more. True if nobody else does: then it leaves."""
+    def let_go(self, source: str, row: Row, difference: Difference) -> None:
+        """The source declares it no more. If others do, the first of them is the owner; else it leaves."""
+        was_owner = row.owners[0] == source
         row.owners.remove(source)
         row.last_owner = source
         row.held = False
         if row.owners:
-            return False
+            if was_owner:
+                self.take_next_word(row, difference)
+            return
+        difference.left.append(row.url)
         if row.serves and self.is_managed:
             row.draining = True
         else:
             self.declared.remove(row)
-        return True
+
+    def take_next_word(self, row: Row, difference: Difference) -> None:
+        specs, _ = self.lists.get(row.owners[0], ([], True))
+        for spec in specs:
+            if address(spec.url) == row.address:
+                self.take_word(row, spec, difference)
 
     @change
     def adopt(self, source: str) -> list[str]:
@@ -394,7 +411,10 @@ class DeclaredFleet:
             raise RefusedError(f"no list of {source}")
         self.holds.pop(source, None)
         held = [row for row in self.declared if row.held and row.owners[0] == source]
-        return [row.url for row in held if self.let_go(source, row)]
+        difference = Difference()
+        for row in held:
+            self.let_go(source, row, difference)
+        return difference.left
 
     # What a server does.
 
@@ -451,7 +471,7 @@ class DeclaredFleet:
     @change
     def set_draining(self, url: str, draining: bool) -> None:
         if draining:
-            rows = [row for row in self.named(url) if row.serves]
+            rows = [row for row in self.named(url) if row.state != "left"]
         else:
             rows = [row for row in self.named(url) if row.owners and row.state in ("serving", "left")]
         if not rows:
@@ -460,8 +480,12 @@ class DeclaredFleet:
             row.kept_out = draining
             if row.serves:
                 row.draining = draining
-            else:
+            elif not draining:
                 self.start(row)
+            else:  # it has not served yet
+                row.id = self.next_row_id
+                self.next_row_id += 1
+                row.state = "left"
 
     @change
     def set_healthy(self, url: str, healthy: bool) -> None:
@@ -478,6 +502,8 @@ class DeclaredFleet:
         source = row.owners.pop(0)
         row.held = False
         if source in self.holds:
-            self.holds[source].urls.discard(row.url)
-        if not row.owners:
+            self.holds[source].pop(row.url, None)
+        if row.owners:
+            self.take_next_word(row, Difference())
+        else:
             self.declared.remove(row)

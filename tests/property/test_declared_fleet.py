@@ -103,6 +103,17 @@ class DeclaredFleets(RuleBasedStateMachine):
         for ours, theirs in zip(*answers, strict=True):
             assert sorted(ours) == sorted(theirs), answers
 
+    @rule(source=SOURCES, specs=LISTS, complete=MOSTLY, pause=PAUSES)
+    def a_list_after_a_dry_run(self, source, specs, complete, pause):
+        self.now += pause
+        rows, version = self.registry.rows(), self.registry.version
+        would = self.registry.would_reconcile(source, specs, complete, self.now)
+        assert (self.registry.rows(), self.registry.version) == (rows, version)
+        assert self.registry.members() == self.members
+        _, does = self.change("reconcile", source, specs, complete, [], self.now)
+        self.last[source] = specs
+        assert would == does
+
     @rule(source=SOURCES, specs=LISTS, complete=MOSTLY, deleted=st.lists(URLS, max_size=2), pause=PAUSES)
     def a_list(self, source, specs, complete, deleted, pause):
         self.sync(source, specs, complete, deleted, pause)

@@ -169,7 +169,7 @@ def test_a_dry_run_says_what_a_reload_would_do(harness, serve):
     assert it.reload("worker_urls: [http://a:1, http://A:1]", "?dry_run=1")[0] == 409
     assert sum(it.metric("config_reloads_total").values()) == 0
     answer = it.client().ask("POST", "/admin/reload?dry_run=yes")
-    assert (answer.status, b"must be 0 or 1" in answer.body) == (400, True)
+    assert (answer.status, b"must be 1, 0, true or false" in answer.body) == (400, True)
 
 
 def test_metrics_count_and_date_the_reloads(harness, serve):
@@ -349,8 +349,15 @@ def test_workers_that_are_all_replaced_serve_until_one_of_the_new_ones_does(harn
 
     old, new = harness.worker(), harness.worker(answer)
     it = serve(of_workers(old))
+    expected = {"joined": [new.url], "left": [], "held": [old.url]}
+    status, said = it.reload(of_workers(new), "?dry_run=1")
+    assert (status, said["workers"]) == (200, expected)
+    assert said["message"] == f"would reload router.yaml: worker_urls +{new.url} -{old.url} (held)"
+    assert new.requests == []
+    assert it.workers() == {old.url: False}
     status, said = it.reload(of_workers(new))
-    assert (status, said["workers"]) == (200, {"joined": [new.url], "left": [old.url], "held": [old.url]})
+    assert (status, said["workers"]) == (200, expected)
+    assert said["message"] == f"reloaded router.yaml: worker_urls +{new.url} -{old.url} (held)"
     new.wait_for_requests(2)  # checks that fail
     assert it.workers() == {old.url: False}
     assert {it.client().ask().status for _ in range(4)} == {200}
@@ -374,8 +381,11 @@ def test_a_worker_that_an_admin_has_removed_stays_away_until_the_list_changes(ha
 def test_a_file_without_workers_is_held(harness, serve):
     worker = harness.worker()
     it = serve(of_workers(worker))
-    status, said = it.reload("worker_urls: []\npolicy: round_robin")
-    assert (status, said["workers"]["held"]) == (200, [worker.url])
+    for query in ("?dry_run=1", "", "", "?dry_run=1"):
+        status, said = it.reload("worker_urls: []\npolicy: round_robin", query)
+        assert (status, said["workers"]) == (200, {"joined": [], "left": [], "held": [worker.url]})
+        assert said["message"].endswith(f"worker_urls -{worker.url} (held)")
+    assert (said["result"], said["message"].partition(";")[0]) == ("unchanged", "router.yaml has nothing new")
     assert it.workers() == {worker.url: False}
     assert it.client().ask().status == 200
     adopted = it.client().ask("POST", "/admin/discovery/adopt?source=static")

@@ -147,6 +147,36 @@ StatusOr<FleetCall> ReadCall(const AdminRequest& request) {
                                                         : CallInQuery(request.query);
 }
 
+// Of POST /admin/reload, which knows this argument only: what is misspelt must not become a real reload.
+StatusOr<bool> DryRunOf(const AdminRequest& request) {
+  constexpr std::string_view kName = "dry_run";
+  for (std::string_view rest = request.query; !rest.empty();) {
+    const std::string_view pair = rest.substr(0, rest.find('&'));
+    rest.remove_prefix(std::min(pair.size() + 1, rest.size()));
+    const std::string_view name = pair.substr(0, pair.find('='));
+    if (pair.empty()) continue;
+    if (name != kName) {
+      return absl::InvalidArgumentError(Concat(
+          "The query parameter ", Quoted(name), " is unknown here; there is one, dry_run=1, and nothing was ",
+          "reloaded."));
+    }
+    if (name == pair) {
+      return absl::InvalidArgumentError("The query parameter 'dry_run' has no value; write dry_run=1.");
+    }
+  }
+  if (!request.body.empty() && request.body != "{}") {
+    return absl::InvalidArgumentError(
+        "A reload takes no body, and nothing was reloaded; the one argument is in the query: ?dry_run=1.");
+  }
+  const StatusOr<std::optional<std::string>> given = QueryValue(request.query, kName);
+  if (!given.ok()) return given.status();
+  const std::string value = given->value_or("0");
+  if (value == "1" || value == "true") return true;
+  if (value == "0" || value == "false") return false;
+  return absl::InvalidArgumentError(
+      Concat("The query parameter 'dry_run' is ", Quoted(value), "; it must be 1, 0, true or false."));
+}
+
 constexpr std::string_view kDeclaredElsewhere = "WORKER_DECLARED_ELSEWHERE";
 
 // For a path such as /workers/http%3A%2F%2Fgpu-0.
@@ -786,15 +816,9 @@ AdminReply Admin::AdoptDiscovered(const IoThread& thread, const AdminRequest& re
 }
 
 Task<AdminReply> Admin::ReloadSettings(IoThread& thread, const AdminRequest& request) {
-  const StatusOr<std::optional<std::string>> given = QueryValue(request.query, "dry_run");
-  if (!given.ok()) co_return Refusal(given.status());
-  const std::string dry_run = given->value_or("0");
-  if (dry_run != "0" && dry_run != "1") {
-    co_return Error(
-        HttpError::kInvalidArgument,
-        Concat("The query parameter 'dry_run' is ", Quoted(dry_run), "; it must be 0 or 1."));
-  }
-  AdminReply reply = co_await configuration_->Reload(thread, request.scope, dry_run == "1");
+  const StatusOr<bool> dry_run = DryRunOf(request);
+  if (!dry_run.ok()) co_return Refusal(dry_run.status());
+  AdminReply reply = co_await configuration_->Reload(thread, request.scope, *dry_run);
   co_return reply;
 }
 

@@ -141,7 +141,7 @@ void FleetManager::FollowRows() {
   std::erase_if(pending_, [&](const auto& entry) { return !awaiting.contains(entry.first); });
   held_ = std::move(held);
   for (const auto& [source, urls] : newly_held) {
-    if ((source == DeclaredFleet::kStatic || source == "file") && awaited.contains(source)) {
+    if (DeclaredFleet::IsWritten(source) && awaited.contains(source)) {
       Log(LogLevel::kInfo,
           Concat(
               "fleet: all workers that ", source, " leaves out stay until one of the new ones passes its ",

@@ -87,13 +87,18 @@ bool KeyFile::HasChanged() {
 
 Status KeyFile::ReadAgain() {
   read_ = StampOf(path_);
-  const size_t before = keys_.Load()->size();
+  const std::shared_ptr<const KeySet> former = keys_.Load();
+  const size_t before = former->size();
   StatusOr<KeySet> keys = ReadKeys(path_, title_);
   if (!keys.ok()) {
     Log(LogLevel::kError,
         Concat(
             std::string(keys.status().message()), ". The previous keys stay in force (", Count(before), ")"));
     return keys.status();
+  }
+  if (*keys == *former) {
+    Log(LogLevel::kInfo, Concat(title_, ": unchanged, ", Count(before)));
+    return absl::OkStatus();
   }
   Log(LogLevel::kInfo, Concat(title_, ": reloaded, ", Count(keys->size()), " (", before, " before)"));
   keys_.Publish(std::make_shared<const KeySet>(*std::move(keys)));

@@ -27,6 +27,7 @@ class KeySet {
 
   bool Contains(std::string_view key) const;
   size_t size() const { return digests_.size(); }
+  friend bool operator==(const KeySet& a, const KeySet& b) { return a.digests_ == b.digests_; }
 
  private:
   std::vector<Digest256> digests_;  // each once

@@ -512,13 +512,11 @@ StatusOr<Difference> Server::Apply(Change change, bool dry_run) {
   }
   Difference difference;
   if (change.workers) {
-    if (dry_run) {
-      ROUTER_RETURN_IF_ERROR(router_->MayReconcile(DeclaredFleet::kStatic, *change.workers));
-    } else {
-      StatusOr<Difference> changed = router_->Reconcile(DeclaredFleet::kStatic, *change.workers, true, {});
-      if (!changed.ok()) return changed.status();
-      difference = *std::move(changed);
-    }
+    StatusOr<Difference> changed =
+        dry_run ? router_->WouldReconcile(DeclaredFleet::kStatic, *change.workers, true)
+                : router_->Reconcile(DeclaredFleet::kStatic, *change.workers, true, {});
+    if (!changed.ok()) return changed.status();
+    difference = *std::move(changed);
   }
   if (dry_run) return difference;
   // From here on nothing fails.

@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from vllm_router._messages import LONGEST_SHOWN_VALUE, quoted, show
-from vllm_router._secrets import described, is_open_url, shown_urls
+from vllm_router._secrets import described, is_open_url, shown_urls, without_query
 from vllm_router._version import __version__
-from vllm_router.settings.kinds import Choice, Kind, NotYet, Raw, Switch, Unfit
+from vllm_router.settings.kinds import Choice, Kind, NotYet, Raw, RequestPath, Switch, Unfit
 
 # What a change of a setting needs while the router runs.
 LIVE = {
@@ -120,6 +120,8 @@ class Flag:
         """A value of this flag for a message: without what may be secret in it."""
         if self.secret:
             return described(value)
+        if isinstance(self.kind, RequestPath) and isinstance(value, str):
+            return show(without_query(value))
         if not self.urls or value is None or value in ([], ()):
             return show(value)
         words = _texts_of(value)

@@ -323,8 +323,8 @@ class Table:
         Seconds(low=0),
         "the time for which a list that leaves out too many workers is held",
         scope="routing",
-        more="It takes effect when it has been the same for so long; POST /admin/discovery/adopt?source=… "
-        "applies it at once.",
+        more="A worker leaves when two lists in a row have left it out, the first of them so long ago; POST "
+        "/admin/discovery/adopt?source=… applies the list at once.",
         live="new",
     )
     policy: str = _policy(

@@ -90,6 +90,8 @@ def srv_name(text: str) -> str:
 
 def _is_domain(name: str) -> bool:
     labels = name.removesuffix(".").split(".")
+    if labels[-1].isdigit():  # an IPv4 address to every resolver, a whole one or not
+        return False
     return len(name) <= 253 and all(re.fullmatch(r"(?!-)[A-Za-z0-9_-]{1,63}", label) for label in labels)
 
 

@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
+from vllm_router._watched_file import WatchedFile
+from vllm_router.discovery.source import Difference
 from vllm_router.launch_router import _loaded, _make_parser
 from vllm_router.reload import HIDDEN, Change, Changed, Loaded, Reloads, SettingsFile, difference, readable
 from vllm_router.router_args import FLAGS, RouterArgs
+from vllm_router.server import _Changes
 from vllm_router.settings.flag import LIVE
 
 SECRET = "sk-of-the-workers"
+NOTHING = Difference([], [], [], [])
 
 
 def changed(old: dict[str, Any], new: dict[str, Any]) -> Change:
@@ -55,27 +59,35 @@ def test_a_difference_has_both_values() -> None:
 
 
 def test_a_setting_that_is_gone_has_its_default() -> None:
-    assert changed({"retry_max_retries": 3}, {}).sentence == "retry_max_retries 3 -> 5"
-    assert changed({"rate_limit_tokens_per_second": 3}, {}).sentence == (
+    assert changed({"retry_max_retries": 3}, {}).sentence_with(NOTHING) == "retry_max_retries 3 -> 5"
+    assert changed({"rate_limit_tokens_per_second": 3}, {}).sentence_with(NOTHING) == (
         "rate_limit_tokens_per_second 3 -> unset"
     )
 
 
-def test_workers_are_said_one_by_one() -> None:
+def test_of_workers_it_is_said_what_the_fleet_does() -> None:
     change = changed({"worker_urls": ["http://a", "http://b"]}, {"worker_urls": ["http://b", "http://c"]})
-    assert change.sentence == "worker_urls +http://c -http://a (drains)"
+    became = Difference(["http://c"], ["http://a"], [], ["http://d"])
+    assert change.sentence_with(became) == "worker_urls +http://c -http://a (drains) -http://d (held)"
+    assert change.sentence_with(NOTHING) == "worker_urls with the same fleet"
     back = changed({"worker_urls": ["http://a", "http://b"]}, {"worker_urls": ["http://b", "http://a"]})
-    assert back.sentence == "worker_urls in another order"
+    assert back.sentence_with(NOTHING) == "worker_urls in another order"
 
 
-def test_many_workers_do_not_make_a_long_line() -> None:
-    change = changed({}, {"worker_urls": [f"http://w{number}" for number in range(100)]})
-    assert change.sentence.endswith("+http://w7 and 92 more")
+def test_many_workers_make_neither_a_long_line_nor_a_long_response(file: Callable[..., "File"]) -> None:
+    it = file("worker_urls: [http://a]")
+    urls = [f"http://w{number}" for number in range(4097)]
+    it.became = Difference(urls, [], [], [])
+    report = it.reload(f"worker_urls: [{', '.join(urls)}]")
+    assert report.message.endswith("+http://w7 and 4089 more")
+    said = json.loads(report.as_json())
+    assert said["changes"][0]["to"] == said["workers"]["joined"] == [*urls[:10], "and 4087 more"]
+    assert len(report.as_json()) < 2000
 
 
 def test_a_secret_is_not_said() -> None:
     change = changed({"api_key": SECRET}, {"api_key": "another" + SECRET})
-    assert change.sentence == "api_key changed"
+    assert change.sentence_with(NOTHING) == "api_key changed"
     assert SECRET not in repr(change.settings[0].as_json())
 
 
@@ -117,24 +129,24 @@ class File:
         self.now = 1_000_000_000.0
         self.reloads = Reloads(self.file, self.file.loaded.args, clock=lambda: self.now)
         self.applied: list[tuple[list[str], bool]] = []
-        self.held: list[str] = []
+        self.became = NOTHING
         self.error: Exception | None = None
 
     def write(self, text: str) -> None:
         self.path.write_text(text)
 
-    def load(self) -> Loaded:
+    def load(self, content: bytes | None = None) -> Loaded:
         class Parser(type(_make_parser())):  # type: ignore[misc]
             def error(self, message: str) -> None:
                 raise ValueError(message)
 
-        return _loaded(self.line, _make_parser(Parser))
+        return _loaded(self.line, _make_parser(Parser), content)
 
-    def apply(self, _args: RouterArgs, change: Change, dry_run: bool) -> list[str]:
+    def apply(self, _args: RouterArgs, change: Change, dry_run: bool) -> Difference:
         if self.error is not None:
             raise self.error
         self.applied.append((names(change), dry_run))
-        return self.held
+        return self.became
 
     def reload(self, text: str, *, dry_run: bool = False) -> Any:
         self.write(text)
@@ -188,8 +200,8 @@ def test_a_mistake_changes_nothing(file: Callable[..., File], text: str, said: s
     it = file("queue_size: 3")
     load = it.file.load
 
-    def checked() -> Loaded:
-        loaded = load()
+    def checked(content: bytes | None) -> Loaded:
+        loaded = load(content)
         loaded.args._validate_router_args()
         return loaded
 
@@ -240,13 +252,19 @@ def test_a_dry_run_changes_nothing(file: Callable[..., File]) -> None:
 
 def test_workers_that_are_held_are_tried_again(file: Callable[..., File]) -> None:
     it = file("worker_urls: [http://a]")
-    it.held = ["http://a"]
-    assert it.reload("worker_urls: []").held == ("http://a",)
-    it.held = []
-    assert it.reload("worker_urls: []").result == "unchanged"
-    assert it.applied == [(["worker_urls"], False), ([], False)]
+    it.became = Difference([], [], [], ["http://a"])
+    report = it.reload("worker_urls: []")
+    assert report.message == "reloaded router.yaml: worker_urls -http://a (held)"
+    again = it.reload("worker_urls: []")
+    assert (again.result, again.workers.held) == ("unchanged", ["http://a"])
+    assert again.message == "router.yaml has nothing new; worker_urls -http://a (held)"
+    assert json.loads(again.as_json())["workers"]["held"] == ["http://a"]
+    it.became = NOTHING
+    last = it.reload("worker_urls: []")
+    assert (last.result, last.message) == ("unchanged", "router.yaml has nothing new")
+    assert it.applied == [(["worker_urls"], False), ([], False), ([], False)]
     it.reload("worker_urls: []")
-    assert len(it.applied) == 2
+    assert len(it.applied) == 3
 
 
 def test_it_is_said_where_a_setting_comes_from_and_since_when(file: Callable[..., File]) -> None:
@@ -278,6 +296,56 @@ def test_a_secret_is_not_described(file: Callable[..., File]) -> None:
     assert SECRET not in report.message + report.as_json()
     report = it.reload(f"api_key: [{SECRET}")
     assert SECRET not in report.message + report.as_json()
+
+
+def test_a_query_of_a_path_is_not_said(file: Callable[..., File]) -> None:
+    it = file(f"health_check_endpoint: /health?token={SECRET}")
+    assert it.described("health_check_endpoint")["value"] == "/health?..."
+    report = it.reload(f"health_check_endpoint: /ping?token={SECRET}")
+    assert report.message == "reloaded router.yaml: health_check_endpoint /health?... -> /ping?..."
+    assert SECRET not in report.as_json() + it.reloads.description()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("queue_size: [", "router.yaml was not taken: it is not YAML: line "),
+        ("queue_size: many", "router.yaml was not taken: queue_size is many; "),
+        ("- 3", "router.yaml was not taken: it must be a mapping "),
+        (None, "router.yaml was not taken: it cannot be read: No such file"),
+    ],
+)
+def test_a_mistake_names_the_file_once(file: Callable[..., File], text: str | None, said: str) -> None:
+    it = file()
+    if text is None:
+        it.path.unlink()
+    else:
+        it.write(text)
+    message = it.reloads.reload(it.apply).message
+    assert message.startswith(said)
+    assert message.count("router.yaml") == 1
+
+
+def test_what_was_read_already_is_not_read_again(file: Callable[..., File]) -> None:
+    it = file("queue_size: 3")
+    it.write("queue_size: 5")
+    report = it.reloads.reload(it.apply, content=b"queue_size: 4")
+    assert report.message == "reloaded router.yaml: queue_size 3 -> 4"
+    assert "it is not UTF-8 text" in it.reloads.reload(it.apply, content=b"\xff").message
+
+
+def test_a_watch_has_what_its_look_has_read(tmp_path: Any) -> None:
+    path = tmp_path / "router.yaml"
+    path.write_text("queue_size: 1")
+    changes = _Changes(WatchedFile(str(path), "file of settings", "a file of settings"))
+    assert (changes.look(1.0), changes.content) == (True, b"queue_size: 1")
+    path.write_text("")
+    assert [changes.look(2.0), changes.look(3.0)] == [False, True]
+    assert changes.content == b"", "an empty file is read, too"
+    assert (changes.look(4.0), changes.content) == (False, None)
+    path.unlink()
+    assert [changes.look(at) for at in (5.0, 6.0, 7.0)] == [False, True, False]
+    assert changes.content is None
 
 
 def test_without_a_file_there_is_nothing_to_reload() -> None:
@@ -323,7 +391,8 @@ def test_off_is_off(file: Callable[..., File]) -> None:
 
 def test_the_report_is_json(file: Callable[..., File]) -> None:
     it = file("worker_urls: [http://a]")
+    it.became = Difference(["http://b"], [], [], ["http://a"])
     report = json.loads(it.reload("worker_urls: [http://b]\nqueue_size: 7").as_json())
     assert report["result"] == "applied"
-    assert report["workers"] == {"joined": ["http://b"], "left": ["http://a"], "held": []}
+    assert report["workers"] == {"joined": ["http://b"], "left": [], "held": ["http://a"]}
     assert {"setting": "queue_size", "from": 100, "to": 7, "live": "request"} in report["changes"]

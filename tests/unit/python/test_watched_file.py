@@ -60,7 +60,17 @@ def test_a_file_that_is_gone_is_an_error_until_it_is_back(path: Path) -> None:
         with pytest.raises(WatchedFileError, match="cannot be read: No such file"):
             file.look()
     aside.rename(path)
-    assert file.look() is Look.SAME, "the one that was read"
+    assert [file.look() for _ in range(3)] == [Look.UNSETTLED, b"one", Look.SAME], "renaming is a change"
+
+
+def test_a_file_that_is_rewritten_in_place_with_its_time_set_back_is_read(path: Path) -> None:
+    file = watched(path)
+    file.look()
+    before = path.stat()
+    path.write_text("two")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (path.stat().st_ino, path.stat().st_size) == (before.st_ino, before.st_size)
+    assert [file.look(), file.look()] == [Look.UNSETTLED, b"two"]
 
 
 def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:

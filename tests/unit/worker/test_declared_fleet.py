@@ -3,6 +3,8 @@
 The slow twin has to pass the same examples, so that both are right and not only equal.
 """
 
+import itertools
+
 import pytest
 
 from tests.models.declared_fleet import DeclaredFleet
@@ -349,6 +351,26 @@ def test_of_a_file_only_emptiness_is_guarded(fleet):
     assert declare(fleet, A, source="file") == ([A], [D], [], []), "somebody wrote that"
 
 
+def test_a_worker_that_is_drained_before_its_check_does_not_join(served):
+    declare(served, A, B)
+    served.set_draining(A, True)
+    assert states(served) == {A: "left", B: "pending"}
+    assert admit_all(served) == [B]
+    declare(served, A, B)
+    assert states(served) == {A: "left", B: "serving"}, "the list says nothing new"
+    served.set_draining(A, False)
+    assert admit_all(served) == [A]
+
+
+def test_a_drain_of_a_host_is_one_of_its_ranks_that_are_pending_too(served):
+    declare(served, "http://a:8000@0")
+    admit_all(served)
+    declare(served, "http://a:8000@0", "http://a:8000@1")
+    served.set_draining(A, True)
+    assert admit_all(served) == []
+    assert eligible(served) == []
+
+
 def test_an_admins_drain_outlasts_the_engine_that_was_drained(served):
     """A drained worker is taken out to be restarted: then it must not serve."""
     declare(served, spec(A, incarnation="one"), B)
@@ -431,12 +453,24 @@ def test_two_lists_are_needed_even_without_a_time(new_fleet):
     assert declare(fleet)[1] == [A, B]
 
 
-def test_another_list_begins_another_hold(fleet):
+def test_each_worker_is_held_from_the_first_list_that_leaves_it_out(fleet):
     declare(fleet, A, B, C)
-    declare(fleet, C, now=0.0)
-    assert declare(fleet, now=60.0)[3] == [A, B, C]
-    assert again(fleet, now=119.0)[3] == [A, B, C]
-    assert again(fleet, now=120.0)[1] == [A, B, C]
+    assert declare(fleet, C, now=0.0)[3] == [A, B]
+    assert declare(fleet, now=60.0) == ([], [A, B], [], [C])
+    assert again(fleet, now=119.0)[3] == [C]
+    assert again(fleet, now=120.0)[1] == [C]
+
+
+def test_a_worker_that_comes_and_goes_prolongs_no_hold_but_its_own(fleet):
+    # 0 s: -   20 s: D   40 s: -   60 s: D
+    declare(fleet, A, B, C, D)
+    assert declare(fleet, now=0.0)[3] == [A, B, C, D]
+    assert declare(fleet, D, now=20.0)[3] == [A, B, C]
+    assert declare(fleet, now=40.0)[3] == [A, B, C, D]
+    assert declare(fleet, D, now=60.0) == ([], [A, B, C], [], [])
+    assert declare(fleet, now=61.0)[3] == [D]
+    assert again(fleet, now=120.9)[3] == [D]
+    assert again(fleet, now=121.0)[1] == [D]
 
 
 def test_a_held_worker_that_is_listed_again_is_as_before(fleet):
@@ -499,9 +533,9 @@ def test_a_held_worker_that_is_down_stays_with_its_other_source(served):
     declare(served, A)
     admit_all(served)
     declare(served)
-    declare(served, A, source="dns")
+    declare(served, A, source="zebra")
     served.set_healthy(A, False)
-    assert owners(served) == {A: ["dns"]}
+    assert owners(served) == {A: ["zebra"]}
     assert held(served) == []
     assert eligible(served) == []
 
@@ -519,12 +553,51 @@ def test_a_worker_leaves_when_its_last_source_lets_go(fleet):
     assert declare(fleet, spec(A, 3.0), source="dns") == ([], [], [], [])
     assert owners(fleet) == {A: ["kubernetes", "dns"], B: ["kubernetes"]}
     assert fleet.rows()[0][7] == 2000, "the word is with the first"
-    assert declare(fleet, B, source="kubernetes") == ([], [], [], [])
-    assert fleet.rows()[-1][2:8:5] == (["dns"], 2000)
-    assert declare(fleet, spec(A, 3.0), source="dns") == ([], [], [A], [])
-    assert fleet.rows()[-1][7] == 3000
+    assert declare(fleet, B, source="kubernetes") == ([], [], [A], []), "the next one has the word"
+    assert fleet.rows()[-1][2:8:5] == (["dns"], 3000)
+    assert declare(fleet, spec(A, 3.0), source="dns") == ([], [], [], [])
     assert declare(fleet, source="dns", deleted=[A]) == ([], [A], [], [])
     assert urls(fleet) == [B]
+
+
+def test_the_owner_of_a_worker_does_not_depend_on_who_comes_first(new_fleet):
+    lists = {
+        "zebra": [spec(A, 1.5)],
+        "dns": [spec(A, 2.0)],
+        "kubernetes": [spec(A, 2.5)],
+        "file": [spec(A, 3.0, ready=False)],
+    }
+    for names in itertools.permutations(lists):
+        fleet = new_fleet()
+        declare(fleet, B)
+        for name in names:
+            declare(fleet, *lists[name], source=name)
+        assert owners(fleet) == {A: ["file", "kubernetes", "dns", "zebra"], B: ["mine"]}
+        assert (fleet.rows()[0][7], eligible(fleet)) == (3000, [B])
+        assert declare(fleet, *lists["dns"], source="dns") == ([], [], [], []), "nothing new"
+
+
+def test_who_is_ready_and_who_leaves_says_the_owner(served):
+    declare(served, A, source="dns")
+    admit_all(served)
+    before = worker_ids(served)
+    assert declare(served, spec(A, ready=False), source="kubernetes") == ([], [], [A], [])
+    assert eligible(served) == []
+    assert declare(served, spec(A, leaving=True), source="kubernetes") == ([], [], [A], [])
+    assert draining(served) == [A]
+    assert declare(served, source="kubernetes", deleted=[A]) == ([], [], [A], []), "now dns has the word"
+    assert (eligible(served), worker_ids(served)) == ([A], before)
+
+
+def test_a_held_worker_that_a_source_before_declares_is_held_no_more(served):
+    declare(served, A)
+    admit_all(served)
+    declare(served)
+    assert held(served) == [A]
+    declare(served, A, source="dns")
+    assert held(served) == []
+    declare(served)
+    assert (owners(served), held(served)) == ({A: ["dns"]}, [])
 
 
 def test_what_a_source_declares_is_removed_there(fleet):
@@ -689,9 +762,9 @@ def test_a_worker_moves_with_its_owner(fleet):
     declare(fleet, B, source="dns")
     declare(fleet, A, source="zebra")
     declare(fleet, A, source="file")
-    assert urls(fleet) == [B, A]
-    declare(fleet, source="zebra")
     assert urls(fleet) == [A, B]
+    declare(fleet, source="file", deleted=[A])
+    assert urls(fleet) == [B, A]
 
 
 def test_spellings_of_a_url_are_one_worker(fleet):
@@ -699,7 +772,7 @@ def test_spellings_of_a_url_are_one_worker(fleet):
     before = worker_ids(fleet)
     assert declare(fleet, "http://a") == ([], [], [], [])
     declare(fleet, "http://a/", source="dns")
-    assert owners(fleet) == {"http://A:80": ["mine", "dns"]}
+    assert owners(fleet) == {"http://A:80": ["dns", "mine"]}
     assert worker_ids(fleet) == before
     with pytest.raises(ValueError, match="twice"):
         declare(fleet, "http://a", "http://A:80/")

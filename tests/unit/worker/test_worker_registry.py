@@ -105,7 +105,10 @@ def test_adding_twice_is_refused(registry, url):
 
 def test_adding_what_drains_says_so(registry):
     registry.set_draining("http://a:8000", True)
-    with pytest.raises(ValueError, match="already exists in the fleet, draining"):
+    with pytest.raises(
+        ValueError,
+        match=r"already exists in the fleet, drained by an admin; .* DELETE /admin/drain\?url=http://a",
+    ):
         registry.add("http://a:8000")
 
 

@@ -107,10 +107,49 @@ def test_what_the_program_describes_is_shown(harness, router):
     assert client.ask("GET", "/admin/reload").status == 405
 
 
-@pytest.mark.parametrize("query", ["?dry_run=yes", "?dry_run=1&dry_run=1", "?dry_run=%"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("?dry_run=yes", "?dry_run=", "?dry_run", "?dry_run=1&dry_run=1", "?dry_run=%"),
+        *("?dryrun=1", "?dry%5Frun=1", "?Dry_run=1", "?dry_run=1&force=1", "?x&dry_run=1"),
+    ],
+)
 def test_a_query_that_says_nothing_is_rejected(harness, router, query):
     router.server.configuration.next(0)
-    assert harness.client(router).ask("POST", f"/admin/reload{query}").status == 400
+    answer = harness.client(router).ask("POST", f"/admin/reload{query}")
+    assert answer.status == 400
+    assert "dry_run" in error_of(answer)["message"]
+    assert router.server.configuration.next(0) is None, "the program was not called"
+
+
+def test_what_is_misspelt_is_no_reload(harness, router):
+    router.server.configuration.next(0)
+    answer = harness.client(router).ask("POST", "/admin/reload?dryrun=1")
+    assert error_of(answer)["message"] == (
+        'The query parameter "dryrun" is unknown here; there is one, dry_run=1, and nothing was reloaded.'
+    )
+    answer = harness.client(router).ask("POST", "/admin/reload", body=b'{"dry_run": true}')
+    assert (answer.status, "takes no body" in error_of(answer)["message"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("?dry_run=1", True),
+        ("?dry_run=true", True),
+        ("?dry_run=0", False),
+        ("?dry_run=false&", False),
+        ("?", False),
+    ],
+)
+def test_words_for_a_dry_run(harness, router, query, expected):
+    configuration, client = router.server.configuration, harness.client(router)
+    configuration.next(0)
+    client.send(request("POST", f"/admin/reload{query}"))
+    number, dry_run = configuration.next(10)
+    assert dry_run is expected
+    configuration.finish(number, 200, "{}")
+    assert client.read_response().status == 200
 
 
 def test_results_are_counted(router):

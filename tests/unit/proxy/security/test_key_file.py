@@ -84,6 +84,15 @@ def test_a_bad_file_changes_nothing_and_is_complained_of_once(path, said, bad):
     assert f"{FLAG} {path}: reloaded, 1 key (1 before)" in said()
 
 
+def test_equal_keys_are_not_said_to_be_reloaded(path, said):
+    file = testing.KeyFile(FLAG, str(path))
+    said()
+    path.write_text("# a comment\none\n")
+    assert [file.poll(), file.poll()] == [False, True]
+    assert f"{FLAG} {path}: unchanged, 1 key" in (lines := said())
+    assert "reloaded" not in lines
+
+
 def test_a_link_that_leads_elsewhere_is_a_change(tmp_path):
     """As Kubernetes does it with secrets."""
     for name in ("one", "two"):

@@ -498,7 +498,8 @@ def test_a_file_that_vanished_is_an_error_until_it_is_back(path: Path) -> None:
     path.rename(path.with_name("away"))
     assert failure(source).message == f"{path} cannot be read: No such file or directory"
     path.with_name("away").rename(path)
-    assert listed(source) is None  # the same file
+    assert failure(source).kind == "unreadable"  # renaming is a change, so it is awaited
+    assert listed(source) == ["http://a:1"]
 
 
 def test_an_error_of_an_older_file_does_not_come_back(path: Path) -> None:

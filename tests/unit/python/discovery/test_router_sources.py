@@ -115,6 +115,9 @@ def test_a_list_that_the_core_never_sees(
 def test_a_deleted_url_is_a_text(recording: Recording) -> None:
     with pytest.raises(TypeError, match="deleted holds 7; it must hold URLs as str"):
         recording.reconcile("mine", [], deleted=[7])  # type: ignore[list-item]
+    for deleted in (5, None, {"http://a:1": True}):
+        with pytest.raises(TypeError, match=r"deleted is of type \w+; it must be a list of URLs"):
+            recording.reconcile("mine", [], deleted=deleted)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="deleted URLs need a list beside them"):
         recording.reconcile("mine", None, deleted="http://a:1")
     assert recording.said == []
@@ -200,12 +203,16 @@ def test_what_is_no_source_is_not_followed() -> None:
 # A server
 
 
-def ready(url: str) -> tuple[int, str]:
+def asked(url: str, method: str, path: str, body: str | None = None) -> tuple[int, str]:
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
     with contextlib.closing(connection):
-        connection.request("GET", "/readiness")
+        connection.request(method, path, body)
         response = connection.getresponse()
         return response.status, response.read().decode()
+
+
+def ready(url: str) -> tuple[int, str]:
+    return asked(url, "GET", "/readiness")
 
 
 def discovery_threads() -> set[threading.Thread]:
@@ -235,6 +242,10 @@ def test_a_server_waits_for_the_first_list(tmp_path: Path) -> None:
         status, body = ready(server.url)
         assert status == 503
         assert "waiting for file" in body
+        status, body = asked(server.url, "POST", "/v1/completions", '{"prompt": "a"}')
+        assert status == 503
+        assert "the fleet has 0 workers; waiting for file" in body
+        assert str(path) not in body, "a client need not know where the router reads"
 
 
 def test_a_worker_of_a_source_joins_once_it_is_healthy(tmp_path: Path) -> None:

@@ -77,6 +77,8 @@ def test_a_url_whose_host_dns_resolves(url: str) -> None:
             "without the rank of one worker; set --intra-node-data-parallel-size for ranks",
         ),
         ("https://vllm.svc", "is not implemented in vllm-router "),
+        ("http://10.0.0:80", "must be URLs with the name of a host that DNS resolves"),
+        ("http://vllm.1.", "must be URLs with the name of a host that DNS resolves"),
         ("http://-a.b", "must be URLs with the name of a host that DNS resolves"),
         ("http://a..b", "must be URLs with the name of a host that DNS resolves, such as http://vllm.svc"),
         (f"http://{'a' * 64}", "must be URLs with the name of a host that DNS resolves"),
@@ -94,7 +96,9 @@ def test_a_name_of_srv_records(name: str) -> None:
     RouterArgs(worker_srv=[name])._validate_router_args()
 
 
-@pytest.mark.parametrize("name", ["http://a", "a:53", "10.0.0.1", "a..b", ".", f"{'a.' * 127}a", "a/b"])
+@pytest.mark.parametrize(
+    "name", ["http://a", "a:53", "10.0.0.1", "10.0.0", "a..b", ".", f"{'a.' * 127}a", "a/b"]
+)
 def test_what_is_no_name_of_srv_records(name: str) -> None:
     with pytest.raises(
         ValueError, match=r"worker_srv is .* such as _http\._tcp\.vllm\.svc, without a scheme"
