@@ -194,6 +194,11 @@ Status PeerSync::Read(
     return absl::OkStatus();
   }
   ++counts_.frames_read;
+  // What is forgotten and suspected is of now: frames that someone copied, sealed or not, must not say it again.
+  if (read_.sequence != peer->sequence) {
+    read_.forgotten.clear();
+    read_.suspects.clear();
+  }
   Apply(read_, *peer);
   if (suspects == nullptr) return absl::OkStatus();
   for (const PeerFrame::Suspect& suspect : read_.suspects) {
