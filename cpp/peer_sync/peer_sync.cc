@@ -219,6 +219,11 @@ Status PeerSync::Read(
     return absl::OkStatus();
   }
   ++counts_.frames_read;
+  // What is forgotten and suspected is of now: frames that someone copied, sealed or not, must not say it again.
+  if (read_.sequence != peer->sequence) {
+    read_.forgotten.clear();
+    read_.suspects.clear();
+  }
   Apply(read_, *peer);
   for (const AdminFact& fact : read_.facts) {
     if (facts != nullptr && facts_.Merge(fact)) facts->push_back(fact);

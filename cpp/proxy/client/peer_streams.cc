@@ -18,6 +18,7 @@ namespace {
 constexpr size_t kMaxIdBytes = 41;  // two numbers of 64 bits
 constexpr int64_t kForgottenMs = 600'000;
 constexpr int64_t kClockSlackMs = 1'000;
+constexpr uint64_t kMaxSeconds = uint64_t{1} << 40;  // of a clock that tells the time
 constexpr std::string_view kMaxRouters = "256";
 constexpr std::string_view kFramesPerRead = "16";
 
@@ -29,7 +30,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local interval, tokens = 1000000 / ARGV[1], tonumber(ARGV[2])
 local burst = math.max(500000, interval)
-local due = math.max(tonumber(redis.call('GET', KEYS[1]) or '0'), now - burst)
+local due = math.max(tonumber(redis.call('GET', KEYS[1]) or '0') or 0, now - burst)
 if due > now + burst then due = now end
 local got = math.min(tokens, math.max(0, math.floor((now - due) / interval)))
 redis.call('SET', KEYS[1], string.format('%.0f', math.max(due + got * interval, now - burst)), 'PX', 60000)
@@ -44,19 +45,21 @@ std::optional<uint64_t> RouterIn(std::string_view text) {
   return router;
 }
 
-// Of an id as Redis writes them: 1712345678901-0.
-std::optional<int64_t> MsOf(std::string_view id) {
-  int64_t ms = 0;
-  const auto [parsed, error] = std::from_chars(id.data(), id.data() + id.size(), ms);
-  if (error != std::errc() || parsed == id.data() + id.size() || *parsed != '-' || ms < 0)
-    return std::nullopt;
-  return ms;
+std::optional<uint64_t> NumberOf(std::string_view text) {
+  uint64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [parsed, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || parsed != end) return std::nullopt;
+  return number;
 }
 
-int64_t NumberOf(std::string_view text) {
-  int64_t number = 0;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
+// Of an id as Redis writes them: 1712345678901-0. No other is ever asked for, since Redis rejects it each time.
+std::optional<int64_t> MsOf(std::string_view id) {
+  const size_t dash = id.find('-');
+  if (dash == std::string_view::npos || !NumberOf(id.substr(dash + 1))) return std::nullopt;
+  const std::optional<uint64_t> ms = NumberOf(id.substr(0, dash));
+  if (!ms || *ms > uint64_t{INT64_MAX}) return std::nullopt;
+  return static_cast<int64_t>(*ms);
 }
 
 }  // namespace
@@ -92,6 +95,7 @@ void PeerStreams::AddFrames(std::span<const std::string> frames, int64_t now_ns,
   const auto tell = [round](std::initializer_list<std::string_view> words) {
     Add(Round::Kind::kTold, std::span(words.begin(), words.size()), round);
   };
+  if (begins_anew_) tell({"DEL", stream});
   for (const std::string& frame : frames) tell({"XADD", stream, "MINID", "~", oldest, "*", "f", frame});
   tell({"PEXPIRE", stream, std::to_string(kStreamMs)});
   const std::string members = Key("members");
@@ -157,6 +161,7 @@ Status PeerStreams::Take(
         TakeTime(sent_ns, reply);
         break;
       case Round::Kind::kTold:
+        if (asked.command == "XADD") TakeOwnId(reply);
         break;
       case Round::Kind::kMembers:
         TakeMembers(reply);
@@ -178,12 +183,20 @@ Status PeerStreams::Take(
 
 void PeerStreams::TakeTime(int64_t sent_ns, RedisValue reply) {
   if (reply.size() != 2) return;
+  const std::optional<uint64_t> seconds = NumberOf(reply[0].text());
+  const std::optional<uint64_t> micros = NumberOf(reply[1].text());
+  if (!seconds || !micros || *seconds > kMaxSeconds || *micros >= 1'000'000) return;
   time_ns_ = sent_ns;
-  time_ms_ = NumberOf(reply[0].text()) * 1'000 + NumberOf(reply[1].text()) / 1'000;
+  time_ms_ = static_cast<int64_t>(*seconds * 1'000 + *micros / 1'000);
   // Another Redis, whose clock is behind the one that these ids are of.
   for (auto& [router, place] : places_) {
     if (MsOf(place.last).value_or(0) > time_ms_ + kClockSlackMs) place.last = "0-0";
   }
+}
+
+// Redis's clock was set back, and until it is there again, ids count on from the last, and no frame is ever too old.
+void PeerStreams::TakeOwnId(RedisValue reply) {
+  begins_anew_ = MsOf(reply.text()).value_or(0) > time_ms_ + kClockSlackMs;
 }
 
 void PeerStreams::TakeMembers(RedisValue reply) {
@@ -216,7 +229,9 @@ void PeerStreams::TakeFrames(uint64_t router, RedisValue reply, Heard* heard) {
     heard->frames.push_back(entry[1][1].text());
     heard->bytes += heard->frames.back().size();
   }
-  heard->more = heard->more || reply.size() >= PeerStreams::kFramesPerRead;
+  if (reply.size() < PeerStreams::kFramesPerRead) return;
+  heard->more = true;
+  place->second.left = false;  // a router that left is read to its end
 }
 
 }  // namespace vllm_router

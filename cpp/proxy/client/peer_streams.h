@@ -101,13 +101,14 @@ class PeerStreams {
  private:
   struct Place {
     std::string last;   // id of the frame that was read last
-    bool left = false;  // it is read once more
+    bool left = false;  // it is read once more, or to its end
   };
 
   std::string Key(std::string_view what) const;
   static void Add(
       Round::Kind kind, std::span<const std::string_view> words, Round* round, uint64_t router = 0);
   void TakeTime(int64_t sent_ns, RedisValue reply);
+  void TakeOwnId(RedisValue reply);
   void TakeMembers(RedisValue reply);
   void TakeFrames(uint64_t router, RedisValue reply, Heard* heard);
 
@@ -118,6 +119,7 @@ class PeerStreams {
   std::optional<int64_t> time_ns_;  // by this router's clock, when Redis's was:
   int64_t time_ms_ = 0;
   int64_t start_ms_ = 0;
+  bool begins_anew_ = false;          // the own stream
   std::map<uint64_t, Place> places_;  // of the others
 };
 

@@ -206,9 +206,10 @@ void PeerSyncService::Tell(int64_t now_ns, PeerStreams::Round* round) {
   sync_.WriteFrames(now_ns, static_cast<uint64_t>(UnixSeconds() * 1e3), &frames);
   streams_.AddFrames(frames, now_ns, round);
   Limit(now_ns);
-  if (leases_) {
+  if (leases_ && outage_since_ns_ < 0) {  // else it has its share, which a lease would end
     RateLimit& rate = thread_.limits.rate;
-    streams_.AddLease(kRequests, rate.per_second(), rate.Settle(LiveRouters(now_ns)), round);
+    asked_tokens_ = rate.Settle(LiveRouters(now_ns));
+    streams_.AddLease(kRequests, rate.per_second(), asked_tokens_, round);
   }
   if (now_ns - snapshot_ns_ >= kSnapshotNanos && oldest(now_ns)) TellSnapshot(now_ns, round);
 }
@@ -252,9 +253,9 @@ void PeerSyncService::Hear(const PeerStreams::Heard& heard, int64_t now_ns) {
     health_.ReportPassiveFailure(worker);
   }
   for (const AdminFact& fact : facts) CarryOut(fact);
-  if (!heard.leased) return;
+  if (!heard.leased || outage_since_ns_ >= 0) return;
   ++counts_.leases;
-  if (*heard.leased == 0) ++counts_.leases_empty;
+  if (*heard.leased == 0 && asked_tokens_ > 0) ++counts_.leases_empty;
   thread_.limits.rate.Lease(*heard.leased, int64_t{options_.interval_ms} * kNanosPerMs);
 }
 
