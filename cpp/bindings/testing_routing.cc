@@ -473,6 +473,7 @@ class AdmissionHarness {
     return Name(admission_.Requeue(one.waiter, one.amount));
   }
   void WakeNext() { admission_.WakeNext(); }
+  void Wake(size_t number) { admission_.Wake(waiters_.at(number)->waiter); }
   void SetLimits(uint64_t permits, uint32_t line) { admission_.SetLimits(permits, line); }
   std::vector<size_t> TakeGranted() { return std::exchange(granted_, {}); }
   const ConcurrencyLimiter& admission() const { return admission_; }
@@ -712,6 +713,7 @@ void BindTestingRouting(py::module_& testing) {
       .def("enter", &AdmissionHarness::Enter, "amount"_a = 1)
       .def("try_acquire", &AdmissionHarness::TryAcquire, "amount"_a = 1)
       .def("release", &AdmissionHarness::Release, "amount"_a = 1)
+      .def("wake", &AdmissionHarness::Wake, "number"_a)
       .def("leave", &AdmissionHarness::Leave)
       .def("step_back", &AdmissionHarness::Requeue)
       .def("nudge", &AdmissionHarness::WakeNext)
