@@ -367,6 +367,14 @@ def test_a_chunked_body_and_one_that_names_its_model_behind_megabytes(harness):
     assert by(client.read_response()) == b.url
 
 
+@pytest.mark.parametrize("path", ["/generate", "/v1/files"])
+def test_a_long_body_without_a_model_passes_on_paths_that_need_none(harness, path):
+    a, b, router = two(harness)
+    body = b'{"data": "' + b"x" * 9_000_000 + b'"}'
+    assert harness.client(router).ask("POST", path, body=body).status == 200
+    assert a.served + b.served == [None]
+
+
 def test_a_form_names_its_model(harness):
     a, b, router = two(harness)
     body = (

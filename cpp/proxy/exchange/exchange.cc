@@ -529,16 +529,18 @@ Task<Exchange::Next> Exchange::FindModel() {
   };
   ModelMember found = find();
   const ModelAliases::Alias* alias = settings_.model_aliases.Find(found.name);
+  // Engines have endpoints of their own, to which each of them gives its only model.
+  const bool is_known_path = RouteOf(record_.route).inference;
+  const bool names_one =
+      is_known_path && (head_->path.starts_with("/v1/") || head_->path.starts_with("/v2/"));
   const bool is_cut = found.kind == ModelMember::Kind::kMissing || alias != nullptr;
-  if (!body_->complete() && is_cut) {
+  if (!body_->complete() && is_cut && names_one) {
     const Next next = co_await FillForModel();
     if (next == Next::kFinish) co_return next;
     found = find();
     alias = settings_.model_aliases.Find(found.name);
   }
-  const bool is_known_path = RouteOf(record_.route).inference;
-  if (!body_->complete() && is_known_path &&
-      (alias != nullptr || found.kind == ModelMember::Kind::kMissing)) {
+  if (!body_->complete() && names_one && (alias != nullptr || found.kind == ModelMember::Kind::kMissing)) {
     co_await ReplyError(
         HttpError::kModelRequired,
         alias != nullptr
@@ -561,8 +563,6 @@ Task<Exchange::Next> Exchange::FindModel() {
     const ModelPools& pools = *thread_.fleet.Get()->models();
     const std::vector<std::string>& bases = pools.names->bases;
     name = bases.size() == 1 ? bases.front() : settings_.default_model;
-    // Engines have endpoints of their own to which each of them gives its only model.
-    const bool names_one = head_->path.starts_with("/v1/") || head_->path.starts_with("/v2/");
     if (name.empty() && bases.size() > 1 && names_one && pools.decides()) {
       co_await ReplyError(HttpError::kModelRequired, ModelRequiredMessage(pools));
       co_return Next::kFinish;
