@@ -39,6 +39,8 @@ inline constexpr size_t kReplayBodyBytes =
 // Longer bodies are routed on their first part and forwarded while the rest arrives. The parser needs
 // four times as much memory, which stays below 32 MiB per thread.
 inline constexpr size_t kRoutedBodyBytes = 8 * 1024 * 1024;
+// Of a body, how much is read to find its model where that decides.
+inline constexpr size_t kNamedBodyBytes = 64 * 1024 * 1024;
 inline constexpr size_t kLingerBytes =
     256 * 1024;  // discarded after an early response, so that it is not reset
 inline constexpr int kLingerSeconds = 2;

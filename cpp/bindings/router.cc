@@ -1175,9 +1175,10 @@ py::list WorkerRows(PyRouter& self) {
   return rows;
 }
 
-// Rows: URL, weight, ready, leaving, drain_secs, incarnation, data_parallel_size (0: the router's), detail.
-using ListedWorker =
-    std::tuple<std::string, double, bool, bool, std::optional<double>, std::string, uint32_t, std::string>;
+// Rows: URL, weight, ready, leaving, drain_secs, incarnation, data_parallel_size (0: the router's), detail, models.
+using ListedWorker = std::tuple<
+    std::string, double, bool, bool, std::optional<double>, std::string, uint32_t, std::string,
+    std::vector<std::string>>;
 
 // Lists of URLs: joined, left, changed, held. Without a list: the last one again.
 py::tuple Reconcile(
@@ -1189,8 +1190,9 @@ py::tuple Reconcile(
     if (list) {
       std::vector<Router::DeclaredWorker> workers;
       workers.reserve(list->size());
-      for (const auto& [url, weight, ready, leaving, drain_secs, incarnation, ranks, detail] : *list) {
-        workers.push_back({url, weight, ready, leaving, drain_secs, incarnation, ranks, detail});
+      for (const auto& [url, weight, ready, leaving, drain_secs, incarnation, ranks, detail, models] :
+           *list) {
+        workers.push_back({url, weight, ready, leaving, drain_secs, incarnation, ranks, detail, models});
       }
       difference = self.router().Reconcile(source, workers, complete, deleted);
     } else {

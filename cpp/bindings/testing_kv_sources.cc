@@ -11,6 +11,7 @@
 #include "index/predicted_blocks.h"
 #include "index/reported_blocks.h"
 #include "proxy/client/kv_source_report.h"
+#include "proxy/client/model_report.h"
 
 namespace vllm_router {
 
@@ -104,6 +105,14 @@ void BindTestingKvSources(py::module_& testing) {
     return ListOf(*sources);
   });
   testing.def("base_models_in", &BaseModelsIn);
+  testing.def("models_in_report", [](const std::string& text) -> py::object {
+    const std::optional<std::vector<ModelCard>> cards = ModelsInReport(text);
+    if (!cards) return py::none();
+    py::list rows;
+    for (const ModelCard& card : *cards)
+      rows.append(py::make_tuple(card.id, card.parent, card.root, card.max_model_len));
+    return rows;
+  });
   py::class_<Predictions>(testing, "Predictions")
       .def(py::init<uint32_t>())
       .def("set_trust", &Predictions::SetTrust)

@@ -12,6 +12,8 @@
 #include "routing/body_budget.h"
 #include "routing/concurrency_limiter.h"
 #include "routing/explanation.h"
+#include "routing/model_alias.h"
+#include "routing/model_member.h"
 #include "routing/prefix_digest.h"
 #include "routing/rate_limit.h"
 #include "routing/request_fields.h"
@@ -356,6 +358,25 @@ void BindRetryPlan(py::module_& testing) {
       .def("count_request", [](RetryBudget::Thread& self, double now) { self.CountRequest(Nanos(now)); })
       .def("take", [](RetryBudget::Thread& self, double now) { return self.Take(Nanos(now)); });
   testing.def("parse_retry_after", &ParseRetryAfter);
+  const auto described = [](const ModelMember& found) {
+    constexpr std::string_view kKinds[] = {"no object", "missing", "name", "other"};
+    return py::make_tuple(
+        kKinds[static_cast<size_t>(found.kind)], py::bytes(found.name), found.offset, found.length,
+        found.whole);
+  };
+  testing.def("find_model_member", [described](const py::bytes& body) {
+    return described(FindModelMember(std::string(body)));
+  });
+  testing.def("find_model_in_form", [described](const std::string& type, const py::bytes& body) {
+    return described(FindModelInForm(type, std::string(body)));
+  });
+  testing.def(
+      "resolve_alias", [](const std::vector<std::string>& texts, const std::string& name, uint64_t hash) {
+        const StatusOr<ModelAliases> aliases = ModelAliases::Parse(texts);
+        if (!aliases.ok()) throw py::value_error(std::string(aliases.status().message()));
+        const ModelAliases::Alias* const alias = aliases->Find(name);
+        return alias != nullptr ? std::optional(ModelAliases::TargetOf(*alias, hash)) : std::nullopt;
+      });
 }
 
 void BindRequestQuarantine(py::module_& testing) {
@@ -452,6 +473,7 @@ class AdmissionHarness {
     return Name(admission_.Requeue(one.waiter, one.amount));
   }
   void WakeNext() { admission_.WakeNext(); }
+  void Wake(size_t number) { admission_.Wake(waiters_.at(number)->waiter); }
   void SetLimits(uint64_t permits, uint32_t line) { admission_.SetLimits(permits, line); }
   std::vector<size_t> TakeGranted() { return std::exchange(granted_, {}); }
   const ConcurrencyLimiter& admission() const { return admission_; }
@@ -691,6 +713,7 @@ void BindTestingRouting(py::module_& testing) {
       .def("enter", &AdmissionHarness::Enter, "amount"_a = 1)
       .def("try_acquire", &AdmissionHarness::TryAcquire, "amount"_a = 1)
       .def("release", &AdmissionHarness::Release, "amount"_a = 1)
+      .def("wake", &AdmissionHarness::Wake, "number"_a)
       .def("leave", &AdmissionHarness::Leave)
       .def("step_back", &AdmissionHarness::Requeue)
       .def("nudge", &AdmissionHarness::WakeNext)

@@ -2,6 +2,7 @@
 
 #include <tuple>
 
+#include "base/clock.h"
 #include "bindings/bindings.h"
 #include "worker/bytes_per_token.h"
 #include "worker/circuit_breaker.h"
@@ -132,6 +133,38 @@ class RegistryHarness {
     }
     return rows;
   }
+
+  // Cards: id, parent. Returns how many names are not kept.
+  size_t SetModels(const std::string& base, const std::vector<std::pair<std::string, std::string>>& names) {
+    std::vector<ModelCard> cards;
+    for (const auto& [id, parent] : names) cards.push_back({.id = id, .parent = parent});
+    size_t refused = 0;
+    registry_.SetModels(base, cards, SteadyClock().NowNanos(), &refused);
+    return refused;
+  }
+
+  // By name, the URLs of the workers that list it and of those that may serve it; of a name that is only
+  // remembered, neither.
+  py::dict Models() const {
+    const std::shared_ptr<const FleetView> fleet = registry_.snapshot().Load();
+    const ModelPools& pools = *fleet->models();
+    py::dict models;
+    for (const std::string& id : pools.names->order) {
+      const ModelPools::Name& name = *pools.Find(id);
+      std::vector<std::string> listed;
+      std::vector<std::string> pool;
+      for (const uint32_t position : name.workers) listed.push_back(fleet->worker(position).url.url);
+      if (name.pool != ModelPools::kNoPool) {
+        const std::shared_ptr<const FleetView> view = pools.ViewOf(fleet, name);
+        for (const uint32_t position : view->eligible()) pool.push_back(view->worker(position).url.url);
+      }
+      models[py::str(id)] = py::make_tuple(listed, pool);
+    }
+    return models;
+  }
+
+  bool ModelsDecide() const { return registry_.snapshot().Load()->models()->decides(); }
+  std::vector<std::string> BaseModels() const { return registry_.snapshot().Load()->models()->names->bases; }
 
   std::vector<py::tuple> Members(const FleetView& view) const {
     std::vector<py::tuple> members;
@@ -398,6 +431,18 @@ void BindTestingWorker(py::module_& testing) {
       .def("leaving", &RegistryHarness::Leaving)
       .def("drained", &RegistryHarness::Drained)
       .def("rows", &RegistryHarness::Rows)
+      .def("set_models", &RegistryHarness::SetModels)
+      .def(
+          "forget_models",
+          [](RegistryHarness& self, const std::string& base) { self.registry().ForgetModels(base); })
+      .def(
+          "expect_models",
+          [](RegistryHarness& self, const std::vector<std::string>& names, double memory) {
+            self.registry().ExpectModels(names, static_cast<int64_t>(memory * 1e9));
+          })
+      .def("models", &RegistryHarness::Models)
+      .def("models_decide", &RegistryHarness::ModelsDecide)
+      .def("base_models", &RegistryHarness::BaseModels)
       .def(
           "add",
           [](RegistryHarness& self, const std::string& url, double weight) {

@@ -9,9 +9,16 @@
 namespace vllm_router {
 namespace {
 
+struct Turns {
+  alignas(64) std::atomic<uint64_t> next{0};
+};
+
 struct Schedule final : FleetPlan {
   using FleetPlan::FleetPlan;
-  std::vector<uint32_t> positions;  // one per turn
+  std::vector<uint32_t> positions;  // one per turn; empty: all weights are equal
+  // Of a pool, whose turns must not depend on requests for others; null: the policy's.
+  std::shared_ptr<Turns> turns;
+  uint64_t pool = 0;
 };
 
 class RoundRobin final : public Policy {
@@ -24,16 +31,24 @@ class RoundRobin final : public Policy {
   std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
     const auto eligible = fleet.eligible();
     if (eligible.empty()) return std::nullopt;
+    std::atomic<uint64_t>& next = TurnsOf(fleet);
     const uint64_t turn =
-        key.dry_run ? turns_.load(std::memory_order_relaxed) : turns_.fetch_add(1, std::memory_order_relaxed);
+        key.dry_run ? next.load(std::memory_order_relaxed) : next.fetch_add(1, std::memory_order_relaxed);
     const uint32_t position =
         fleet.equal_weights() ? eligible[turn % eligible.size()] : Scheduled(fleet, turn);
     return Decision{.position = position, .worker = fleet.worker(position).id, .reason = Reason::kRoundRobin};
   }
 
   std::shared_ptr<const FleetPlan> Plan(const FleetView& next) override {
-    if (next.equal_weights()) return nullptr;
+    if (next.equal_weights() && next.pool() == 0) return nullptr;
     auto schedule = std::make_shared<Schedule>(this);
+    schedule->pool = next.pool();
+    if (next.pool() != 0) {
+      const auto* last = FindPlan<Schedule>(next, this);
+      const bool goes_on = last != nullptr && last->pool == next.pool() && last->turns != nullptr;
+      schedule->turns = goes_on ? last->turns : std::make_shared<Turns>();
+    }
+    if (next.equal_weights()) return schedule;
     std::vector<uint32_t> weights;
     for (const uint32_t position : next.eligible()) weights.push_back(next.worker(position).load_weight());
     schedule->positions = SmoothSchedule(weights);
@@ -46,7 +61,8 @@ class RoundRobin final : public Policy {
   // slot of another worker takes it.
   uint32_t Scheduled(const FleetView& fleet, uint64_t turn) const {
     const auto* schedule = FindPlan<Schedule>(fleet, this);
-    if (schedule == nullptr) return fleet.eligible()[turn % fleet.eligible().size()];
+    if (schedule == nullptr || schedule->positions.empty())
+      return fleet.eligible()[turn % fleet.eligible().size()];
     const std::vector<uint32_t>& positions = schedule->positions;
     size_t slot = turn % positions.size();
     for (size_t steps = 0; steps < positions.size(); ++steps) {
@@ -56,7 +72,13 @@ class RoundRobin final : public Policy {
     return fleet.eligible().front();
   }
 
-  alignas(64) std::atomic<uint64_t> turns_{0};
+  std::atomic<uint64_t>& TurnsOf(const FleetView& fleet) {
+    if (fleet.pool() == 0) return turns_.next;
+    const auto* schedule = FindPlan<Schedule>(fleet, this);
+    return schedule != nullptr && schedule->turns != nullptr ? schedule->turns->next : turns_.next;
+  }
+
+  Turns turns_;
 };
 
 // How many turns each worker gets in one round.

@@ -125,6 +125,16 @@ void ConcurrencyLimiter::WakeNext() {
   Tell(granted);
 }
 
+void ConcurrencyLimiter::Wake(Waiter& waiter) {
+  {
+    MutexLock lock(mutex_);
+    if (!waiter.waiting_ || in_use() + waiter.amount_ > permits()) return;
+    Unlink(waiter);
+    word_.fetch_add((waiter.amount_ << kShift) - 1, std::memory_order_acq_rel);
+  }
+  Tell(&waiter);
+}
+
 // In the order of arrival; a requeued waiter is nearly always in front.
 void ConcurrencyLimiter::Link(Waiter& waiter) {
   Waiter* before = back_;

@@ -79,6 +79,8 @@ class ConcurrencyLimiter {
   // must be called when the resource that it waits for may be available.
   Entry Requeue(Waiter& waiter, uint64_t amount);
   void WakeNext();
+  // This one, if there are permits, wherever it stands in the queue.
+  void Wake(Waiter& waiter);
 
   // True if Enter() of one permit would be rejected now.
   bool full() const;

@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "base/time_units.h"
+#include "hashing/hash.h"
 #include "policy/policy_registry.h"
 #include "routing/router_option_table.h"
 
@@ -29,9 +30,12 @@ std::string NobodyEligible(const FleetView& fleet, const WorkerRegistry& registr
   size_t draining = 0;
   size_t resting = 0;
   size_t open = 0;
+  size_t others = 0;
   size_t excluded = 0;  // healthy, but excluded for this request: by earlier attempts, or by the caller
   for (const FleetView::Member& member : fleet.members()) {
-    if (!member.healthy) {
+    if (member.other_model) {
+      ++others;
+    } else if (!member.healthy) {
       ++unhealthy;
     } else if (member.draining) {
       ++draining;
@@ -47,7 +51,8 @@ std::string NobodyEligible(const FleetView& fleet, const WorkerRegistry& registr
       "no worker can take the request: the fleet has ", fleet.members().size(),
       fleet.members().size() == 1 ? " worker" : " workers", ", of which ", unhealthy, " unhealthy, ",
       draining, " draining", resting == 0 ? std::string() : Concat(", ", resting, " not ready"),
-      open == 0 ? std::string() : Concat(", ", open, " with an open circuit breaker"), " and ", excluded,
+      open == 0 ? std::string() : Concat(", ", open, " with an open circuit breaker"),
+      others == 0 ? std::string() : Concat(", ", others, " that do not serve the model"), " and ", excluded,
       " excluded; add a worker, or wait until one is healthy");
 }
 
@@ -171,7 +176,8 @@ StatusOr<std::vector<WorkerRegistry::Declared>> Router::DeclaredOf(
            .leaving = worker->leaving,
            .drain_secs = worker->drain_secs,
            .incarnation = worker->incarnation,
-           .detail = worker->detail});
+           .detail = worker->detail,
+           .models = worker->models});
     }
   }
   return declared;
@@ -309,6 +315,12 @@ bool Router::FinishSession(std::string_view session_id) {
   for (const std::string& key : keys_.session_keys().KeysOf(session_id))
     known |= pool_.policy().FinishSession(key);
   return known;
+}
+
+std::optional<uint64_t> Router::SessionHash(const RequestView& request) const {
+  RoutingKey key;
+  if (!keys_.session_keys().FindSession(request, &key)) return std::nullopt;
+  return Xxh3(key.hash_key);
 }
 
 int64_t Router::FreePlaces(const FleetView& fleet) const {

@@ -84,6 +84,7 @@ class Router {
     std::string incarnation;
     uint32_t ranks = 0;
     std::string detail;
+    std::vector<std::string> models;
   };
   StatusOr<Difference> Reconcile(
       std::string_view source, std::span<const DeclaredWorker> list, bool complete,
@@ -150,6 +151,8 @@ class Router {
   // Forgets the worker of a session, under any header or member that may carry it. True: a policy knew
   // it.
   bool FinishSession(std::string_view session_id);
+  // Of the session that the request names, if it names one.
+  std::optional<uint64_t> SessionHash(const RequestView& request) const;
   // The decision that Select() would make, then the one with that worker excluded, and so on: at most
   // `count` decisions, the first of them with key.explanation. Reserves, learns and counts nothing.
   // REQUIRES: key.dry_run.

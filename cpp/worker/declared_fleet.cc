@@ -272,6 +272,7 @@ class DeclaredFleet::Change {
     if (known.detail != spec.detail) Set(&known.detail, spec.detail);
     if (known.drain_ms != spec.drain_ms) Set(&known.drain_ms, spec.drain_ms);
     bool changed = false;
+    if (known.models != spec.models) changed = Set(&known.models, spec.models);
     if (known.weight != spec.weight) {
       changed = Set(&known.weight, spec.weight);
       if (row->serves() && !fleet_.is_copy_) {

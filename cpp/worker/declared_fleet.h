@@ -59,6 +59,7 @@ struct WorkerSpec {
   std::optional<int64_t> drain_ms;  // for that; null: the server's drain timeout
   std::string incarnation;          // another one, if neither is empty: the engine has started anew
   std::string detail;               // for people, such as "pod=default/vllm-7"
+  std::vector<std::string> models;  // that it serves; empty: as it says itself
 };
 
 struct GuardOptions {

@@ -2,13 +2,17 @@
 
 namespace vllm_router {
 
-FleetView::FleetView(std::vector<Member> members, uint64_t membership)
-    : members_(std::move(members)), is_eligible_(members_.size()), membership_version_(membership) {
+FleetView::FleetView(std::vector<Member> members, uint64_t membership, uint64_t pool)
+    : members_(std::move(members)),
+      is_eligible_(members_.size()),
+      membership_version_(membership),
+      pool_(pool) {
   loads_.reserve(members_.size());
   for (size_t i = 0; i < members_.size(); ++i) {
     is_eligible_[i] = members_[i].serves() ? 1 : 0;
     const Worker& worker = *members_[i].worker;
     loads_.push_back(&worker.load);
+    if (members_[i].other_model) continue;
     const bool closed = worker.breaker.state() == BreakerState::kClosed;
     if (!closed || worker.backoff.active()) all_admitting_ = false;
     if (!members_[i].in_rotation()) continue;
@@ -31,6 +35,15 @@ std::optional<uint32_t> FleetView::Find(WorkerId id) const {
     if (worker(position).id == id) return position;
   }
   return std::nullopt;
+}
+
+FleetView FleetView::PoolOf(std::span<const uint32_t> positions, uint64_t pool) const {
+  std::vector<Member> members = members_;
+  for (Member& member : members) member.other_model = true;
+  for (const uint32_t position : positions) members[position].other_model = false;
+  FleetView view(std::move(members), membership_version_, pool);
+  view.plan_ = plan_;
+  return view;
 }
 
 FleetView FleetView::Without(std::span<const uint32_t> positions) const {

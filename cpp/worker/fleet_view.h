@@ -24,6 +24,8 @@
 
 namespace vllm_router {
 
+struct ModelPools;
+
 // Base of what a policy precomputes for a view. A policy may own another (its fallback), so plans form a
 // chain, and each policy finds its own by the owner: FindPlan<RingPlan>(fleet, this).
 struct FleetPlan {
@@ -41,16 +43,17 @@ class FleetView {
     std::shared_ptr<Worker> worker;
     bool healthy = true;
     bool draining = false;
-    bool resting = false;  // its source says that it is not ready
-    bool open = false;     // its circuit breaker
-    bool in_rotation() const { return healthy && !draining && !resting; }
+    bool resting = false;      // its source says that it is not ready
+    bool open = false;         // its circuit breaker
+    bool other_model = false;  // of a pool's view: it does not serve the pool's models
+    bool in_rotation() const { return healthy && !draining && !resting && !other_model; }
     bool serves() const { return in_rotation() && !open; }
   };
 
   FleetView() = default;
   // `membership` changes exactly when a member joins, leaves, or gets another weight; equal numbers mean
   // equal members in equal order.
-  FleetView(std::vector<Member> members, uint64_t membership);
+  FleetView(std::vector<Member> members, uint64_t membership, uint64_t pool = 0);
 
   std::span<const Member> members() const { return members_; }
   std::span<const uint32_t> eligible() const { return eligible_; }  // positions, ascending
@@ -67,12 +70,20 @@ class FleetView {
   uint32_t ejected() const { return ejected_; }          // those of them whose circuit breaker is not closed
   bool all_admitting() const { return all_admitting_; }  // all breakers were closed, no worker in back-off
   bool any_prefix() const { return any_prefix_; }        // a member's URL has a path prefix
-  bool equal_weights() const { return equal_weights_; }  // load_weight() of the eligible
+  // Of the workers that serve some models (model_catalog.h): a number of the set of these; 0: of all workers.
+  uint64_t pool() const { return pool_; }
+  bool equal_weights() const { return equal_weights_; }          // load_weight() of the eligible
   uint64_t eligible_weight() const { return eligible_weight_; }  // their sum, in thousandths
 
   const FleetPlan* plan() const { return plan_.get(); }
   const std::shared_ptr<const FleetPlan>& shared_plan() const { return plan_; }
   void set_plan(std::shared_ptr<const FleetPlan> plan) { plan_ = std::move(plan); }  // before it is published
+
+  // Which worker serves which model; null in views that are not published, and in those of pools.
+  const std::shared_ptr<const ModelPools>& models() const { return models_; }
+  void set_models(std::shared_ptr<const ModelPools> models) { models_ = std::move(models); }
+  // The same fleet with all others out of rotation. Positions and plan stay.
+  FleetView PoolOf(std::span<const uint32_t> positions, uint64_t pool) const;
 
   // The same fleet with some members not eligible. Positions and plan stay.
   FleetView Without(std::span<const uint32_t> positions) const;
@@ -89,6 +100,7 @@ class FleetView {
   std::vector<uint32_t> eligible_;
   std::vector<uint8_t> is_eligible_;  // by position
   uint64_t membership_version_ = 0;
+  uint64_t pool_ = 0;
   uint64_t eligible_weight_ = 0;
   uint32_t in_rotation_ = 0;
   uint32_t ejected_ = 0;
@@ -96,6 +108,7 @@ class FleetView {
   bool all_admitting_ = true;
   bool any_prefix_ = false;
   std::shared_ptr<const FleetPlan> plan_;
+  std::shared_ptr<const ModelPools> models_;
 };
 
 // The plan that `owner` made for this view (or, while planning, for the previous one); null if there is none.

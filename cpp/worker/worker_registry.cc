@@ -31,6 +31,9 @@ WorkerRegistry::WorkerRegistry(Planner planner, const GuardOptions& guard)
     : planner_(std::move(planner)), snapshot_(std::make_shared<const FleetView>()) {
   MutexLock lock(mutex_);
   fleet_.set_guard(guard);
+  auto empty = std::make_shared<FleetView>();
+  empty->set_models(models_.Publish(*empty, {}, nullptr, nullptr, 0));
+  snapshot_.Publish(std::move(empty));
 }
 
 StatusOr<WorkerSpec> WorkerRegistry::Parse(const NewWorker& worker) const {
@@ -153,6 +156,7 @@ StatusOr<std::vector<WorkerSpec>> WorkerRegistry::SpecsOf(std::span<const Declar
     }
     spec->incarnation = declared.incarnation;
     spec->detail = declared.detail;
+    spec->models = declared.models;
     specs.push_back(*std::move(spec));
   }
   return specs;
@@ -249,6 +253,23 @@ void WorkerRegistry::Drained(std::span<const WorkerId> workers, int64_t now_ns) 
   PublishIfChanged(before);
 }
 
+void WorkerRegistry::SetModels(
+    std::string_view base, std::span<const ModelCard> cards, int64_t now_ns, size_t* refused) {
+  MutexLock lock(mutex_);
+  if (models_.Say(base, cards, now_ns, refused)) Publish();
+}
+
+void WorkerRegistry::ForgetModels(std::string_view base) {
+  MutexLock lock(mutex_);
+  if (models_.Forget(base)) Publish();
+}
+
+void WorkerRegistry::ExpectModels(std::span<const std::string> names, int64_t memory_ns) {
+  MutexLock lock(mutex_);
+  models_.Expect(names, memory_ns);
+  Publish();
+}
+
 void WorkerRegistry::Refresh() {
   MutexLock lock(mutex_);
   Publish();
@@ -285,19 +306,24 @@ void WorkerRegistry::Publish() {
   std::vector<std::pair<WorkerId, uint32_t>> published;
   members.reserve(fleet_.rows().size());
   published.reserve(fleet_.rows().size());
+  std::vector<ModelCatalog::Listed> listed;
+  listed.reserve(fleet_.rows().size());
   for (const Row& row : fleet_.rows()) {
     if (!row.serves()) continue;
     FleetView::Member& member = members.emplace_back(row.member);
     member.open = member.worker->breaker.state() == BreakerState::kOpen;
     published.emplace_back(member.worker->id, member.worker->weight);
+    listed.push_back({.base = member.worker->url.base, .declared = row.spec.models});
   }
   if (published != published_) {
     published_ = std::move(published);
     ++membership_version_;
   }
   FleetView next(std::move(members), membership_version_);
-  next.set_plan(snapshot_.Load()->shared_plan());
+  const std::shared_ptr<const FleetView> last = snapshot_.Load();
+  next.set_plan(last->shared_plan());
   next.set_plan(planner_ ? planner_(next) : nullptr);
+  next.set_models(models_.Publish(next, listed, last->models().get(), planner_, SteadyClock().NowNanos()));
   snapshot_.Publish(std::make_shared<const FleetView>(std::move(next)));
 }
 

@@ -21,6 +21,7 @@
 #include "base/status.h"
 #include "worker/declared_fleet.h"
 #include "worker/fleet_view.h"
+#include "worker/model_catalog.h"
 
 namespace vllm_router {
 
@@ -69,6 +70,7 @@ class WorkerRegistry {
     std::optional<double> drain_secs;
     std::string incarnation;
     std::string detail;
+    std::vector<std::string> models;
   };
   StatusOr<Difference> Reconcile(
       std::string_view source, std::span<const Declared> list, bool complete,
@@ -89,6 +91,13 @@ class WorkerRegistry {
   void EndManaging(uint64_t id);
   std::vector<std::string> Admit(std::span<const uint64_t> rows, int64_t now_ns);
   void Drained(std::span<const WorkerId> workers, int64_t now_ns);
+
+  // What a host, by its base URL, says that it serves (model_catalog.h). `refused`: names that are not kept.
+  void SetModels(
+      std::string_view base, std::span<const ModelCard> cards, int64_t now_ns, size_t* refused = nullptr);
+  // Nothing is known of it any more.
+  void ForgetModels(std::string_view base);
+  void ExpectModels(std::span<const std::string> names, int64_t memory_ns);
 
   // Publishes what has changed in the workers themselves: breakers and slow-start factors.
   void Refresh();
@@ -116,6 +125,7 @@ class WorkerRegistry {
   const Planner planner_;
   mutable Mutex mutex_;  // held while the policy plans
   DeclaredFleet fleet_ ABSL_GUARDED_BY(mutex_);
+  ModelCatalog models_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::pair<WorkerId, uint32_t>> published_ ABSL_GUARDED_BY(mutex_);  // members, and weights
   uint64_t membership_version_ ABSL_GUARDED_BY(mutex_) = 0;
   bool requires_addresses_ ABSL_GUARDED_BY(mutex_) = false;

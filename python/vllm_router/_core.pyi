@@ -1302,7 +1302,7 @@ class Router:
     def _reconcile(
         self,
         source: str,
-        workers: list[tuple[str, float, bool, bool, float | None, str, int, str]] | None,
+        workers: list[tuple[str, float, bool, bool, float | None, str, int, str, list[str]]] | None,
         complete: bool,
         deleted: list[str],
     ) -> tuple[list[str], list[str], list[str], list[str]]: ...

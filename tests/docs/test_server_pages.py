@@ -10,6 +10,7 @@ import pytest
 from tests.fakes.authority import Authority
 from tests.fakes.harness import Harness
 from tests.fakes.kv_engine import TOKENS, Engine, open_router, wait_for
+from tests.fakes.models import ModelWorker, wait_until_known
 from tests.fakes.prometheus_text import Family, parse
 from tests.fakes.redis_server import FakeRedis
 from tests.fakes.shared_pool import HicacheEngine
@@ -103,6 +104,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
     source.wait_connected()
     heard = parse(prefixes.server.metrics_text())
     shown |= {name: heard[name] for name in heard if name.startswith("continuum_") or "_redis_" in name}
+    # And one of several models.
+    models = harness.router(ModelWorker(harness, "a"), prometheus_port=0, model_refresh_secs=3600)
+    wait_until_known(models, 1)
+    heard = parse(models.server.metrics_text())
+    shown |= {name: heard[name] for name in heard if "_model" in name}
     # And one with a shared pool.
     with FakeMooncakeMaster() as master:
         sharing = open_sharing_router(harness, master, harness.worker(HicacheEngine()), prometheus_port=0)

@@ -41,6 +41,7 @@ QUIET = {
     "disable_circuit_breaker": True,
     "slow_start_secs": 0,
     "kv_events": "off",
+    "model_refresh_secs": 0,
     "access_log": False,
     "threads": 1,
     "port": 0,

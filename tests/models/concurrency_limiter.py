@@ -61,6 +61,12 @@ class ConcurrencyLimiter:
     def nudge(self) -> None:
         self._pass(1)
 
+    def wake(self, waiter: Waiter) -> None:
+        if waiter in self.line and self.in_use + waiter.amount <= self.permits:
+            self.line.remove(waiter)
+            self.in_use += waiter.amount
+            self.granted.append(waiter)
+
     def set_limits(self, permits: int, line: int) -> None:
         self.permits, self.most = permits, line
         self._pass(len(self.line))

@@ -51,6 +51,13 @@ class ConcurrencyLimiter(RuleBasedStateMachine):
         self.real.nudge()
         self.slow.nudge()
 
+    @precondition(lambda self: self.waiters)
+    @rule(data=st.data())
+    def wake(self, data):
+        number = data.draw(st.sampled_from(sorted(self.waiters)))
+        self.real.wake(number)
+        self.slow.wake(self.waiters[number])
+
     @rule(permits=st.integers(1, 6), line=st.integers(0, 4))
     def set_limits(self, permits, line):
         self.real.set_limits(permits, line)

@@ -93,6 +93,8 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
                 "kv_events_bind": st.builds("tcp://*:{}".format, st.integers(1, 65535)),
                 "kv_event_replay_source": SOURCE,
                 "kv_prefix_source": PREFIX_SOURCE,
+                "models": NAME,
+                "model_alias": st.builds("{}={}:8b".format, NAME, NAME),
                 "worker_srv": st.from_regex(r"_[a-z]{1,8}\._tcp(\.[a-z0-9]{1,8}){1,3}\.?", fullmatch=True),
             }
             fit = st.lists(forms.get(flag.field, WORD if kind.each is None else URL))

@@ -29,7 +29,7 @@ def running(port: int, worker: str, *flags: str) -> Iterator[tuple[subprocess.Po
     ]
     # A policy that asks workers nothing, so that what they are asked comes from clients.
     quiet = ["--prometheus-port", "0", "--health-check-interval-secs", "0", "--policy", "round_robin"]
-    quiet += ["--log-level", "info"]
+    quiet += ["--log-level", "info", "--model-refresh-secs", "0"]
     with subprocess.Popen(
         [*command, *quiet, *flags], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -555,7 +555,7 @@ def test_no_request_fails_while_settings_change(harness, serve):
         expected = wanted[name]
         if isinstance(expected, str) and isinstance(in_force[name], int):
             continue  # a word, by its number
-        expected = 0 if expected is None else expected
+        expected = type(in_force[name])() if expected is None else expected
         assert (
             in_force[name] == pytest.approx(expected)
             if isinstance(expected, float)

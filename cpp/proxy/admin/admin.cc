@@ -26,9 +26,11 @@
 #include "proxy/api/json_text.h"
 #include "proxy/client/http_client.h"
 #include "proxy/client/load_query.h"
+#include "proxy/client/model_report.h"
 #include "proxy/control/drainer.h"
 #include "proxy/control/health_checker.h"
 #include "proxy/control/kv_event_service.h"
+#include "proxy/control/model_service.h"
 #include "proxy/control/peer_sync_service.h"
 #include "proxy/control/prefix_event_service.h"
 
@@ -228,6 +230,39 @@ json::object Describe(const FleetView::Member& member) {
       {"weight", static_cast<double>(worker.weight) / kWeightOne}};
 }
 
+json::object Describe(const ModelCard& card) {
+  return {
+      {"id", card.id},
+      {"object", "model"},
+      {"created", card.created},
+      {"owned_by", card.owned_by.empty() ? std::string_view("vllm-router") : std::string_view(card.owned_by)},
+      {"root", card.root.empty() ? card.id : card.root},
+      {"parent", card.parent.empty() ? json::value(nullptr) : json::value(card.parent)},
+      {"max_model_len", card.max_model_len != 0 ? json::value(card.max_model_len) : json::value(nullptr)}};
+}
+
+json::array AliasesOf(const Settings& settings) {
+  json::array cards;
+  for (const ModelAliases::Alias& alias : settings.model_aliases.aliases()) {
+    const auto heaviest = std::ranges::max_element(alias.targets, {}, &ModelAliases::Target::weight);
+    cards.push_back(Describe({.id = alias.name, .root = heaviest->model}));
+  }
+  return cards;
+}
+
+// Those that workers list, and those that are remembered.
+json::array KnownModels(const ModelPools& pools, const Settings& settings, int64_t now_ns) {
+  json::array cards;
+  const double memory_ns = settings.model_memory_hours * 3600 * static_cast<double>(kNanosPerSecond);
+  for (const std::string& id : pools.names->order) {
+    const ModelPools::Name& name = *pools.Find(id);
+    const bool is_listed = name.pool != ModelPools::kNoPool || name.expected ||
+                           static_cast<double>(now_ns - name.said_ns) <= memory_ns;
+    if (is_listed && settings.model_aliases.Find(id) == nullptr) cards.push_back(Describe(name.card));
+  }
+  return cards;
+}
+
 json::array PushedSources(const KvPushReceiver& pushes, const Router& router) {
   json::array sources;
   const std::shared_ptr<const FleetView> fleet = router.fleet();
@@ -349,7 +384,7 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
     case Route::kServerOptions:
       co_return Text(200, "");
     case Route::kModels: {
-      AdminReply reply = co_await Shared(models_, thread, request.scope);
+      AdminReply reply = co_await ModelList(thread, request);
       co_return reply;
     }
     case Route::kWorkers: {
@@ -913,6 +948,14 @@ Task<Status> Admin::AddWhenHealthy(IoThread& thread, const AdminRequest& request
     const StatusOr<HttpResponse> response = co_await thread.http.Get(
         &scope, worker, settings.health_check_endpoint, settings.health_check_timeout_ms);
     if (response.ok() && response->status >= 200 && response->status < 300) {
+      if (settings.model_refresh_ms > 0) {  // its models are known before it gets a request
+        const StatusOr<HttpResponse> list = co_await thread.http.Get(
+            &scope, worker, "/v1/models", settings.health_check_timeout_ms, kMaxModelReportBytes);
+        std::optional<std::vector<ModelCard>> cards;
+        if (list.ok() && list->status == 200) cards = ModelsInReport(list->body);
+        if (cards) router_->pool().registry().SetModels(worker.base, *cards, thread.clock.NowNanos());
+        if (scope.cancelled()) break;
+      }
       const Status joined = router_->AddWorker(added.url, added.weight, added.receives_api_key);
       MarkChecked(*router_->fleet(), worker.base);
       if (joined.ok() && !added.receives_api_key && !thread.bearer.empty()) {
@@ -989,6 +1032,32 @@ Task<SharedReply::Reply> Admin::Loads(IoThread& thread, CancelScope& scope) {
 }
 
 // All workers are queried at once; those that are down or slow are left out.
+// From what workers have said; they are asked if they said nothing yet, with ?refresh=1, or if nothing asks them
+// regularly.
+Task<AdminReply> Admin::ModelList(IoThread& thread, const AdminRequest& request) {
+  const bool is_kept = request.settings.model_refresh_ms > 0;
+  const StatusOr<std::optional<std::string>> refresh = QueryValue(request.query, "refresh");
+  if (!refresh.ok()) co_return Refusal(refresh.status());
+  const bool asks = *refresh == "1" || *refresh == "true";
+  AdminReply reply;
+  if (!is_kept || asks || !router_->fleet()->models()->names->any_said) {
+    reply = co_await Shared(models_, thread, request.scope);
+  }
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  json::array aliases = AliasesOf(request.settings);
+  if (is_kept && fleet->models()->names->any_said) {
+    json::array data = KnownModels(*fleet->models(), request.settings, thread.clock.NowNanos());
+    for (json::value& alias : aliases) data.push_back(std::move(alias));
+    co_return Json(200, {{"object", "list"}, {"data", std::move(data)}});
+  }
+  if (reply.status != 200 || aliases.empty()) co_return reply;
+  boost::system::error_code error;
+  json::value listed = json::parse(reply.body, error);
+  if (error) co_return reply;
+  for (json::value& alias : aliases) listed.as_object()["data"].as_array().push_back(std::move(alias));
+  co_return Json(200, listed);
+}
+
 Task<SharedReply::Reply> Admin::Models(IoThread& thread, CancelScope& scope) {
   struct Gathering {
     std::vector<StatusOr<HttpResponse>> responses;
@@ -1017,8 +1086,14 @@ Task<SharedReply::Reply> Admin::Models(IoThread& thread, CancelScope& scope) {
   json::array data;
   std::set<std::string> seen;
   bool any = false;
-  for (const StatusOr<HttpResponse>& response : gathering.responses) {
+  const bool is_kept = thread.settings.Get()->model_refresh_ms > 0;
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    const StatusOr<HttpResponse>& response = gathering.responses[i];
     if (!response.ok() || response->status != 200) continue;
+    if (is_kept && response->body.size() <= kMaxModelReportBytes) {
+      const std::optional<std::vector<ModelCard>> cards = ModelsInReport(response->body);
+      if (cards) router_->pool().registry().SetModels(hosts[i].base, *cards, thread.clock.NowNanos());
+    }
     boost::system::error_code error;
     const json::value models = json::parse(response->body, error);
     if (error || !models.is_object()) continue;

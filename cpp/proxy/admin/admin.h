@@ -24,6 +24,7 @@ class HealthChecker;
 class KvEventService;
 class KvPushReceiver;
 class Metrics;
+class ModelService;
 struct AdminFact;
 class PeerSyncService;
 class PrefixEventService;
@@ -39,6 +40,7 @@ class Admin final : public OwnEndpoints {
   void TakePushedKvEvents();  // before the threads run. REQUIRES: the pool has an index
   void set_prefix_events(const PrefixEventService* events) { prefix_events_ = events; }  // likewise
   void set_health(const HealthChecker* health) { health_ = health; }                     // likewise
+  void set_models(ModelService* models) { model_service_ = models; }                     // likewise
   void set_metrics(const Metrics* metrics) { metrics_ = metrics; }  // before the threads run
   void set_configuration(Configuration* configuration) { configuration_ = configuration; }  // likewise
   void set_peer_sync(PeerSyncService* peers) { peers_ = peers; }  // likewise; null: routers share nothing
@@ -73,6 +75,7 @@ class Admin final : public OwnEndpoints {
   AdminReply OneWorker(std::string_view encoded_url) const;
   Task<AdminReply> Shared(SharedReply& shared, IoThread& thread, CancelScope& scope);
   Task<SharedReply::Reply> Models(IoThread& thread, CancelScope& scope);
+  Task<AdminReply> ModelList(IoThread& thread, const AdminRequest& request);
   Task<SharedReply::Reply> Loads(IoThread& thread, CancelScope& scope);
   struct NewWorker {
     std::string url;
@@ -93,6 +96,7 @@ class Admin final : public OwnEndpoints {
   KvEventService* kv_events_ = nullptr;
   const PrefixEventService* prefix_events_ = nullptr;
   const HealthChecker* health_ = nullptr;
+  ModelService* model_service_ = nullptr;
   PeerSyncService* peers_ = nullptr;
   std::unique_ptr<KvPushReceiver> pushes_;  // null: none are taken
   std::atomic<bool> draining_{false};

@@ -272,6 +272,7 @@ class Metrics::Collector : public prometheus::Collectable {
     WritePeerSync(&page);
     WriteFleet(&page, *fleet);
     WriteDiscovery(&page);
+    WriteModels(&page);
     WriteAdmission(&page);
     WriteQuarantine(&page);
     WriteResponses(&page);
@@ -340,6 +341,7 @@ class Metrics::Collector : public prometheus::Collectable {
   void WritePeerSync(Page* page) const;
   void WriteFleet(Page* page, const FleetView& fleet) const;
   void WriteDiscovery(Page* page) const;
+  void WriteModels(Page* page) const;
   void WriteAdmission(Page* page) const;
   void WriteQuarantine(Page* page) const;
   void WriteResponses(Page* page) const;
@@ -1077,6 +1079,63 @@ void Metrics::Collector::WriteDiscovery(Page* page) const {
     add("joined", source.joined);
     add("left", source.left);
     add("changed", source.changed);
+  }
+}
+
+// By model for the first names, and for all others together.
+void Metrics::Collector::WriteModels(Page* page) const {
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  const ModelPools& pools = *fleet->models();
+  constexpr std::array<std::string_view, 4> kStates = {"serving", "resting", "draining", "unhealthy"};
+  using Counts = std::array<uint64_t, kStates.size()>;
+  std::map<std::string_view, Counts> workers;
+  struct Demand {
+    uint64_t served = 0;
+    uint64_t asleep = 0;
+    uint64_t unknown = 0;
+  };
+  std::map<std::string_view, Demand> demand;
+  uint64_t listed = 0;
+  const auto add_demand = [&demand](std::string_view label, const ModelDemand& counted) {
+    Demand& sum = demand[label];
+    sum.served += counted.served.load(std::memory_order_relaxed);
+    sum.asleep += counted.asleep.load(std::memory_order_relaxed);
+    sum.unknown += counted.unknown.load(std::memory_order_relaxed);
+  };
+  for (const std::string& id : pools.names->order) {
+    const ModelPools::Name& name = *pools.Find(id);
+    const std::string_view label = name.is_label ? std::string_view(id) : "other";
+    if (name.is_label) add_demand(label, *name.demand);
+    if (name.pool == ModelPools::kNoPool) continue;
+    ++listed;
+    Counts& counts = workers[label];
+    for (const uint32_t position : name.workers) {
+      const FleetView::Member& member = fleet->members()[position];
+      ++counts[!member.healthy ? 3 : member.draining ? 2 : member.resting ? 1 : 0];
+    }
+  }
+  add_demand("other", *pools.names->other);
+  page->Gauge("models", "Models that workers of the fleet list, adapters among them.");
+  page->Add(static_cast<double>(listed));
+  page->Gauge(
+      "model_workers",
+      "Workers that list the model, by state; model is other for names beyond the first 256.");
+  for (const auto& [model, counts] : workers) {
+    for (size_t i = 0; i < kStates.size(); ++i)
+      page->Add(static_cast<double>(counts[i]), {Label("model", model), Label("state", kStates[i])});
+  }
+  page->Counter(
+      "model_demand_total",
+      "Requests by model where their workers depend on it, by whether it has workers (served), had some "
+      "before "
+      "(asleep), or never (unknown; model is then other).");
+  for (const auto& [model, counts] : demand) {
+    const auto add = [&, model = model](std::string_view result, uint64_t count) {
+      page->Add(static_cast<double>(count), {Label("model", model), Label("result", result)});
+    };
+    add("served", counts.served);
+    add("asleep", counts.asleep);
+    if (model == "other") add("unknown", counts.unknown);
   }
 }
 

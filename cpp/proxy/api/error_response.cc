@@ -39,6 +39,10 @@ constexpr ErrorRow kRows[] = {
     {429, kInvalid, "rate_limited", "Rate limit exceeded; see Retry-After.", true},
     {503, kServer, "no_body_memory", "The memory for request bodies is used up; retry later.", true},
     {503, kServer, "no_workers", "No available workers (all circuits open or unhealthy).", true},
+    {404, kInvalid, "model_not_found", "The model does not exist.", false, "model"},
+    {503, kServer, "no_workers_for_model", "No worker serves the model now; retry later.", true, "model"},
+    {400, kInvalid, "model_required", "The request names no model; name one as its member model.", false,
+     "model"},
     {502, kServer, "worker_unreachable", "The chosen worker could not be reached."},
     {504, kServer, "connect_timeout", "Connecting to the chosen worker timed out."},
     {502, kServer, "worker_closed", "The worker closed the connection before it responded."},
@@ -69,12 +73,15 @@ static_assert(std::size(kRows) == kHttpErrorCount, "an error without a row");
 
 const ErrorRow& ErrorOf(HttpError error) { return kRows[static_cast<size_t>(error)]; }
 
-std::string ErrorBody(std::string_view message, std::string_view type, std::string_view code) {
+std::string ErrorBody(
+    std::string_view message, std::string_view type, std::string_view code, std::string_view param) {
   std::string body = R"({"error":{"message":)";
   body += JsonQuoted(message);
   body += R"(,"type":)";
   body += JsonQuoted(type);
-  body += R"(,"param":null,"code":)";
+  body += R"(,"param":)";
+  body += param.empty() ? std::string("null") : JsonQuoted(param);
+  body += R"(,"code":)";
   body += JsonQuoted(code);
   body += "}}";
   return body;

@@ -34,6 +34,9 @@ enum class HttpError : uint8_t {
   kRateLimited,
   kNoBodyMemory,
   kNoWorkers,
+  kModelNotFound,
+  kNoWorkersForModel,
+  kModelRequired,
   kConnectFailed,
   kConnectTimeout,
   kWorkerClosed,  // before a complete response head
@@ -56,9 +59,12 @@ struct ErrorRow {
   std::string_view code;
   std::string_view message;  // used when the caller has no message of its own
   bool retry_after = false;  // Retry-After: 1, unless the caller sets another value
+  std::string_view param = {};
 };
 
 const ErrorRow& ErrorOf(HttpError error);
-std::string ErrorBody(std::string_view message, std::string_view type, std::string_view code);
+// `param`: the member of the request that is wrong; empty: null.
+std::string ErrorBody(
+    std::string_view message, std::string_view type, std::string_view code, std::string_view param = {});
 
 }  // namespace vllm_router

@@ -29,6 +29,20 @@ constexpr OptionMember<Settings> kCorsOrigins = {
           return origins != nullptr;
         }};
 
+constexpr OptionMember<Settings> kModelAliases = {
+    .kind = OptionKind::kTexts,
+    .scale = 1,
+    .largest = std::numeric_limits<double>::infinity(),
+    .get = [](const Settings& settings) -> OptionValue { return settings.model_aliases.texts(); },
+    .set =
+        [](Settings& settings, const OptionValue& value) {
+          const auto* const texts = std::get_if<std::vector<std::string>>(&value);
+          if (texts == nullptr) return false;
+          StatusOr<ModelAliases> parsed = ModelAliases::Parse(*texts);
+          if (parsed.ok()) settings.model_aliases = *std::move(parsed);
+          return parsed.ok();
+        }};
+
 }  // namespace
 
 const OptionTable<FixedOptions>& FixedOptionTable() {
@@ -174,6 +188,14 @@ const OptionTable<Settings>& SettingsTable() {
       {.name = "health_success_threshold", .member = Member<&O::health_success_threshold>()},
       {.name = "health_check_endpoint", .member = Member<&O::health_check_endpoint>()},
       {.name = "kv_predict_ttl_secs", .member = Seconds<&O::kv_predict_ttl_ms>()},
+      {.name = "model_refresh_secs", .member = Seconds<&O::model_refresh_ms>()},
+      {.name = "models", .member = Member<&O::models>()},
+      {.name = "model_memory_hours", .member = Member<&O::model_memory_hours>()},
+      {.name = "unknown_model",
+       .member = Word<&O::forward_unknown_models>(),
+       .words = {{"404", false}, {"forward", true}}},
+      {.name = "default_model", .member = Member<&O::default_model>()},
+      {.name = "model_alias", .member = kModelAliases},
       {.name = "shutdown_settle_secs", .member = Seconds<&O::shutdown_settle_ms>()},
       {.name = "shutdown_grace_period_secs", .member = Seconds<&O::shutdown_grace_ms>()},
   };

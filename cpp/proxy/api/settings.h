@@ -26,6 +26,7 @@
 
 #include "base/limits.h"
 #include "proxy/api/cors.h"
+#include "routing/model_alias.h"
 #include "routing/retry_plan.h"
 #include "worker/circuit_breaker.h"
 
@@ -83,6 +84,13 @@ struct Settings {
   int64_t slow_start_ms = 30'000;  // for a recovered worker; 0: its whole share at once
 
   int64_t kv_predict_ttl_ms = 300;
+
+  int64_t model_refresh_ms = 30'000;  // between queries of a worker for its models; 0: none are made
+  std::vector<std::string> models;    // that are known even while no worker serves them
+  double model_memory_hours = 24;     // for which others are
+  bool forward_unknown_models = false;
+  std::string default_model;  // of requests that name none; empty: the only one
+  ModelAliases model_aliases;
 
   int64_t drain_timeout_ms = 300'000;  // of a worker, unless its drain sets another
   int64_t shutdown_settle_ms = 0;

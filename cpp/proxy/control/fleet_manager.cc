@@ -20,6 +20,7 @@ namespace {
 constexpr int64_t kLongestSleepNs = 1'000 * kNanosPerMs;
 constexpr int64_t kAdmitNanos = 50 * kNanosPerMs;  // workers that pass within it join in one publication
 constexpr std::array<int64_t, 5> kPausesMs = {250, 500, 1'000, 2'000, 5'000};
+constexpr int kMostUnanswered = 3;                     // queries for its models; then it joins without them
 constexpr size_t kMostNamed = 8;                       // workers in one line of the log
 constexpr int64_t kHoldLineNs = 60 * kNanosPerSecond;  // between two lines of one source's held list
 
@@ -33,8 +34,8 @@ std::string Listed(const std::vector<std::string>& urls) {
 
 }  // namespace
 
-FleetManager::FleetManager(IoThread& thread, HealthChecker& health, Drainer& drainer)
-    : HostPoller(thread), health_(health), drainer_(drainer) {
+FleetManager::FleetManager(IoThread& thread, HealthChecker& health, Drainer& drainer, ModelService& models)
+    : HostPoller(thread), health_(health), drainer_(drainer), models_(models) {
   manager_ = thread_.router->pool().registry().Manage([this] { thread_.loop.Post([this] { PassNow(); }); });
 }
 
@@ -62,7 +63,7 @@ int64_t FleetManager::Pass(const FleetView&) {
     if (pending.checking) continue;
     if (now < pending.due_ns) {
       next = std::min(next, pending.due_ns - now);
-    } else if (!health_.checks()) {
+    } else if (!health_.checks() && !models_.asks()) {
       passed_.push_back(id);
       pending.checking = true;
       next = 0;
@@ -164,17 +165,22 @@ void FleetManager::FollowRows() {
 Task<void> FleetManager::Check(std::vector<uint64_t> rows, WorkerUrl url, bool again) {
   const UnderWay under_way(*this);
   const std::shared_ptr<const Settings> settings = thread_.settings.Get();
-  const StatusOr<HttpResponse> response = co_await thread_.http.Get(
-      nullptr, url, settings->health_check_endpoint, settings->health_check_timeout_ms);
+  StatusOr<HttpResponse> response = HttpResponse{.status = 200};  // without health checks
+  if (health_.checks()) {
+    response = co_await thread_.http.Get(
+        nullptr, url, settings->health_check_endpoint, settings->health_check_timeout_ms);
+  }
+  const bool passed = response.ok() && response->status >= 200 && response->status < 300;
+  bool knows_models = true;
+  if (passed && !stopped()) knows_models = co_await models_.Ask(url, /*joins=*/true);
   --checking_;
   if (again) --checking_again_;
   if (stopped()) co_return;
-  const bool passed = response.ok() && response->status >= 200 && response->status < 300;
   for (const uint64_t id : rows) {
     const auto found = pending_.find(id);
     if (found == pending_.end()) continue;  // not declared any more
     Pending& pending = found->second;
-    if (passed) {
+    if (passed && (knows_models || ++pending.unanswered >= kMostUnanswered)) {
       passed_.push_back(id);  // `checking` stays, so that it is not checked again before it is admitted
       continue;
     }

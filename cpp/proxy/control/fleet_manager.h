@@ -4,6 +4,7 @@
 //
 //   pending  --- GET --health-check-endpoint: 2xx --->  serving       asked at once, then after 0.25, 0.5,
 //                                                                     1, 2 and each further 5 s
+//            then GET /v1/models (model_service.h)
 //   draining, by its sources                      --->  Drainer
 //   held                                          --->  HealthChecker, which lets it go if it is down
 //
@@ -23,13 +24,14 @@
 #include "proxy/control/drainer.h"
 #include "proxy/control/health_checker.h"
 #include "proxy/control/host_poller.h"
+#include "proxy/control/model_service.h"
 #include "worker/declared_fleet.h"
 
 namespace vllm_router {
 
 class FleetManager final : public HostPoller {
  public:
-  FleetManager(IoThread& thread, HealthChecker& health, Drainer& drainer);
+  FleetManager(IoThread& thread, HealthChecker& health, Drainer& drainer, ModelService& models);
   ~FleetManager() override;
 
   void Start() override { Begin(); }
@@ -42,6 +44,7 @@ class FleetManager final : public HostPoller {
     int64_t since_ns = 0;
     int64_t due_ns = 0;
     size_t checks = 0;
+    int unanswered = 0;  // queries for its models
     bool checking = false;
     bool warned = false;
   };
@@ -56,6 +59,7 @@ class FleetManager final : public HostPoller {
 
   HealthChecker& health_;
   Drainer& drainer_;
+  ModelService& models_;
   uint64_t manager_ = 0;                 // 0: released
   uint64_t version_ = 0;                 // of the rows that are followed
   std::map<uint64_t, Pending> pending_;  // by row

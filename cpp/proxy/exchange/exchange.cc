@@ -21,11 +21,13 @@
 #include "proxy/exchange/decision_headers.h"
 #include "proxy/exchange/fan_out.h"
 #include "proxy/exchange/relay.h"
+#include "proxy/exchange/requested_model.h"
 #include "proxy/exchange/response_search.h"
 #include "proxy/exchange/tunnel.h"
 #include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/own_endpoints.h"
 #include "proxy/thread/quarantine.h"
+#include "routing/model_member.h"
 #include "routing/response_id.h"
 #include "routing/truncated_json.h"
 
@@ -110,7 +112,7 @@ Exchange::Exchange(Connection& connection)
       settings_(*connection.settings),
       permit_(
           thread_.limits.concurrency, thread_,
-          thread_.router->options().max_worker_requests != 0 ? &MayHaveCapacity : nullptr),
+          thread_.router->options().max_worker_requests != 0 ? &MayHaveCapacity : nullptr, this),
       retry_loop_(
           thread_, settings_, record_,
           {.body_failed = &Exchange::OnBodyFailed, .body_sent = &Exchange::OnBodySent, .context = this}) {}
@@ -475,7 +477,8 @@ Task<AdminReply> Exchange::FanOutToAll(CancelScope& scope) {
 // ---- 3 BODY, 4 FIELDS
 
 Task<Exchange::Next> Exchange::ReadBody() {
-  const bool needed = NeedsBody();
+  const bool reads_model = ReadsModel();
+  const bool needed = reads_model || NeedsBody();
   if (!needed && head_->framing == BodyFraming::kLength && head_->content_length > kSmallBodyBytes) {
     const RequestBody::End end = body_->TakeArrived();
     if (end != RequestBody::End::kOk) {
@@ -491,10 +494,115 @@ Task<Exchange::Next> Exchange::ReadBody() {
     }
     stream_body_ = !body_->complete();
   }
+  if (reads_model) {
+    const Next next = co_await FindModel();
+    if (next == Next::kFinish) co_return next;
+    stream_body_ = !body_->complete();
+  }
   if (!stream_body_) WatchClient();
   record_.body_ns = thread_.clock.NowNanos();
   MakeKey();
   co_return Next::kOn;
+}
+
+// Of a path that the router does not know, a name that is listed is obeyed, and any other is the worker's to judge.
+bool Exchange::ReadsModel() const {
+  if (head_->framing == BodyFraming::kNone) return false;
+  if (!thread_.fleet.Get()->models()->decides() && settings_.model_aliases.empty()) return false;
+  return RouteOf(record_.route).inference || (record_.route == Route::kOther && head_->method == "POST");
+}
+
+Task<Exchange::Next> Exchange::FillForModel() {
+  const RequestBody::End end = co_await body_->Fill(kNamedBodyBytes);
+  if (end == RequestBody::End::kOk) co_return Next::kOn;
+  co_await ReplyBodyFailed(end);
+  co_return Next::kFinish;
+}
+
+// The member `model` of the body. Where it stands behind the part that is routed by, more is read.
+Task<Exchange::Next> Exchange::FindModel() {
+  const std::string_view type = FindHeader(head_->fields, "content-type").value_or("");
+  constexpr std::string_view kForm = "multipart/";
+  const bool is_form = EqualsIgnoreCase(type.substr(0, kForm.size()), kForm);
+  const auto find = [&] {
+    return is_form ? FindModelInForm(type, body_->held()) : FindModelMember(body_->held());
+  };
+  ModelMember found = find();
+  const ModelAliases::Alias* alias = settings_.model_aliases.Find(found.name);
+  // Engines have endpoints of their own, to which each of them gives its only model.
+  const bool is_known_path = RouteOf(record_.route).inference;
+  const bool names_one =
+      is_known_path && (head_->path.starts_with("/v1/") || head_->path.starts_with("/v2/"));
+  const bool is_cut = found.kind == ModelMember::Kind::kMissing || alias != nullptr;
+  if (!body_->complete() && is_cut && names_one) {
+    const Next next = co_await FillForModel();
+    if (next == Next::kFinish) co_return next;
+    found = find();
+    alias = settings_.model_aliases.Find(found.name);
+  }
+  if (!body_->complete() && names_one && (alias != nullptr || found.kind == ModelMember::Kind::kMissing)) {
+    co_await ReplyError(
+        HttpError::kModelRequired,
+        alias != nullptr
+            ? Concat("The body of a request for an alias of a model may have ", kNamedBodyBytes, " bytes.")
+            : Concat("The first ", kNamedBodyBytes, " bytes of the body name no model; put it first."));
+    co_return Next::kFinish;
+  }
+  if (found.kind == ModelMember::Kind::kMissing && !found.whole) co_return Next::kOn;  // malformed
+  std::string name = std::move(found.name);
+  if (alias != nullptr && body_->complete()) {
+    uint64_t hash = thread_.ids.Below(alias->total);
+    if (alias->targets.size() > 1) {
+      RequestView request{.headers = head_->fields, .path = head_->path, .body = body_->held()};
+      request.body_is_padded = true;
+      hash = thread_.router->SessionHash(request).value_or(hash);
+    }
+    name = ModelAliases::TargetOf(*alias, hash);
+    body_->Replace(found.offset, found.length, found.quoted ? JsonQuoted(name) : name);
+  } else if (found.kind == ModelMember::Kind::kMissing && is_known_path) {
+    const ModelPools& pools = *thread_.fleet.Get()->models();
+    const std::vector<std::string>& bases = pools.names->bases;
+    name = bases.size() == 1 ? bases.front() : settings_.default_model;
+    if (name.empty() && bases.size() > 1 && names_one && pools.decides()) {
+      co_await ReplyError(HttpError::kModelRequired, ModelRequiredMessage(pools));
+      co_return Next::kFinish;
+    }
+  }
+  if (name.empty()) co_return Next::kOn;
+  const Next next = co_await FindModelOf(std::move(name));
+  co_return next;
+}
+
+Task<Exchange::Next> Exchange::FindModelOf(std::string name) {
+  const std::shared_ptr<const FleetView> whole = thread_.fleet.Get();
+  const ModelPools& pools = *whole->models();
+  const bool is_known_path = RouteOf(record_.route).inference;
+  if (!is_known_path && pools.Find(name) == nullptr) co_return Next::kOn;
+  switch (RequestedModel::FindPool(pools, settings_, name, thread_.clock.NowNanos())) {
+    case RequestedModel::Result::kAll:
+      co_return Next::kOn;
+    case RequestedModel::Result::kPool:
+    case RequestedModel::Result::kAnything:
+      model_ = std::make_unique<RequestedModel>(std::move(name));
+      co_return Next::kOn;
+    case RequestedModel::Result::kUnknown: {
+      std::string message = UnknownModelMessage(name, pools, settings_.model_aliases);
+      co_await ReplyError(HttpError::kModelNotFound, std::move(message));
+      co_return Next::kFinish;
+    }
+    case RequestedModel::Result::kAsleep: {
+      const HeaderField retry_after{"Retry-After", "10"};
+      co_await ReplyError(HttpError::kNoWorkersForModel, SleepingModelMessage(name), {&retry_after, 1});
+      co_return Next::kFinish;
+    }
+  }
+  co_return Next::kOn;
+}
+
+// That the request may go to.
+std::shared_ptr<const FleetView> Exchange::Fleet() const {
+  const std::shared_ptr<const FleetView>& whole = thread_.fleet.Get();
+  return model_ != nullptr ? model_->FleetIn(whole) : whole;
 }
 
 void Exchange::MakeKey() {
@@ -507,7 +615,7 @@ void Exchange::MakeKey() {
   if (cost_override_) request.cost_override = &*cost_override_;
   if (settings_.decision_headers) key_.explanation = std::make_shared<Explanation>();
   std::optional<TruncatedJson> prefix;
-  if (stream_body_ && NeedsBody()) {
+  if ((stream_body_ || body_->bytes() > kRoutedBodyBytes) && NeedsBody()) {
     // A body too long to be held is routed by its prefix, as if that were all.
     prefix.emplace(body_->held_bytes().first(kRoutedBodyBytes));
     request.body = prefix->view();
@@ -571,7 +679,7 @@ Task<Exchange::Next> Exchange::FindTokens() {
   if (stream_body_ || !RouteOf(record_.route).generates) co_return Next::kOn;
   CancelScope scope(head_->via);
   scope_ = &scope;
-  const std::shared_ptr<const FleetView> fleet = thread_.fleet.Get();
+  const std::shared_ptr<const FleetView> fleet = Fleet();
   const bool found = co_await thread_.tokenizer.Tokenize(
       scope, key_.untokenized_prompt ? *key_.untokenized_prompt : *key_.partly_tokenized_prompt,
       body_->held(), *fleet, settings_.tokenize_timeout_ms);
@@ -696,11 +804,14 @@ void Exchange::OnClientEnded(void* context) {
   exchange->Cancel(CancelReason::kClientGone);
 }
 
-bool Exchange::MayHaveCapacity(IoThread& thread) {
-  const std::shared_ptr<const FleetView> seen = thread.fleet.Get();
+// Workers of another model may be free while those of this one are not, so who waits for a model wakes itself only.
+Permit::Worth Exchange::MayHaveCapacity(IoThread& thread, const void* context) {
+  const auto* exchange = static_cast<const Exchange*>(context);
+  const std::shared_ptr<const FleetView> seen = exchange->Fleet();
   if (!seen->all_admitting()) AdmitHalfOpen(thread, *seen);
-  const FleetView& fleet = *thread.fleet.Get();
-  return fleet.in_rotation() == 0 || thread.router->FreePlaces(fleet) > 0;
+  const std::shared_ptr<const FleetView> fleet = exchange->Fleet();
+  if (fleet->in_rotation() != 0 && thread.router->FreePlaces(*fleet) == 0) return Permit::Worth::kNobody;
+  return exchange->model_ != nullptr ? Permit::Worth::kThis : Permit::Worth::kFirst;
 }
 
 // With a single worker, the response is that worker's anyway.
@@ -768,7 +879,8 @@ Task<Exchange::Next> Exchange::Ask() {
       .id = &request_id_,
       .client_restricted = restricted_client_.has_value(),
       .pinned = holder_,
-      .pinned_work = record_.route == Route::kResponses};
+      .pinned_work = record_.route == Route::kResponses,
+      .model = model_.get()};
   RetryLoop::End end = co_await retry_loop_.Run(request);
   if (key_.shared_hits && record_.decision) {
     thread_.telemetry.SharedCacheBeyond(record_.decision->shared_beyond);
@@ -787,7 +899,12 @@ Task<Exchange::Next> Exchange::Ask() {
     co_return Next::kFinish;
   }
   retry_loop_.SettleServerErrors();
-  if (end == RetryLoop::End::kResponded) co_return Next::kOn;
+  if (end == RetryLoop::End::kResponded) {
+    const bool may_lack_model = retry_loop_.response().status == 404 && RouteOf(record_.route).inference &&
+                                thread_.fleet.Get()->models()->names->any_said;
+    if (may_lack_model) thread_.health.lacks_model(record_.worker);
+    co_return Next::kOn;
+  }
   worker_failed_ = true;
   if (retry_loop_.timed_out()) record_.end = ExchangeEnd::kTimeout;
   std::string message = retry_loop_.message();
@@ -804,7 +921,9 @@ Task<Exchange::Next> Exchange::WaitForWorker() {
   const Next next = co_await AfterWait(end);
   // If more than one worker has a free place, wake the next waiter now instead of when this request
   // ends.
-  if (next == Next::kOn && thread_.router->FreePlaces(*thread_.fleet.Get()) > 1) permit_.WakeNext();
+  if (next == Next::kOn && model_ == nullptr && thread_.router->FreePlaces(*thread_.fleet.Get()) > 1) {
+    permit_.WakeNext();
+  }
   co_return next;
 }
 
@@ -1204,7 +1323,7 @@ Task<void> Exchange::ReplyError(
   const ErrorRow& row = ErrorOf(error);
   record_.error = row.code;
   const std::string body =
-      ErrorBody(message.empty() ? row.message : std::string_view(message), row.type, row.code);
+      ErrorBody(message.empty() ? row.message : std::string_view(message), row.type, row.code, row.param);
   const HeaderField retry_after{"Retry-After", "1"};
   if (row.retry_after && extra.empty()) extra = {&retry_after, 1};
   co_await Reply(status != 0 ? status : row.status, body, "application/json", extra);

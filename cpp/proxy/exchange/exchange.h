@@ -94,6 +94,12 @@ class Exchange {
   Task<void> RespondLocally();
   Task<AdminReply> FanOutToAll(CancelScope& scope);
   Task<Next> ReadBody();
+  // Its workers depend on its model, which is in the body.
+  bool ReadsModel() const;
+  Task<Next> FindModel();
+  Task<Next> FindModelOf(std::string name);
+  Task<Next> FillForModel();
+  std::shared_ptr<const FleetView> Fleet() const;
   void MakeKey();
   Task<Next> CheckQuarantine();
   bool MayNameResponse() const;
@@ -107,7 +113,7 @@ class Exchange {
   Task<Next> AfterWait(Permit::End end);
   void WatchQueued();
   static void OnClientEnded(void* context);
-  static bool MayHaveCapacity(IoThread& thread);
+  static Permit::Worth MayHaveCapacity(IoThread& thread, const void* exchange);
   // The ids of a prefix are known, and the rest would match no KV events: or none at all.
   bool MayWaitForTokens() const;
   Task<Next> FindTokens();
@@ -172,6 +178,7 @@ class Exchange {
 
   Permit permit_;  // from ADMIT to FINISH
   RoutingKey key_;
+  std::unique_ptr<RequestedModel> model_;      // null: any worker will do
   std::optional<CostOverride> cost_override_;  // the client's
 
   std::shared_ptr<KeyValidator::Waiter> validation_;  // being waited for

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "proxy/api/json_text.h"
 #include "proxy/client/hosts.h"
 #include "proxy/client/http_client.h"
+#include "proxy/exchange/requested_model.h"
 #include "proxy/exchange/upstream_parts.h"
 #include "proxy/thread/io_thread.h"
 
@@ -139,9 +141,54 @@ void LogMissed(const FanOutRequest& request, const std::vector<FanOutResponse>& 
 
 }  // namespace
 
+namespace {
+
+std::string TextAt(std::string_view text, std::string_view name) {
+  boost::system::error_code error;
+  const json::value body = json::parse(text, error);
+  const json::object* const object = error ? nullptr : body.if_object();
+  const json::value* const value = object != nullptr ? object->if_contains(name) : nullptr;
+  return value != nullptr && value->is_string() ? std::string(value->get_string()) : std::string();
+}
+
+bool ChangesAdapters(std::string_view path) {
+  return path.ends_with("/load_lora_adapter") || path.ends_with("/unload_lora_adapter");
+}
+
+// Of a request to load or unload an adapter, the hosts that serve its parent, or the adapter; else all. An error
+// if it does not say of which of several models the adapter is.
+std::optional<AdminReply> KeepServing(
+    const FleetView& fleet, const FanOutRequest& request, std::vector<uint32_t>* hosts) {
+  const ModelPools& pools = *fleet.models();
+  if (!ChangesAdapters(request.head.path) || !pools.decides()) return std::nullopt;
+  const bool unloads = request.head.path.ends_with("/unload_lora_adapter");
+  std::string name = TextAt(request.body, unloads ? "lora_name" : "base_model_name");
+  if (name.empty() && !unloads && pools.names->bases.size() == 1) name = pools.names->bases.front();
+  const ModelPools::Name* const known = pools.Find(name);
+  const bool is_served = known != nullptr && known->pool != ModelPools::kNoPool;
+  if (!is_served && unloads) return std::nullopt;
+  if (!is_served && name.empty() && pools.names->bases.empty()) return std::nullopt;
+  if (!is_served) {
+    const ErrorRow& row = ErrorOf(name.empty() ? HttpError::kModelRequired : HttpError::kModelNotFound);
+    const std::string message =
+        name.empty() ? "Workers serve several models; name that of the adapter as the member base_model_name."
+                     : UnknownModelMessage(name, pools, {});
+    return AdminReply{
+        .status = row.status,
+        .body = ErrorBody(message, row.type, row.code, "base_model_name"),
+        .error_code = row.code};
+  }
+  std::set<std::string_view> serving;
+  for (const uint32_t position : known->workers) serving.insert(fleet.worker(position).url.base);
+  std::erase_if(*hosts, [&](uint32_t host) { return !serving.contains(fleet.worker(host).url.base); });
+  return std::nullopt;
+}
+
+}  // namespace
+
 Task<AdminReply> FanOut(IoThread& thread, CancelScope& scope, const FanOutRequest& request) {
   const std::shared_ptr<const FleetView> fleet = thread.router->fleet();
-  const std::vector<uint32_t> hosts = HostsOf(*fleet);
+  std::vector<uint32_t> hosts = HostsOf(*fleet);
   if (hosts.empty()) {
     const ErrorRow& row = ErrorOf(HttpError::kNoWorkers);
     co_return AdminReply{
@@ -149,6 +196,8 @@ Task<AdminReply> FanOut(IoThread& thread, CancelScope& scope, const FanOutReques
         .body = ErrorBody("There are no workers to send the request to.", row.type, row.code),
         .error_code = row.code};
   }
+  std::optional<AdminReply> rejection = KeepServing(*fleet, request, &hosts);
+  if (rejection) co_return *std::move(rejection);
   std::vector<FanOutResponse> responses(hosts.size());
   co_await ForEach(hosts.size(), kMaxFanOutAtOnce, [&](size_t i) {
     return Ask(thread, scope, request, fleet->worker(hosts[i]).url, responses[i]);
@@ -163,6 +212,7 @@ Task<AdminReply> FanOut(IoThread& thread, CancelScope& scope, const FanOutReques
       if (emptied.contains(member.worker->url.base)) thread.router->pool().ForgetCache(member.worker->id);
     }
   }
+  if (ChangesAdapters(request.head.path)) thread.health.models_changed();
   if (!scope.cancelled()) LogMissed(request, responses);
   co_return MergeFanOut(responses);
 }

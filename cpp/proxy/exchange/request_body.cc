@@ -37,6 +37,16 @@ std::string_view RequestBody::held() const {
   return connection_.in.view().substr(head_bytes_, in_place_);
 }
 
+void RequestBody::Replace(size_t offset, size_t length, std::string_view text) {
+  const std::string_view body = held();
+  Buffer edited(connection_.thread.buffers);
+  edited.Reserve(body.size() - length + text.size());
+  edited.Append(body.substr(0, offset));
+  edited.Append(text);
+  edited.Append(body.substr(offset + length));
+  held_ = std::move(edited);
+}
+
 // A client that leaves while its body waits for room leaves bytes unread, so its end is watched for.
 Task<RequestBody::End> RequestBody::TakeMemory(uint64_t bytes, uint64_t need) {
   const BodyBudget::Entry entry = memory_.Grow(bytes, need);

@@ -75,6 +75,8 @@ class RequestBody {
   // The same, writable. REQUIRES: more than 64 KiB.
   std::span<char> held_bytes() { return {held_.data(), held_.size()}; }
   uint64_t bytes() const { return bytes_; }  // decoded, so far
+  // Other bytes instead of some of what is held. REQUIRES: complete(), and no Next() so far.
+  void Replace(size_t offset, size_t length, std::string_view text);
 
   // Whether kTooSlow is because others waited for what it held.
   bool was_cut() const { return cut_; }

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "http/dot_segments.h"
 #include "net/event_loop.h"
+#include "proxy/exchange/requested_model.h"
 #include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/quarantine.h"
@@ -167,11 +168,17 @@ bool RetryLoop::timed_out() const {
 
 // ---- 6 SELECT
 
+// All workers, or those that serve the request's model.
+std::shared_ptr<const FleetView> RetryLoop::Fleet() const {
+  const std::shared_ptr<const FleetView>& whole = thread_.fleet.Get();
+  return request_.model != nullptr ? request_.model->FleetIn(whole) : whole;
+}
+
 std::optional<RetryLoop::Selected> RetryLoop::Select() {
-  fleet_ = thread_.fleet.Get();
+  fleet_ = Fleet();
   if (!fleet_->all_admitting()) {
     AdmitHalfOpen(thread_, *fleet_);
-    fleet_ = thread_.fleet.Get();
+    fleet_ = Fleet();
   }
   if (attempt_) attempt_->ReleasePass();
   refused_.clear();
@@ -305,7 +312,7 @@ FleetView RetryLoop::Without(std::span<const WorkerId> attempted, PassOver which
 }
 
 bool RetryLoop::AnyUntried() const {
-  const std::shared_ptr<const FleetView>& fleet = thread_.fleet.Get();
+  const std::shared_ptr<const FleetView> fleet = Fleet();
   return std::ranges::any_of(fleet->eligible(), [this, &fleet](uint32_t position) {
     const Worker& worker = fleet->worker(position);
     return worker.breaker.Admits() && std::ranges::find(attempted_, worker.id) == attempted_.end();

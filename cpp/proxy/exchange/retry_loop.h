@@ -34,6 +34,7 @@
 namespace vllm_router {
 
 class Delay;
+class RequestedModel;
 
 class RetryLoop {
  public:
@@ -45,6 +46,7 @@ class RetryLoop {
     // The only worker that will do, whatever its state, and whether --max-worker-requests holds for it.
     std::optional<WorkerId> pinned;
     bool pinned_work;
+    const RequestedModel* model;  // null: any worker will do
   };
 
   enum class End : uint8_t { kResponded, kFailed, kFull, kCancelled };
@@ -137,6 +139,7 @@ class RetryLoop {
   std::optional<Selected> SelectInPanic();
   bool MayHavePath(const Worker& worker) const;
   StatusOr<Ticket> Choose();
+  std::shared_ptr<const FleetView> Fleet() const;
   FleetView Eligible();
   FleetView Without(std::span<const WorkerId> attempted, PassOver which) const;
   bool AnyUntried() const;

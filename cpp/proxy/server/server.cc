@@ -28,6 +28,7 @@
 #include "proxy/control/fleet_manager.h"
 #include "proxy/control/kv_event_service.h"
 #include "proxy/control/load_poller.h"
+#include "proxy/control/model_service.h"
 #include "proxy/control/peer_sync_service.h"
 #include "proxy/control/prefix_event_service.h"
 #include "proxy/control/shared_pool_service.h"
@@ -324,7 +325,10 @@ Server::Server(
   admin_.set_metrics(metrics_.get());
   admin_.set_configuration(configuration_.get());
   metrics_->set_configuration(configuration_.get());
+  ExpectModels(options_);
   health_ = AddService<HealthChecker>();
+  auto* const models = AddService<ModelService>();
+  admin_.set_models(models);
   for (const std::unique_ptr<IoThread>& thread : io_threads_) {
     thread->health = {
         .suspect =
@@ -333,7 +337,9 @@ Server::Server(
                 peers_->Suspect(worker);
               health_->ReportPassiveFailure(worker);
             },
-        .recovered = [this](const std::shared_ptr<Worker>& worker) { health_->Recovered(worker); }};
+        .recovered = [this](const std::shared_ptr<Worker>& worker) { health_->Recovered(worker); },
+        .lacks_model = [models](const std::shared_ptr<Worker>& worker) { models->Doubt(worker); },
+        .models_changed = [models] { models->AskAll(); }};
   }
   admin_.set_health(health_);
   health_->set_on_dead([this](const std::shared_ptr<const Worker>& worker) {
@@ -372,7 +378,7 @@ Server::Server(
     admin_.set_peer_sync(peers_);
     metrics_->set_peer_sync([peers = peers_] { return peers->Report(); });
   }
-  AddService<FleetManager>(*health_, *drainer);
+  AddService<FleetManager>(*health_, *drainer, *models);
 }
 
 // Gives each thread its connections to Redis; the control thread writes, by one.
@@ -489,6 +495,7 @@ void Server::OnReloadTimer(void* server) {
 void Server::Publish(Settings settings) {
   Complete(&settings, settings_.Load().get(), *router_);
   limits_.Follow(settings);
+  ExpectModels(settings);
   const auto published = std::make_shared<const Settings>(std::move(settings));
   settings_.Publish(published);
   for (const std::unique_ptr<IoThread>& thread : io_threads_) {
@@ -500,6 +507,11 @@ void Server::Publish(Settings settings) {
     if (services_stopped_) return;
     for (const std::unique_ptr<Service>& service : services_) service->FollowSettings();
   });
+}
+
+void Server::ExpectModels(const Settings& settings) {
+  const double nanos = settings.model_memory_hours * 3600 * static_cast<double>(kNanosPerSecond);
+  router_->pool().registry().ExpectModels(settings.models, static_cast<int64_t>(nanos));
 }
 
 StatusOr<Difference> Server::Apply(Change change, bool dry_run) {

@@ -86,6 +86,7 @@ class Server {
       std::unique_ptr<TlsFiles> tls, std::unique_ptr<RedisPool> redis, std::unique_ptr<RedisPool> peer_redis,
       std::string peer_secret, std::unique_ptr<TrafficLog> record_log);
   void ShareIndex();
+  void ExpectModels(const Settings& settings);
   Status Open();
   Status OpenAside(
       const std::string& host, int32_t port, ListenerKind listener_kind, std::unique_ptr<Listener>* opened);

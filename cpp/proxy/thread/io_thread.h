@@ -60,6 +60,8 @@ struct HealthSignals {
   Signal suspect = [](const std::shared_ptr<Worker>&) {};  // unreachable: check its health at once
   Signal recovered = [](const std::shared_ptr<Worker>&) {
   };  // its circuit breaker has closed: slow start begins
+  Signal lacks_model = [](const std::shared_ptr<Worker>&) {};  // a 404 for a model that it lists
+  std::function<void()> models_changed = [] {};                // workers were told to load or unload one
 };
 
 struct IoThread {

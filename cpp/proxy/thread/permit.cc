@@ -7,8 +7,12 @@
 #include "proxy/thread/io_thread.h"
 
 namespace vllm_router {
-Permit::Permit(ConcurrencyLimiter& limiter, IoThread& thread, WorthTrying worth_a_try)
-    : limiter_(limiter), thread_(thread), worth_a_try_(worth_a_try), waiter_(&Permit::OnGranted, this) {}
+Permit::Permit(ConcurrencyLimiter& limiter, IoThread& thread, WorthTrying worth_a_try, const void* context)
+    : limiter_(limiter),
+      thread_(thread),
+      worth_a_try_(worth_a_try),
+      context_(context),
+      waiter_(&Permit::OnGranted, this) {}
 
 bool Permit::TryAcquire(uint64_t amount) {
   if (!limiter_.TryAcquire(amount)) return false;
@@ -26,7 +30,7 @@ Task<Permit::End> Permit::Requeue(int64_t timeout_ms) {
   amount_ = std::exchange(held_, 0);
   const ConcurrencyLimiter::Entry entry = limiter_.Requeue(waiter_, amount_);
   // Room that appeared before we entered the queue was announced to no waiter.
-  if (entry == ConcurrencyLimiter::Entry::kWaiting && worth_a_try_(thread_)) limiter_.WakeNext();
+  if (entry == ConcurrencyLimiter::Entry::kWaiting) TryAgain();
   return Enter(entry, timeout_ms);
 }
 
@@ -68,7 +72,14 @@ void Permit::OnTimer(void* context) {
     return;
   }
   permit->ArmTimer();
-  if (permit->worth_a_try_ != nullptr && permit->worth_a_try_(permit->thread_)) permit->limiter_.WakeNext();
+  permit->TryAgain();
+}
+
+void Permit::TryAgain() {
+  if (worth_a_try_ == nullptr) return;
+  const Worth worth = worth_a_try_(thread_, context_);
+  if (worth == Worth::kFirst) limiter_.WakeNext();
+  if (worth == Worth::kThis) limiter_.Wake(waiter_);
 }
 
 void Permit::Leave() {

@@ -25,11 +25,14 @@ class Permit {
  public:
   enum class End : uint8_t { kHeld, kFull, kNever, kTimeout, kLeft };
 
-  // A waiter with a permit may still lack what the permit is for. While it waits, worth_a_try(thread) is
-  // polled now and then; if it returns true, the first in the queue is woken. Null: the permit is all
-  // that is awaited.
-  using WorthTrying = bool (*)(IoThread& thread);
-  Permit(ConcurrencyLimiter& limiter, IoThread& thread, WorthTrying worth_a_try = nullptr);
+  // A waiter with a permit may still lack what the permit is for. While it waits, worth_a_try(thread, context) is
+  // polled now and then, and tells who is woken: the first in the queue, or this one if others wait for something
+  // else. Null: the permit is all that is awaited.
+  enum class Worth : uint8_t { kNobody, kFirst, kThis };
+  using WorthTrying = Worth (*)(IoThread& thread, const void* context);
+  Permit(
+      ConcurrencyLimiter& limiter, IoThread& thread, WorthTrying worth_a_try = nullptr,
+      const void* context = nullptr);
   ~Permit() { Release(); }  // REQUIRES: no waiter
   Permit(const Permit&) = delete;
   Permit& operator=(const Permit&) = delete;
@@ -57,12 +60,14 @@ class Permit {
   Task<End> Enter(ConcurrencyLimiter::Entry entry, int64_t timeout_ms);
   void EndWait(End end);
   void ArmTimer();
+  void TryAgain();
   static void OnGranted(void* permit);
   static void OnTimer(void* permit);
 
   ConcurrencyLimiter& limiter_;
   IoThread& thread_;
   const WorthTrying worth_a_try_;
+  const void* const context_;  // for it
   ConcurrencyLimiter::Waiter waiter_;
   uint64_t amount_ = 0;
   uint64_t held_ = 0;

@@ -53,6 +53,7 @@ _MAX_BACKOFF_SECS = 30.0
 _REPEAT_SECS = 60.0  # the same message is logged again after this
 _MAX_MESSAGES = 64  # that are remembered for it
 _SHORTEST_PAUSE_SECS = 0.01  # a look() that returns at once with again_secs=0 must not keep a core busy
+MAX_MODELS = 1024  # of a worker
 _MAX_SHOWN = 3  # workers that are left out, in a message
 _FEWEST_WORKERS = 64  # a list that the core finds too long is not cut below this
 
@@ -88,6 +89,8 @@ class WorkerSpec(_WithDetail):
     """Any text; another one than before means that the engine has started anew, with an empty cache."""
     data_parallel_size: int | None = None
     """How many ranks it has, 1 to 4096; None: the router's `intra_node_data_parallel_size`."""
+    models: Sequence[str] = ()
+    """The models that it serves; empty: those that it lists in GET /v1/models. Kept as a tuple."""
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
     """Free pairs, which GET /admin/discovery and the refusal of POST /remove_worker show. Read-only."""
 
@@ -114,6 +117,19 @@ class WorkerSpec(_WithDetail):
             if not 1 <= ranks <= 4096:
                 raise ValueError(f"data_parallel_size is {ranks}; it must be between 1 and 4096")
             object.__setattr__(self, "data_parallel_size", int(ranks))
+        if isinstance(self.models, (str, bytes)) or not isinstance(self.models, Sequence):
+            raise TypeError(f"models is {described(self.models)}; it must be a list of names")
+        if len(self.models) > MAX_MODELS:
+            raise ValueError(f"models has {len(self.models)} names; a worker may have {MAX_MODELS}")
+        for model in self.models:
+            if not isinstance(model, str):
+                raise TypeError(f"models has {show(model)}; it must be a list of names")
+            size = len(model.encode("utf-8", "replace"))
+            if not 1 <= size <= 256 or re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", model):
+                raise ValueError(
+                    f"models has {show(model)}; a name has 1 to 256 bytes and no control characters"
+                )
+        object.__setattr__(self, "models", tuple(self.models))
         if not isinstance(self.labels, Mapping):
             raise TypeError(f"labels is {described(self.labels)}; it must be a mapping of str to str")
         for key, value in self.labels.items():
@@ -656,6 +672,7 @@ def rows_of(workers: Iterable[WorkerSpec]) -> list[tuple[Any, ...]]:
                 spec.incarnation,
                 spec.data_parallel_size or 0,
                 spec.detail,
+                list(spec.models),
             )
         )
     return rows

@@ -153,7 +153,7 @@ KNOWN_ELSEWHERE: dict[str, str] = {
         _SMG,
         "ranks are workers here: --policy least_load --least-load-metric tokens",
     ),
-    **_here("model_id_from model_alias", _SMG, "names of models pass through unchanged; remove it"),
+    **_here("model_id_from", _SMG, "names of models pass through unchanged; remove it"),
     **_here(
         "router_selector encode_selector encode encode_policy",
         _SMG,

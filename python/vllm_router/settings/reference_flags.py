@@ -133,7 +133,7 @@ _programs = partial(
     not_built=NotBuilt("program scheduling", "each request is routed on its own"),
 )
 _PROFILE = NotBuilt("profiling around requests", "POST /start_profile and /stop_profile reach all workers")
-_IGW = NotBuilt("multi-model gateway mode", "all workers are one pool that serves the same models")
+_IGW = NotBuilt("multi-model gateway mode", "requests go to workers that list their model, without a mode")
 _MINI_LB = NotBuilt("the mini load balancer", "the ordinary router is small enough for debugging")
 _BACKENDS = NotBuilt("backends other than vllm", "any worker that speaks HTTP is served by the default")
 

@@ -50,6 +50,8 @@ from vllm_router.settings.urls import (
     event_source,
     fan_out_path,
     master_url,
+    model_alias,
+    model_name,
     origin,
     prefix_source,
     srv_name,
@@ -63,6 +65,7 @@ DEFAULT_REQUEST_ID_HEADERS = ("x-request-id", "x-correlation-id", "x-trace-id", 
 # of them needs.
 _server = partial(option, group="Server", scope="server", live="restart")
 _workers = partial(option, group="Workers", scope="server", live="restart")
+_models = partial(option, group="Models", scope="server", live="request")
 _policy = partial(option, group="Routing policy", scope="routing", live="restart")
 _timeouts = partial(option, group="Timeouts", scope="server", live="request")
 _limits = partial(option, group="Connections and limits", scope="server", live="restart")
@@ -175,6 +178,47 @@ class Table:
         "the headers that may carry a request ID; the first one present wins",
         more=f"Unset means {' '.join(DEFAULT_REQUEST_ID_HEADERS)}.",
         live="request",
+    )
+
+    model_refresh_secs: float = _models(
+        30,
+        Seconds(low=0),
+        "the interval at which each worker is polled for the models that it serves (GET /v1/models)",
+        more="Requests then go only to workers that list their model. Also polled: a worker that joins, and "
+        "one that returns 404 for a model that it lists. 0: no polls, and each worker may serve any model.",
+    )
+    models: list[str] = _models(
+        [],
+        Words("NAME", each=model_name),
+        "the models that requests may name even while no worker serves them",
+        more="Such a request gets 503 no_workers_for_model instead of 404, and counts in "
+        "vllm_router_model_demand_total.",
+    )
+    model_memory_hours: float = _models(
+        24,
+        Number(0, 8760, whole=False),
+        "the time for which a model that workers have served is known after the last of them left",
+        more="In hours. A request for it gets 503 no_workers_for_model instead of 404.",
+    )
+    unknown_model: str = _models(
+        "404",
+        Choice(("404", "forward")),
+        "the treatment of requests for a model that no worker has listed",
+        more="404: they are rejected with model_not_found. forward: they go to any worker. While all workers "
+        "list the same models, they are forwarded in any case, and the worker decides.",
+    )
+    default_model: str | None = _models(
+        None,
+        Text("NAME"),
+        "the model of requests that name none, where workers serve several",
+        more="Unset: 400 model_required, unless there is one base model only.",
+    )
+    model_alias: list[str] = _models(
+        [],
+        Words("NAME=MODEL", commas=False, each=model_alias),
+        "another name of a model; may be repeated",
+        more="The name in the request's body is replaced; the response is not changed. prod=a:90,b:10 sends "
+        "nine of ten sessions to a. GET /v1/models lists aliases with their model as root.",
     )
 
     intra_node_data_parallel_size: int = _workers(

@@ -194,6 +194,36 @@ def event_source(text: str) -> str:
     return f"{worker_url(url)}={endpoints}"
 
 
+def model_name(text: str) -> str:
+    """A model's name as requests have it."""
+    if not text or len(text.encode("utf-8", "replace")) > 256 or re.search(r"[\x00-\x1f\x7f]", text):
+        raise Unfit("names of models, of 1 to 256 bytes without control characters", text)
+    return text
+
+
+def model_alias(text: str) -> str:
+    """Another name of a model, or of several with weights, as --model-alias takes it."""
+    shape = "NAME=MODEL, or NAME=MODEL:WEIGHT,MODEL:WEIGHT with whole numbers"
+    name, equals, models = text.partition("=")
+    targets = [models]
+    if "," in models:
+        pairs = [one.rpartition(":") for one in models.split(",")]
+        if len(pairs) > 16 or not all(re.fullmatch("[0-9]{1,7}", weight) for _, _, weight in pairs):
+            raise Unfit(shape, text)
+        weights = [int(weight) for _, _, weight in pairs]
+        if not any(weights) or max(weights) > 1_000_000:
+            raise Unfit(f"{shape} from 0 to 1000000, of which one is above 0", text)
+        targets = [target for target, _, _ in pairs]
+    if not equals or name in targets:
+        raise Unfit(shape, text)
+    for part in (name, *targets):
+        try:
+            model_name(part)
+        except Unfit:
+            raise Unfit(shape, text) from None
+    return text
+
+
 def bind_endpoint(text: str) -> str:
     """A ZeroMQ endpoint to listen at, as --kv-events-bind takes them."""
     match = re.fullmatch(rf"tcp://({_ZMQ_HOST}):([0-9]{{1,5}}|\*)", text)

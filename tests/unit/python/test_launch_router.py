@@ -196,6 +196,7 @@ def test_help_is_grouped_and_says_what_is_not_built() -> None:
         "General:",
         "Workers:",
         "Server:",
+        "Models:",
         "Routing policy:",
         "Timeouts:",
         "Connections and limits:",

@@ -47,6 +47,7 @@ A, B = WorkerSpec("http://a:1"), WorkerSpec("http://b:1")
             "  drain-secs: 30\n"
             "  incarnation: uid-1\n"
             "  data_parallel_size: 4\n"
+            "  models: [m, org/n]\n"
             "  labels: {zone: a}\n",
             [
                 WorkerSpec(
@@ -57,6 +58,7 @@ A, B = WorkerSpec("http://a:1"), WorkerSpec("http://b:1")
                     drain_secs=30,
                     incarnation="uid-1",
                     data_parallel_size=4,
+                    models=("m", "org/n"),
                     labels={"zone": "a"},
                 )
             ],
@@ -277,6 +279,7 @@ SPECS = st.lists(
         drain_secs=st.none() | st.floats(0, 31_536_000),
         incarnation=TEXT,
         data_parallel_size=st.none() | st.integers(1, 800),  # 5 of them fit into a fleet
+        models=st.lists(st.from_regex(r"[a-z/:]{1,9}", fullmatch=True), max_size=3),
         labels=st.dictionaries(TEXT, TEXT, max_size=3),
     ),
     unique_by=lambda spec: worker_key(spec.url).partition("@")[0],
@@ -287,7 +290,9 @@ SPECS = st.lists(
 def rendered(specs: list[WorkerSpec]) -> dict[str, Any]:
     names = WorkerSpec.__slots__
     rows = [{name: getattr(spec, name) for name in names} for spec in specs]
-    return {"workers": [{**row, "labels": dict(row["labels"])} for row in rows]}
+    return {
+        "workers": [{**row, "labels": dict(row["labels"]), "models": list(row["models"])} for row in rows]
+    }
 
 
 @given(SPECS, st.sampled_from([None, 1, "\t"]), st.booleans(), st.sampled_from(["w", "w.json"]))

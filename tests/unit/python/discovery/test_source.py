@@ -146,6 +146,23 @@ def test_labels_cannot_be_changed_behind_what_was_made_of_them() -> None:
     assert dataclasses.replace(spec, labels={"zone": "b"}).detail == "zone=b"
 
 
+@pytest.mark.parametrize(
+    ("models", "error", "why"),
+    [
+        ("m", TypeError, "it must be a list of names"),
+        ([1], TypeError, "models has 1; it must be a list of names"),
+        ([""], ValueError, "a name has 1 to 256 bytes"),
+        (["a\n"], ValueError, "no control characters"),
+        (["\ud800"], ValueError, "a name has 1 to 256 bytes"),
+        (["é" * 129], ValueError, "a name has 1 to 256 bytes"),
+        (["m"] * 1025, ValueError, "a worker may have 1024"),
+    ],
+)
+def test_models_that_are_none(models: Any, error: type[Exception], why: str) -> None:
+    with pytest.raises(error, match=why):
+        WorkerSpec("http://a:1", models=models)
+
+
 def test_rows_are_what_the_core_takes() -> None:
     full = WorkerSpec(
         "http://a:1",
@@ -155,11 +172,12 @@ def test_rows_are_what_the_core_takes() -> None:
         drain_secs=5,
         incarnation="uid-1",
         data_parallel_size=4,
+        models=["m", "org/n"],
         labels={"pod": "default/vllm-7", "node": "n1"},
     )
     assert rows_of([full, B]) == [
-        ("http://a:1", 2.0, False, True, 5.0, "uid-1", 4, "node=n1 pod=default/vllm-7"),
-        ("http://b:1", 1.0, True, False, None, "", 0, ""),
+        ("http://a:1", 2.0, False, True, 5.0, "uid-1", 4, "node=n1 pod=default/vllm-7", ["m", "org/n"]),
+        ("http://b:1", 1.0, True, False, None, "", 0, "", []),
     ]
     assert len(WorkerSpec("http://a:1", labels={"k": "v" * 500}).detail) == 200
 

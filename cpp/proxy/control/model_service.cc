@@ -1,0 +1,150 @@
+#include "proxy/control/model_service.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/time_units.h"
+#include "proxy/client/http_client.h"
+#include "proxy/client/model_report.h"
+#include "proxy/thread/io_thread.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr int64_t kLongestSleepNs = 1'000 * kNanosPerMs;
+constexpr int64_t kFirstRetryNs = 500 * kNanosPerMs;
+constexpr int kMostDoublings = 6;
+
+// It has no such endpoint.
+bool IsAbsent(int status) { return status == 404 || status == 405 || status == 501; }
+
+}  // namespace
+
+bool ModelService::asks() const { return thread_.settings.Get()->model_refresh_ms > 0; }
+
+void ModelService::FollowSettings() {
+  if (!asks()) {
+    for (const auto& [base, host] : hosts_) thread_.router->pool().registry().ForgetModels(base);
+    hosts_.clear();
+  }
+  PassNow();
+}
+
+// +-10 %, so that routers do not poll in step.
+int64_t ModelService::NextRefreshNs() const {
+  const int64_t interval = thread_.settings.Get()->model_refresh_ms * kNanosPerMs;
+  const int64_t jitter = static_cast<int64_t>(thread_.ids.Below(static_cast<uint64_t>(interval / 5 + 1)));
+  return interval - interval / 10 + jitter;
+}
+
+int64_t ModelService::Pass(const FleetView& fleet) {
+  if (!asks()) return kLongestSleepNs;
+  const Hosts hosts = HostsOf(fleet);
+  std::erase_if(hosts_, [&](const auto& entry) { return !hosts.contains(entry.first); });
+  const int64_t now = thread_.clock.NowNanos();
+  int64_t next = now + kLongestSleepNs;
+  for (const auto& [base, workers] : hosts) {
+    std::shared_ptr<Host>& host = hosts_[base];
+    if (host == nullptr) host = std::make_shared<Host>();
+    if (host->polling) continue;
+    if (now < host->due_ns) {
+      next = std::min(next, host->due_ns);
+    } else if (polling_ < kMaxHealthChecks) {  // the end of another poll starts a new pass
+      host->polling = true;
+      host->asked_ns = now;
+      ++polling_;
+      Spawn(Poll(host, workers.front()->url));
+    }
+  }
+  return std::max(next - now, kNanosPerMs);
+}
+
+Task<void> ModelService::Poll(std::shared_ptr<Host> host, WorkerUrl url) {
+  const UnderWay under_way(*this);
+  const bool responded = co_await Ask(url, /*joins=*/false);
+  host->polling = false;
+  if (polling_-- == kMaxHealthChecks) PassNow();
+  if (stopped()) co_return;
+  host->failures = responded ? 0 : std::min(host->failures + 1, kMostDoublings);
+  const int64_t refresh = NextRefreshNs();
+  const int64_t pause = responded ? refresh : std::min(refresh, kFirstRetryNs << host->failures);
+  host->due_ns = std::exchange(host->again, false) ? 0 : thread_.clock.NowNanos() + pause;
+  if (host->due_ns == 0) PassNow();
+}
+
+Task<bool> ModelService::Ask(WorkerUrl url, bool joins) {
+  const UnderWay under_way(*this);
+  if (!asks()) co_return true;
+  const int64_t timeout = thread_.settings.Get()->health_check_timeout_ms;
+  const StatusOr<HttpResponse> response =
+      co_await thread_.http.Get(nullptr, url, "/v1/models", timeout, kMaxModelReportBytes);
+  if (stopped() || !asks()) co_return true;
+  WorkerRegistry& registry = thread_.router->pool().registry();
+  const auto found = hosts_.find(url.base);
+  Host* const host = found != hosts_.end() ? found->second.get() : nullptr;
+  const auto warn = [&](std::string_view what) {
+    if (host == nullptr || std::exchange(host->warned, true)) return;
+    Log(LogLevel::kWarning, Concat("models: worker ", url.base, " ", what));
+  };
+  std::optional<std::vector<ModelCard>> cards;
+  if (response.ok() && response->status == 200) cards = ModelsInReport(response->body);
+  if (!cards) {
+    const bool is_absent = response.ok() && IsAbsent(response->status);
+    const bool too_long = absl::IsResourceExhausted(response.status());
+    if (too_long) {
+      warn(Concat(
+          "lists its models in more than ", kMaxModelReportBytes,
+          " bytes (GET /v1/models), which are not read; declare its models, or shorten the list"));
+    } else if (response.ok() && response->status == 200) {
+      warn(
+          "responds to GET /v1/models with something that is no list of models; what it listed before holds");
+    }
+    if (joins) registry.ForgetModels(url.base);
+    co_return is_absent || too_long;
+  }
+  size_t refused = 0;
+  registry.SetModels(url.base, *cards, thread_.clock.NowNanos(), &refused);
+  if (refused != 0) {
+    warn(Concat(
+        "lists ", cards->size(), " models, of which ", refused, " are not kept: a worker may list ",
+        kMaxModelsPerWorker, ", and all workers ", kMaxModelNames, "; requests for the others are rejected"));
+  }
+  if (host != nullptr) {
+    const bool was_empty = std::exchange(host->was_empty, cards->empty());
+    if (cards->empty() && !was_empty) {
+      Log(LogLevel::kWarning,
+          Concat("models: worker ", url.base, " lists no models, so it gets no requests for any"));
+    }
+  }
+  co_return true;
+}
+
+void ModelService::AskAll() {
+  thread_.loop.Post([this] {
+    if (stopped()) return;
+    for (const auto& [base, host] : hosts_) {
+      host->due_ns = 0;
+      host->again = host->polling;
+    }
+    PassNow();
+  });
+}
+
+void ModelService::Doubt(const std::shared_ptr<Worker>& worker) {
+  thread_.loop.Post([this, base = worker->url.base] {
+    const auto found = hosts_.find(base);
+    if (stopped() || found == hosts_.end()) return;
+    Host& host = *found->second;
+    const int64_t due = host.asked_ns + kDoubtNanos;
+    if (host.polling || due >= host.due_ns) return;
+    host.due_ns = due;
+    PassNow();
+  });
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,85 @@
+#include "proxy/exchange/requested_model.h"
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "base/text.h"
+#include "base/time_units.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr size_t kMostListed = 20;
+constexpr size_t kShownBytes = 100;  // of a name
+
+// Without control characters, which a client might print.
+std::string Shown(std::string_view name) {
+  std::string shown(CutAtCharacter(name, kShownBytes));
+  for (char& c : shown) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f || c == '`') c = '?';
+  }
+  if (shown.size() < name.size()) shown += "...";
+  return shown;
+}
+
+std::string Listed(std::span<const std::string> names) {
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kMostListed); ++i)
+    text += (i == 0 ? "" : ", ") + Shown(names[i]);
+  if (names.size() > kMostListed) text += Concat(" and ", names.size() - kMostListed, " more");
+  return text;
+}
+
+}  // namespace
+
+RequestedModel::Result RequestedModel::FindPool(
+    const ModelPools& pools, const Settings& settings, std::string_view name, int64_t now_ns) {
+  if (!pools.decides()) return Result::kAll;
+  const auto count = [](std::atomic<uint64_t>& counter) { counter.fetch_add(1, std::memory_order_relaxed); };
+  const ModelPools::Name* const known = pools.Find(name);
+  if (known != nullptr && known->pool != ModelPools::kNoPool) {
+    count(known->demand->served);
+    return Result::kPool;
+  }
+  if (pools.anything != nullptr && pools.anything->in_rotation() > 0) return Result::kAnything;
+  const double memory_ns = settings.model_memory_hours * 3600 * static_cast<double>(kNanosPerSecond);
+  if (known != nullptr && (known->expected || static_cast<double>(now_ns - known->said_ns) <= memory_ns)) {
+    count(known->demand->asleep);
+    return Result::kAsleep;
+  }
+  if (!pools.names->any_said) return Result::kAll;
+  count(pools.names->other->unknown);
+  return settings.forward_unknown_models ? Result::kAll : Result::kUnknown;
+}
+
+std::shared_ptr<const FleetView> RequestedModel::FleetIn(
+    const std::shared_ptr<const FleetView>& whole) const {
+  const ModelPools& pools = *whole->models();
+  const ModelPools::Name* const known = pools.Find(name_);
+  if (known != nullptr && known->pool != ModelPools::kNoPool) return pools.ViewOf(whole, *known);
+  if (pools.anything != nullptr) return pools.anything;
+  if (!pools.names->any_said) return whole;
+  return std::make_shared<const FleetView>(whole->PoolOf({}, 0));  // its workers have left
+}
+
+std::string UnknownModelMessage(std::string_view name, const ModelPools& pools, const ModelAliases& aliases) {
+  std::vector<std::string> served;
+  for (const ModelAliases::Alias& alias : aliases.aliases()) served.push_back(alias.name);
+  for (const std::string& known : pools.names->order) {
+    if (pools.Find(known)->pool != ModelPools::kNoPool) served.push_back(known);
+  }
+  return Concat("The model `", Shown(name), "` does not exist. Served: ", Listed(served), ".");
+}
+
+std::string ModelRequiredMessage(const ModelPools& pools) {
+  return Concat(
+      "The request names no model; name one as its member `model`. Served: ", Listed(pools.names->bases),
+      ".");
+}
+
+std::string SleepingModelMessage(std::string_view name) {
+  return Concat("No worker serves the model `", Shown(name), "` now; retry later.");
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,44 @@
+// RequestedModel: which workers a request may go to by its model, and why it may go to none.
+//
+//   names decide?  no -> all     name listed          -> its pool
+//                                not listed: there are workers that may serve anything -> these
+//                                            remembered, or in --models                -> asleep: 503
+//                                            else                                      -> unknown: 404
+//
+// FindPool() is the one resolution; FleetIn() follows the fleet on retries, in its newest view. One thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "proxy/api/settings.h"
+#include "worker/model_catalog.h"
+
+namespace vllm_router {
+
+class RequestedModel {
+ public:
+  explicit RequestedModel(std::string name) : name_(std::move(name)) {}
+
+  const std::string& name() const { return name_; }
+
+  enum class Result : uint8_t { kAll, kPool, kAnything, kAsleep, kUnknown };
+  // Of a request for `name`, which is counted.
+  static Result FindPool(
+      const ModelPools& pools, const Settings& settings, std::string_view name, int64_t now_ns);
+
+  // The part of the fleet that serves it, which is empty once all its workers have left.
+  std::shared_ptr<const FleetView> FleetIn(const std::shared_ptr<const FleetView>& whole) const;
+
+ private:
+  const std::string name_;
+};
+
+// "The model `x` does not exist. Served: a, b." Names are cut and escaped; at most 20 are listed.
+std::string UnknownModelMessage(std::string_view name, const ModelPools& pools, const ModelAliases& aliases);
+std::string ModelRequiredMessage(const ModelPools& pools);
+std::string SleepingModelMessage(std::string_view name);
+
+}  // namespace vllm_router

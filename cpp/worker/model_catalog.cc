@@ -1,0 +1,286 @@
+#include "worker/model_catalog.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/text.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr int64_t kMemoryNanos = int64_t{24} * 3'600 * 1'000'000'000;
+constexpr int64_t kNeverNanos = INT64_MIN / 2;
+constexpr int64_t kJoiningNanos = 60'000'000'000;  // what a host says may precede its workers by so much
+
+using Positions = ModelPools::Positions;
+
+// A number of the set of workers; never 0, which is the whole fleet's.
+uint64_t NumberOf(const Positions& positions) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const uint32_t position : positions) hash = (hash ^ (position + 1)) * 0x100000001b3u;
+  return hash == 0 ? 1 : hash;
+}
+
+Positions Merged(const Positions& a, const Positions& b) {
+  Positions merged;
+  merged.reserve(a.size() + b.size());
+  std::ranges::set_union(a, b, std::back_inserter(merged));
+  return merged;
+}
+
+bool ContainsControl(std::string_view text) {
+  return std::ranges::any_of(text, [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte < 0x20 || byte == 0x7f;
+  });
+}
+
+// Continuation bytes, overlong forms, surrogates and what lies beyond Unicode.
+bool IsUtf8(std::string_view text) {
+  size_t i = 0;
+  const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
+  while (i < text.size()) {
+    const unsigned char first = byte(i);
+    const size_t length = first < 0x80   ? 1
+                          : first < 0xc2 ? 0
+                          : first < 0xe0 ? 2
+                          : first < 0xf0 ? 3
+                          : first < 0xf5 ? 4
+                                         : 0;
+    if (length == 0 || i + length > text.size()) return false;
+    for (size_t k = 1; k < length; ++k) {
+      if ((byte(i + k) & 0xc0) != 0x80) return false;
+    }
+    if (length == 3 && first == 0xe0 && byte(i + 1) < 0xa0) return false;
+    if (length == 3 && first == 0xed && byte(i + 1) >= 0xa0) return false;
+    if (length == 4 && first == 0xf0 && byte(i + 1) < 0x90) return false;
+    if (length == 4 && first == 0xf4 && byte(i + 1) >= 0x90) return false;
+    i += length;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool IsModelName(std::string_view name) {
+  return !name.empty() && name.size() <= kMaxModelName && !ContainsControl(name) && IsUtf8(name);
+}
+
+std::shared_ptr<const FleetView> ModelPools::ViewOf(
+    const std::shared_ptr<const FleetView>& whole, const Name& name) const {
+  if (!names->decides) return whole;
+  if (views[name.pool] != nullptr) return views[name.pool];
+  return std::make_shared<const FleetView>(whole->PoolOf(names->pools[name.pool], 0));
+}
+
+ModelCatalog::ModelCatalog() : other_(std::make_shared<ModelDemand>()), memory_ns_(kMemoryNanos) {}
+
+std::shared_ptr<ModelCatalog::Known> ModelCatalog::Keep(const ModelCard& card, int64_t now_ns) {
+  if (const auto found = known_.find(card.id); found != known_.end()) return found->second;
+  if (known_.size() >= kMaxModelNames) return nullptr;
+  auto known = std::make_shared<Known>();
+  known->card = card;
+  known->number = next_number_++;
+  known->said_ns = now_ns;
+  if (labels_ < kMaxModelLabels) {
+    ++labels_;
+    known->demand = std::make_shared<ModelDemand>();
+  }
+  known_.emplace(card.id, known);
+  return known;
+}
+
+bool ModelCatalog::Say(
+    std::string_view base, std::span<const ModelCard> cards, int64_t now_ns, size_t* refused) {
+  Host& host = hosts_[std::string(base)];
+  const bool first = host.said_ns == 0;
+  // The catalog keeps them alive. Without this host's share of them, a card that no other lists may change.
+  std::vector<const Known*> before;
+  for (const std::shared_ptr<Known>& known : host.listed) before.push_back(known.get());
+  host.listed.clear();
+  host.said_ns = now_ns != 0 ? now_ns : 1;
+  std::set<std::string_view> seen;
+  bool changed = false;
+  size_t dropped = 0;
+  for (const ModelCard& card : cards) {
+    const bool fits = host.listed.size() < kMaxModelsPerWorker && IsModelName(card.id) &&
+                      (card.parent.empty() || IsModelName(card.parent));
+    if (!fits) {
+      ++dropped;
+      continue;
+    }
+    if (!seen.insert(card.id).second) continue;
+    std::shared_ptr<Known> known = Keep(card, now_ns);
+    if (known == nullptr) {
+      ++dropped;
+      continue;
+    }
+    const bool is_own = known.use_count() == 2;  // the catalog's and ours: no other host lists it
+    if (is_own && !(known->card == card)) {
+      known->card = card;
+      changed = true;
+    }
+    host.listed.push_back(std::move(known));
+  }
+  if (refused != nullptr) *refused = dropped;
+  const auto is_same = [](const std::shared_ptr<Known>& known, const Known* other) {
+    return known.get() == other;
+  };
+  changed = changed || first || !std::ranges::equal(host.listed, before, is_same);
+  changed_ = changed_ || changed;
+  return changed;
+}
+
+bool ModelCatalog::Forget(std::string_view base) {
+  const auto found = hosts_.find(base);
+  if (found == hosts_.end()) return false;
+  hosts_.erase(found);
+  changed_ = true;
+  return true;
+}
+
+void ModelCatalog::Expect(std::span<const std::string> names, int64_t memory_ns) {
+  memory_ns_ = memory_ns;
+  for (const auto& [name, known] : known_) known->expected = false;
+  for (const std::string& name : names) {
+    if (!IsModelName(name)) continue;
+    const std::shared_ptr<Known> known = Keep({.id = name}, kNeverNanos);
+    if (known != nullptr) known->expected = true;
+  }
+  changed_ = true;
+}
+
+// Hosts that left, and names that no host lists and nothing remembers.
+void ModelCatalog::Prune(std::span<const Listed> workers, int64_t now_ns) {
+  std::set<std::string_view> bases;
+  for (const Listed& worker : workers) bases.insert(worker.base);
+  std::erase_if(hosts_, [&](const auto& entry) {
+    return !bases.contains(entry.first) && now_ns - entry.second.said_ns > kJoiningNanos;
+  });
+  std::erase_if(known_, [&](const auto& entry) {
+    const Known& known = *entry.second;
+    const bool idle = entry.second.use_count() == 1 && !known.expected && now_ns - known.said_ns > memory_ns_;
+    if (idle && known.demand != nullptr) --labels_;
+    return idle;
+  });
+}
+
+std::shared_ptr<const ModelPools::Names> ModelCatalog::NamesOf(
+    const FleetView& whole, std::span<const Listed> workers, int64_t now_ns) {
+  const std::shared_ptr<const ModelPools::Names> last = names_;
+  auto names = std::make_shared<ModelPools::Names>();
+  names->other = other_;
+  struct Use {
+    size_t number;  // as names come in the fleet's order, so that routers with equal fleets list them alike
+    Positions workers;
+  };
+  std::map<const Known*, Use> uses;
+  for (uint32_t position = 0; position < workers.size(); ++position) {
+    const Listed& worker = workers[position];
+    const auto use = [&](Known* known) {
+      Positions& positions = uses.try_emplace(known, Use{uses.size(), {}}).first->second.workers;
+      if (positions.empty() || positions.back() != position) positions.push_back(position);
+    };
+    const auto host = hosts_.find(worker.base);
+    if (!worker.declared.empty()) {
+      names->any_said = true;
+      for (const std::string& name : worker.declared) {
+        if (!IsModelName(name)) continue;
+        if (const std::shared_ptr<Known> known = Keep({.id = name}, now_ns)) use(known.get());
+      }
+    } else if (host != hosts_.end()) {
+      names->any_said = true;
+      for (const std::shared_ptr<Known>& known : host->second.listed) use(known.get());
+    } else {
+      names->anything.push_back(position);
+    }
+  }
+  std::vector<const std::pair<const std::string, std::shared_ptr<Known>>*> ordered;
+  for (const auto& entry : known_) ordered.push_back(&entry);
+  std::ranges::sort(ordered, {}, [&](const auto* entry) {
+    const auto used = uses.find(entry->second.get());
+    return used != uses.end() ? std::pair(size_t{0}, uint64_t{used->second.number})
+                              : std::pair(size_t{1}, entry->second->number);
+  });
+  std::map<Positions, uint32_t> pools;
+  for (const auto* entry : ordered) {
+    Known& known = *entry->second;
+    ModelPools::Name name{
+        .card = known.card,
+        .said_ns = known.said_ns,
+        .expected = known.expected,
+        .demand = known.demand != nullptr ? known.demand : other_,
+        .is_label = known.demand != nullptr};
+    if (const auto used = uses.find(&known); used != uses.end()) {
+      known.said_ns = name.said_ns = now_ns;
+      name.workers = std::move(used->second.workers);
+      Positions pool = Merged(name.workers, names->anything);
+      names->decides = names->decides || pool.size() != whole.members().size();
+      const auto number = static_cast<uint32_t>(names->pools.size());
+      const auto [at, is_new] = pools.try_emplace(std::move(pool), number);
+      if (is_new) names->pools.push_back(at->first);
+      name.pool = at->second;
+      if (name.card.parent.empty()) names->bases.push_back(entry->first);
+    } else {
+      const ModelPools::Name* const before =
+          last != nullptr && last->by_name.contains(entry->first) ? &last->by_name.at(entry->first) : nullptr;
+      if (before != nullptr && before->pool != ModelPools::kNoPool) known.said_ns = name.said_ns = now_ns;
+      if (!known.expected && now_ns - known.said_ns > memory_ns_) continue;
+      // In an empty fleet, too.
+      names->decides = names->decides || names->any_said || names->anything.empty();
+    }
+    names->order.push_back(entry->first);
+    names->by_name.emplace(entry->first, std::move(name));
+  }
+  return names;
+}
+
+std::shared_ptr<const ModelPools> ModelCatalog::Publish(
+    const FleetView& whole, std::span<const Listed> workers, const ModelPools* last, const Planner& planner,
+    int64_t now_ns) {
+  const auto declares_as_before = [&] {
+    return std::ranges::equal(
+        workers, declared_, [](const Listed& worker, const std::vector<std::string>& before) {
+          return std::ranges::equal(worker.declared, before);
+        });
+  };
+  if (changed_ || names_ == nullptr || membership_ != whole.membership_version() || !declares_as_before()) {
+    declared_.clear();
+    for (const Listed& worker : workers)
+      declared_.emplace_back(worker.declared.begin(), worker.declared.end());
+    names_ = NamesOf(whole, workers, now_ns);
+    Prune(workers, now_ns);
+    membership_ = whole.membership_version();
+    changed_ = false;
+  }
+  auto pools = std::make_shared<ModelPools>();
+  pools->names = names_;
+  if (!names_->decides) return pools;
+  const auto view_of = [&](const Positions& positions) {
+    FleetView view = whole.PoolOf(positions, NumberOf(positions));
+    // With a plan of the same members a policy only renews what depends on the pool or on health.
+    const FleetView* before = nullptr;
+    if (last != nullptr) {
+      for (const std::shared_ptr<const FleetView>& candidate : last->views) {
+        if (candidate != nullptr && candidate->pool() == view.pool()) before = candidate.get();
+      }
+    }
+    if (before != nullptr && before->membership_version() == whole.membership_version()) {
+      view.set_plan(before->shared_plan());
+    }
+    view.set_plan(planner ? planner(view) : nullptr);
+    return std::make_shared<const FleetView>(std::move(view));
+  };
+  for (const Positions& positions : names_->pools) {
+    const bool is_kept = pools->views.size() < kMaxModelPools;
+    pools->views.push_back(is_kept ? view_of(positions) : nullptr);
+  }
+  if (!names_->anything.empty()) {
+    FleetView view = whole.PoolOf(names_->anything, 0);
+    pools->anything = std::make_shared<const FleetView>(std::move(view));
+  }
+  return pools;
+}
+
+}  // namespace vllm_router

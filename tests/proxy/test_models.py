@@ -1,0 +1,513 @@
+"""Several models behind one address: each request goes to a worker that lists its model."""
+
+import concurrent.futures
+import json
+import re
+
+import anthropic
+import openai
+import pytest
+
+from tests.fakes.harness import error_of
+from tests.fakes.models import ModelWorker, wait_until_all_listed, wait_until_known
+from tests.fakes.wire import chunked, eventually, request, response
+
+KNOWN = {"model_refresh_secs": 3600}
+CHAT = "/v1/chat/completions"
+
+
+def post(client, model, path=CHAT, **more):
+    return client.ask("POST", path, body=json.dumps({"messages": [], "model": model, **more}).encode())
+
+
+def by(answer):
+    assert answer.status == 200, answer.body
+    return json.loads(answer.body)["by"]
+
+
+def demand(router):
+    pattern = r'^vllm_router_model_demand_total\{model="(.*)",result="(.*)"\} (\S+)$'
+    found = re.findall(pattern, router.server.metrics_text(), re.MULTILINE)
+    return {(model, result): int(float(value)) for model, result, value in found if float(value)}
+
+
+def two(harness, **options):
+    a, b = ModelWorker(harness, "a"), ModelWorker(harness, "b")
+    router = harness.router(a, b, **{**KNOWN, **options})
+    wait_until_known(router, 2)
+    return a, b, router
+
+
+# ---- pools
+
+
+@pytest.mark.parametrize("policy", ["round_robin", "least_load", "consistent_hash", "cache_aware", "auto"])
+def test_of_six_pools_and_forty_names_each_request_reaches_a_worker_that_lists_its_model(harness, policy):
+    pools = [[f"p{pool}-{n}" for n in range(6 if pool < 4 else 8)] for pool in range(6)]
+    workers = [
+        ModelWorker(harness, *names, adapters={f"lora-{names[0]}": names[0]} if copy == 0 else None)
+        for names in pools
+        for copy in range(2)
+    ]
+    router = harness.router(*workers, policy=policy, **KNOWN)
+    wait_until_all_listed(router, *workers)
+    names = [name for pool in pools for name in pool] + [f"lora-{pool[0]}" for pool in pools]
+    clients = [harness.client(router) for _ in range(4)]
+
+    def run(client):
+        for name in names:
+            assert by(post(client, name, user=f"u-{name}")) in {w.url for w in workers if name in w.cards}
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(run, client) for client in clients]:
+            future.result()
+    assert [worker.wrong for worker in workers] == [[]] * 12
+    assert sum(len(worker.served) for worker in workers) == 4 * 46
+
+
+def test_round_robin_takes_turns_within_each_pool(harness):
+    """Requests for another model in between do not change whose turn it is."""
+    workers = [ModelWorker(harness, name) for name in "aabb"]
+    router = harness.router(*workers, **KNOWN)
+    wait_until_all_listed(router, *workers)
+    client = harness.client(router)
+    for _ in range(8):
+        post(client, "a")
+        post(client, "b")
+    assert [len(worker.served) for worker in workers] == [4, 4, 4, 4]
+
+
+def test_a_hash_ring_is_the_pools(harness):
+    """A third of the sessions for each of three workers, whatever other workers there are."""
+    workers = [ModelWorker(harness, "b") for _ in range(6)] + [ModelWorker(harness, "a") for _ in range(3)]
+    router = harness.router(*workers, policy="consistent_hash", decision_headers=True, **KNOWN)
+    wait_until_all_listed(router, *workers)
+    client = harness.client(router)
+    for n in range(60):
+        answer = client.ask("POST", CHAT, ("X-Session-ID", f"s{n}"), body=b'{"model": "a"}')
+        assert answer.get("x-vllm-router-reason") == "session_hash"
+    assert all(len(worker.served) > 5 for worker in workers[6:])
+
+
+def test_retries_stay_in_the_pool(harness):
+    bad = harness.worker(lambda connection, _: connection.reset())
+    good, other = ModelWorker(harness, "a"), ModelWorker(harness, "b")
+    router = harness.router(good, other, **KNOWN, disable_retries=False, retry_initial_backoff_ms=1)
+    wait_until_known(router, 2)
+    router.core._reconcile("file", [(bad.url, 1.0, True, False, None, "", 0, "", ["a"])], True, [])
+    eventually(lambda: len(router.core.workers) == 3)
+    client = harness.client(router)
+    for _ in range(10):
+        assert by(post(client, "a")) == good.url
+    assert other.served == []
+    router.core.set_healthy(good.url, False)
+    assert post(client, "a").status in (502, 503)
+    assert other.served == other.wrong == []
+
+
+def test_a_pool_whose_workers_are_all_down_gets_503_and_no_other_worker(harness):
+    a, b, router = two(harness)
+    client = harness.client(router)
+    router.core.set_healthy(a.url, False)
+    answer = post(client, "a")
+    assert (answer.status, error_of(answer)["code"]) == (503, "no_workers")
+    assert b.served == b.wrong == []
+    assert by(post(client, "b")) == b.url
+
+
+def test_a_full_pool_does_not_hold_up_another(harness):
+    """Requests for a wait while its one worker is full, those for b behind them do not."""
+    gate = None
+
+    def slow(connection, message):
+        if message.method == "POST":
+            gate.wait()
+        a.answer(connection, message)
+
+    a, b = ModelWorker(harness, "a"), ModelWorker(harness, "b")
+    gate = a.worker.gate()
+    a.worker.answer = slow
+    router = harness.router(a, b, routing={"max_worker_requests": 1}, **KNOWN)
+    wait_until_known(router, 2)
+    waiting = [harness.client(router) for _ in range(3)]
+    for client in waiting:
+        client.send(request("POST", CHAT, body=b'{"model": "a"}'))
+    gate.wait_for_someone()
+    client = harness.client(router)
+    for _ in range(5):
+        assert by(post(client, "b")) == b.url
+    gate.open()
+    for client in waiting:
+        assert by(client.read_response()) == a.url
+
+
+# ---- who serves what
+
+
+def test_workers_that_list_nothing_at_all_are_as_before(harness):
+    """One-model fleets, and workers without /v1/models: names are not even read."""
+    workers = [ModelWorker(harness), ModelWorker(harness)]
+    for worker in workers:
+        worker.status = 404
+        worker.cards = {"x": None}
+    router = harness.router(*workers, **KNOWN)
+    eventually(lambda: all(worker.lists for worker in workers))
+    client = harness.client(router)
+    assert post(client, "anything").status == 404
+    assert client.ask("POST", CHAT, body=b"{}").status == 200
+    assert demand(router) == {}
+
+
+def test_a_fleet_of_one_model_leaves_names_to_its_workers(harness):
+    workers = [ModelWorker(harness, "a"), ModelWorker(harness, "a")]
+    router = harness.router(*workers, **KNOWN)
+    wait_until_all_listed(router, *workers)
+    client = harness.client(router)
+    assert b"no such model here" in post(client, "default").body
+    assert client.ask("POST", CHAT, body=b"{}").status == 200
+
+
+def test_a_worker_that_does_not_tell_may_serve_anything(harness):
+    a, silent, other = ModelWorker(harness, "a"), ModelWorker(harness, "x"), ModelWorker(harness, "b")
+    silent.status = 500
+    router = harness.router(a, silent, other, **KNOWN)
+    wait_until_known(router, 2)
+    client = harness.client(router)
+    assert by(post(client, "x")) == silent.url
+    urls = {json.loads(post(client, "a").body).get("by") for _ in range(4)}
+    assert a.url in urls
+    assert other.wrong == []
+
+
+def test_what_a_worker_said_last_holds_while_it_says_nothing(harness):
+    a, _b, router = two(harness, model_refresh_secs=0.02)
+    lists = a.lists
+    a.status = 500
+    eventually(lambda: a.lists > lists + 3)
+    client = harness.client(router)
+    assert by(post(client, "a")) == a.url
+    a.status = 200
+    a.cards = {"c": None}
+    eventually(lambda: post(client, "c").status == 200)
+    assert post(client, "a").status == 503
+
+
+def test_a_404_for_a_model_that_a_worker_lists_has_it_polled_soon(harness):
+    a, b, router = two(harness)
+    a.cards = {"new": None}
+    client = harness.client(router)
+    assert post(client, "a").status == 404
+    eventually(lambda: post(client, "new").status == 200)
+    assert a.lists == 2
+    assert b.lists == 1
+
+
+def test_a_worker_that_joins_gets_no_request_before_its_models_are_known(harness):
+    a, router = ModelWorker(harness, "a"), None
+    router = harness.router(a, **KNOWN, health_check_interval_secs=0.05)
+    wait_until_known(router, 1)
+    joining = ModelWorker(harness, "b")
+    gate = joining.worker.gate()
+
+    def held(connection, message):
+        if message.target == "/v1/models":
+            gate.wait()
+        joining.answer(connection, message)
+
+    joining.worker.answer = held
+    router.core._reconcile("file", [(joining.url, 1.0, True, False, None, "", 0, "", [])], True, [])
+    gate.wait_for_someone()
+    client = harness.client(router)
+    for _ in range(10):
+        assert by(post(client, "a")) == a.url
+    gate.open()
+    eventually(lambda: post(client, "b").status == 200)
+    assert joining.wrong == []
+
+
+def test_declared_models_win_over_what_the_worker_says(harness):
+    a, b = ModelWorker(harness, "a"), ModelWorker(harness, "b")
+    router = harness.router(**KNOWN)
+    rows = [(w.url, 1.0, True, False, None, "", 0, "", [n]) for w, n in ((a, "x"), (b, "y"))]
+    router.core._reconcile("file", rows, True, [])
+    wait_until_known(router, 2)
+    a.cards = b.cards = dict.fromkeys("xy")
+    client = harness.client(router)
+    assert (by(post(client, "x")), by(post(client, "y"))) == (a.url, b.url)
+    assert post(client, "a").status in (404, 503)
+
+
+# ---- names that no worker serves
+
+
+def test_an_unknown_model_gets_openais_404(harness):
+    _a, _b, router = two(harness)
+    answer = post(harness.client(router), "gpt-5")
+    assert answer.status == 404
+    assert json.loads(answer.body) == {
+        "error": {
+            "message": "The model `gpt-5` does not exist. Served: a, b.",
+            "type": "invalid_request_error",
+            "param": "model",
+            "code": "model_not_found",
+        }
+    }
+    assert demand(router) == {("other", "unknown"): 1}
+
+
+def test_real_clients_see_not_found(harness):
+    _a, b, router = two(harness)
+    b.raw = json.dumps({"data": [{"id": "b"}]}).encode()
+    url = f"http://127.0.0.1:{router.port}"
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0) as client:
+        with pytest.raises(openai.NotFoundError, match="The model `x` does not exist"):
+            client.chat.completions.create(model="x", messages=[{"role": "user", "content": "hi"}])
+        assert [model.id for model in client.models.list()] == ["a", "b"]
+    with (
+        anthropic.Anthropic(base_url=url, api_key="k", max_retries=0) as client,
+        pytest.raises(anthropic.NotFoundError, match="does not exist"),
+    ):
+        client.messages.create(model="x", max_tokens=1, messages=[{"role": "user", "content": "hi"}])
+
+
+def test_unknown_models_may_be_forwarded(harness):
+    a, b, router = two(harness, unknown_model="forward")
+    assert b"no such model here" in post(harness.client(router), "x").body
+    assert a.wrong + b.wrong == ["x"]
+
+
+def test_a_model_whose_workers_left_is_asleep(harness):
+    a, b, router = two(harness)
+    router.core.remove_worker(b.url)
+    client = harness.client(router)
+    answer = post(client, "b")
+    assert (answer.status, answer.get("retry-after")) == (503, "10")
+    assert (error_of(answer)["code"], error_of(answer)["param"]) == ("no_workers_for_model", "model")
+    assert demand(router) == {("b", "asleep"): 1}
+    assert by(post(client, "a")) == a.url
+    listed = json.loads(client.ask("GET", "/v1/models").body)["data"]
+    assert [card["id"] for card in listed] == ["a", "b"]
+
+
+def test_a_model_is_forgotten_after_its_time(harness):
+    _a, b, router = two(harness, model_memory_hours=0)
+    router.core.remove_worker(b.url)
+    answer = post(harness.client(router), "b")
+    assert (answer.status, error_of(answer)["code"]) in ((404, "model_not_found"), (404, None))
+
+
+def test_expected_models_are_asleep_from_the_start_even_in_an_empty_fleet(harness):
+    router = harness.router(models=["big"], **KNOWN)
+    client = harness.client(router)
+    answer = post(client, "big")
+    assert (answer.status, error_of(answer)["code"]) == (503, "no_workers_for_model")
+    assert error_of(post(client, "x"))["code"] == "no_workers"
+    assert demand(router) == {("big", "asleep"): 1}
+
+
+def test_a_request_that_names_none(harness):
+    a, b, router = two(harness)
+    client = harness.client(router)
+    for body in (b"{}", b'{"model": null}', b'{"model": ""}'):
+        answer = client.ask("POST", CHAT, body=body)
+        assert (answer.status, error_of(answer)["code"]) == (400, "model_required")
+        assert "Served: a, b." in error_of(answer)["message"]
+    for path in ("/generate", "/tokenize", "/other"):
+        assert client.ask("POST", path, body=b"{}").status == 200
+    assert client.ask("GET", "/x").status == 200
+    router = harness.router(a, b, **KNOWN, default_model="b")
+    wait_until_known(router, 2)
+    assert by(harness.client(router).ask("POST", CHAT, body=b"{}")) == b.url
+
+
+def test_with_one_base_model_a_request_that_names_none_goes_there(harness):
+    a, b = ModelWorker(harness, "a"), ModelWorker(harness, "a", adapters={"sql": "a"})
+    router = harness.router(a, b, **KNOWN)
+    wait_until_all_listed(router, a, b)
+    client = harness.client(router)
+    assert client.ask("POST", CHAT, body=b"{}").status == 200
+    assert {by(post(client, "sql")) for _ in range(6)} == {b.url}
+    assert {by(post(client, "a")) for _ in range(6)} == {a.url, b.url}
+
+
+def test_a_body_that_is_no_object_is_the_workers_to_decide(harness):
+    a, b, router = two(harness)
+    client = harness.client(router)
+    bodies = [b"[]", b"{", b"text", b'{"model": 1}']
+    for worker in (a, b):
+        worker.worker.answer = lambda connection, _: connection.send(response(400, b"{}"))
+    for body in bodies:
+        assert client.ask("POST", CHAT, body=body).status == 400
+    sent = [m.body for worker in (a, b) for m in worker.worker.requests if m.method == "POST"]
+    assert sorted(sent) == sorted(bodies)
+
+
+# ---- how a body names its model
+
+
+def test_of_several_names_the_last_counts_and_escapes_are_read(harness):
+    a, b, router = two(harness)
+    client = harness.client(router)
+    ask = lambda body: by(client.ask("POST", CHAT, body=body))  # noqa: E731
+    assert ask(b'{"model": "a", "model": "b"}') == b.url
+    assert ask(b'{"mod\\u0065l": "\\u0061"}') == a.url
+    assert ask(b'{"messages": [{"model": "b"}, "\\"model\\": \\"b\\""], "model":"a"}') == a.url
+    assert client.ask("POST", CHAT, body=b'{"model": "b", "model": "x"}').status == 404
+
+
+def test_a_chunked_body_and_one_that_names_its_model_behind_megabytes(harness):
+    _a, b, router = two(harness)
+    client = harness.client(router)
+    body = b'{"messages": ["' + b"x" * 9_000_000 + b'"], "model": "b"}'
+    assert by(client.ask("POST", CHAT, body=body)) == b.url
+    client.send(
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: r\r\nTransfer-Encoding: chunked\r\n\r\n",
+        chunked(b'{"model"', b': "b"}'),
+    )
+    assert by(client.read_response()) == b.url
+
+
+@pytest.mark.parametrize("path", ["/generate", "/v1/files"])
+def test_a_long_body_without_a_model_passes_on_paths_that_need_none(harness, path):
+    a, b, router = two(harness)
+    body = b'{"data": "' + b"x" * 9_000_000 + b'"}'
+    assert harness.client(router).ask("POST", path, body=body).status == 200
+    assert a.served + b.served == [None]
+
+
+def test_a_form_names_its_model(harness):
+    a, b, router = two(harness)
+    body = (
+        b'--xy\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n\0\1\r\n'
+        b'--xy\r\nContent-Disposition: form-data; name="model"\r\n\r\nNAME\r\n--xy--\r\n'
+    )
+    client = harness.client(router)
+    path, field = "/v1/audio/transcriptions", ("Content-Type", "multipart/form-data; boundary=xy")
+    assert by(client.ask("POST", path, field, body=body.replace(b"NAME", b"b"))) == b.url
+    assert by(client.ask("POST", path, field, body=body.replace(b"NAME", b"a"))) == a.url
+    assert client.ask("POST", path, field, body=body.replace(b"NAME", b"x")).status == 404
+
+
+# ---- attackers
+
+
+def test_names_in_errors_are_cut_and_escaped(harness):
+    _a, _b, router = two(harness)
+    client = harness.client(router)
+    answer = post(client, "x" * 1_000_000)
+    assert answer.status == 404
+    assert len(answer.body) < 500
+    message = error_of(post(client, "\x1b[2J\r\nSet-Cookie: a`\0é"))["message"]
+    assert message == "The model `?[2J??Set-Cookie: a??é` does not exist. Served: a, b."
+    raw = client.ask("POST", CHAT, body=b'{"model": "\xff\xfe"}')
+    assert raw.status == 404
+    raw.body.decode()
+
+
+def test_unknown_names_never_become_labels_or_memory(harness):
+    _a, _b, router = two(harness)
+    client = harness.client(router)
+    for n in range(300):
+        assert post(client, f"x{n}").status == 404
+    assert demand(router) == {("other", "unknown"): 300}
+
+
+def test_a_megabyte_of_models_changes_nothing(harness):
+    a, _b, router = two(harness, model_refresh_secs=0.02)
+    a.raw = json.dumps({"data": [{"id": f"m{n}" * 20} for n in range(20_000)]}).encode()
+    lists = a.lists
+    eventually(lambda: a.lists > lists + 2)
+    assert by(post(harness.client(router), "a")) == a.url
+
+
+def test_a_404_lists_twenty_names_at_most(harness):
+    a, b = ModelWorker(harness, *(f"m{n}" for n in range(30))), ModelWorker(harness, "b")
+    router = harness.router(a, b, **KNOWN)
+    wait_until_known(router, 31)
+    message = error_of(post(harness.client(router), "x"))["message"]
+    assert message.endswith(("m19 and 11 more.", "m18 and 11 more."))
+
+
+def test_metrics_name_256_models_and_the_rest_together(harness):
+    a, b = ModelWorker(harness, *(f"m{n}" for n in range(300))), ModelWorker(harness, "b")
+    router = harness.router(a, b, **KNOWN)
+    wait_until_known(router, 301)
+    client = harness.client(router)
+    for n in range(300):
+        post(client, f"m{n}")
+    labels = {model for model, _ in demand(router)}
+    assert len(labels) in (256, 257)  # whether b, which nothing was sent to, is among the first or not
+    assert "other" in labels
+
+
+# ---- the list, aliases
+
+
+def test_the_list_is_what_is_known_and_refresh_asks(harness):
+    a, b, router = two(harness)
+    client = harness.client(router)
+    cards = json.loads(client.ask("GET", "/v1/models").body)["data"]
+    assert [(card["id"], card["object"], card["root"], card["parent"]) for card in cards] == [
+        ("a", "model", "a", None),
+        ("b", "model", "b", None),
+    ]
+    assert (a.lists, b.lists) == (1, 1)
+    a.cards["c"] = "a"
+    assert len(json.loads(client.ask("GET", "/v1/models").body)["data"]) == 2
+    cards = json.loads(client.ask("GET", "/v1/models?refresh=1").body)["data"]
+    assert [(card["id"], card["parent"]) for card in cards] == [("a", None), ("c", "a"), ("b", None)]
+    assert by(post(client, "c")) == a.url
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+def test_an_alias_is_replaced_in_the_body_and_nothing_else_is(harness, framing):
+    a, b, router = two(harness, model_alias=["fast=b"])
+    seen = []
+    b.worker.answer = lambda connection, message: (seen.append(message), b.answer(connection, message))
+    client = harness.client(router)
+    body = b'{ "x" : "fast" ,"model": "f\\u0061st" , "messages":["fast"]}'
+    if framing == "length":
+        client.send(request("POST", CHAT, body=body), request("GET", "/liveness"))
+    else:
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: r\r\nTransfer-Encoding: chunked\r\n\r\n"
+        client.send(head, chunked(body[:9], body[9:]), request("GET", "/liveness"))
+    assert by(client.read_response()) == b.url
+    assert client.read_response().body == b"OK"
+    assert seen[-1].body == b'{ "x" : "fast" ,"model": "b" , "messages":["fast"]}'
+    assert seen[-1].get("content-length") == str(len(seen[-1].body))
+    assert a.served == []
+    cards = json.loads(client.ask("GET", "/v1/models").body)["data"]
+    assert [(card["id"], card["root"]) for card in cards] == [("a", "a"), ("b", "b"), ("fast", "b")]
+
+
+def test_an_alias_works_in_a_fleet_of_one_model_and_without_polls(harness):
+    worker = ModelWorker(harness, "Qwen/Qwen3-8B")
+    router = harness.router(worker, model_alias=["fast=Qwen/Qwen3-8B"])
+    client = harness.client(router)
+    assert post(client, "fast").status == 200
+    assert worker.served == ["Qwen/Qwen3-8B"]
+    assert [c["id"] for c in json.loads(client.ask("GET", "/v1/models").body)["data"]] == [
+        "Qwen/Qwen3-8B",
+        "fast",
+    ]
+
+
+def test_a_weighted_alias_is_chosen_by_session(harness):
+    a, b, router = two(harness, model_alias=["prod=a:90,b:10"])
+    client = harness.client(router)
+    for n in range(200):
+        urls = {
+            by(client.ask("POST", CHAT, ("X-Session-ID", f"s{n}"), body=b'{"model": "prod"}')) for _ in "12"
+        }
+        assert len(urls) == 1
+    assert 10 <= len(b.served) <= 100
+    assert len(a.served) + len(b.served) == 400
+    for _ in range(100):
+        assert post(client, "prod").status == 200
+    assert len(a.served) > len(b.served)
+
+
+def test_an_alias_of_a_model_that_nobody_serves_is_unknown(harness):
+    _a, _b, router = two(harness, model_alias=["fast=gone"])
+    answer = post(harness.client(router), "fast")
+    assert (answer.status, error_of(answer)["code"]) == (404, "model_not_found")

@@ -1,0 +1,124 @@
+"""cpp/worker/model_catalog.h: which worker serves which model, against its twin and workers that lie."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.models.model_catalog import MAX_NAME, MAX_NAMES, MAX_PER_WORKER, Catalog
+from vllm_router._core_testing import Registry
+
+FLEET = [f"http://w{i}:1" for i in range(5)]
+NAMES = st.sampled_from(["a", "b", "c", "org/d", "é", "", "x\ny", "\x7f", "n" * 256, "n" * 257])
+CARDS = st.lists(st.tuples(NAMES, st.sampled_from(["", "a"])), max_size=6)
+
+
+def registry_of(fleet):
+    registry = Registry()
+    for url in fleet:
+        registry.add(url, 1.0)
+    return registry
+
+
+@given(
+    st.lists(st.sampled_from(FLEET), unique=True, max_size=5),
+    st.lists(st.tuples(st.sampled_from(FLEET), CARDS), max_size=8),
+    st.lists(st.sampled_from(["a", "z"]), unique=True),
+)
+def test_pools_are_those_of_the_twin(fleet, said, expected):
+    registry, twin = registry_of(fleet), Catalog(expected=expected)
+    registry.expect_models(expected, 0)
+    for base, cards in said:
+        if base not in fleet:
+            continue
+        registry.set_models(base, cards)
+        twin.say(base, cards)
+    models = registry.models()
+    listed, pools = twin.listed(fleet), twin.pools(fleet)
+    assert {name: one for name, (one, _) in models.items() if one} == listed
+    assert {name: pool for name, (one, pool) in models.items() if one} == pools
+    assert {name for name, (one, _) in models.items() if not one} >= set(expected) - set(listed)
+    assert registry.models_decide() == twin.decides(fleet) or set(models) - set(listed) - set(expected)
+
+
+def test_workers_that_list_the_same_need_no_names_read():
+    registry = registry_of(FLEET)
+    assert not registry.models_decide()
+    for url in FLEET:
+        registry.set_models(url, [("a", ""), ("b", "a")])
+    assert not registry.models_decide()
+    assert registry.base_models() == ["a"]
+    registry.set_models(FLEET[0], [("a", "")])
+    assert registry.models_decide()
+    assert registry.models()["b"] == (FLEET[1:], FLEET[1:])
+
+
+def test_a_worker_of_which_nothing_is_known_serves_anything():
+    registry = registry_of(FLEET[:3])
+    registry.set_models(FLEET[0], [("a", "")])
+    assert registry.models() == {"a": ([FLEET[0]], FLEET[:3])}
+    assert not registry.models_decide()
+    registry.set_models(FLEET[1], [("b", "")])
+    assert registry.models() == {"a": ([FLEET[0]], [FLEET[0], FLEET[2]]), "b": ([FLEET[1]], FLEET[1:3])}
+    registry.forget_models(FLEET[1])
+    assert registry.models()["a"] == ([FLEET[0]], FLEET[:3])
+
+
+def test_a_worker_that_lists_nothing_serves_nothing():
+    registry = registry_of(FLEET[:2])
+    registry.set_models(FLEET[0], [("a", "")])
+    registry.set_models(FLEET[1], [])
+    assert registry.models_decide()
+    assert registry.models() == {"a": ([FLEET[0]], [FLEET[0]])}
+
+
+def test_a_model_whose_workers_left_is_remembered_and_an_expected_one_is_known_from_the_start():
+    registry = registry_of(FLEET[:2])
+    registry.expect_models(["z"], 3600)
+    registry.set_models(FLEET[0], [("a", "")])
+    registry.set_models(FLEET[1], [("b", "")])
+    registry.remove(FLEET[1])
+    assert registry.models() == {"z": ([], []), "a": ([FLEET[0]], [FLEET[0]]), "b": ([], [])}
+    assert registry.base_models() == ["a"]
+    registry.expect_models([], 0)
+    registry.set_models(FLEET[0], [("c", "")])
+    assert "z" not in registry.models()
+
+
+def test_one_worker_may_list_a_thousand_names_and_all_together_four_thousand():
+    registry = registry_of(FLEET)
+    many = [(f"w0-{i}", "") for i in range(MAX_PER_WORKER + 10)]
+    assert registry.set_models(FLEET[0], many) == 10
+    for n, url in enumerate(FLEET[1:4], 1):
+        assert registry.set_models(url, [(f"w{n}-{i}", "") for i in range(MAX_PER_WORKER)]) == 0
+    assert registry.set_models(FLEET[4], [("late", ""), ("w0-0", "")]) == 1
+    models = registry.models()
+    assert len(models) == MAX_NAMES
+    assert "late" not in models
+    assert models["w0-0"][0] == [FLEET[0], FLEET[4]]
+
+
+def test_a_worker_that_claims_every_name_takes_no_other_workers_requests_away():
+    registry = registry_of(FLEET[:3])
+    registry.set_models(FLEET[0], [("a", "")])
+    registry.set_models(FLEET[1], [("b", "")])
+    registry.set_models(FLEET[2], [("a", ""), ("b", ""), ("c", "")])
+    pools = {name: pool for name, (_, pool) in registry.models().items()}
+    assert pools == {"a": [FLEET[0], FLEET[2]], "b": FLEET[1:3], "c": [FLEET[2]]}
+
+
+@pytest.mark.parametrize("name", ["", "a\n", "\x00", "\x1b[2J", "n" * (MAX_NAME + 1)])
+def test_what_is_no_name_is_left_out(name):
+    registry = registry_of(FLEET[:1])
+    assert registry.set_models(FLEET[0], [(name, ""), ("a", ""), ("b", name or "\t")]) == 2
+    assert list(registry.models()) == ["a"]
+
+
+def test_hundreds_of_pools_still_hold_their_workers():
+    """Beyond the views that are kept one is made when it is needed."""
+    fleet = [f"http://w{i}:1" for i in range(300)]
+    registry = registry_of(fleet)
+    for n, url in enumerate(fleet):
+        registry.set_models(url, [(f"m{n}", "")])
+    assert {name: pool for name, (_, pool) in registry.models().items()} == {
+        f"m{n}": [url] for n, url in enumerate(fleet)
+    }
