@@ -89,13 +89,14 @@ class Server:
         self._reloads = Reloads(settings_file, args, set_by)
         configuration = self._core.configuration
         configuration.describe(self._reloads.description())
-        self._stop_reloading = weakref.finalize(self, configuration.close)
         watched = None
         if settings_file is not None and args.config_reload == "watch":
             watched = WatchedFile(settings_file.path, "file of settings", "a file of settings")
-        threading.Thread(
+        reloading = threading.Thread(
             target=_take_calls, args=(configuration, weakref.ref(self), watched), name="reload", daemon=True
-        ).start()
+        )
+        reloading.start()
+        self._stop_reloading = weakref.finalize(self, _end_calls, configuration, reloading)
 
     @property
     def url(self) -> str:
@@ -323,6 +324,13 @@ def _take_calls(
             if call is not None:
                 configuration.finish(call[0], 500, _FAILED)
         del server  # it may end while nothing calls
+
+
+def _end_calls(configuration: _core.Configuration, thread: threading.Thread) -> None:
+    """Ends that thread: coming back from the core while the interpreter ends would abort the process."""
+    configuration.close()
+    if thread is not threading.current_thread():
+        thread.join(_FOLLOWERS_SECS)
 
 
 class _Changes:

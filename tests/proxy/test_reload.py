@@ -478,6 +478,19 @@ def test_a_server_that_is_dropped_ends_with_its_thread(harness):
     assert configuration.request() is False
 
 
+def test_the_thread_of_reloads_has_ended_before_the_interpreter_does(harness):
+    """It would come back from the core meanwhile, which aborts the process."""
+    router = Router("round_robin", [harness.worker().url])
+    before = set(threading.enumerate())
+    server = router.serve()
+    (thread,) = (one for one in set(threading.enumerate()) - before if one.name == "reload")
+    assert thread.is_alive()
+    assert server._stop_reloading.atexit
+    server._stop_reloading()  # as at the exit
+    assert not thread.is_alive()
+    server.stop()
+
+
 def test_a_secret_is_never_shown(harness, serve, capfd):
     worker = harness.worker()
     it = serve(of_workers(worker) + f"api_key: {SECRET}\nlog_level: debug")
