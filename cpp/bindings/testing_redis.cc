@@ -11,6 +11,7 @@
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
 #include "events/backend_names.h"
+#include "proxy/client/peer_streams.h"
 #include "redis/redis_command.h"
 #include "redis/redis_error.h"
 #include "redis/redis_health.h"
@@ -177,9 +178,59 @@ class RedisLinkHarness {
   std::thread thread_;
 };
 
+// Of one router; rounds in, bytes out, and the bytes of replies in.
+py::dict TakePeerReplies(
+    PeerStreams& streams, const PeerStreams::Round& round, int64_t sent_ns, const py::bytes& bytes) {
+  RespReader reader(PeerStreams::kMaxReplyBytes);
+  std::vector<RedisReply> replies;
+  ThrowIfError(reader.Feed(std::string_view(bytes), &replies));
+  if (replies.size() != round.replies()) throw py::value_error("each command has one reply");
+  PeerStreams::Heard heard;
+  const Status status = streams.Take(round, sent_ns, replies, &heard);
+  py::list frames;
+  for (const std::string_view frame : heard.frames) frames.append(RedisBytes(frame));
+  using namespace py::literals;
+  return py::dict(
+      "error"_a = std::string(status.message()), "frames"_a = frames, "more"_a = heard.more,
+      "snapshot"_a = RedisBytes(heard.snapshot), "leased"_a = heard.leased, "bytes"_a = heard.bytes);
+}
+
+void BindPeerStreams(py::module_& testing) {
+  py::class_<PeerStreams::Round>(testing, "PeerRound")
+      .def(py::init<>())
+      .def_property_readonly(
+          "commands", [](const PeerStreams::Round& self) { return RedisBytes(self.commands()); })
+      .def_property_readonly("replies", &PeerStreams::Round::replies);
+  py::class_<PeerStreams>(testing, "PeerStreams")
+      .def(
+          py::init<std::string_view, uint64_t, uint64_t>(), py::arg("fleet"), py::arg("router"),
+          py::arg("fingerprint"))
+      .def_static("draw_router", &PeerStreams::DrawRouter)
+      .def_static("started_ms", &PeerStreams::StartedMs)
+      .def_static("add_time", &PeerStreams::AddTime)
+      .def(
+          "add_frames", [](const PeerStreams& self, const std::vector<std::string>& frames, int64_t now_ns,
+                           PeerStreams::Round* round) { self.AddFrames(frames, now_ns, round); })
+      .def("add_reads", &PeerStreams::AddReads)
+      .def("add_snapshot_read", &PeerStreams::AddSnapshotRead)
+      .def(
+          "add_snapshot",
+          [](const PeerStreams& self, const py::bytes& snapshot, PeerStreams::Round* round) {
+            self.AddSnapshot(std::string_view(snapshot), round);
+          })
+      .def("add_lease", &PeerStreams::AddLease)
+      .def("add_leave", &PeerStreams::AddLeave)
+      .def("take", &TakePeerReplies, py::arg("round"), py::arg("sent_ns"), py::arg("replies"))
+      .def_property_readonly("knows_time", &PeerStreams::knows_time)
+      .def("redis_ms", &PeerStreams::RedisMs)
+      .def("start_at", &PeerStreams::StartAt)
+      .def_property_readonly("others", &PeerStreams::others);
+}
+
 }  // namespace
 
 void BindTestingRedis(py::module_& testing) {
+  BindPeerStreams(testing);
   testing.def("parse_redis_url", [](std::string_view option, std::string_view text) {
     const RedisUrl url = ValueOrThrow(ParseRedisUrl(option, text));
     return py::make_tuple(url.tls, url.user, url.password, url.host, url.port, url.database, url.Shown());
@@ -208,7 +259,9 @@ void BindTestingRedis(py::module_& testing) {
           "max_elements", [](const py::object&) { return RespReader::kMaxElements; })
       .def_property_readonly_static("max_depth", [](const py::object&) { return RespReader::kMaxDepth; });
   py::class_<RedisHealth>(testing, "RedisHealth")
-      .def(py::init<uint32_t>(), py::arg("failures") = 2)
+      .def(
+          py::init<uint32_t, int64_t>(), py::arg("failures") = 2,
+          py::arg("longest_delay_ns") = RedisHealth::kLongestDelayNanos)
       .def_property_readonly("state", [](const RedisHealth& self) { return NameOfState(self.state()); })
       .def_property_readonly("may_be_used", &RedisHealth::may_be_used)
       .def_property_readonly("next_probe_ns", &RedisHealth::next_probe_ns)

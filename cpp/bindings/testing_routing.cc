@@ -760,7 +760,10 @@ void BindTestingRouting(py::module_& testing) {
   py::class_<RateLimit>(testing, "RateLimit")
       .def(py::init<uint32_t>(), "per_second"_a)
       .def("set_rate", &RateLimit::SetRate, "per_second"_a)
-      .def("take", &RateLimit::Take, "now_ns"_a);
+      .def("take", &RateLimit::Take, "now_ns"_a)
+      .def("settle", &RateLimit::Settle, "routers"_a)
+      .def("lease", &RateLimit::Lease, "tokens"_a, "again_ns"_a)
+      .def("share_out", &RateLimit::ShareOut, "routers"_a, "now_ns"_a);
 
   testing.def("make_key", [](const PyRouter& router, const py::kwargs& parts) {
     OwnedRequest request = RequestFrom(parts);

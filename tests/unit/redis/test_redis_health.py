@@ -65,3 +65,10 @@ def test_a_redis_that_fails_again_soon_is_probed_less_often():
     health.end_probe(True, now)
     health.failed(now + 60 * SECOND)
     assert health.next_probe_ns == now + 61 * SECOND
+
+
+def test_probes_may_come_no_later_than_the_longest_delay():
+    for longest, delays in ((1, [1] * 5), (3, [1, 2, 3, 3, 3]), (60, [1, 2, 4, 8, 16, 32, 60, 60])):
+        health = testing.RedisHealth(longest_delay_ns=longest * SECOND)
+        health.failed(0)
+        assert probes_until(health, 0, len(delays)) == delays

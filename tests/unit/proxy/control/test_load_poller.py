@@ -4,7 +4,10 @@ import json
 
 import pytest
 
+from tests.fakes.prometheus_text import parse
+from tests.fakes.redis_server import RedisServer
 from tests.fakes.wire import eventually, request, response
+from tests.proxy.test_peer_sync import open_router
 
 OFTEN = {"load_poll_interval_secs": 0.05}
 
@@ -169,3 +172,29 @@ def test_get_loads_asks_the_workers_themselves(harness):
 def test_get_loads_of_nobody(harness):
     answer = harness.client(harness.router()).ask("GET", "/get_loads")
     assert json.loads(answer.body) == {"workers": []}
+
+
+def test_a_router_that_hears_no_others_polls_until_it_does(harness, tmp_path):
+    busy = harness.worker(Says(metrics=vllm(5, 2)))
+    with RedisServer(tmp_path) as redis:
+        router = open_router(harness, [busy], redis, policy="least_load", load_poll_interval_secs=0)
+        eventually(lambda: metrics_value(router, "vllm_router_peer_sync_up") == 1)
+        assert metrics(router, "remote_requests") == {busy.url: 0}
+        redis.kill()
+        wait_for_remote(router, busy, 7)
+        assert metrics_value(router, "vllm_router_peer_sync_alone") == 1
+        redis.start()
+        wait_for_remote(router, busy, 0)  # what was polled is of the past
+        assert metrics_value(router, "vllm_router_peer_sync_alone") == 0
+        polls = metrics(router, "load_polls_total")["ok"]
+        rounds = rounds_of(router)
+        eventually(lambda: rounds_of(router) > rounds + 30)
+        assert metrics(router, "load_polls_total")["ok"] == polls
+
+
+def metrics_value(router, name):
+    return parse(router.server.metrics_text())[name].value()
+
+
+def rounds_of(router):
+    return metrics(router, "peer_sync_rounds_total")["ok"]

@@ -1,0 +1,226 @@
+"""cpp/proxy/control/peer_sync_service.h: passwords, permissions, TLS, and hostile members of a fleet.
+
+What routers tell each other is in tests/proxy/test_peer_sync.py."""
+
+import re
+
+import pytest
+
+from tests.fakes.authority import Authority
+from tests.fakes.redis_server import RedisServer
+from tests.fakes.wire import eventually
+from tests.models import peer_frame
+from tests.proxy.test_peer_sync import (
+    chat,
+    chosen,
+    get,
+    metric,
+    open_router,
+    publish,
+    status,
+    wait_until_connected,
+)
+from tests.proxy.test_peer_sync import strides as strides_of
+
+# All that a router's user needs, of the fleet F.
+KEYS = "~vr:{F}:*"
+COMMANDS = [
+    *("+ping", "+time", "+xadd", "+xrange", "+del", "+pexpire"),
+    *("+zadd", "+zrem", "+zrangebyscore", "+zremrangebyscore", "+get", "+set", "+eval"),
+]
+OPTIONAL = ("+client|setname",)  # the name in CLIENT LIST; without it Redis is used as well
+
+
+@pytest.fixture
+def redis(tmp_path):
+    with RedisServer(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def workers(harness):
+    return [harness.worker(), harness.worker()]
+
+
+def wait_until_up(harness, router, up=True):
+    eventually(lambda: (get(harness, router, "/ha/health").status == 200) is up)
+
+
+def with_user(url, user):
+    return url.replace("redis://", f"redis://{user}@")
+
+
+def open_user(redis, commands, keys=KEYS):
+    assert redis.call("ACL", "SETUSER", "router", "reset", "on", ">pass", keys, *commands) == b"OK"
+
+
+def test_a_user_needs_few_commands_and_the_keys_of_its_fleet(harness, redis, workers, tmp_path):
+    (tmp_path / "password").write_text("pass\n")
+    open_user(redis, [*COMMANDS, *OPTIONAL])
+    options = {
+        "peer_sync_fleet": "F",
+        "peer_sync_password_file": str(tmp_path / "password"),
+        "peer_sync": with_user(redis.url, "router"),
+        "rate_limit_tokens_per_second": 1000,
+    }
+    one, other = (open_router(harness, workers, redis, **options) for _ in range(2))
+    wait_until_connected(harness, one, other)
+    holder = chosen(harness, one)
+    eventually(lambda: strides_of(other) >= 11)
+    assert chosen(harness, other) == holder
+    eventually(lambda: metric(one, "rate_limit_leases_total", result="ok") > 3)
+    one.shutdown()
+    one.must_end()
+    third = open_router(harness, workers, redis, **options)
+    eventually(lambda: metric(third, "peer_sync_snapshots_total", direction="read") == 1)
+    for router in (other, third):
+        eventually(lambda router=router: status(harness, router)["redis"]["trouble"] == "")
+    assert redis.call("ACL", "LOG") == []  # of what was denied
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("+del", "+zrem", "+set")])
+def test_a_user_without_one_of_them_is_told_which(harness, redis, workers, tmp_path, capfd, command):
+    (tmp_path / "password").write_text("pass\n")
+    open_user(redis, [name for name in COMMANDS if name != command])
+    router = open_router(
+        harness,
+        workers,
+        redis,
+        peer_sync=with_user(redis.url, "router"),
+        peer_sync_password_file=str(tmp_path / "password"),
+        peer_sync_fleet="F",
+        rate_limit_tokens_per_second=1000,
+    )
+    if command == "+xrange":  # with others only
+        publish(redis, {"router": 99, "bytes": peer_frame.write(peer_frame.empty(router=99))}, fleet="F")
+    said = f"NOPERM: permit the user the router's commands and keys (to {command[1:].upper()})"
+    if command != "+ping":  # which is a part of the login
+        eventually(lambda: said in status(harness, router)["redis"]["trouble"])
+    wait_until_up(harness, router, up=False)
+    assert chat(harness, router).status == 200
+    open_user(redis, COMMANDS)
+    wait_until_up(harness, router)
+    if command == "+ping":
+        assert said in capfd.readouterr().err
+
+
+def test_a_key_beyond_the_fleets_is_refused(harness, redis, workers, tmp_path):
+    (tmp_path / "password").write_text("pass\n")
+    open_user(redis, COMMANDS)
+    router = open_router(
+        harness,
+        workers,
+        redis,
+        peer_sync=with_user(redis.url, "router"),
+        peer_sync_password_file=str(tmp_path / "password"),
+        peer_sync_fleet="G",
+    )
+    eventually(lambda: "NOPERM" in status(harness, router)["redis"]["trouble"])
+    assert get(harness, router, "/ha/health").status == 503
+
+
+def test_a_password_may_change(harness, redis, workers, tmp_path):
+    file = tmp_path / "password"
+    file.write_text("first\n")
+    redis.call("CONFIG", "SET", "requirepass", "first")
+    router = open_router(harness, workers, redis, peer_sync_password_file=str(file))
+    wait_until_up(harness, router)
+    redis.call("AUTH", "first")
+    redis.call("CONFIG", "SET", "requirepass", "second")
+    assert get(harness, router, "/ha/health").status == 200  # connections stay
+    redis.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    wait_until_up(harness, router, up=False)
+    file.write_text("second\n")
+    wait_until_up(harness, router)
+    file.unlink()
+    redis.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    wait_until_up(harness, router, up=False)
+    assert chat(harness, router).status == 200
+    file.write_text("second")
+    wait_until_up(harness, router)
+
+
+def test_tls_with_a_certificate_of_the_router(harness, workers, tmp_path):
+    authority = Authority(tmp_path)
+    files, own = authority.certify("127.0.0.1"), authority.certify("router")
+    with RedisServer(
+        tmp_path,
+        *("--tls-cert-file", files.cert, "--tls-key-file", files.key),
+        *("--tls-ca-cert-file", authority.path, "--tls-auth-clients", "yes"),
+    ) as server:
+        url = server.url.replace("redis://", "rediss://")
+        shown = {"peer_sync_cert_path": own.cert, "peer_sync_key_path": own.key}
+        one, other = (
+            open_router(harness, workers, server, peer_sync=url, peer_sync_ca_file=authority.path, **shown)
+            for _ in range(2)
+        )
+        wait_until_connected(harness, one, other)
+        without = open_router(harness, workers, server, peer_sync=url, peer_sync_ca_file=authority.path)
+        eventually(lambda: get(harness, without, "/ha/health").status == 503)
+        eventually(lambda: metric(without, "peer_sync_rounds_total", result="ok") == 0)
+        assert chat(harness, without).status == 200
+
+
+def hostile(workers, router, sequence, **members):
+    names = [(index, 0, worker.url) for index, worker in enumerate(workers)]
+    frame = peer_frame.empty(router=router, sequence=sequence, full=True, names=names, **members)
+    return {"router": router, "bytes": peer_frame.write(frame)}
+
+
+def test_suspects_in_each_frame_are_checked_every_two_seconds_at_most(harness, redis):
+    asked = []
+
+    def answer(connection, message):
+        if message.target == "/health":
+            asked.append(message)
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    workers = [harness.worker(answer) for _ in range(4)]
+    router = open_router(harness, workers, redis, health_check_interval_secs=3600, load_poll_interval_secs=0)
+    wait_until_up(harness, router)
+    eventually(lambda: all(worker.healthy for worker in router.core.workers))
+    before = len(asked)
+    for sequence in range(1, 201):
+        publish(redis, hostile(workers, 99, sequence, suspects=[(index, 1) for index in range(4)]))
+    eventually(lambda: metric(router, "peer_sync_frames_read_total", result="ok") == 200)
+    assert before < len(asked) <= before + 3 * len(workers)
+    assert all(worker.healthy for worker in router.core.workers)
+    assert chat(harness, router).status == 200
+
+
+def test_loads_and_decisions_of_a_hostile_router_stop_no_request(harness, redis, workers):
+    router = open_router(harness, workers, redis)
+    wait_until_up(harness, router)
+    most = 2**48
+    for sequence in range(1, 101):
+        publish(
+            redis,
+            hostile(
+                workers,
+                99,
+                sequence,
+                loads=[(index, (most,) * 5) for index in range(2)],
+                forgotten=[(index, 0) for index in range(2)],
+            ),
+        )
+    eventually(lambda: metric(router, "peer_sync_frames_read_total", result="ok") == 100)
+    for number in range(10):
+        assert chat(harness, router, f"{number} " * 200).status == 200
+    assert get(harness, router, "/ha/workers").status == 200
+
+
+def test_a_frame_that_is_played_again_suspects_and_forgets_nothing(harness, redis, workers):
+    """Whoever may write to Redis can copy what was sealed, and not make it newer."""
+    router = open_router(harness, workers, redis)
+    wait_until_up(harness, router)
+    wipes = hostile(workers, 99, 5, forgotten=[(index, 0) for index in range(2)])
+    publish(redis, wipes)
+    publish(redis, hostile(workers, 99, 6))
+    eventually(lambda: metric(router, "peer_sync_frames_read_total", result="ok") == 2)
+    holder = chosen(harness, router)
+    publish(redis, wipes)
+    publish(redis, hostile(workers, 99, 7))
+    eventually(lambda: status(harness, router)["members"][0]["sequence"] == 7)
+    reply = chat(harness, router)
+    assert reply.get("x-vllm-router-worker") == holder
+    assert not re.match("0/", reply.get("x-vllm-router-cache-status"))
