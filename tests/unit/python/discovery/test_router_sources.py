@@ -383,7 +383,7 @@ def test_pods_are_served_that_the_flags_select(tmp_path: Path) -> None:
             kubeconfig=cluster.kubeconfig(tmp_path),
         ) as server:
             eventually(lambda: router.worker_urls == [f"http://127.0.0.1:{port}"])
-            assert ready(server.url)[0] == 200
+            eventually(lambda: ready(server.url)[0] == 200)  # after its first check as a member
 
 
 def test_the_command_waits_for_an_api_server_that_is_down(tmp_path: Path) -> None:
