@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/limits.h"
@@ -37,12 +38,16 @@ std::string Printable(std::string text) {
 }
 
 void AddShare(const LoadCounts& load, double share, LoadCounts* sum) {
-  const auto part = [share](int64_t count) { return std::llround(share * static_cast<double>(count)); };
-  sum->requests += part(load.requests);
-  sum->waiting += part(load.waiting);
-  sum->queued_prefill += part(load.queued_prefill);
-  sum->expected_output += part(load.expected_output);
-  sum->context += part(load.context);
+  // No worker can hold so much, whatever thousands of names say.
+  static constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  const auto add = [share](int64_t count, int64_t* to) {
+    *to = std::min<int64_t>(kMost, *to + std::llround(share * static_cast<double>(count)));
+  };
+  add(load.requests, &sum->requests);
+  add(load.waiting, &sum->waiting);
+  add(load.queued_prefill, &sum->queued_prefill);
+  add(load.expected_output, &sum->expected_output);
+  add(load.context, &sum->context);
 }
 
 }  // namespace
@@ -113,7 +118,7 @@ PeerTable::Peer* PeerTable::Hear(
     place = peers_.try_emplace(frame.router).first;
     place->second.router = frame.router;
     place->second.first_heard_ns = now_ns;
-    place->second.sequence = frame.sequence - 1;
+    place->second.sequence = frame.sequence == 0 ? 0 : frame.sequence - 1;
   }
   Peer& peer = place->second;
   if (frame.sequence <= peer.sequence) {  // its decisions may be news, its loads are not
@@ -135,10 +140,14 @@ PeerTable::Peer* PeerTable::Hear(
     if (seen.router == own_router) peer.seen = std::max(peer.seen, seen.sequence);
   }
 
+  size_t all_names = 0;
+  for (const auto& [router, other] : peers_) all_names += other.names.size();
   for (const PeerFrame::Name& name : frame.names) {
+    if (name.url.size() > kMaxUrlBytes) continue;
     auto known = peer.names.find(name.index);
     if (known == peer.names.end()) {
-      if (peer.names.size() >= kMaxWorkers) continue;
+      if (peer.names.size() >= kMaxWorkers || all_names >= kMaxNames) continue;
+      ++all_names;
       known = peer.names.try_emplace(name.index).first;
     }
     Named& named = known->second;

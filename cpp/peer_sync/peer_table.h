@@ -9,7 +9,7 @@
 // its former life had open ends with the row.
 //
 // A peer's workers are known by its own index until a frame names them. Names that full frames no longer have are
-// dropped. At most kMaxPeers rows, and kMaxWorkers names in each: beyond that, others are not heard.
+// dropped. At most kMaxPeers rows, kMaxWorkers names in each and kMaxNames in all: beyond that, others are not heard.
 //
 // Cost: O(peers * workers) in SumLoads(). Times are nanoseconds of any steady clock. One thread.
 #pragma once
@@ -31,6 +31,8 @@ namespace vllm_router {
 class PeerTable {
  public:
   static constexpr size_t kMaxPeers = 256;
+  static constexpr size_t kMaxNames = 131'072;          // of all peers: 100 MB at most
+  static constexpr size_t kMaxUrlBytes = 512;           // longer ones are not kept
   static constexpr int64_t kLiveNanos = 2'000'000'000;  // or three of its intervals, if those are longer
   static constexpr int64_t kGoneNanos = 10'000'000'000;
   static constexpr int64_t kDecayNanos = 2'000'000'000;

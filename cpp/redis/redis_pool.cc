@@ -56,6 +56,11 @@ RedisPool::Stats RedisPool::stats() const {
   return stats;
 }
 
+std::string RedisPool::trouble() const {
+  const MutexLock lock(mutex_);
+  return trouble_;
+}
+
 void RedisPool::Opened() {
   const MutexLock lock(mutex_);
   const State before = health_.state();
@@ -125,6 +130,7 @@ void RedisPool::EndProbe(const Status& result) {
 
 void RedisPool::Publish(State before, const std::string& why) {
   const State after = health_.state();
+  trouble_ = after == State::kUp ? std::string() : why.empty() ? trouble_ : why;
   up_.store(health_.may_be_used(), std::memory_order_relaxed);
   fallback_.store(after == State::kDown || after == State::kProbing, std::memory_order_relaxed);
   if (after == before) return;

@@ -75,6 +75,7 @@ class RedisPool {
   // It may be used; or that is not known yet.
   bool up() const { return up_.load(std::memory_order_relaxed); }
   Stats stats() const;
+  std::string trouble() const;  // the last failure; empty once Redis is used
 
   // What links and connections report.
   void Opened();  // a connection
@@ -105,6 +106,7 @@ class RedisPool {
   mutable Mutex mutex_;  // before the log's
   RedisHealth health_ ABSL_GUARDED_BY(mutex_);
   int64_t logged_ns_ ABSL_GUARDED_BY(mutex_) = INT64_MIN / 2;
+  std::string trouble_ ABSL_GUARDED_BY(mutex_);
 
   std::atomic<bool> up_{true};
   std::atomic<bool> fallback_{false};

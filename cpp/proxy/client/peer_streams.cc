@@ -20,7 +20,7 @@ constexpr int64_t kForgottenMs = 600'000;
 constexpr int64_t kClockSlackMs = 1'000;
 constexpr uint64_t kMaxSeconds = uint64_t{1} << 40;  // of a clock that tells the time
 constexpr std::string_view kMaxRouters = "256";
-constexpr std::string_view kFramesPerRead = "16";
+constexpr std::string_view kFramesPerRead = "8";
 
 // The limit as in RateLimit (routing/rate_limit.h), of the whole fleet: `due` is when all tokens that were taken would
 // have been evenly spread. Of a second's worth half is kept here; the other half the routers have at hand. Times in
@@ -103,19 +103,25 @@ void PeerStreams::AddFrames(std::span<const std::string> frames, int64_t now_ns,
   tell({"ZREMRANGEBYSCORE", members, "-inf", std::to_string(now_ms - kForgottenMs)});
 }
 
-void PeerStreams::AddReads(int64_t now_ns, Round* round) const {
-  for (const auto& [router, place] : places_) {
-    const std::string stream = Key("x:") + Hex16(router);
-    const std::string after = Concat("(", place.last);
+void PeerStreams::AddReads(int64_t now_ns, Round* round) {
+  auto place = places_.lower_bound(next_);
+  for (size_t i = 0; i < kRoutersPerRound && place != places_.end(); ++i, ++place) {
+    const std::string stream = Key("x:") + Hex16(place->first);
+    const std::string after = Concat("(", place->second.last);
     Add(Round::Kind::kFrames,
         std::array<std::string_view, 6>{"XRANGE", stream, after, "+", "COUNT", vllm_router::kFramesPerRead},
-        round, router);
+        round, place->first);
   }
+  round->has_rest_ = place != places_.end();
+  next_ = round->has_rest_ ? place->first : 0;
+  // The newest, and none whose time is not to come for long.
+  const int64_t now_ms = RedisMs(now_ns);
   const std::string members = Key("members");
-  const std::string since = std::to_string(RedisMs(now_ns) - kStreamMs);
+  const std::string latest = std::to_string(now_ms + kStreamMs);
+  const std::string since = std::to_string(now_ms - kStreamMs);
   Add(Round::Kind::kMembers,
       std::array<std::string_view, 7>{
-          "ZRANGEBYSCORE", members, since, "+inf", "LIMIT", "0", vllm_router::kMaxRouters},
+          "ZREVRANGEBYSCORE", members, latest, since, "LIMIT", "0", vllm_router::kMaxRouters},
       round);
 }
 
@@ -144,6 +150,7 @@ void PeerStreams::AddLeave(Round* round) const {
 Status PeerStreams::Take(
     const Round& round, int64_t sent_ns, std::span<const RedisReply> replies, Heard* heard) {
   *heard = {};
+  heard->more = round.has_rest_;
   ROUTER_CHECK(replies.size() == round.replies(), "each command has a reply");
   Status first;
   for (size_t i = 0; i < replies.size(); ++i) {

@@ -6,7 +6,7 @@
 //   vr:{fleet}:snap:<print>     the newest snapshot of routers with this fingerprint, for ten minutes
 //   vr:{fleet}:lim:<name>       a limit that the routers share
 //
-//   round of router a:   TIME   XADD x:a  PEXPIRE x:a  ZADD members  EVAL …   XRANGE x:b  XRANGE x:c  ZRANGEBYSCORE members
+//   round of router a:   TIME   XADD x:a  PEXPIRE x:a  ZADD members  EVAL …   XRANGE x:b  XRANGE x:c  ZREVRANGEBYSCORE members
 //                               '-------- what it tells --------'             '--------- what it hears ---------'
 //
 // Each router reads at its own pace, and goes on after a break where it was; one that starts reads what streams still
@@ -34,13 +34,14 @@ namespace vllm_router {
 class PeerStreams {
  public:
   static constexpr size_t kMaxRouters = 256;
-  static constexpr size_t kFramesPerRead = 16;  // of one router
-  static constexpr int64_t kKeptMs = 30'000;    // of a stream
-  static constexpr int64_t kStreamMs = 60'000;  // after a router's last round
+  static constexpr size_t kFramesPerRead = 8;    // of one router
+  static constexpr size_t kRoutersPerRound = 8;  // so that the replies to a round are not too large together
+  static constexpr int64_t kKeptMs = 30'000;     // of a stream
+  static constexpr int64_t kStreamMs = 60'000;   // after a router's last round
   static constexpr int64_t kSnapshotMs = 600'000;
   static constexpr size_t kMaxSnapshotBytes = 16 << 20;
-  // Of a reply: frames are 1 MiB at most.
-  static constexpr size_t kMaxReplyBytes = kFramesPerRead * (size_t{1} << 20) + (size_t{1} << 20);
+  // Of a reply: the snapshot, and no router has so much to say.
+  static constexpr size_t kMaxReplyBytes = kMaxSnapshotBytes + (size_t{1} << 20);
 
   // Commands to be sent together.
   class Round {
@@ -58,6 +59,7 @@ class PeerStreams {
     };
     std::string commands_;
     std::vector<Asked> asked_;
+    bool has_rest_ = false;  // other routers are read in the next round
   };
 
   // What came of a round; views of its replies.
@@ -81,7 +83,7 @@ class PeerStreams {
   static void AddTime(Round* round);
   void AddFrames(
       std::span<const std::string> frames, int64_t now_ns, Round* round) const;  // and that it is here
-  void AddReads(int64_t now_ns, Round* round) const;
+  void AddReads(int64_t now_ns, Round* round);  // of some routers, of the next in the next round
   void AddSnapshotRead(Round* round) const;
   void AddSnapshot(std::string_view snapshot, Round* round) const;
   // Of the limit on `name`, `tokens` more; negative: gives some back.
@@ -121,6 +123,7 @@ class PeerStreams {
   int64_t start_ms_ = 0;
   bool begins_anew_ = false;          // the own stream
   std::map<uint64_t, Place> places_;  // of the others
+  uint64_t next_ = 0;                 // reads go on there
 };
 
 }  // namespace vllm_router

@@ -34,8 +34,10 @@ StatusOr<std::unique_ptr<RedisPool>> OpenRedisPool(const RedisSettings& settings
     StatusOr<std::shared_ptr<const TlsContext>> made = TlsContext::Make(TlsContext::ForWorkers{
         .ca_path = settings.ca_file, .cert_path = settings.cert_path, .key_path = settings.key_path});
     if (!made.ok()) {
-      return absl::FailedPreconditionError(
-          Concat(settings.others_option, "_ca_file: ", std::string(made.status().message())));
+      return absl::FailedPreconditionError(Concat(
+          settings.others_option,
+          settings.cert_path.empty() ? "_ca_file: " : "_ca_file, _cert_path or _key_path: ",
+          std::string(made.status().message())));
     }
     tls = *std::move(made);
   }

@@ -111,7 +111,10 @@ void PeerSyncService::Turn() {
     counts_.outage_ms += (now - outage_since_ns_) / kNanosPerMs;
     outage_since_ns_ = -1;
   }
-  if (connected) sync_.SetConnected(true, now);
+  if (connected) {
+    sync_.SetConnected(true, now);
+    last_routers_ = LiveRouters(now);
+  }
   if (!connected) sync_.SetConnected(false, now);
   const bool was_alone = sync_.alone();
   sync_.Update(now);
@@ -126,7 +129,7 @@ void PeerSyncService::Turn() {
   }
   if (sync_.alone() && !was_alone) wants_snapshot_ = true;
   loads_.SetAlone(sync_.alone());
-  if (!connected) thread_.limits.rate.ShareOut(options_.shares_rate_limit ? LiveRouters(now) : 1, now);
+  if (!connected) thread_.limits.rate.ShareOut(options_.shares_rate_limit ? last_routers_ : 1, now);
   CarryOutDrains();
   if (streams_.knows_time()) sync_.ForgetFacts(static_cast<uint64_t>(streams_.RedisMs(now)));
   if (under_way_ == 0 && pool_->up()) Spawn(Exchange(tells));
@@ -190,12 +193,14 @@ Task<void> PeerSyncService::Exchange(bool tells) {
       break;
     }
     if (joins) {
+      if (!streams_.knows_time()) break;
       HearSnapshot(heard.snapshot);
       continue;
     }
     if (told) told_ns_ = now;
+    // Whoever has much to say does not make this router deaf to the others.
+    if (!heard.more || outage_since_ns_ < 0) heard_ns_ = now;
     if (heard.more) continue;
-    heard_ns_ = now;
     break;
   }
   --under_way_;
@@ -329,7 +334,9 @@ Task<void> PeerSyncService::Join(AdminFact fact, WorkerUrl url) {
     const StatusOr<HttpResponse> response = co_await thread_.http.Get(
         &scope, url, settings->health_check_endpoint, settings->health_check_timeout_ms);
     healthy = response.ok() && response->status >= 200 && response->status < 300;
-    if (!healthy && !co_await scope.Pause(thread_.loop, pause)) break;
+    if (healthy) break;
+    const bool go_on = co_await scope.Pause(thread_.loop, pause);
+    if (!go_on) break;
     pause = std::min(2 * pause, kLongestPauseNanos);
   }
   if (!stopped_ && healthy && Holds(fact)) {
@@ -420,6 +427,7 @@ void PeerSyncService::Publish(int64_t now_ns) {
   report.sequence = sync_.sequence();
   report.up = outage_since_ns_ < 0 && told_ns_ > INT64_MIN / 2;
   report.alone = sync_.alone();
+  if (report.trouble.empty() && !report.up) report.trouble = pool_->trouble();
   if (outage_since_ns_ >= 0) report.outage_ms += (now_ns - outage_since_ns_) / kNanosPerMs;
   for (const auto& [router, peer] : sync_.peers().peers()) {
     int64_t requests = 0;

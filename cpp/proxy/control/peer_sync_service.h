@@ -117,6 +117,7 @@ class PeerSyncService final : public Service {
   bool wants_snapshot_ = true;
   bool warned_of_snapshot_ = false;
   bool leases_ = false;               // this round asks for one
+  uint32_t last_routers_ = 1;         // while they could be heard
   int64_t asked_tokens_ = 0;          // of the last lease
   int64_t heard_ns_ = INT64_MIN / 2;  // the last round that worked, with nothing left to hear
   int64_t told_ns_ = INT64_MIN / 2;   // likewise, that told something

@@ -26,7 +26,7 @@ from tests.proxy.test_peer_sync import strides as strides_of
 KEYS = "~vr:{F}:*"
 COMMANDS = [
     *("+ping", "+time", "+xadd", "+xrange", "+del", "+pexpire"),
-    *("+zadd", "+zrem", "+zrangebyscore", "+zremrangebyscore", "+get", "+set", "+eval"),
+    *("+zadd", "+zrem", "+zrevrangebyscore", "+zremrangebyscore", "+get", "+set", "+eval"),
 ]
 OPTIONAL = ("+client|setname",)  # the name in CLIENT LIST; without it Redis is used as well
 
