@@ -42,7 +42,8 @@ PARTS = ("request", "thread", "known", "outage", "limit")
 BLOCK = 16
 TOKENS = 12_000
 WORKERS = 64
-URLS = [f"http://w{number}:8000" for number in range(WORKERS)]
+# Nothing is there, and no name is looked up.
+URLS = [f"http://127.0.0.{2 + number}:9" for number in range(WORKERS)]
 QUIET = {"port": 0, "threads": 1, "log_level": "warn", "health_check_interval_secs": 0}
 BUILD = Path(vllm_router._core.__file__).resolve().parents[2]
 UPSTREAM = BUILD / "benchmarks" / "end_to_end" / "upstream"
@@ -84,7 +85,12 @@ def cost_of_a_request(redis: RedisServer, decisions: int, tokens: int) -> dict[s
                 times.append((time.thread_time() - begun) / (decisions // rounds) * 1e6)
             pairs.append(times)
     before, after = (statistics.median(row[side] for row in pairs) for side in (0, 1))
-    return {"tokens": tokens, "without_us": before, "with_us": after, "more_us": statistics.median(b - a for a, b in pairs)}
+    return {
+        "tokens": tokens,
+        "without_us": before,
+        "with_us": after,
+        "more_us": statistics.median(b - a for a, b in pairs),
+    }
 
 
 def cpu_of_threads(pid: int) -> dict[int, float]:
@@ -176,7 +182,9 @@ def upstream() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def processes(count: int, folder: Path, redis: RedisServer, workers: list[str], *more: str) -> Iterator[list[Any]]:
+def processes(
+    count: int, folder: Path, redis: RedisServer, workers: list[str], *more: str
+) -> Iterator[list[Any]]:
     """So many routers, which hear each other."""
     flags = ["--policy", "auto", "--log-level", "warn", "--worker-urls", *workers]
     flags += ["--peer-sync", redis.url, "--threads", "1", *more]
@@ -242,7 +250,9 @@ def outage(folder: Path, redis: RedisServer) -> dict[str, Any]:
             connection = http.client.HTTPConnection("127.0.0.1", one.port, timeout=30)
             number = 0
             while not ended.is_set():
-                body = json.dumps({"messages": [{"role": "user", "content": f"{number % 50} " + "word " * 500}]})
+                body = json.dumps(
+                    {"messages": [{"role": "user", "content": f"{number % 50} " + "word " * 500}]}
+                )
                 connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
                 response = connection.getresponse()
                 response.read()
@@ -336,7 +346,9 @@ def main(argv: list[str] | None = None) -> None:
         folder = Path(name)
 
         def show(part: str, figures: dict[str, Any]) -> None:
-            rounded = {key: round(value, 4) if isinstance(value, float) else value for key, value in figures.items()}
+            rounded = {
+                key: round(value, 4) if isinstance(value, float) else value for key, value in figures.items()
+            }
             print(json.dumps({"part": part, **rounded}), flush=True)
 
         if "request" in args.parts:

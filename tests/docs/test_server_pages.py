@@ -12,7 +12,7 @@ from tests.fakes.harness import Harness
 from tests.fakes.kv_engine import TOKENS, Engine, open_router, wait_for
 from tests.fakes.models import ModelWorker, wait_until_known
 from tests.fakes.prometheus_text import Family, parse
-from tests.fakes.redis_server import FakeRedis
+from tests.fakes.redis_server import FakeRedis, RedisServer
 from tests.fakes.shared_pool import HicacheEngine
 from tests.fakes.shared_pool import open_router as open_sharing_router
 from tests.fakes.sse_kv_server import SseKvServer
@@ -114,6 +114,25 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
         sharing = open_sharing_router(harness, master, harness.worker(HicacheEngine()), prometheus_port=0)
         heard = parse(sharing.server.metrics_text())
     shown |= {name: heard[name] for name in heard if "shared_cache" in name}
+    # And one of a fleet of two.
+    with RedisServer(tmp_path_factory.mktemp("peers")) as meeting:
+        peers = [
+            harness.router(
+                worker, policy="auto", prometheus_port=0, routing={"peer_sync_stride_tokens": 256},
+                peer_sync=meeting.url, peer_sync_interval_ms=50,
+            )
+            for _ in range(2)
+        ]  # fmt: skip
+        eventually(lambda: "vllm_router_peer_sync_heard_seconds{" in peers[0].server.metrics_text())
+        heard = parse(peers[0].server.metrics_text())
+        for peer in peers:
+            peer.shutdown()
+            peer.must_end()
+    shown |= {
+        name: heard[name]
+        for name in heard
+        if any(part in name for part in ("_peer_sync_", "_coarse_index_", "_rate_limit_leases_"))
+    }
     # And one with files that can be read again.
     certificate = Authority(tmp_path_factory.mktemp("tls")).certify("localhost")
     guarded = harness.router(prometheus_port=0, tls_cert_path=certificate.cert, tls_key_path=certificate.key)

@@ -24,7 +24,7 @@ ROWS = {
     "routing": {"policy", "cache"},
     "proxy/api": {"routing", "http"},
     "proxy/telemetry": {"proxy/api", "routing"},
-    "proxy/client": {"proxy/telemetry", "events", "redis"},
+    "proxy/client": {"proxy/telemetry", "events", "redis", "peer_sync"},
     "proxy/security": {"proxy/client"},
     "proxy/thread": {"proxy/security"},
     "proxy/control": {"proxy/thread"},
@@ -40,10 +40,10 @@ ROWS["bindings"] = set(ROWS)
 HEAVY = {
     "boost/asio": "net/*.cc",
     "boost/beast": "nowhere",  # it is what fuzz targets compare with
-    "boost/json": "{events/sse_event,admin/admin,admin/discovery_report,admin/kv_push_call,api/json_text,"
-    "client/*_report,exchange/cost_override_header,exchange/fan_out}.cc",
+    "boost/json": "{events/sse_event,admin/admin,admin/discovery_report,admin/kv_push_call,admin/peer_report,"
+    "api/json_text,client/*_report,exchange/cost_override_header,exchange/fan_out}.cc",
     "hiredis": "redis/{redis_command,redis_reply,resp_reader}.cc",
-    "openssl": "{net/*,hashing/keyed_hash,hashing/sha256}.cc",
+    "openssl": "{net/*,hashing/aead,hashing/keyed_hash,hashing/sha256}.cc",
     "prometheus": "proxy/admin/metrics.cc",
     "pybind11": "bindings/*",
     "simdjson": "{events/trtllm_event.cc,routing/json_reading.h,simulation/openai_api.cc}",
