@@ -84,7 +84,12 @@ def cost_of_a_request(redis: RedisServer, decisions: int, tokens: int) -> dict[s
                 times.append((time.thread_time() - begun) / (decisions // rounds) * 1e6)
             pairs.append(times)
     before, after = (statistics.median(row[side] for row in pairs) for side in (0, 1))
-    return {"tokens": tokens, "without_us": before, "with_us": after, "more_us": statistics.median(b - a for a, b in pairs)}
+    return {
+        "tokens": tokens,
+        "without_us": before,
+        "with_us": after,
+        "more_us": statistics.median(b - a for a, b in pairs),
+    }
 
 
 def cpu_of_threads(pid: int) -> dict[int, float]:
@@ -176,7 +181,9 @@ def upstream() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def processes(count: int, folder: Path, redis: RedisServer, workers: list[str], *more: str) -> Iterator[list[Any]]:
+def processes(
+    count: int, folder: Path, redis: RedisServer, workers: list[str], *more: str
+) -> Iterator[list[Any]]:
     """So many routers, which hear each other."""
     flags = ["--policy", "auto", "--log-level", "warn", "--worker-urls", *workers]
     flags += ["--peer-sync", redis.url, "--threads", "1", *more]
@@ -242,7 +249,9 @@ def outage(folder: Path, redis: RedisServer) -> dict[str, Any]:
             connection = http.client.HTTPConnection("127.0.0.1", one.port, timeout=30)
             number = 0
             while not ended.is_set():
-                body = json.dumps({"messages": [{"role": "user", "content": f"{number % 50} " + "word " * 500}]})
+                body = json.dumps(
+                    {"messages": [{"role": "user", "content": f"{number % 50} " + "word " * 500}]}
+                )
                 connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
                 response = connection.getresponse()
                 response.read()
@@ -271,7 +280,7 @@ def outage(folder: Path, redis: RedisServer) -> dict[str, Any]:
 
 
 def pour(ports: list[int], rate: int, seconds: float, pipe: Any) -> None:
-    """Requests at a rate to each port, in a process of its own; sends how many a second were admitted, after 3 s."""
+    """Requests at a rate to each port, in a process of its own; sends the admitted per second, after 3 s."""
     admitted = 0
 
     async def send(port: int, begun: float, every: float, first: float) -> None:
@@ -336,7 +345,9 @@ def main(argv: list[str] | None = None) -> None:
         folder = Path(name)
 
         def show(part: str, figures: dict[str, Any]) -> None:
-            rounded = {key: round(value, 4) if isinstance(value, float) else value for key, value in figures.items()}
+            rounded = {
+                key: round(value, 4) if isinstance(value, float) else value for key, value in figures.items()
+            }
             print(json.dumps({"part": part, **rounded}), flush=True)
 
         if "request" in args.parts:
