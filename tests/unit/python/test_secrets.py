@@ -43,7 +43,7 @@ def said_of_file(text: str | bytes, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_every_flag_that_takes_a_secret_or_urls_is_marked() -> None:
-    assert [name for name, flag in FLAGS.items() if flag.secret] == ["api_key", "redis_url"]
+    assert [name for name, flag in FLAGS.items() if flag.secret] == ["api_key", "redis_url", "peer_sync"]
     assert {
         name for name, flag in FLAGS.items() if re.search(r"URL|ORIGIN|HOST:PORT", flag.kind.metavar)
     } == {*URL_FLAGS, "redis_url"}
