@@ -281,7 +281,7 @@ def outage(folder: Path, redis: RedisServer) -> dict[str, Any]:
 
 
 def pour(ports: list[int], rate: int, seconds: float, pipe: Any) -> None:
-    """Requests at a rate to each port, in a process of its own; sends how many a second were admitted, after 3 s."""
+    """Requests at a rate to each port, in a process of its own; sends the admitted per second, after 3 s."""
     admitted = 0
 
     async def send(port: int, begun: float, every: float, first: float) -> None:

@@ -32,6 +32,8 @@ READ = (
     "admin_host",
     "api_key",
     "redis_url",
+    "peer_sync",
+    "peer_sync_secret_file",
     "client_api_key_file",
     "admin_api_key_file",
     "tls_cert_path",
@@ -48,7 +50,7 @@ CHOICES = {
     "service.type": ["ClusterIP", "NodePort", "LoadBalancer"],
 }
 NUMBER_OR_SHARE = ("podDisruptionBudget.maxUnavailable",)
-FREE = ("resources", "strategy", "grafanaDashboard.labels")
+FREE = ("resources", "peerSyncRedis.resources", "strategy", "grafanaDashboard.labels")
 
 
 def schema() -> dict[str, Any]:

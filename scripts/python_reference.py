@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "python" / "vllm_router"
@@ -77,7 +77,7 @@ def _code(text: str) -> Iterator[str]:
     yield from ("", *("    " + line if line else "" for line in text.splitlines()))
 
 
-def _members(node: ast.ClassDef) -> Iterator[str]:
+def _members(node: ast.ClassDef, overridden: Container[str] = ()) -> Iterator[str]:
     value_classes = (
         "WorkerInfo",
         "BlockMatch",
@@ -99,6 +99,8 @@ def _members(node: ast.ClassDef) -> Iterator[str]:
             yield from ("", f"**{ast.unparse(before.target)}**: {ast.unparse(before.annotation)}. {note}")
     for item in node.body:
         if not isinstance(item, ast.FunctionDef) or item.name.startswith("_") or not ast.get_docstring(item):
+            continue
+        if item.name in overridden:
             continue
         decorators = {ast.unparse(decorator) for decorator in item.decorator_list}
         returns = f" -> {ast.unparse(item.returns)}" if item.returns else ""
@@ -127,11 +129,13 @@ def render() -> str:
         lines += _code(ast.get_docstring(node) or "")
     for name, sources in CLASSES.items():
         lines += ["", f"## {name}"]
+        overridden: set[str] = set()
         for file, class_name in sources:
             node = _class(file, class_name)
             if file == sources[0][0]:
                 lines += _code(inspect.cleandoc(ast.get_docstring(node) or ""))
-            lines += _members(node)
+            lines += _members(node, overridden)
+            overridden |= {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
     return "\n".join(lines) + "\n"
 
 

@@ -1270,23 +1270,7 @@ class Router:
         """
 
     def load_index(self, path: str | bytes | PathLike[str] | PathLike[bytes]) -> list[str]:
-        """Take over from a file what workers' caches hold, as after a restart of the router alone.
-
-        Each worker of the fleet that the file names is taken to have used what it says, after whatever the
-        policy knows of that worker already. Capacities, loads and counts of requests stay as they are. A
-        worker that has restarted since holds nothing; leave such workers out of the fleet until after this.
-
-        Args:
-            path: The file, from `save_index()` or `BlockCacheTracker.save()`.
-
-        Returns:
-            The URLs of the workers that the file and the fleet have in common.
-
-        Raises:
-            OSError: the file cannot be read.
-            IndexFileError: it is no such index, damaged, or of another block size; a ValueError.
-            ValueError: the policy has no block index. In all three cases nothing has changed.
-        """
+        """Take over from a file what workers' caches hold; `vllm_router.Router.load_index()` says how."""
 
     @property
     def policy(self) -> str:

@@ -20,6 +20,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike
 from typing import Any, NamedTuple, NoReturn
 
 from vllm_router import _core, _html
@@ -367,6 +368,33 @@ class Router(_core.Router):
     def workers(self) -> list[WorkerInfo]:
         """Every worker of the fleet, in fleet order, as it is now."""
         return _Workers(WorkerInfo(*row) for row in self._worker_rows())
+
+    def load_index(self, path: str | bytes | PathLike[str] | PathLike[bytes]) -> list[str]:
+        """Take over from a file what workers' caches hold, as after a restart of the router alone.
+
+        Each worker of the fleet that the file names is taken to have used what it says, after whatever the
+        policy knows of that worker already. Capacities, loads and counts of requests stay as they are. A
+        worker that has restarted since holds nothing; leave such workers out of the fleet until after this.
+
+        Args:
+            path: The file, from `save_index()` or `BlockCacheTracker.save()`.
+
+        Returns:
+            The URLs of the workers that the file and the fleet have in common.
+
+        Raises:
+            OSError: the file cannot be read.
+            IndexFileError: it is no such index, damaged, or of another block size; a ValueError.
+            ValueError: the policy has no block index, or the router has `peer_sync_stride_tokens`. In all
+                these cases nothing has changed.
+        """
+        stride = self._routing["peer_sync_stride_tokens"]
+        if stride and self.policy in FLAGS["peer_sync_stride_tokens"].policies:
+            raise ValueError(
+                f"peer_sync_stride_tokens is {stride}, and a file has no strides, without which its blocks "
+                "would count as evicted; leave peer_sync_stride_tokens at 0 to load an index"
+            )
+        return super().load_index(path)
 
     def __reduce__(self) -> NoReturn:
         """Raises TypeError: a router belongs to one process."""

@@ -85,6 +85,34 @@ def test_values_arrive_that_yaml_or_helm_could_change(tmp_path: Path) -> None:
     )
 
 
+def test_routers_meet_in_the_redis_of_the_chart_whose_pod_is_no_router(tmp_path: Path) -> None:
+    path = RENDERS / "peer_sync.yaml"
+    found = {(document["kind"], document["metadata"]["name"]): document for document in documents(path)}
+    name = "router-vllm-router"
+    args = router_args(path, tmp_path)
+    port = found["Service", f"{name}-redis"]["spec"]["ports"][0]["port"]
+    assert args.peer_sync == f"redis://{name}-redis:{port}"
+    assert args.peer_sync_password_file == "/etc/vllm-router/peer-sync-password/password"
+    assert args.peer_sync_secret_file == "/etc/vllm-router/peer-sync-secret/secret"
+    assert args.warnings() == []
+    redis, router = (found["Deployment", each]["spec"] for each in (f"{name}-redis", name))
+    labels = redis["template"]["metadata"]["labels"].items()
+    assert labels >= found["Service", f"{name}-redis"]["spec"]["selector"].items()
+    assert not labels >= router["selector"]["matchLabels"].items()
+    assert (redis["replicas"], redis["strategy"]) == (1, {"type": "Recreate"})
+    secure = redis["template"]["spec"]["containers"][0]["securityContext"]
+    assert secure == router["template"]["spec"]["containers"][0]["securityContext"]
+    policy = found["NetworkPolicy", f"{name}-redis"]["spec"]
+    assert labels >= policy["podSelector"]["matchLabels"].items()
+    (peer,) = policy["ingress"][0]["from"]
+    assert peer == {"podSelector": router["selector"]}
+
+
+def test_a_redis_that_the_values_name_comes_before_the_charts(tmp_path: Path) -> None:
+    args = router_args(RENDERS / "everything.yaml", tmp_path)
+    assert args.peer_sync == "rediss://router@peers:6379/0"
+
+
 @pytest.mark.parametrize("path", [RENDERS / "default.yaml", PLAIN / "router.yaml"], ids=["chart", "plain"])
 def test_probes_grace_and_resources_are_those_of_the_page(path: Path) -> None:
     page = yaml.safe_load(block_of_the_page("run_in_production.md", "spec:"))["spec"]

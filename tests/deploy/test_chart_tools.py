@@ -74,7 +74,7 @@ def test_the_chart_passes_lint() -> None:
 
 
 def test_there_is_a_render_for_each_file_of_values() -> None:
-    assert len(VALUES) == 6
+    assert len(VALUES) == 7
     assert [path.name for path in VALUES] == sorted(path.name for path in RENDERS.glob("*.yaml"))
 
 
@@ -142,6 +142,11 @@ def test_rules_and_dashboard_arrive_as_they_are() -> None:
         ({"secrets": {"tls": "router-tls"}}, "at '/secrets/tls': got string, want object"),
         ({"router": {"api_key": "sk-1"}}, "name it in secrets.workerKey.name"),
         ({"router": {"redis_url": "redis://:pw@cache"}}, "router.redis_url has a password"),
+        (
+            {"router": {"peer_sync": "redis://:pw@cache"}},
+            "router.peer_sync has a password and would be in a ConfigMap, which is no secret; put the "
+            "password into a Secret and name it in secrets.peerSyncPassword.name",
+        ),
         (
             {"router": {"response_cache": {"redis": {"url": "redis://:pw@cache"}}}},
             "router.response_cache.redis.url has a password",

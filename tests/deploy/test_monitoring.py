@@ -20,6 +20,8 @@ SPECIAL = {
     "kv_batches_applied_total": "a worker that publishes KV events",
     "kv_batches_lost_total": "the same",
     "kv_trust": "the same",
+    "peer_sync_peers": "a Redis in which routers meet",
+    "peer_sync_up": "the same",
     "reloads_total": "a file that is read again",
 }
 
@@ -35,7 +37,7 @@ def alert_table() -> list[tuple[str, str, str | None]]:
     section = MONITOR.split("\n## Alerts\n")[1].split("\n## ")[0]
     found = []
     for line in section.splitlines():
-        if match := re.match(r"\| ([^|`]+) \| `((?:\\\||[^|`])+)`(?: for (\d+) minutes)? \|", line):
+        if match := re.match(r"\| ([^|`]+) \| `((?:\\\||[^|`])+)`(?: for (\d+) minutes?)? \|", line):
             words = [word for word in match[1].split() if word not in ("a", "the")]
             name = "VllmRouter" + "".join(word[0].upper() + word[1:] for word in words)
             found.append((name, match[2].replace(r"\|", "|"), match[3] and f"{match[3]}m"))

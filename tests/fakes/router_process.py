@@ -42,7 +42,9 @@ class RouterProcess:
         def serves() -> bool:
             text = self.log.read_text()
             assert self.process.poll() is None, text
-            found = re.search(r"serves http://127\.0\.0\.1:(\d+).*admin endpoints on http://[^:]+:(\d+)", text)
+            found = re.search(
+                r"serves http://127\.0\.0\.1:(\d+).*admin endpoints on http://[^:]+:(\d+)", text
+            )
             if found:
                 self.port, self.admin_port = int(found[1]), int(found[2])
             return found is not None

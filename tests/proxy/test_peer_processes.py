@@ -88,7 +88,7 @@ def test_a_prompt_sent_through_one_is_known_to_all(start, count):
         assert router.stop() == 0
 
 
-def test_routers_survive_their_redis_and_one_that_stops_for_a_while(start, redis, workers):
+def test_routers_survive_their_redis_and_one_that_stops_for_a_while(start, redis):
     routers = start(4)
     redis.kill()
     for router in routers:

@@ -1,4 +1,4 @@
-"""Routers that meet in a Redis: what one does the others know; a Redis that dies, hangs or lies; forged frames."""
+"""Routers that meet in a Redis: what one does the others know; a Redis that dies, hangs or lies; forgery."""
 
 import json
 import time
@@ -278,7 +278,7 @@ def test_members_that_are_no_routers_are_left_alone(harness, redis, workers, jun
 
 
 @pytest.mark.parametrize("key", ["members", "snap:{}", "x:{}"])
-def test_a_key_of_another_type_is_said_and_harms_no_request(harness, redis, workers, key, capfd):
+def test_a_key_of_another_type_is_said_and_harms_no_request(harness, redis, workers, key):
     one = open_router(harness, workers, redis)
     eventually(lambda: get(harness, one, "/ha/health").status == 200)
     name = f"vr:{{default}}:{key.format(status(harness, one)['self']['router'])}"

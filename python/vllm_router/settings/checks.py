@@ -182,8 +182,9 @@ def check_settings(args: RouterArgs) -> None:
             )
     if args.peer_sync_admin and args.peer_sync is not None and args.peer_sync_secret_file is None:
         raise ValueError(
-            "peer_sync_admin is set and peer_sync_secret_file is not: whoever can write to that Redis could add "
-            "workers, which read prompts; set peer_sync_secret_file, or remove peer_sync_admin"
+            "peer_sync_admin is set and peer_sync_secret_file is not: every client that can write to that "
+            "Redis could add workers, which read prompts; set peer_sync_secret_file, or remove "
+            "peer_sync_admin"
         )
     if args.tls_client_ca_file is not None and args.tls_cert_path is None:
         raise ValueError(
@@ -317,8 +318,8 @@ def warnings_about(args: RouterArgs) -> list[str]:
         ]
     elif args.peer_sync_secret_file is None:
         sentences.append(
-            "--peer-sync without --peer-sync-secret-file: whoever can write to that Redis can tell this router "
-            "anything about the others, and whoever can read there sees hashes of prompts"
+            "--peer-sync without --peer-sync-secret-file: every client that can write to that Redis can tell "
+            "this router anything about the others, and one that can read there sees hashes of prompts"
         )
     if args.kv_index_max_entries == 0:
         sentences += [

@@ -802,11 +802,11 @@ class Table:
     peer_sync: str | None = _server(
         None,
         RedisUrl(password_flag="--peer-sync-password-file"),
-        "the URL of the Redis or Valkey through which the routers of one fleet tell each other their loads and "
-        "decisions",
+        "the URL of the Redis or Valkey through which the routers of one fleet tell each other their loads "
+        "and decisions",
         secret=True,
-        more="Such as redis://user@host:6379/0, or rediss://host for TLS. Redis 6.2 or later. Without it each "
-        "router knows only what it sent itself. See docs/how-to/run_several_routers.md.",
+        more="Such as redis://user@host:6379/0, or rediss://host for TLS. Redis 6.2 or later. Without it "
+        "each router knows only what it sent itself. See docs/how-to/run_several_routers.md.",
     )
     peer_sync_fleet: str = _server(
         "default",
@@ -839,8 +839,8 @@ class Table:
         Text("FILE"),
         "the file of the secret, of 16 bytes at least, with which routers encrypt and authenticate what they "
         "tell each other",
-        more="All routers of a fleet need the same. Without it whoever can write to that Redis can tell routers "
-        "anything.",
+        more="All routers of a fleet need the same. Without it every client that can write to that Redis can "
+        "tell routers anything.",
     )
     peer_sync_password_file: str | None = _server(
         None,
@@ -873,8 +873,8 @@ class Table:
         False,
         Switch(),
         "carry out at all routers of the fleet what an admin says of workers at one of them",
-        more="Workers that are added, removed or drained by the API. Needs --peer-sync-secret-file, since "
-        "whoever can add a worker reads prompts.",
+        more="Workers that are added, removed or drained by the API. Needs --peer-sync-secret-file, since a "
+        "worker that is added reads prompts.",
     )
     kv_storage_offloading: str = _policy(
         "off",

@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.models.block_cache_tracker import BlockCacheTracker as SlowTracker
-from vllm_router import BlockCacheTracker, IndexFileError, Router, StringTree, hash_blocks
+from vllm_router import (
+    BlockCacheTracker,
+    IndexFileError,
+    Router,
+    StringTree,
+    UnusedOptionWarning,
+    hash_blocks,
+)
 
 URLS = ["http://a:8000", "http://b:8000@0", "http://b:8000@1"]
 POLICIES = ["auto", "vllm_cache_aware"]
@@ -161,3 +168,21 @@ def test_an_index_is_saved_while_requests_come_and_workers_change(tmp_path: Path
         done.set()
         for thread in threads:
             thread.join()
+
+
+def test_a_router_whose_blocks_strides_bound_loads_no_file(tmp_path: Path) -> None:
+    first = Router("auto", URLS, seed=1)
+    sent = prompts(1, 20)
+    routed(first, sent)
+    first.save_index(tmp_path / "index")
+    second = Router("auto", URLS, seed=1, peer_sync_stride_tokens=256)
+    sentence = "^peer_sync_stride_tokens is 256, and a file has no strides.*at 0 to load an index$"
+    with pytest.raises(ValueError, match=sentence):
+        second.load_index(tmp_path / "index")
+    assert not any(any(held(second, prompt).values()) for prompt in sent)
+    assert sorted(Router("auto", URLS, seed=1).load_index(tmp_path / "index")) == sorted(URLS)
+    # A policy without blocks has no strides: the option is not what is wrong there.
+    with pytest.warns(UnusedOptionWarning):
+        other = Router("round_robin", URLS, peer_sync_stride_tokens=256)
+    with pytest.raises(ValueError, match="round_robin"):
+        other.load_index(tmp_path / "index")

@@ -43,10 +43,10 @@ def said_of_file(text: str | bytes, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_every_flag_that_takes_a_secret_or_urls_is_marked() -> None:
-    assert [name for name, flag in FLAGS.items() if flag.secret] == ["api_key", "redis_url"]
+    assert [name for name, flag in FLAGS.items() if flag.secret] == ["api_key", "redis_url", "peer_sync"]
     assert {
         name for name, flag in FLAGS.items() if re.search(r"URL|ORIGIN|HOST:PORT", flag.kind.metavar)
-    } == {*URL_FLAGS, "redis_url"}
+    } == {*URL_FLAGS, "redis_url", "peer_sync"}
     # By name: what sounds like a secret and is none, each a number, a switch, a place or a list of URLs.
     others = {name for name in FLAGS if re.search(r"key|token|secret|password", name)} - {"api_key"}
     assert others == {
@@ -59,6 +59,10 @@ def test_every_flag_that_takes_a_secret_or_urls_is_marked() -> None:
         "hash_key_headers",
         "hash_key_order",
         "logit_prefill_tokens",
+        "peer_sync_key_path",
+        "peer_sync_password_file",
+        "peer_sync_secret_file",
+        "peer_sync_stride_tokens",
         "prefix_token_count",
         "rate_limit_tokens_per_second",
         "redis_password_file",
@@ -207,6 +211,8 @@ def test_the_password_for_redis_is_not_shown(
     texts = [
         f"redis-url: '{url}'",
         f"redis-url: ['{url}']",
+        f"peer_sync: '{url}'",
+        f"peer-sync: ['{url}']",
         f"response_cache: {{redis: {{url: '{url}'}}}}{used}",
         f"response_cache: {{redis: {{url: '{url}', tls: true}}}}{used}",
         f"response_cache: {{redis: '{url}'}}{used}",
@@ -215,16 +221,22 @@ def test_the_password_for_redis_is_not_shown(
     ]
     for text in texts:
         said = said_of_file(text, tmp_path, capsys)
-        assert "redis" in said
+        assert re.search("redis|peer_sync", said), text
         assert not re.search("SEC|RET", said), text
 
 
-def test_the_command_line_takes_no_password_for_redis(capsys: pytest.CaptureFixture[str]) -> None:
-    said = said_by_command(["--redis-url", "redis://u:SECRET@h"], capsys)
-    assert "a URL without a password on the command line; set --redis-password-file" in said
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("redis_url", "--redis-password-file"), ("peer_sync", "--peer-sync-password-file")]
+)
+def test_the_command_line_takes_no_password_for_redis(
+    name: str, remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = said_by_command(["--" + name.replace("_", "-"), "redis://u:SECRET@h"], capsys)
+    assert f"a URL without a password on the command line; set {remedy}" in said
     assert "SECRET" not in said
-    assert "SECRET" not in repr(RouterArgs(redis_url="redis://u:SECRET@h"))
-    assert "SECRET" not in str(RouterArgs(redis_url="redis://u:SECRET@h").warnings())
+    args = RouterArgs.from_dict({name: "redis://u:SECRET@h"})
+    assert "SECRET" not in repr(args)
+    assert "SECRET" not in str(args.warnings())
 
 
 # What else ends in a header or in a request line

@@ -14,8 +14,18 @@ app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 |
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
+{{- /* The Redis of peerSyncRedis, whose pod is no router. */ -}}
+{{- define "vllm-router.redisSelector" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 57 | trimSuffix "-" | printf "%s-redis" | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end }}
+
 {{- define "vllm-router.labels" -}}
 {{ include "vllm-router.selector" . }}
+{{ include "vllm-router.commonLabels" . }}
+{{- end }}
+
+{{- define "vllm-router.commonLabels" -}}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
@@ -86,6 +96,12 @@ httpGet: {path: {{ .path }}, port: http}
 {{- if .redisPassword.name }}
 - --redis-password-file=/etc/vllm-router/redis-password/{{ .redisPassword.key }}
 {{- end }}
+{{- if .peerSyncPassword.name }}
+- --peer-sync-password-file=/etc/vllm-router/peer-sync-password/{{ .peerSyncPassword.key }}
+{{- end }}
+{{- if .peerSyncSecret.name }}
+- --peer-sync-secret-file=/etc/vllm-router/peer-sync-secret/{{ .peerSyncSecret.key }}
+{{- end }}
 {{- if .tls.name }}
 - --tls-cert-path=/etc/vllm-router/tls/tls.crt
 - --tls-key-path=/etc/vllm-router/tls/tls.key
@@ -100,6 +116,9 @@ httpGet: {path: {{ .path }}, port: http}
 - --worker-cert-path=/etc/vllm-router/worker-tls/tls.crt
 - --worker-key-path=/etc/vllm-router/worker-tls/tls.key
 {{- end }}
+{{- end }}
+{{- if and .Values.peerSyncRedis.enabled (not .Values.router.peer_sync) }}
+- --peer-sync=redis://{{ include "vllm-router.fullname" . }}-redis:6379
 {{- end }}
 {{- if and .Values.adminService.enabled (not .Values.router.admin_host) }}
 - {{ printf "--admin-host=%s" .Values.router.host | quote }}
@@ -129,9 +148,9 @@ httpGet: {path: {{ .path }}, port: http}
 {{- if .api_key }}
 {{- fail "router.api_key is set and would be in a ConfigMap, which is no secret; put the key into a Secret and name it in secrets.workerKey.name" }}
 {{- end }}
-{{- range $name, $url := dict "redis_url" .redis_url "response_cache.redis.url" (dig "redis" "url" "" (default dict .response_cache)) "kv_cache_index.redis.url" (dig "redis" "url" "" (default dict .kv_cache_index)) }}
+{{- range $name, $url := dict "redis_url" .redis_url "peer_sync" .peer_sync "response_cache.redis.url" (dig "redis" "url" "" (default dict .response_cache)) "kv_cache_index.redis.url" (dig "redis" "url" "" (default dict .kv_cache_index)) }}
 {{- if regexMatch "://[^@]*:.*@|[?]" (default "" $url) }}
-{{- fail (printf "router.%s has a password and would be in a ConfigMap, which is no secret; put the password into a Secret and name it in secrets.redisPassword.name" $name) }}
+{{- fail (printf "router.%s has a password and would be in a ConfigMap, which is no secret; put the password into a Secret and name it in secrets.%s.name" $name (ternary "peerSyncPassword" "redisPassword" (eq $name "peer_sync"))) }}
 {{- end }}
 {{- end }}
 {{- if and $.Values.adminService.enabled (not .admin_port) }}

@@ -395,6 +395,8 @@ def test_doors_that_are_shut_or_open_by_oversight_are_warned_of(line: str, sente
         ("--tls-cert-path c", "tls_cert_path is c and tls_key_path is not set"),
         ("--tls-key-path k", "tls_key_path is k and tls_cert_path is not set"),
         ("--worker-key-path k", "worker_key_path is k and worker_cert_path is not set"),
+        ("--peer-sync-cert-path c", "peer_sync_cert_path is c and peer_sync_key_path is not set"),
+        ("--peer-sync-key-path k", "peer_sync_key_path is k and peer_sync_cert_path is not set"),
         ("--tls-client-ca-file a", "clients connect without TLS; set tls_cert_path and tls_key_path, too"),
     ],
 )
@@ -452,3 +454,63 @@ def test_settings_of_a_shared_pool_without_effect_are_named() -> None:
         "are 0.3 to 0.7"
     ]
     assert about_the_pool(shared_cache_type="hicache", shared_cache_multiplier=0.5) == []
+
+
+PEERS = "--worker-urls http://a:1 --peer-sync redis://cache"
+
+
+def test_what_admins_say_needs_a_secret_where_routers_meet() -> None:
+    with pytest.raises(
+        ValueError,
+        match=r"peer_sync_admin is set and peer_sync_secret_file is not: every client that can write to that "
+        r"Redis could add workers, which read prompts; set peer_sync_secret_file, or remove peer_sync_admin$",
+    ):
+        parsed(f"{PEERS} --peer-sync-admin")._validate_router_args()
+    args = parsed(f"{PEERS} --peer-sync-admin --peer-sync-secret-file s")
+    args._validate_router_args()
+    assert args.warnings() == []
+    parsed("--peer-sync-admin")._validate_router_args()  # which has no effect, as a warning says
+
+
+def test_routers_that_meet_without_a_secret_are_warned_of() -> None:
+    assert parsed(PEERS).warnings() == [
+        "--peer-sync without --peer-sync-secret-file: every client that can write to that Redis can tell "
+        "this router anything about the others, and one that can read there sees hashes of prompts"
+    ]
+    assert parsed(f"{PEERS} --peer-sync-secret-file s").warnings() == []
+
+
+def test_settings_of_routers_that_do_not_meet_are_named() -> None:
+    values = {
+        "peer-sync-fleet": "blue",
+        "peer-sync-interval-ms": "500",
+        "peer-sync-stride-tokens": "512",
+        "peer-sync-secret-file": "s",
+        "peer-sync-password-file": "p",
+        "peer-sync-ca-file": "ca",
+        "peer-sync-cert-path": "c",
+        "peer-sync-key-path": "k",
+        "peer-sync-max-mbps": "50",
+        "peer-sync-admin": "",
+        "rate-limit-scope": "router",
+    }
+    args = parsed(
+        "--worker-urls http://a:1 " + " ".join(f"--{name} {value}" for name, value in values.items())
+    )
+    args._validate_router_args()
+    assert args.warnings() == [f"--{name} has no effect without --peer-sync" for name in values]
+
+
+@pytest.mark.parametrize(
+    ("line", "stride"),
+    [
+        ("", 0),
+        ("--peer-sync-stride-tokens 512", 512),
+        ("--peer-sync redis://cache", 256),
+        ("--peer-sync redis://cache --peer-sync-stride-tokens 0", 256),
+        ("--peer-sync redis://cache --peer-sync-stride-tokens 512", 512),
+        ("--peer-sync redis://cache --policy round_robin", 256),
+    ],
+)
+def test_strides_have_their_own_default_where_routers_meet(line: str, stride: int) -> None:
+    assert parsed(line).router_options()["peer_sync_stride_tokens"] == stride

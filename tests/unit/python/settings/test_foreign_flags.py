@@ -12,3 +12,8 @@ def test_flags_of_forks_and_proposals_are_known_by_name(
 ) -> None:
     dashed = "--" + name.replace("_", "-")
     assert f"error: {dashed} {KNOWN_ELSEWHERE[name]}" in errors_of(f"{dashed} 1", capsys)
+
+
+@pytest.mark.parametrize("name", ["enable_mesh", "mesh_peer_urls", "router_replica_sync"])
+def test_other_ways_in_which_routers_meet_name_the_one_here(name: str) -> None:
+    assert KNOWN_ELSEWHERE[name].endswith("routers meet in a Redis here: --peer-sync redis://host:6379")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vllm_router.router_args import RouterArgs
+from vllm_router.router_args import FLAGS, RouterArgs
 from vllm_router.settings.kinds import JsonObject, Unfit
 
 
@@ -42,3 +42,16 @@ def test_what_is_no_address_of_a_dns_server(address: str) -> None:
         match=r"dns_server is .* must be an IP address with|dns_server is .* an IP address, with or",
     ):
         RouterArgs(dns_server=address)._validate_router_args()
+
+
+@pytest.mark.parametrize("name", ["a", "blue-1", "A_b.c", "9" * 64])
+def test_a_name_that_may_be_part_of_keys(name: str) -> None:
+    assert FLAGS["peer_sync_fleet"].check(name) == name
+
+
+@pytest.mark.parametrize("name", ["a" * 65, "a b", "a:b", "a/b", "{a}", "\u00e4", "a\n", "*"])
+def test_what_may_not_be_part_of_keys(name: str) -> None:
+    with pytest.raises(
+        ValueError, match=r"it is the name of the fleet.* and must be 1 to 64 letters, digits"
+    ):
+        FLAGS["peer_sync_fleet"].check(name)

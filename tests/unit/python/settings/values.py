@@ -253,6 +253,8 @@ COMPANIONS = {
     "tls-client-ca-file": "--tls-cert-path cert.pem --tls-key-path key.pem",
     "worker-cert-path": "--worker-key-path router.key",
     "worker-key-path": "--worker-cert-path router.pem",
+    "peer-sync-cert-path": "--peer-sync-key-path router.key",
+    "peer-sync-key-path": "--peer-sync-cert-path router.pem",
     "record-log-salt-file": "--record-log traffic.jsonl",
     "shared-cache-type": "--policy kv_logit",
     "shared-cache-url": "--policy kv_logit --shared-cache-type hicache",
