@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.test_router_args import values
+from vllm_router.discovery.source import Difference
 from vllm_router.reload import Loaded, Reloads, SettingsFile, difference
 from vllm_router.router_args import FLAGS, RouterArgs
 
@@ -46,15 +47,15 @@ def test_any_sequence_of_reloads_ends_with_the_last_file_that_was_taken(
     server = canonical(RouterArgs(**first))  # what an obedient server has
     generation = 1
 
-    def load() -> Loaded:
+    def load(_content: bytes | None = None) -> Loaded:
         if current["settings"] is None:
             raise ValueError("a mistake")
         return Loaded(RouterArgs(**current["settings"]), {}, "router.yaml")
 
-    def apply(args: RouterArgs, _change: Any, dry_run: bool) -> list[str]:
+    def apply(args: RouterArgs, _change: Any, dry_run: bool) -> Difference:
         if not dry_run:
             server.update(canonical(args))
-        return []
+        return Difference([], [], [], [])
 
     reloads = Reloads(SettingsFile("router.yaml", load, load()), RouterArgs())
     for settings, dry_run in files:

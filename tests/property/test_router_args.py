@@ -95,7 +95,9 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
                 "kv_prefix_source": PREFIX_SOURCE,
                 "models": NAME,
                 "model_alias": st.builds("{}={}:8b".format, NAME, NAME),
-                "worker_srv": st.from_regex(r"_[a-z]{1,8}\._tcp(\.[a-z0-9]{1,8}){1,3}\.?", fullmatch=True),
+                "worker_srv": st.from_regex(
+                    r"_[a-z]{1,8}\._tcp(\.[a-z0-9]{1,8}){0,2}\.[a-z]{1,8}\.?", fullmatch=True
+                ),
             }
             fit = st.lists(forms.get(flag.field, WORD if kind.each is None else URL))
         case RequestPath():
@@ -180,7 +182,13 @@ def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
     settings = {**settings, "health_check_endpoint": "/health"}
     if settings.get("tls_client_ca_file") is not None:
         settings["tls_cert_path"] = "cert.pem"
-    for cert, key in (("tls_cert_path", "tls_key_path"), ("worker_cert_path", "worker_key_path")):
+    if settings.get("peer_sync_admin"):
+        settings["peer_sync_secret_file"] = "secret"
+    for cert, key in (
+        ("tls_cert_path", "tls_key_path"),
+        ("worker_cert_path", "worker_key_path"),
+        ("peer_sync_cert_path", "peer_sync_key_path"),
+    ):
         if settings.get(cert) is not None or settings.get(key) is not None:
             settings |= {cert: "cert.pem", key: "key.pem"}
     if settings.get("client_api_key_file") == settings.get("admin_api_key_file"):
