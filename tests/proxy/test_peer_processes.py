@@ -71,8 +71,13 @@ def chat(router, text=PROMPT):
     return router.head["x-vllm-router-worker"]
 
 
-def know(router, strides=STRIDES):
+def know(router, holder, strides=STRIDES):
     eventually(lambda: router.metric("coarse_index_strides") >= strides, "the decision was not told")
+    # A frame may have told it while its request was under way.
+    peers = router.metric("peer_sync_peers", state="live")
+    frames = router.metric("peer_sync_frames_read_total", result="ok")
+    eventually(lambda: router.metric("peer_sync_frames_read_total", result="ok") > frames + 2 * peers)
+    eventually(lambda: router.metric("remote_requests", worker=holder) == 0, "the load was not taken back")
 
 
 @pytest.mark.parametrize("count", [2, 4, 16])
@@ -82,7 +87,7 @@ def test_a_prompt_sent_through_one_is_known_to_all(start, count):
     assert names == {f"r{number}" for number in range(1, count)}
     holder = chat(routers[-1])
     for router in routers[:-1]:
-        know(router)
+        know(router, holder)
         assert chat(router) == holder
     for router in routers:
         assert router.stop() == 0
