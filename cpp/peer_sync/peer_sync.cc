@@ -15,6 +15,7 @@ namespace {
 constexpr size_t kFrameBytes = kMaxFrameBytes / 2;
 constexpr size_t kNameBytes = 24;  // of an entry at most, besides the URL
 constexpr size_t kFactBytes = 40;
+constexpr size_t kLoadBytes = 56;
 constexpr size_t kDecisionBytes = 20;  // likewise, besides the strides
 constexpr size_t kMaxTold = 4096;      // forgotten workers and suspects of one tick
 constexpr std::string_view kFormat = "VRP1";
@@ -36,7 +37,7 @@ void PeerSync::SetFleet(const FleetView& fleet) {
   full_due_ = 2;
 }
 
-PeerFrame PeerSync::NewFrame(uint64_t sent_ms) {
+PeerFrame PeerSync::NewFrame(uint64_t sent_ms) const {
   PeerFrame frame;
   frame.fingerprint = options_.fingerprint;
   frame.router = options_.router;
@@ -45,40 +46,40 @@ PeerFrame PeerSync::NewFrame(uint64_t sent_ms) {
   return frame;
 }
 
-void PeerSync::Publish(PeerFrame* frame, std::vector<std::string>* frames) {
-  frame->sequence = ++sequence_;
-  WriteFrame(*frame, options_.secret, &frames->emplace_back());
+PeerSync::Writing PeerSync::Begin(uint64_t sent_ms, std::vector<std::string>* frames) const {
+  return {.sent_ms = sent_ms, .frames = frames, .frame = NewFrame(sent_ms)};
+}
+
+void PeerSync::Publish(Writing* writing) {
+  writing->frame.sequence = ++sequence_;
+  WriteFrame(writing->frame, options_.secret, &writing->frames->emplace_back());
   ++counts_.frames_sent;
 }
 
-void PeerSync::AddNames(uint64_t sent_ms, PeerFrame* frame, std::vector<std::string>* frames) {
-  size_t bytes = 0;
+void PeerSync::MakeRoom(size_t bytes, Writing* writing) {
+  if (writing->bytes + bytes > kFrameBytes) {
+    Publish(writing);
+    *writing = Begin(writing->sent_ms, writing->frames);
+  }
+  writing->bytes += bytes;
+}
+
+void PeerSync::AddNames(Writing* writing) {
   for (const std::shared_ptr<Worker>& worker : workers_) {
     const std::string& url = worker->url.url;
     if (url.size() > kMaxFrameUrlBytes) continue;
-    if (bytes + kNameBytes + url.size() > kFrameBytes) {
-      Publish(frame, frames);
-      *frame = NewFrame(sent_ms);
-      bytes = 0;
-    }
-    bytes += kNameBytes + url.size();
-    frame->names.push_back(
+    MakeRoom(kNameBytes + url.size(), writing);
+    writing->frame.names.push_back(
         {.index = static_cast<uint32_t>(worker->id),
          .incarnation = worker->incarnation.load(std::memory_order_relaxed),
          .url = url});
   }
 }
 
-void PeerSync::AddFacts(uint64_t sent_ms, PeerFrame* frame, std::vector<std::string>* frames) {
-  size_t bytes = frame->names.empty() ? 0 : kFrameBytes / 2;
+void PeerSync::AddFacts(Writing* writing) {
   for (AdminFact& fact : new_facts_) {
-    if (bytes + kFactBytes + fact.url.size() > kFrameBytes) {
-      Publish(frame, frames);
-      *frame = NewFrame(sent_ms);
-      bytes = 0;
-    }
-    bytes += kFactBytes + fact.url.size();
-    frame->facts.push_back(std::move(fact));
+    MakeRoom(kFactBytes + fact.url.size(), writing);
+    writing->frame.facts.push_back(std::move(fact));
   }
   new_facts_.clear();
 }
@@ -89,17 +90,18 @@ bool PeerSync::TellFact(const AdminFact& fact) {
   return true;
 }
 
-void PeerSync::AddLoads(PeerFrame* frame) {
+void PeerSync::AddLoads(Writing* writing) {
   for (const std::shared_ptr<Worker>& worker : workers_) {
     const LoadCounts now = worker->load.own();
     const auto [told, untold] = told_.try_emplace(worker->id);
     if (!untold && told->second == now) continue;
     told->second = now;
-    frame->loads.push_back({.index = static_cast<uint32_t>(worker->id), .counts = now});
+    MakeRoom(kLoadBytes, writing);
+    writing->frame.loads.push_back({.index = static_cast<uint32_t>(worker->id), .counts = now});
   }
 }
 
-void PeerSync::AddDecisions(uint64_t sent_ms, PeerFrame* frame, std::vector<std::string>* frames) {
+void PeerSync::AddDecisions(Writing* writing) {
   if (index_ == nullptr || index_->outgoing() == nullptr) return;
   index_->outgoing()->Take(&batch_);
   const auto bytes_of = [](const DecisionBuffer::Entry& entry) {
@@ -118,28 +120,23 @@ void PeerSync::AddDecisions(uint64_t sent_ms, PeerFrame* frame, std::vector<std:
   const uint64_t* strides = batch_.strides.data();
   for (size_t i = 0; i < first; ++i) strides += batch_.entries[i].strides;
 
-  size_t bytes = 0;
   for (size_t i = first; i < batch_.entries.size(); ++i) {
     const DecisionBuffer::Entry& entry = batch_.entries[i];
-    if (bytes + bytes_of(entry) > kFrameBytes) {
-      Publish(frame, frames);
-      *frame = NewFrame(sent_ms);
-      bytes = 0;
-    }
-    bytes += bytes_of(entry);
+    MakeRoom(bytes_of(entry), writing);
     const uint32_t told = std::min(entry.strides, kMaxFrameStrides);
-    frame->decisions.push_back(
+    writing->frame.decisions.push_back(
         {.index = static_cast<uint32_t>(entry.worker),
          .prompt_tokens = entry.prompt_tokens,
          .strides = told});
-    frame->strides.insert(frame->strides.end(), strides, strides + told);
+    writing->frame.strides.insert(writing->frame.strides.end(), strides, strides + told);
     strides += entry.strides;
     ++counts_.decisions_sent;
   }
 }
 
 void PeerSync::WriteFrames(int64_t now_ns, uint64_t sent_ms, std::vector<std::string>* frames) {
-  PeerFrame frame = NewFrame(sent_ms);
+  Writing writing = Begin(sent_ms, frames);
+  PeerFrame& frame = writing.frame;
   if (full_due_ > 0 || !full_ns_ || now_ns - *full_ns_ >= kFullNanos) {
     full_due_ = std::max(0, full_due_ - 1);
     full_ns_ = now_ns;
@@ -150,22 +147,22 @@ void PeerSync::WriteFrames(int64_t now_ns, uint64_t sent_ms, std::vector<std::st
         frame.seen.push_back({.router = router, .sequence = peer.sequence});
     }
     if (!options_.name.empty()) frame.about.push_back({options_.name, options_.version});
-    AddNames(sent_ms, &frame, frames);
+    AddNames(&writing);
     new_facts_.clear();
     for (const auto& [key, fact] : facts_.all()) new_facts_.push_back(fact);
   }
-  AddFacts(sent_ms, &frame, frames);
-  AddLoads(&frame);
+  AddFacts(&writing);
+  AddLoads(&writing);
   frame.forgotten = std::exchange(forgotten_, {});
   frame.suspects = std::exchange(suspects_, {});
-  AddDecisions(sent_ms, &frame, frames);
-  Publish(&frame, frames);
+  AddDecisions(&writing);
+  Publish(&writing);
 }
 
 void PeerSync::WriteBye(uint64_t sent_ms, std::vector<std::string>* frames) {
-  PeerFrame frame = NewFrame(sent_ms);
-  frame.bye = true;
-  Publish(&frame, frames);
+  Writing writing = Begin(sent_ms, frames);
+  writing.frame.bye = true;
+  Publish(&writing);
 }
 
 bool PeerSync::WriteSnapshot(const FleetView& fleet, uint64_t taken_ms, std::string* bytes) {

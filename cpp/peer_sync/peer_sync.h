@@ -115,13 +115,23 @@ class PeerSync {
   uint64_t sequence() const { return sequence_; }
 
  private:
-  PeerFrame NewFrame(uint64_t sent_ms);
+  // What is written now: a frame, and those before it that were full.
+  struct Writing {
+    uint64_t sent_ms;
+    std::vector<std::string>* frames;
+    PeerFrame frame;
+    size_t bytes = 0;  // of its entries, at most
+  };
+  Writing Begin(uint64_t sent_ms, std::vector<std::string>* frames) const;
+  PeerFrame NewFrame(uint64_t sent_ms) const;
+  // Before an entry of so many bytes: a frame that has no room for it is published.
+  void MakeRoom(size_t bytes, Writing* writing);
   // Numbers the frame and writes it.
-  void Publish(PeerFrame* frame, std::vector<std::string>* frames);
-  void AddNames(uint64_t sent_ms, PeerFrame* frame, std::vector<std::string>* frames);
-  void AddFacts(uint64_t sent_ms, PeerFrame* frame, std::vector<std::string>* frames);
-  void AddLoads(PeerFrame* frame);
-  void AddDecisions(uint64_t sent_ms, PeerFrame* frame, std::vector<std::string>* frames);
+  void Publish(Writing* writing);
+  void AddNames(Writing* writing);
+  void AddFacts(Writing* writing);
+  void AddLoads(Writing* writing);
+  void AddDecisions(Writing* writing);
   void Apply(const PeerFrame& frame, const PeerTable::Peer& peer);
 
   const PeerSyncOptions options_;

@@ -222,6 +222,29 @@ def test_more_than_a_frame_holds_takes_several():
     assert sum(other.peer_load(worker)[0] for worker in workers) == 12
 
 
+def test_names_loads_and_decisions_of_a_large_fleet_take_several_frames_together():
+    """As after an outage: names and decisions each nearly fill a frame by themselves."""
+    workers = [f"http://worker-{number:04}.{'x' * 80}:8000" for number in range(4096)]
+    one, other = router(1, workers=workers, stride_tokens=1, max_blocks=10_000), router(2, workers=workers)
+    prompt = hash_blocks([1] * 4096, 1).tolist()
+    for _ in range(20):
+        one.choose(prompt)
+    for worker in workers:
+        one.set_load(worker, (2**40,) * 5)
+    frames = one.write_frames(0.0)
+    assert all(len(frame) <= 1 << 20 for frame in frames)
+    told = [read(frame) for frame in frames]
+    assert [sum(len(frame[part]) for frame in told) for part in ("names", "loads", "decisions")] == [
+        4096,
+        4096,
+        20,
+    ]
+    assert [frame["full"] for frame in told] == [True] + [False] * (len(told) - 1)
+    for frame in frames:
+        other.read(frame, 0.0)
+    assert other.peers(0.0)[0]["names"] == 4096
+
+
 def test_a_long_prompt_is_told_up_to_a_limit():
     prompt = hash_blocks([1] * 5000, 1).tolist()
     one, other = (router(number, [A], stride_tokens=1, max_blocks=10_000) for number in (1, 2))
