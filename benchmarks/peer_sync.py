@@ -51,20 +51,20 @@ UPSTREAM = BUILD / "benchmarks" / "end_to_end" / "upstream"
 
 def prompts(count: int, tokens: int = TOKENS, seed: int = 1) -> list[list[int]]:
     """Prompts of which a third goes on from another."""
-    dice = random.Random(seed)
+    draw = random.Random(seed)
     made: list[list[int]] = []
     for _ in range(count):
-        begin = dice.choice(made)[: tokens // 2] if made and dice.random() < 1 / 3 else []
-        made.append(begin + [dice.randrange(100_000) for _ in range(tokens - len(begin))])
+        begin = draw.choice(made)[: tokens // 2] if made and draw.random() < 1 / 3 else []
+        made.append(begin + [draw.randrange(100_000) for _ in range(tokens - len(begin))])
     return made
 
 
-def router(redis: RedisServer | None, **options: Any) -> tuple[Router, Any]:
+def router(redis_url: str | None) -> tuple[Router, Any]:
     """A router over workers that do not exist, and its server."""
-    strides = {} if redis is None else {"peer_sync_stride_tokens": 256}
+    strides = {} if redis_url is None else {"peer_sync_stride_tokens": 256}
     made = Router("auto", URLS, seed=1, max_blocks_per_worker=434_000 // BLOCK, **strides)
-    connected = {} if redis is None else {"peer_sync": redis.url}
-    return made, made.serve(**QUIET, **connected, **options)
+    connected = {} if redis_url is None else {"peer_sync": redis_url}
+    return made, made.serve(**QUIET, **connected)
 
 
 def cost_of_a_request(redis: RedisServer, decisions: int, tokens: int) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def cost_of_a_request(redis: RedisServer, decisions: int, tokens: int) -> dict[s
     pairs = []
     rounds = 7
     with contextlib.ExitStack() as stack:
-        plain, told = (router(None), router(redis))
+        plain, told = (router(None), router(redis.url))
         for _, server in (plain, told):
             stack.enter_context(server)
         for _ in range(rounds):
@@ -105,13 +105,7 @@ def cpu_of_threads(pid: int) -> dict[int, float]:
 
 def hear(url: str, pipe: Any) -> None:
     """A router that makes no decisions, in a process of its own, until the pipe says something."""
-
-    class Redis:
-        pass
-
-    redis: Any = Redis()
-    redis.url = url
-    _, server = router(redis)
+    _, server = router(url)
     with server:
         pipe.send(os.getpid())
         while pipe.recv() == "figures":
@@ -133,7 +127,7 @@ def cost_of_the_thread(redis: RedisServer, rate: int, seconds: float) -> dict[st
     process.start()
     pid = here.recv()
     ids = prompts(500)
-    made, server = router(redis)
+    made, server = router(redis.url)
     with server:
         time.sleep(2)  # they meet
         own = threading.get_native_id()
@@ -214,13 +208,13 @@ def known(count: int, folder: Path, redis: RedisServer, times: int) -> dict[str,
     with contextlib.ExitStack() as stack:
         workers = [stack.enter_context(upstream()) for _ in range(4)]
         routers = stack.enter_context(processes(count, folder, redis, workers))
-        dice = random.Random(1)
+        draw = random.Random(1)
 
         def applied(one: RouterProcess) -> float:
             return one.metric("peer_sync_decisions_total", result="applied")
 
         for number in range(times):
-            one = dice.choice(routers)
+            one = draw.choice(routers)
             others = [other for other in routers if other is not one]
             before = {id(other): applied(other) for other in others}
             assert chat(one, f"{number} " + "word " * 2000) == 200

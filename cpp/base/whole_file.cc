@@ -75,4 +75,12 @@ StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t most, int*
   return bytes;
 }
 
+StatusOr<std::string> ReadSecretFile(const std::string& path) {
+  int error = 0;
+  StatusOr<std::string> secret = ReadWholeFile(path, kMaxSecretBytes, &error);
+  if (!secret.ok()) return secret;
+  while (secret->ends_with('\n') || secret->ends_with('\r')) secret->pop_back();
+  return secret;
+}
+
 }  // namespace vllm_router

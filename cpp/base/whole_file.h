@@ -21,5 +21,8 @@ Status WriteWholeFile(const std::string& path, std::string_view bytes, int* erro
 
 // The same. Also DataLoss when it is not a regular file, or larger than `most` bytes.
 StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t most, int* error);
+// The same of a password or another secret, at most kMaxSecretBytes, without the line ends behind it.
+inline constexpr uint64_t kMaxSecretBytes = 4096;
+StatusOr<std::string> ReadSecretFile(const std::string& path);
 
 }  // namespace vllm_router

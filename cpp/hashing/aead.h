@@ -7,7 +7,7 @@
 //   AeadSeal(key, number, head.size(), &message);           // message is 16 bytes longer
 //   if (!AeadOpen(key, number, head.size(), &message)) …    // and again as long as before
 //
-// REQUIRES: no two texts are sealed with one key and one number. Whoever sees two of them reads both, and can seal
+// REQUIRES: no two texts are sealed with one key and one number. A reader of two of them reads both, and can seal
 // others. Cost: 1 us, and 0.3 ns per byte. Any thread.
 #pragma once
 

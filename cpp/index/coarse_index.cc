@@ -60,34 +60,32 @@ void CoarseIndex::Remove(WorkerSlot slot) {
 }
 
 void CoarseIndex::Forget(WorkerSlot slot) {
-  const uint16_t coarse = coarse_of_[static_cast<size_t>(slot)].load(std::memory_order_relaxed);
-  if (coarse != kNone) tracker_.Evict(static_cast<WorkerSlot>(coarse), 0);
+  if (const std::optional<WorkerSlot> coarse = CoarseSlot(slot)) tracker_.Evict(*coarse, 0);
 }
 
 void CoarseIndex::SetCapacityOf(WorkerSlot slot, uint64_t blocks) {
-  const uint16_t coarse = coarse_of_[static_cast<size_t>(slot)].load(std::memory_order_relaxed);
-  if (coarse != kNone) tracker_.SetCapacityOf(static_cast<WorkerSlot>(coarse), InStrides(blocks));
+  if (const std::optional<WorkerSlot> coarse = CoarseSlot(slot))
+    tracker_.SetCapacityOf(*coarse, InStrides(blocks));
 }
 
 void CoarseIndex::Record(WorkerSlot slot, std::span<const BlockHash> strides) {
-  const uint16_t coarse = coarse_of_[static_cast<size_t>(slot)].load(std::memory_order_relaxed);
-  if (coarse != kNone && !strides.empty()) tracker_.Record(static_cast<WorkerSlot>(coarse), strides);
+  const std::optional<WorkerSlot> coarse = CoarseSlot(slot);
+  if (coarse && !strides.empty()) tracker_.Record(*coarse, strides);
 }
 
 uint64_t CoarseIndex::RecordOpen(WorkerSlot slot, std::span<const BlockHash> strides) {
-  const uint16_t coarse = coarse_of_[static_cast<size_t>(slot)].load(std::memory_order_relaxed);
-  if (coarse == kNone || strides.empty()) return 0;
-  return tracker_.RecordOpen(static_cast<WorkerSlot>(coarse), strides);
+  const std::optional<WorkerSlot> coarse = CoarseSlot(slot);
+  return coarse && !strides.empty() ? tracker_.RecordOpen(*coarse, strides) : 0;
 }
 
-std::optional<WorkerSlot> CoarseIndex::RefinedSlot(size_t saved) const {
-  const uint16_t slot = slot_of_[saved].load(std::memory_order_relaxed);
+std::optional<WorkerSlot> CoarseIndex::SlotIn(
+    const std::array<std::atomic<uint16_t>, kMaxWorkers>& slots, size_t at) {
+  const uint16_t slot = slots[at].load(std::memory_order_relaxed);
   return slot != kNone ? std::optional(WorkerSlot{slot}) : std::nullopt;
 }
 
 void CoarseIndex::Adopt(WorkerSlot slot, const BlockCacheTracker& saved, WorkerSlot theirs) {
-  const uint16_t coarse = coarse_of_[static_cast<size_t>(slot)].load(std::memory_order_relaxed);
-  if (coarse != kNone) tracker_.Adopt(static_cast<WorkerSlot>(coarse), saved, theirs);
+  if (const std::optional<WorkerSlot> coarse = CoarseSlot(slot)) tracker_.Adopt(*coarse, saved, theirs);
 }
 
 void CoarseIndex::Refine(std::span<const BlockHash> blocks, BlockMatches* matches) const {
@@ -101,17 +99,16 @@ void CoarseIndex::Refine(std::span<const BlockHash> blocks, BlockMatches* matche
 
   // Blocks beyond the last stride that all routers know of may be this router's own, up to the next stride.
   for (BlockMatch& match : matches->entries()) {
-    const uint16_t coarse = coarse_of_[static_cast<size_t>(match.owner)].load(std::memory_order_relaxed);
-    const BlockMatch* const known =
-        coarse != kNone ? std::as_const(scratch.matches).Find(static_cast<WorkerSlot>(coarse)) : nullptr;
+    const std::optional<WorkerSlot> coarse = CoarseSlot(match.owner);
+    const BlockMatch* const known = coarse ? std::as_const(scratch.matches).Find(*coarse) : nullptr;
     const uint32_t least = known != nullptr ? known->longest() * stride_blocks_ : 0;
     for (uint32_t& held : match.blocks) held = std::clamp(held, least, least + stride_blocks_ - 1);
   }
   for (const BlockMatch& known : std::as_const(scratch.matches).entries()) {
-    const uint16_t slot = slot_of_[static_cast<size_t>(known.owner)].load(std::memory_order_relaxed);
-    if (slot == kNone) continue;
+    const std::optional<WorkerSlot> slot = RefinedSlot(static_cast<size_t>(known.owner));
+    if (!slot) continue;
     const uint32_t least = known.longest() * stride_blocks_;
-    matches->Raise(static_cast<WorkerSlot>(slot), {least, least, least});
+    matches->Raise(*slot, {least, least, least});
   }
 }
 

@@ -70,7 +70,7 @@ class CoarseIndex {
   // meanwhile.
   void Save(ImageWriter* image) { tracker_.Save(image); }
   size_t saved_slots() const { return tracker_.slots(); }
-  std::optional<WorkerSlot> RefinedSlot(size_t saved) const;
+  std::optional<WorkerSlot> RefinedSlot(size_t saved) const { return SlotIn(slot_of_, saved); }
   // What the saved index has in a slot of its own, as used now. REQUIRES: no other thread uses `saved`.
   void Adopt(WorkerSlot slot, const BlockCacheTracker& saved, WorkerSlot theirs);
 
@@ -84,6 +84,11 @@ class CoarseIndex {
   static constexpr uint16_t kNone = UINT16_MAX;
 
   uint64_t InStrides(uint64_t blocks) const;
+  static std::optional<WorkerSlot> SlotIn(
+      const std::array<std::atomic<uint16_t>, kMaxWorkers>& slots, size_t at);
+  std::optional<WorkerSlot> CoarseSlot(WorkerSlot slot) const {
+    return SlotIn(coarse_of_, static_cast<size_t>(slot));
+  }
 
   const uint32_t stride_blocks_;
   BlockCacheTracker tracker_;

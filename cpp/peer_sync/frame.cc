@@ -311,10 +311,10 @@ Status ReadFrame(std::string_view bytes, std::string_view secret, PeerFrame* fra
   }
   thread_local std::string opened;
   if (sealed) {
-    opened = bytes;
-    if (!AeadOpen(SealKey(secret, kMagic, frame->router), frame->sequence, kHeadBytes, &opened))
-      return WrongSecret("frame");
-    bytes = opened;
+    const StatusOr<std::string_view> plain = Unsealed(
+        "frame", SealKey(secret, kMagic, frame->router), frame->sequence, kHeadBytes, bytes, &opened);
+    if (!plain.ok()) return plain.status();
+    bytes = *plain;
   }
 
   Reader body(bytes.substr(kHeadBytes));

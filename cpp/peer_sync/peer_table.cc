@@ -87,13 +87,11 @@ void PeerTable::SetFleet(const FleetView& fleet) {
   }
 }
 
-// An engine that started anew, as one of the two knows, is another worker.
 void PeerTable::Resolve(Named* named) const {
   named->worker = nullptr;
   const auto found = workers_.find(named->url);
   if (found == workers_.end()) return;
-  const uint64_t own = found->second.worker->incarnation.load(std::memory_order_relaxed);
-  if (own == 0 || named->incarnation == 0 || own == named->incarnation) named->worker = found->second.worker;
+  if (found->second.worker->MayBe(named->incarnation)) named->worker = found->second.worker;
 }
 
 // In place of the peer that is gone for longest.

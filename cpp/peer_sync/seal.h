@@ -2,7 +2,9 @@
 // said of one that cannot be opened. Any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "base/status.h"
@@ -24,7 +26,12 @@ inline Status CheckSealed(std::string_view what, bool sealed, std::string_view s
              : Concat("the ", what, " is not sealed, and this router has a secret"));
 }
 
-inline Status WrongSecret(std::string_view what) {
+// A view of `opened`, which gets the message with its head.
+inline StatusOr<std::string_view> Unsealed(
+    std::string_view what, const Digest256& key, uint64_t number, size_t head_bytes, std::string_view message,
+    std::string* opened) {
+  *opened = message;
+  if (AeadOpen(key, number, head_bytes, opened)) return *opened;
   return absl::PermissionDeniedError(
       Concat("the ", what, " was sealed with another secret than this router's, or changed on its way"));
 }

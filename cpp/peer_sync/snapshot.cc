@@ -37,13 +37,10 @@ StatusOr<std::vector<Name>> ReadNames(ImageReader* image) {
 
 using WorkersByUrl = absl::flat_hash_map<std::string_view, const Worker*>;
 
-// An engine that started anew, as one of the two knows, is another worker.
 const Worker* Find(const Name& name, const WorkersByUrl& workers) {
   const auto found = workers.find(name.url);
   if (found == workers.end()) return nullptr;
-  const uint64_t incarnation = found->second->incarnation.load(std::memory_order_relaxed);
-  const bool same = incarnation == 0 || name.incarnation == 0 || incarnation == name.incarnation;
-  return same ? found->second : nullptr;
+  return found->second->MayBe(name.incarnation) ? found->second : nullptr;
 }
 
 }  // namespace
@@ -81,10 +78,10 @@ StatusOr<SnapshotHead> ReadSnapshot(
   ROUTER_RETURN_IF_ERROR(CheckSealed("snapshot", sealed, secret));
   std::string opened;
   if (sealed) {
-    opened = bytes;
-    if (!AeadOpen(SealKey(secret, kMagic, head.router), head.number, kHeadBytes, &opened))
-      return WrongSecret("snapshot");
-    bytes = opened;
+    const StatusOr<std::string_view> plain =
+        Unsealed("snapshot", SealKey(secret, kMagic, head.router), head.number, kHeadBytes, bytes, &opened);
+    if (!plain.ok()) return plain.status();
+    bytes = *plain;
   }
   if (head.fingerprint != fingerprint) {
     return absl::FailedPreconditionError(

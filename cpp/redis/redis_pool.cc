@@ -11,12 +11,6 @@
 
 namespace vllm_router {
 
-namespace {
-
-constexpr uint64_t kMaxPasswordBytes = 4096;
-
-}  // namespace
-
 using State = RedisHealth::State;
 
 RedisPool::RedisPool(RedisOptions options, std::shared_ptr<const TlsContext> tls, const Clock& clock)
@@ -28,12 +22,10 @@ RedisPool::RedisPool(RedisOptions options, std::shared_ptr<const TlsContext> tls
 }
 
 StatusOr<std::string> ReadRedisPassword(const std::string& path) {
-  int error = 0;
-  StatusOr<std::string> password = ReadWholeFile(path, kMaxPasswordBytes, &error);
+  StatusOr<std::string> password = ReadSecretFile(path);
   if (!password.ok()) {
     return absl::FailedPreconditionError(Concat(": ", std::string(password.status().message())));
   }
-  while (password->ends_with('\n') || password->ends_with('\r')) password->pop_back();
   if (!password->empty()) return password;
   return absl::FailedPreconditionError(
       Concat(" is ", Quoted(path), ", which is empty; write the password on its first line"));

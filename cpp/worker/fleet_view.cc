@@ -37,6 +37,12 @@ std::optional<uint32_t> FleetView::Find(WorkerId id) const {
   return std::nullopt;
 }
 
+void FleetView::MarkChecked(std::string_view base) const {
+  for (const Member& member : members_) {
+    if (member.worker->url.base == base) member.worker->health_known.store(true, std::memory_order_relaxed);
+  }
+}
+
 FleetView FleetView::PoolOf(std::span<const uint32_t> positions, uint64_t pool) const {
   std::vector<Member> members = members_;
   for (Member& member : members) member.other_model = true;

@@ -65,6 +65,9 @@ class FleetView {
   std::optional<uint32_t> Find(std::string_view url) const;  // O(members), as is the next one
   std::optional<uint32_t> Find(WorkerId id) const;
 
+  // The workers of a host have passed a health check (Worker::health_known).
+  void MarkChecked(std::string_view base) const;
+
   uint64_t membership_version() const { return membership_version_; }
   uint32_t in_rotation() const { return in_rotation_; }  // members that are healthy, ready and not draining
   uint32_t ejected() const { return ejected_; }          // those of them whose circuit breaker is not closed

@@ -78,6 +78,12 @@ struct ModelPools {
     bool expected = false;    // by the settings
     std::shared_ptr<ModelDemand> demand;
     bool is_label = false;  // the demand is its own
+
+    bool is_listed() const { return pool != kNoPool; }
+    // By the settings, or since a worker listed it not longer ago.
+    bool IsRemembered(int64_t now_ns, int64_t memory_ns) const {
+      return expected || now_ns - said_ns <= memory_ns;
+    }
   };
   struct Names {
     absl::flat_hash_map<std::string, Name> by_name;

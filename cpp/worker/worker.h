@@ -63,6 +63,13 @@ struct Worker {
   // crashing workers.
   std::atomic<uint32_t> lost_elsewhere{0};
 
+  // What another router calls the life of this worker's engine: one that started anew, as one of the two knows, is
+  // another worker.
+  bool MayBe(uint64_t life) const {
+    const uint64_t own = incarnation.load(std::memory_order_relaxed);
+    return own == 0 || life == 0 || own == life;
+  }
+
   // What loads and shares are compared by: the weight, reduced during slow start. Code that must stay
   // stable, such as a ring's points, uses the weight itself.
   uint32_t load_weight() const {

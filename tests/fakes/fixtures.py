@@ -1,10 +1,12 @@
 """Fixtures for a conftest.py to import."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.fakes.harness import Harness
+from tests.fakes.redis_server import RedisServer
 from vllm_router.testing import FakeMooncakeMaster, KvEventPublisher
 
 
@@ -34,3 +36,10 @@ def master() -> Iterator[FakeMooncakeMaster]:
     """The master of a shared pool."""
     with FakeMooncakeMaster() as made:
         yield made
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """A real one, without data."""
+    with RedisServer(tmp_path) as server:
+        yield server

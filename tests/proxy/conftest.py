@@ -1,9 +1,9 @@
 import pytest
 
 from tests.fakes.authority import Authority
-from tests.fakes.fixtures import harness, master, other_publisher, publisher
+from tests.fakes.fixtures import harness, master, other_publisher, publisher, redis
 
-__all__ = ["harness", "master", "other_publisher", "publisher"]
+__all__ = ["harness", "master", "other_publisher", "publisher", "redis"]
 
 
 @pytest.fixture(scope="module")

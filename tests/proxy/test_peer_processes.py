@@ -4,7 +4,6 @@ import contextlib
 
 import pytest
 
-from tests.fakes.redis_server import RedisServer
 from tests.fakes.router_process import RouterProcess
 from tests.fakes.wire import eventually
 from tests.models import peer_frame
@@ -14,12 +13,6 @@ PROMPT = (
     "You are a helpful assistant of the people who run a fleet. " * 100
 )  # some 1,500 tokens: five strides
 STRIDES = 5
-
-
-@pytest.fixture
-def redis(tmp_path):
-    with RedisServer(tmp_path) as server:
-        yield server
 
 
 @pytest.fixture

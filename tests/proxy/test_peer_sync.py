@@ -6,18 +6,11 @@ import time
 import pytest
 
 from tests.fakes.prometheus_text import parse
-from tests.fakes.redis_server import RedisServer
 from tests.fakes.wire import eventually
 from tests.models import peer_frame
 
 FRESH = 50  # ms between two messages, so that tests are short
 PROMPT = "You are a helpful assistant. " * 100  # some 700 tokens: eleven strides of 64
-
-
-@pytest.fixture
-def redis(tmp_path):
-    with RedisServer(tmp_path) as server:
-        yield server
 
 
 @pytest.fixture

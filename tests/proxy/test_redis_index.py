@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.fakes.prometheus_text import parse
-from tests.fakes.redis_server import FakeRedis, RedisServer, hang_up
+from tests.fakes.redis_server import FakeRedis, hang_up
 from tests.fakes.sse_kv_server import (
     PREFIX,
     SseKvServer,
@@ -19,12 +19,6 @@ from tests.fakes.sse_kv_server import (
 from tests.fakes.wire import eventually
 
 HOT, WARM = f"cr:kvidx:{PREFIX}", f"cr:kvidx:w:{PREFIX}"
-
-
-@pytest.fixture
-def redis(tmp_path):
-    with RedisServer(tmp_path) as server:
-        yield server
 
 
 @pytest.fixture

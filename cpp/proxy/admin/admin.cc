@@ -192,13 +192,6 @@ AdminReply NoUrlInPath(std::string_view encoded) {
       "worker's URL percent-encoded, for example /workers/http%3A%2F%2Fgpu-0%3A8000"));
 }
 
-// The check that admitted the worker counts as its first.
-void MarkChecked(const FleetView& fleet, std::string_view base) {
-  for (const FleetView::Member& member : fleet.members()) {
-    if (member.worker->url.base == base) member.worker->health_known.store(true, std::memory_order_relaxed);
-  }
-}
-
 // Null without a prefix index.
 PrefixTable* TableOf(const Router& router) {
   const KvIndex* const index = router.pool().index();
@@ -253,12 +246,10 @@ json::array AliasesOf(const Settings& settings) {
 // Those that workers list, and those that are remembered.
 json::array KnownModels(const ModelPools& pools, const Settings& settings, int64_t now_ns) {
   json::array cards;
-  const double memory_ns = settings.model_memory_hours * 3600 * static_cast<double>(kNanosPerSecond);
   for (const std::string& id : pools.names->order) {
     const ModelPools::Name& name = *pools.Find(id);
-    const bool is_listed = name.pool != ModelPools::kNoPool || name.expected ||
-                           static_cast<double>(now_ns - name.said_ns) <= memory_ns;
-    if (is_listed && settings.model_aliases.Find(id) == nullptr) cards.push_back(Describe(name.card));
+    const bool is_known = name.is_listed() || name.IsRemembered(now_ns, settings.model_memory_ns());
+    if (is_known && settings.model_aliases.Find(id) == nullptr) cards.push_back(Describe(name.card));
   }
   return cards;
 }
@@ -947,7 +938,7 @@ Task<Status> Admin::AddWhenHealthy(IoThread& thread, const AdminRequest& request
   while (!scope.cancelled()) {
     const StatusOr<HttpResponse> response = co_await thread.http.Get(
         &scope, worker, settings.health_check_endpoint, settings.health_check_timeout_ms);
-    if (response.ok() && response->status >= 200 && response->status < 300) {
+    if (IsSuccess(response)) {
       if (settings.model_refresh_ms > 0) {  // its models are known before it gets a request
         const StatusOr<HttpResponse> list = co_await thread.http.Get(
             &scope, worker, "/v1/models", settings.health_check_timeout_ms, kMaxModelReportBytes);
@@ -957,7 +948,7 @@ Task<Status> Admin::AddWhenHealthy(IoThread& thread, const AdminRequest& request
         if (scope.cancelled()) break;
       }
       const Status joined = router_->AddWorker(added.url, added.weight, added.receives_api_key);
-      MarkChecked(*router_->fleet(), worker.base);
+      router_->fleet()->MarkChecked(worker.base);
       if (joined.ok() && !added.receives_api_key && !thread.bearer.empty()) {
         Log(LogLevel::kWarning,
             "worker " + worker.url +

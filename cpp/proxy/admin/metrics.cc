@@ -902,14 +902,16 @@ void Metrics::Collector::WritePeerSync(Page* page) const {
   page->Counter("peer_sync_outage_seconds_total", "Time without a connection to the other routers.");
   page->Add(static_cast<double>(report.outage_ms) / 1000);
 
+  const auto each =
+      [page](std::string_view label, std::initializer_list<std::pair<std::string_view, uint64_t>> rows) {
+        for (const auto& [value, count] : rows) page->Add(static_cast<double>(count), {Label(label, value)});
+      };
   std::array<uint64_t, 3> states{};
   for (const PeerSyncReport::Member& member : report.members) ++states[static_cast<size_t>(member.state)];
   page->Gauge(
       "peer_sync_peers",
       "Other routers of the fleet: live, late for 2 s, or gone for 10 s or since they stopped.");
-  page->Add(static_cast<double>(states[0]), {Label("state", "live")});
-  page->Add(static_cast<double>(states[1]), {Label("state", "late")});
-  page->Add(static_cast<double>(states[2]), {Label("state", "gone")});
+  each("state", {{"live", states[0]}, {"late", states[1]}, {"gone", states[2]}});
 
   // Names may repeat; series must not.
   std::map<std::string, std::pair<double, uint64_t>> by_name;
@@ -924,10 +926,6 @@ void Metrics::Collector::WritePeerSync(Page* page) const {
   page->Gauge("peer_sync_missed_frames", "Frames of the router with this name that were never read.");
   for (const auto& [name, seen] : by_name) page->Add(static_cast<double>(seen.second), {Label("peer", name)});
 
-  const auto each =
-      [page](std::string_view label, std::initializer_list<std::pair<std::string_view, uint64_t>> rows) {
-        for (const auto& [value, count] : rows) page->Add(static_cast<double>(count), {Label(label, value)});
-      };
   const PeerSyncCounts& counts = report.counts;
   page->Counter("peer_sync_frames_sent_total", "Frames that this router wrote for the others.");
   page->Add(static_cast<double>(counts.frames_sent));
@@ -1106,7 +1104,7 @@ void Metrics::Collector::WriteModels(Page* page) const {
     const ModelPools::Name& name = *pools.Find(id);
     const std::string_view label = name.is_label ? std::string_view(id) : "other";
     if (name.is_label) add_demand(label, *name.demand);
-    if (name.pool == ModelPools::kNoPool) continue;
+    if (!name.is_listed()) continue;
     ++listed;
     Counts& counts = workers[label];
     for (const uint32_t position : name.workers) {

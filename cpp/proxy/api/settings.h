@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "base/time_units.h"
 #include "proxy/api/cors.h"
 #include "routing/model_alias.h"
 #include "routing/retry_plan.h"
@@ -88,6 +89,9 @@ struct Settings {
   int64_t model_refresh_ms = 30'000;  // between queries of a worker for its models; 0: none are made
   std::vector<std::string> models;    // that are known even while no worker serves them
   double model_memory_hours = 24;     // for which others are
+  int64_t model_memory_ns() const {
+    return static_cast<int64_t>(model_memory_hours * 3600 * static_cast<double>(kNanosPerSecond));
+  }
   bool forward_unknown_models = false;
   std::string default_model;  // of requests that name none; empty: the only one
   ModelAliases model_aliases;

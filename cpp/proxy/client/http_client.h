@@ -68,6 +68,11 @@ struct HttpResponse {
   std::string body;
 };
 
+// It came, and is good: what a health check has to be.
+inline bool IsSuccess(const StatusOr<HttpResponse>& response) {
+  return response.ok() && response->status >= 200 && response->status < 300;
+}
+
 // What reads a response while it arrives. Not called after it has returned false.
 class ResponseSink {
  public:

@@ -170,7 +170,7 @@ Task<void> FleetManager::Check(std::vector<uint64_t> rows, WorkerUrl url, bool a
     response = co_await thread_.http.Get(
         nullptr, url, settings->health_check_endpoint, settings->health_check_timeout_ms);
   }
-  const bool passed = response.ok() && response->status >= 200 && response->status < 300;
+  const bool passed = IsSuccess(response);
   bool knows_models = true;
   if (passed && !stopped()) knows_models = co_await models_.Ask(url, /*joins=*/true);
   --checking_;

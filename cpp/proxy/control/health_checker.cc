@@ -106,7 +106,7 @@ Task<void> HealthChecker::Probe(WorkerUrl url) {
   if (stopped()) co_return;
   const auto found = watches_.find(url.base);
   if (found == watches_.end()) co_return;  // removed meanwhile
-  const bool healthy = response.ok() && response->status >= 200 && response->status < 300;
+  const bool healthy = IsSuccess(response);
   const double spread = static_cast<double>(thread_.ids.Below(2001)) / 1000 - 1;
   const bool changed = found->second.End(healthy, thread_.clock.NowNanos(), spread);
   if (healthy) {

@@ -13,6 +13,11 @@ void HostPoller::Stop() {
   delay_.Cancel();
 }
 
+int64_t HostPoller::Jittered(int64_t interval_ns) {
+  return interval_ns - interval_ns / 10 +
+         static_cast<int64_t>(thread_.ids.Below(static_cast<uint64_t>(interval_ns / 5 + 1)));
+}
+
 Task<void> HostPoller::Run(int64_t first_ns) {
   const UnderWay under_way(*this);
   if (first_ns > 0) co_await delay_.For(first_ns);

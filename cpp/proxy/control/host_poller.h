@@ -53,6 +53,8 @@ class HostPoller : public Service {
   // Starts the polls that are due. Returns the nanoseconds until the next pass.
   virtual int64_t Pass(const FleetView& fleet) = 0;
   void PassNow() { delay_.Cancel(); }
+  // +-10 %, so that routers do not poll in step.
+  int64_t Jittered(int64_t interval_ns);
   bool stopped() const { return stopped_; }
 
   enum class Which : uint8_t { kAll, kHealthy };

@@ -27,12 +27,10 @@ void LoadPoller::SetAlone(bool alone) {
   if (std::exchange(alone_, alone) != alone) PassNow();
 }
 
-// +-10 %, so that routers do not poll in step.
 int64_t LoadPoller::NextPassNs() {
   const int64_t interval = IntervalMs() * kNanosPerMs;
   if (interval <= 0) return kNoPollsNs;
-  const int64_t jitter = static_cast<int64_t>(thread_.ids.Below(static_cast<uint64_t>(interval / 5 + 1)));
-  return interval - interval / 10 + jitter;
+  return Jittered(interval);
 }
 
 int64_t LoadPoller::Pass(const FleetView& fleet) {

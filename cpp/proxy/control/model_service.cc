@@ -35,13 +35,6 @@ void ModelService::FollowSettings() {
   PassNow();
 }
 
-// +-10 %, so that routers do not poll in step.
-int64_t ModelService::NextRefreshNs() const {
-  const int64_t interval = thread_.settings.Get()->model_refresh_ms * kNanosPerMs;
-  const int64_t jitter = static_cast<int64_t>(thread_.ids.Below(static_cast<uint64_t>(interval / 5 + 1)));
-  return interval - interval / 10 + jitter;
-}
-
 int64_t ModelService::Pass(const FleetView& fleet) {
   if (!asks()) return kLongestSleepNs;
   const Hosts hosts = HostsOf(fleet);
@@ -71,7 +64,7 @@ Task<void> ModelService::Poll(std::shared_ptr<Host> host, WorkerUrl url) {
   if (polling_-- == kMaxHealthChecks) PassNow();
   if (stopped()) co_return;
   host->failures = responded ? 0 : std::min(host->failures + 1, kMostDoublings);
-  const int64_t refresh = NextRefreshNs();
+  const int64_t refresh = Jittered(thread_.settings.Get()->model_refresh_ms * kNanosPerMs);
   const int64_t pause = responded ? refresh : std::min(refresh, kFirstRetryNs << host->failures);
   host->due_ns = std::exchange(host->again, false) ? 0 : thread_.clock.NowNanos() + pause;
   if (host->due_ns == 0) PassNow();

@@ -52,7 +52,6 @@ class ModelService final : public HostPoller {
   };
 
   int64_t Pass(const FleetView& fleet) override;
-  int64_t NextRefreshNs() const;
   Task<void> Poll(std::shared_ptr<Host> host, WorkerUrl url);
 
   std::map<std::string, std::shared_ptr<Host>> hosts_;  // by base URL

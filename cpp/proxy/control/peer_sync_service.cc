@@ -111,14 +111,12 @@ void PeerSyncService::Turn() {
     counts_.outage_ms += (now - outage_since_ns_) / kNanosPerMs;
     outage_since_ns_ = -1;
   }
-  if (connected) {
-    sync_.SetConnected(true, now);
-    last_routers_ = LiveRouters(now);
-  }
-  if (!connected) sync_.SetConnected(false, now);
+  sync_.SetConnected(connected, now);
+  if (connected) last_routers_ = LiveRouters(now);
   const bool was_alone = sync_.alone();
   sync_.Update(now);
   if (sync_.alone() != was_alone) {
+    wants_snapshot_ = wants_snapshot_ || sync_.alone();
     Log(was_alone ? LogLevel::kInfo : LogLevel::kError,
         was_alone
             ? "peer sync: other routers are heard again"
@@ -127,7 +125,6 @@ void PeerSyncService::Turn() {
                   counts_.trouble.empty() ? "does not reply" : counts_.trouble,
                   "; this router polls the workers' loads instead"));
   }
-  if (sync_.alone() && !was_alone) wants_snapshot_ = true;
   loads_.SetAlone(sync_.alone());
   if (!connected) thread_.limits.rate.ShareOut(options_.shares_rate_limit ? last_routers_ : 1, now);
   CarryOutDrains();
@@ -198,10 +195,9 @@ Task<void> PeerSyncService::Exchange(bool tells) {
       continue;
     }
     if (told) told_ns_ = now;
-    // Whoever has much to say does not make this router deaf to the others.
+    // A router with much to say does not make this one deaf to the others.
     if (!heard.more || outage_since_ns_ < 0) heard_ns_ = now;
-    if (heard.more) continue;
-    break;
+    if (!heard.more) break;
   }
   --under_way_;
 }
@@ -210,19 +206,14 @@ void PeerSyncService::Tell(int64_t now_ns, PeerStreams::Round* round) {
   std::vector<std::string> frames;
   sync_.WriteFrames(now_ns, static_cast<uint64_t>(UnixSeconds() * 1e3), &frames);
   streams_.AddFrames(frames, now_ns, round);
-  Limit(now_ns);
-  if (leases_ && outage_since_ns_ < 0) {  // else it has its share, which a lease would end
-    RateLimit& rate = thread_.limits.rate;
+  RateLimit& rate = thread_.limits.rate;
+  if (!options_.shares_rate_limit || !rate.limits()) {
+    rate.ShareOut(1, now_ns);
+  } else if (outage_since_ns_ < 0) {  // else it has its share, which a lease would end
     asked_tokens_ = rate.Settle(LiveRouters(now_ns));
     streams_.AddLease(kRequests, rate.per_second(), asked_tokens_, round);
   }
   if (now_ns - snapshot_ns_ >= kSnapshotNanos && oldest(now_ns)) TellSnapshot(now_ns, round);
-}
-
-void PeerSyncService::Limit(int64_t now_ns) {
-  RateLimit& rate = thread_.limits.rate;
-  leases_ = options_.shares_rate_limit && rate.limits();
-  if (!leases_) rate.ShareOut(1, now_ns);
 }
 
 void PeerSyncService::TellSnapshot(int64_t now_ns, PeerStreams::Round* round) {
@@ -333,7 +324,7 @@ Task<void> PeerSyncService::Join(AdminFact fact, WorkerUrl url) {
     const std::shared_ptr<const Settings> settings = thread_.settings.Get();
     const StatusOr<HttpResponse> response = co_await thread_.http.Get(
         &scope, url, settings->health_check_endpoint, settings->health_check_timeout_ms);
-    healthy = response.ok() && response->status >= 200 && response->status < 300;
+    healthy = IsSuccess(response);
     if (healthy) break;
     const bool go_on = co_await scope.Pause(thread_.loop, pause);
     if (!go_on) break;
@@ -342,10 +333,7 @@ Task<void> PeerSyncService::Join(AdminFact fact, WorkerUrl url) {
   if (!stopped_ && healthy && Holds(fact)) {
     const Status joined = thread_.router->AddWorker(
         fact.url, static_cast<double>(fact.weight) / kWeightOne, fact.receives_api_key);
-    for (const FleetView::Member& member : thread_.router->fleet()->members()) {
-      if (member.worker->url.base == url.base)
-        member.worker->health_known.store(true, std::memory_order_relaxed);
-    }
+    thread_.router->fleet()->MarkChecked(url.base);
     if (joined.ok())
       Log(LogLevel::kInfo,
           Concat("peer sync: ", fact.url, " was added at router ", Hex16(fact.router), ", and here"));

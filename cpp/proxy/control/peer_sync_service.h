@@ -68,7 +68,7 @@ class PeerSyncService final : public Service {
   void Stop() override;
   bool ended() const override { return !runs_ && under_way_ == 0 && joins_.empty() && link_.running() == 0; }
 
-  // Any thread: it does not answer this router.
+  // Any thread: it does not respond to this router.
   void Suspect(const std::shared_ptr<Worker>& worker);
   PeerSyncReport Report() const;
   // Any thread: an admin's call about a worker succeeded at this router. Where it counts, for the reply: at "all 3
@@ -92,7 +92,6 @@ class PeerSyncService final : public Service {
   bool Holds(const AdminFact& fact) const;
   void CarryOutDrains();
   Task<void> Leave();
-  void Limit(int64_t now_ns);
   void Warn(const Status& why);
   void Publish(int64_t now_ns);
   uint32_t LiveRouters(int64_t now_ns) const;
@@ -116,7 +115,6 @@ class PeerSyncService final : public Service {
   uint64_t membership_ = ~uint64_t{0};  // of the fleet that sync_ knows
   bool wants_snapshot_ = true;
   bool warned_of_snapshot_ = false;
-  bool leases_ = false;               // this round asks for one
   uint32_t last_routers_ = 1;         // while they could be heard
   int64_t asked_tokens_ = 0;          // of the last lease
   int64_t heard_ns_ = INT64_MIN / 2;  // the last round that worked, with nothing left to hear

@@ -505,7 +505,7 @@ Task<Exchange::Next> Exchange::ReadBody() {
   co_return Next::kOn;
 }
 
-// Of a path that the router does not know, a name that is listed is obeyed, and any other is the worker's to judge.
+// Of a path that the router does not know, a name that is listed is obeyed, and any other is left to the worker.
 bool Exchange::ReadsModel() const {
   if (head_->framing == BodyFraming::kNone) return false;
   if (!thread_.fleet.Get()->models()->decides() && settings_.model_aliases.empty()) return false;

@@ -165,7 +165,7 @@ std::optional<AdminReply> KeepServing(
   std::string name = TextAt(request.body, unloads ? "lora_name" : "base_model_name");
   if (name.empty() && !unloads && pools.names->bases.size() == 1) name = pools.names->bases.front();
   const ModelPools::Name* const known = pools.Find(name);
-  const bool is_served = known != nullptr && known->pool != ModelPools::kNoPool;
+  const bool is_served = known != nullptr && known->is_listed();
   if (!is_served && unloads) return std::nullopt;
   if (!is_served && name.empty() && pools.names->bases.empty()) return std::nullopt;
   if (!is_served) {

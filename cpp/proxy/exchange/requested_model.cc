@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/text.h"
-#include "base/time_units.h"
 
 namespace vllm_router {
 namespace {
@@ -38,13 +37,12 @@ RequestedModel::Result RequestedModel::FindPool(
   if (!pools.decides()) return Result::kAll;
   const auto count = [](std::atomic<uint64_t>& counter) { counter.fetch_add(1, std::memory_order_relaxed); };
   const ModelPools::Name* const known = pools.Find(name);
-  if (known != nullptr && known->pool != ModelPools::kNoPool) {
+  if (known != nullptr && known->is_listed()) {
     count(known->demand->served);
     return Result::kPool;
   }
   if (pools.anything != nullptr && pools.anything->in_rotation() > 0) return Result::kAnything;
-  const double memory_ns = settings.model_memory_hours * 3600 * static_cast<double>(kNanosPerSecond);
-  if (known != nullptr && (known->expected || static_cast<double>(now_ns - known->said_ns) <= memory_ns)) {
+  if (known != nullptr && known->IsRemembered(now_ns, settings.model_memory_ns())) {
     count(known->demand->asleep);
     return Result::kAsleep;
   }
@@ -57,7 +55,7 @@ std::shared_ptr<const FleetView> RequestedModel::FleetIn(
     const std::shared_ptr<const FleetView>& whole) const {
   const ModelPools& pools = *whole->models();
   const ModelPools::Name* const known = pools.Find(name_);
-  if (known != nullptr && known->pool != ModelPools::kNoPool) return pools.ViewOf(whole, *known);
+  if (known != nullptr && known->is_listed()) return pools.ViewOf(whole, *known);
   if (pools.anything != nullptr) return pools.anything;
   if (!pools.names->any_said) return whole;
   return std::make_shared<const FleetView>(whole->PoolOf({}, 0));  // its workers have left
@@ -67,7 +65,7 @@ std::string UnknownModelMessage(std::string_view name, const ModelPools& pools, 
   std::vector<std::string> served;
   for (const ModelAliases::Alias& alias : aliases.aliases()) served.push_back(alias.name);
   for (const std::string& known : pools.names->order) {
-    if (pools.Find(known)->pool != ModelPools::kNoPool) served.push_back(known);
+    if (pools.Find(known)->is_listed()) served.push_back(known);
   }
   return Concat("The model `", Shown(name), "` does not exist. Served: ", Listed(served), ".");
 }

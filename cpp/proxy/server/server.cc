@@ -44,7 +44,6 @@ constexpr int64_t kHandoverNanos = 1'000'000'000;
 constexpr int64_t kNextHandoverNanos = 20'000'000;
 constexpr int64_t kReloadPollMs = 1000;
 constexpr int64_t kPeerTimeoutMs = 1000;
-constexpr uint64_t kMaxSecretBytes = 4096;
 constexpr size_t kMinSecretBytes = 16;
 constexpr int64_t kCutNanos = 3'000'000'000;  // for cut exchanges to unwind and lingering connections to end
 
@@ -185,13 +184,11 @@ StatusOr<std::unique_ptr<RedisPool>> OpenPeerSync(
         "routers decide; make it by Router(peer_sync_stride_tokens=256)");
   }
   if (!options.peer_sync_secret_file.empty()) {
-    int error = 0;
-    StatusOr<std::string> read = ReadWholeFile(options.peer_sync_secret_file, kMaxSecretBytes, &error);
+    StatusOr<std::string> read = ReadSecretFile(options.peer_sync_secret_file);
     if (!read.ok()) {
       return absl::FailedPreconditionError(
           Concat("peer_sync_secret_file: ", std::string(read.status().message())));
     }
-    while (read->ends_with('\n') || read->ends_with('\r')) read->pop_back();
     if (read->size() < kMinSecretBytes) {
       return absl::FailedPreconditionError(Concat(
           "peer_sync_secret_file is ", Quoted(options.peer_sync_secret_file), ", which has ", read->size(),
@@ -510,8 +507,7 @@ void Server::Publish(Settings settings) {
 }
 
 void Server::ExpectModels(const Settings& settings) {
-  const double nanos = settings.model_memory_hours * 3600 * static_cast<double>(kNanosPerSecond);
-  router_->pool().registry().ExpectModels(settings.models, static_cast<int64_t>(nanos));
+  router_->pool().registry().ExpectModels(settings.models, settings.model_memory_ns());
 }
 
 StatusOr<Difference> Server::Apply(Change change, bool dry_run) {

@@ -33,6 +33,7 @@ from vllm_router._messages import show
 from vllm_router._secrets import described, shown_urls, without_userinfo
 from vllm_router.discovery.worker_key import worker_key
 from vllm_router.errors import RouterError
+from vllm_router.settings.urls import is_model_name
 
 if TYPE_CHECKING:
     from vllm_router.router import Router
@@ -124,8 +125,7 @@ class WorkerSpec(_WithDetail):
         for model in self.models:
             if not isinstance(model, str):
                 raise TypeError(f"models has {show(model)}; it must be a list of names")
-            size = len(model.encode("utf-8", "replace"))
-            if not 1 <= size <= 256 or re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", model):
+            if not is_model_name(model) or re.search(r"[\ud800-\udfff]", model):
                 raise ValueError(
                     f"models has {show(model)}; a name has 1 to 256 bytes and no control characters"
                 )

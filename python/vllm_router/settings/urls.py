@@ -194,9 +194,14 @@ def event_source(text: str) -> str:
     return f"{worker_url(url)}={endpoints}"
 
 
+def is_model_name(text: str) -> bool:
+    """Whether requests may name a model so: in 1 to 256 bytes, without control characters."""
+    return 1 <= len(text.encode("utf-8", "replace")) <= 256 and not re.search(r"[\x00-\x1f\x7f]", text)
+
+
 def model_name(text: str) -> str:
     """A model's name as requests have it."""
-    if not text or len(text.encode("utf-8", "replace")) > 256 or re.search(r"[\x00-\x1f\x7f]", text):
+    if not is_model_name(text):
         raise Unfit("names of models, of 1 to 256 bytes without control characters", text)
     return text
 

@@ -1,3 +1,3 @@
-from tests.fakes.fixtures import harness, master, other_publisher, publisher
+from tests.fakes.fixtures import harness, master, other_publisher, publisher, redis
 
-__all__ = ["harness", "master", "other_publisher", "publisher"]
+__all__ = ["harness", "master", "other_publisher", "publisher", "redis"]

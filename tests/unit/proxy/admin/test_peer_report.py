@@ -6,18 +6,11 @@ import time
 
 import pytest
 
-from tests.fakes.redis_server import RedisServer
 from tests.fakes.wire import eventually
 from tests.proxy.test_peer_sync import get, open_router, status, wait_until_connected
 
 PATHS = ["/ha/status", "/ha/workers", "/ha/health"]
 LOAD = {"requests": 0, "waiting": 0, "queued_prefill": 0, "expected_output": 0, "context": 0}
-
-
-@pytest.fixture
-def redis(tmp_path):
-    with RedisServer(tmp_path) as server:
-        yield server
 
 
 def test_status(harness, redis):

@@ -1,17 +1,9 @@
 """cpp/proxy/control/peer_sync_report.h: what the service last saw, as /ha/status and the metrics show it."""
 
-import pytest
 
-from tests.fakes.redis_server import RedisServer
 from tests.fakes.wire import eventually
 from tests.models import peer_frame
 from tests.proxy.test_peer_sync import chosen, get, metric, open_router, publish, status, wait_until_connected
-
-
-@pytest.fixture
-def redis(tmp_path):
-    with RedisServer(tmp_path) as server:
-        yield server
 
 
 def test_counts_of_frames_decisions_and_bytes_agree_on_both_sides(harness, redis):

@@ -33,12 +33,6 @@ OPTIONAL = ("+client|setname",)  # the name in CLIENT LIST; without it Redis is 
 
 
 @pytest.fixture
-def redis(tmp_path):
-    with RedisServer(tmp_path) as server:
-        yield server
-
-
-@pytest.fixture
 def workers(harness):
     return [harness.worker(), harness.worker()]
 
@@ -55,15 +49,20 @@ def open_user(redis, commands, keys=KEYS):
     assert redis.call("ACL", "SETUSER", "router", "reset", "on", ">pass", keys, *commands) == b"OK"
 
 
-def test_a_user_needs_few_commands_and_the_keys_of_its_fleet(harness, redis, workers, tmp_path):
+@pytest.fixture
+def as_user(redis, tmp_path):
+    """Options of a router that logs in as that user, of the fleet F."""
     (tmp_path / "password").write_text("pass\n")
-    open_user(redis, [*COMMANDS, *OPTIONAL])
-    options = {
-        "peer_sync_fleet": "F",
-        "peer_sync_password_file": str(tmp_path / "password"),
+    return {
         "peer_sync": with_user(redis.url, "router"),
-        "rate_limit_tokens_per_second": 1000,
+        "peer_sync_password_file": str(tmp_path / "password"),
+        "peer_sync_fleet": "F",
     }
+
+
+def test_a_user_needs_few_commands_and_the_keys_of_its_fleet(harness, redis, workers, as_user):
+    open_user(redis, [*COMMANDS, *OPTIONAL])
+    options = {**as_user, "rate_limit_tokens_per_second": 1000}
     one, other = (open_router(harness, workers, redis, **options) for _ in range(2))
     wait_until_connected(harness, one, other)
     holder = chosen(harness, one)
@@ -81,18 +80,9 @@ def test_a_user_needs_few_commands_and_the_keys_of_its_fleet(harness, redis, wor
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("+del", "+zrem", "+set")])
-def test_a_user_without_one_of_them_is_told_which(harness, redis, workers, tmp_path, capfd, command):
-    (tmp_path / "password").write_text("pass\n")
+def test_a_user_without_one_of_them_is_told_which(harness, redis, workers, as_user, capfd, command):
     open_user(redis, [name for name in COMMANDS if name != command])
-    router = open_router(
-        harness,
-        workers,
-        redis,
-        peer_sync=with_user(redis.url, "router"),
-        peer_sync_password_file=str(tmp_path / "password"),
-        peer_sync_fleet="F",
-        rate_limit_tokens_per_second=1000,
-    )
+    router = open_router(harness, workers, redis, **as_user, rate_limit_tokens_per_second=1000)
     if command == "+xrange":  # with others only
         publish(redis, {"router": 99, "bytes": peer_frame.write(peer_frame.empty(router=99))}, fleet="F")
     said = f"NOPERM: permit the user the router's commands and keys (to {command[1:].upper()})"
@@ -112,17 +102,9 @@ def test_a_user_without_one_of_them_is_told_which(harness, redis, workers, tmp_p
     wait_until_up(harness, router)
 
 
-def test_a_key_beyond_the_fleets_is_refused(harness, redis, workers, tmp_path):
-    (tmp_path / "password").write_text("pass\n")
+def test_a_key_beyond_the_fleets_is_refused(harness, redis, workers, as_user):
     open_user(redis, COMMANDS)
-    router = open_router(
-        harness,
-        workers,
-        redis,
-        peer_sync=with_user(redis.url, "router"),
-        peer_sync_password_file=str(tmp_path / "password"),
-        peer_sync_fleet="G",
-    )
+    router = open_router(harness, workers, redis, **{**as_user, "peer_sync_fleet": "G"})
     eventually(lambda: "NOPERM" in status(harness, router)["redis"]["trouble"])
     assert get(harness, router, "/ha/health").status == 503
 
