@@ -1,6 +1,5 @@
 """cpp/proxy/control/peer_sync_report.h: what the service last saw, as /ha/status and the metrics show it."""
 
-
 from tests.fakes.wire import eventually
 from tests.models import peer_frame
 from tests.proxy.test_peer_sync import chosen, get, metric, open_router, publish, status, wait_until_connected
