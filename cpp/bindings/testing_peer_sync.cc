@@ -301,7 +301,12 @@ void BindTestingPeerSync(py::module_& testing) {
   py::class_<AdminFacts>(testing, "AdminFacts")
       .def(py::init<>())
       .def("merge", [](AdminFacts& self, const FactTuple& fact) { return self.Merge(FactOf(fact)); })
-      .def("forget", &AdminFacts::Forget)
+      .def("counts", [](const AdminFacts& self, const FactTuple& fact) { return self.Counts(FactOf(fact)); })
+      .def(
+          "forget",
+          [](AdminFacts& self, uint64_t now_ms, const std::set<std::string>& known) {
+            self.Forget(now_ms, [&](const std::string& url) { return known.contains(url); });
+          })
       .def("all", [](const AdminFacts& self) {
         py::list known;
         for (const auto& [key, fact] : self.all()) known.append(FactTupleOf(fact));
@@ -455,6 +460,10 @@ void BindTestingPeerSync(py::module_& testing) {
               urls.push_back(member.worker->url.url);
             return urls;
           })
+      .def_property_readonly(
+          "fingerprint", [](PeerRouter& self) { return PeerSync::FingerprintOf(*self.pool().index()); })
+      .def_property_readonly(
+          "strides", [](PeerRouter& self) { return self.pool().index()->coarse()->strides(); })
       .def_property_readonly("alone", [](PeerRouter& self) { return self.sync().alone(); })
       .def("peers", [](PeerRouter& self, double now) { return PeersOf(self.sync().peers(), now); })
       .def("counts", [](PeerRouter& self) { return CountsDict(self.sync().counts()); })

@@ -1,6 +1,20 @@
 #include "peer_sync/admin_facts.h"
 
 namespace vllm_router {
+namespace {
+
+using Kind = AdminFact::Kind;
+
+bool IsLater(const AdminFact& one, const AdminFact& other) {
+  return std::pair(one.at_ms, one.router) > std::pair(other.at_ms, other.router);
+}
+
+}  // namespace
+
+const AdminFact* AdminFacts::Find(Kind kind, const std::string& url) const {
+  const auto found = facts_.find({kind, url});
+  return found == facts_.end() ? nullptr : &found->second;
+}
 
 bool AdminFacts::Merge(const AdminFact& fact) {
   const Key key(fact.kind, fact.url);
@@ -10,16 +24,29 @@ bool AdminFacts::Merge(const AdminFact& fact) {
     facts_.emplace(key, fact);
     return true;
   }
-  const auto version = [](const AdminFact& of) { return std::pair(of.at_ms, of.router); };
-  if (version(fact) <= version(known->second)) return false;
+  if (!IsLater(fact, known->second)) return false;
   known->second = fact;
   return true;
 }
 
-void AdminFacts::Forget(uint64_t now_ms) {
-  std::erase_if(facts_, [now_ms](const auto& entry) {
-    return !entry.second.holds && entry.second.at_ms + kKeptMs < now_ms;
-  });
+bool AdminFacts::Counts(const AdminFact& fact) const {
+  const AdminFact* const known = Find(fact.kind, fact.url);
+  if (known == nullptr || *known != fact) return false;
+  const AdminFact* const other = Find(fact.kind == Kind::kMember ? Kind::kDrain : Kind::kMember, fact.url);
+  return other == nullptr || !other->holds || !IsLater(*other, fact) || !fact.holds;
+}
+
+void AdminFacts::Forget(uint64_t now_ms, const std::function<bool(const std::string& url)>& knows) {
+  // Drains go last, since what they ended goes with them.
+  for (const Kind kind : {Kind::kMember, Kind::kDrain}) {
+    std::erase_if(facts_, [&](const auto& entry) {
+      const AdminFact& fact = entry.second;
+      if (fact.kind != kind) return false;
+      const AdminFact* end = !fact.holds || kind == Kind::kDrain ? &fact : Find(Kind::kDrain, fact.url);
+      if (end == nullptr || (end != &fact && !(end->holds && IsLater(*end, fact)))) return false;
+      return end->at_ms + kKeptMs < now_ms && (!fact.holds || !knows(fact.url));
+    });
+  }
 }
 
 }  // namespace vllm_router

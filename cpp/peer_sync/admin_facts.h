@@ -5,13 +5,18 @@
 //   router b   12:00:05  http://w7 drains
 //   router b   11:59:50  http://w7 is no worker          heard late: of no effect
 //
+//   a drain after it was added                           it drains where it is known, and is added nowhere any more
+//   added after its drain                                it came anew
+//
 // Times are Redis's, so that routers' clocks may differ; at one time the higher router counts. What was taken back is
-// kept for kKeptMs, so that a router which was away does not bring it back. At most kMaxFacts: beyond that new ones
-// are not taken. One thread.
+// kept for kKeptMs, so that a router which was away does not bring it back; so is the drain of a worker that is no
+// longer known here, with its having been added before. At most kMaxFacts: beyond that new ones are not taken. One
+// thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -40,13 +45,17 @@ class AdminFacts {
 
   // False: it is known already, or a later one is, or there are too many.
   bool Merge(const AdminFact& fact);
-  // What was taken back so long ago.
-  void Forget(uint64_t now_ms);
+  // It is known, and neither a later fact nor one of the other kind has ended it.
+  bool Counts(const AdminFact& fact) const;
+  // What has ended for so long. `knows`: the fleet has a worker of this URL.
+  void Forget(uint64_t now_ms, const std::function<bool(const std::string& url)>& knows);
 
   using Key = std::pair<AdminFact::Kind, std::string>;
   const std::map<Key, AdminFact>& all() const { return facts_; }
 
  private:
+  const AdminFact* Find(AdminFact::Kind kind, const std::string& url) const;
+
   std::map<Key, AdminFact> facts_;
 };
 

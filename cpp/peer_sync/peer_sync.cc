@@ -236,8 +236,8 @@ void PeerSync::Apply(const PeerFrame& frame, const PeerTable::Peer& peer) {
   if (index_ == nullptr) return;
   const bool understood = frame.fingerprint == options_.fingerprint;
   for (const PeerFrame::Forgotten& forgotten : frame.forgotten) {
-    if (const std::shared_ptr<Worker>* const worker = peer.Find(forgotten.index))
-      index_->Forget((*worker)->id);
+    const std::shared_ptr<Worker>* const worker = peer.Find(forgotten.index);
+    if (worker != nullptr && (*worker)->MayBe(forgotten.incarnation)) index_->Forget((*worker)->id);
   }
   size_t at = 0;
   for (const PeerFrame::Decision& decision : frame.decisions) {

@@ -25,6 +25,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -95,7 +96,9 @@ class PeerSync {
   // since something later is known.
   bool TellFact(const AdminFact& fact);
   const AdminFacts& facts() const { return facts_; }
-  void ForgetFacts(uint64_t now_ms) { facts_.Forget(now_ms); }
+  void ForgetFacts(uint64_t now_ms, const std::function<bool(const std::string& url)>& knows) {
+    facts_.Forget(now_ms, knows);
+  }
 
   // One frame that another router published; `suspects`, unless null, gets the workers that should be asked, and
   // `facts` those that this router did not know. A frame that cannot be read is counted, and changes nothing.

@@ -296,9 +296,11 @@ void KvIndex::RecordPeerDecision(
   if (!slot) return;
   thread_local std::vector<BlockHash> chain;
   chain.assign(strides.begin(), strides.end());
-  // Strides of text are as many bytes as those of tokens, whatever a peer's prompt was of.
-  const size_t blocks = std::max<size_t>(
-      strides.size() * coarse_->stride_blocks(), prompt_tokens / tracker_->hasher().block_size());
+  // Strides of text are as many bytes as those of tokens, whatever a peer's prompt was of. Beyond its strides a prompt
+  // has less than one more: a peer may say anything.
+  const size_t least = strides.size() * coarse_->stride_blocks();
+  const size_t blocks = std::clamp<size_t>(
+      prompt_tokens / tracker_->hasher().block_size(), least, least + coarse_->stride_blocks() - 1);
   AddResponse(blocks, kBytesPerTokenId, &chain);
   coarse_->Record(*slot, chain);
 }

@@ -98,7 +98,7 @@ void RedisPool::Rejected(std::string_view error) {
   CountError(read.type);
   const MutexLock lock(mutex_);
   const int64_t now = clock_.NowNanos();
-  if (now - logged_ns_ < kQuietNanos) return;
+  if (!options_.logs || now - logged_ns_ < kQuietNanos) return;
   logged_ns_ = now;
   Log(LogLevel::kWarning, Concat(options_.url.Shown(), " ", read.message));
 }
@@ -115,7 +115,7 @@ void RedisPool::EndProbe(const Status& result) {
   const int64_t now = clock_.NowNanos();
   health_.EndProbe(result.ok(), now);
   Publish(before, std::string(result.message()));
-  if (result.ok() || absl::IsCancelled(result) || now - logged_ns_ < kQuietNanos) return;
+  if (result.ok() || absl::IsCancelled(result) || !options_.logs || now - logged_ns_ < kQuietNanos) return;
   logged_ns_ = now;
   Log(LogLevel::kWarning, Concat(options_.url.Shown(), " is still down: it ", std::string(result.message())));
 }
@@ -125,11 +125,15 @@ void RedisPool::Publish(State before, const std::string& why) {
   trouble_ = after == State::kUp ? std::string() : why.empty() ? trouble_ : why;
   up_.store(health_.may_be_used(), std::memory_order_relaxed);
   fallback_.store(after == State::kDown || after == State::kProbing, std::memory_order_relaxed);
-  if (after == before) return;
+  if (after == before || !options_.logs) return;
   if (after == State::kUp) {
-    Log(LogLevel::kInfo, Concat(options_.url.Shown(), " is used"));
+    if (!repeated_) Log(LogLevel::kInfo, Concat(options_.url.Shown(), " is used"));
   } else if (before != State::kProbing) {
     const int64_t now = clock_.NowNanos();
+    repeated_ = now - down_ns_ < kRepeatedNanos && why == down_why_;
+    down_ns_ = now;
+    down_why_ = why;
+    if (repeated_) return;
     logged_ns_ = now;
     Log(LogLevel::kWarning,
         Concat(

@@ -4,7 +4,8 @@
 //     RedisLink   (a thread)        some of the pool's connections
 //       RedisConnection               pipelined commands on a socket
 //
-// One line is logged when Redis goes up or down, and one for what is wrong while it is down every 5 minutes.
+// One line is logged when Redis goes up or down, and one for what is wrong while it is down every 5 minutes; one in all
+// for a Redis that replies to probes and to nothing else, and none by a pool beside another of the same Redis.
 // Thread-safe; up() is a load.
 #pragma once
 
@@ -39,6 +40,7 @@ struct RedisOptions {
   std::string password_file = {};
   int64_t longest_probe_delay_ms = RedisHealth::kLongestDelayNanos / kNanosPerMs;
   std::string_view without = "this router's memory is used";  // while Redis is down, for the log
+  bool logs = true;
 };
 
 // The first line of the file. FailedPrecondition with a message that is to follow the option's name.
@@ -91,6 +93,8 @@ class RedisPool {
 
  private:
   static constexpr int64_t kQuietNanos = 300'000'000'000;  // between lines about a Redis that stays down
+  static constexpr int64_t kRepeatedNanos =
+      10'000'000'000;  // within which it goes down again for the same reason
 
   void Worked();
   void Rejected(std::string_view error);
@@ -107,6 +111,9 @@ class RedisPool {
   RedisHealth health_ ABSL_GUARDED_BY(mutex_);
   int64_t logged_ns_ ABSL_GUARDED_BY(mutex_) = INT64_MIN / 2;
   std::string trouble_ ABSL_GUARDED_BY(mutex_);
+  int64_t down_ns_ ABSL_GUARDED_BY(mutex_) = INT64_MIN / 2;  // when it went down last,
+  std::string down_why_ ABSL_GUARDED_BY(mutex_);             // and why,
+  bool repeated_ ABSL_GUARDED_BY(mutex_) = false;            // as it had shortly before
 
   std::atomic<bool> up_{true};
   std::atomic<bool> fallback_{false};

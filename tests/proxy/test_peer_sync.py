@@ -403,6 +403,36 @@ def test_what_an_admin_says_at_one_router_happens_at_all(harness, redis, workers
         eventually(lambda router=router: added.url not in urls(router), "it was not removed")
 
 
+def test_a_worker_that_was_drained_away_does_not_come_back_with_later_routers(
+    harness, redis, workers, secret
+):
+    one = open_router(harness, workers, redis, peer_sync_admin=True, **secret)
+    other = open_router(harness, workers, redis, peer_sync_admin=True, **secret)
+    wait_until_connected(harness, one, other)
+    asked = []
+
+    def answer(connection, message):
+        asked.append(message.target)
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    added = harness.worker(answer)
+    before = urls(one)
+    assert ask(harness, one, "POST", "/workers", {"url": added.url})[0] == 200
+    for router in (one, other):
+        eventually(lambda router=router: urls(router) == before | {added.url})
+    assert ask(harness, other, "POST", "/admin/drain", {"url": added.url})[0] == 202
+    for router in (one, other):
+        eventually(lambda router=router: added.url not in {worker.url for worker in router.core.workers})
+    del asked[:]
+    late = open_router(harness, workers, redis, peer_sync_admin=True, **secret)
+    wait_until_connected(harness, one, other, late)
+    added_later = harness.worker()  # was told after all else
+    assert ask(harness, one, "POST", "/workers", {"url": added_later.url})[0] == 200
+    eventually(lambda: added_later.url in urls(late))
+    assert asked == []
+    assert added.url not in {worker.url for worker in late.core.workers}
+
+
 def test_without_the_option_an_admin_changes_one_router_and_is_told_so(harness, redis, workers, secret):
     one, other = (open_router(harness, workers, redis, **secret) for _ in range(2))
     wait_until_connected(harness, one, other)

@@ -65,12 +65,14 @@ std::optional<int64_t> MsOf(std::string_view id) {
 }  // namespace
 
 PeerStreams::PeerStreams(std::string_view fleet, uint64_t router, uint64_t fingerprint)
-    : prefix_(Concat("vr:{", fleet, "}:")),
+    : prefix_(KeyOf(fleet, "")),
       router_(router),
       own_(Hex16(router)),
       snapshot_key_(Key("snap:") + Hex16(fingerprint)) {}
 
-std::string PeerStreams::Key(std::string_view what) const { return Concat(prefix_, what); }
+std::string PeerStreams::KeyOf(std::string_view fleet, std::string_view what) {
+  return Concat("vr:{", fleet, "}:", what);
+}
 
 int64_t PeerStreams::RedisMs(int64_t now_ns) const {
   ROUTER_CHECK(knows_time(), "Redis has told the time");
@@ -161,6 +163,7 @@ Status PeerStreams::Take(
         first = absl::FailedPreconditionError(
             Concat(ReadRedisError(reply.text()).message, " (to ", asked.command, ")"));
       }
+      if (asked.kind == Round::Kind::kFrames) TakeFrames(asked.router, reply, heard);
       continue;
     }
     switch (asked.kind) {
@@ -217,7 +220,7 @@ void PeerStreams::TakeMembers(RedisValue reply) {
   }
   // What a router says last it says as it leaves.
   for (auto& [router, place] : places_) {
-    if (!place.left && next.size() < PeerStreams::kMaxRouters)
+    if (next.size() < PeerStreams::kMaxRouters)
       next.try_emplace(router, Place{.last = place.last, .left = true});
   }
   places_ = std::move(next);
@@ -236,9 +239,11 @@ void PeerStreams::TakeFrames(uint64_t router, RedisValue reply, Heard* heard) {
     heard->frames.push_back(entry[1][1].text());
     heard->bytes += heard->frames.back().size();
   }
-  if (reply.size() < PeerStreams::kFramesPerRead) return;
-  heard->more = true;
-  place->second.left = false;  // a router that left is read to its end
+  if (reply.size() >= PeerStreams::kFramesPerRead) {
+    heard->more = true;
+  } else if (place->second.left) {
+    places_.erase(place);
+  }
 }
 
 }  // namespace vllm_router

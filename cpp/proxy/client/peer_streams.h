@@ -5,6 +5,7 @@
 //   vr:{fleet}:members          sorted set: router -> when it was last here, by Redis's clock, in ms
 //   vr:{fleet}:snap:<print>     the newest snapshot of routers with this fingerprint, for ten minutes
 //   vr:{fleet}:lim:<name>       a limit that the routers share
+//   vr:{fleet}:probe            is written before Redis counts as up again
 //
 //   round of router a:   TIME   XADD x:a  PEXPIRE x:a  ZADD members  EVAL …   XRANGE x:b  XRANGE x:c  ZREVRANGEBYSCORE members
 //                               '-------- what it tells --------'             '--------- what it hears ---------'
@@ -27,6 +28,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/text.h"
 #include "redis/redis_reply.h"
 
 namespace vllm_router {
@@ -76,10 +78,12 @@ class PeerStreams {
   }
   static int64_t StartedMs(uint64_t router) { return static_cast<int64_t>(router >> 22); }
 
+  static std::string ProbeKey(std::string_view fleet) { return KeyOf(fleet, "probe"); }
+
   PeerStreams(std::string_view fleet, uint64_t router, uint64_t fingerprint);
 
-  // Each is to be added at most once to a round, and AddTime() first. Before a round has told the time only
-  // AddTime() and AddSnapshotRead().
+  // Each is to be added at most once to a round, and AddTime() first; snapshots may have rounds of their own. Before a
+  // round has told the time only AddTime() and AddSnapshotRead().
   static void AddTime(Round* round);
   void AddFrames(
       std::span<const std::string> frames, int64_t now_ns, Round* round) const;  // and that it is here
@@ -103,10 +107,11 @@ class PeerStreams {
  private:
   struct Place {
     std::string last;   // id of the frame that was read last
-    bool left = false;  // it is read once more, or to its end
+    bool left = false;  // it is read to its end, once more at least
   };
 
-  std::string Key(std::string_view what) const;
+  static std::string KeyOf(std::string_view fleet, std::string_view what);
+  std::string Key(std::string_view what) const { return Concat(prefix_, what); }
   static void Add(
       Round::Kind kind, std::span<const std::string_view> words, Round* round, uint64_t router = 0);
   void TakeTime(int64_t sent_ns, RedisValue reply);

@@ -13,12 +13,15 @@
 #include "proxy/control/health_checker.h"
 #include "proxy/control/load_poller.h"
 #include "proxy/thread/io_thread.h"
+#include "worker/worker_registry.h"
 
 namespace vllm_router {
 namespace {
 
 constexpr int64_t kWarnNanos = 60 * kNanosPerSecond;
-constexpr size_t kMaxRoundsAtOnce = 64;  // of one turn, before others have theirs
+constexpr int64_t kForgetNanos = 10 * kNanosPerSecond;  // between looks for facts that have ended
+constexpr int64_t kReadLateMs = 2'000;                  // a frame, by another router
+constexpr size_t kMaxRoundsAtOnce = 64;                 // of one turn, before others have theirs
 constexpr int64_t kFirstPauseNanos =
     250'000'000;  // between health checks of a worker that another router added
 constexpr int64_t kLongestPauseNanos = 5 * kNanosPerSecond;
@@ -37,10 +40,17 @@ PeerSyncOptions SyncOptions(const PeerSyncServiceOptions& options, const KvIndex
       .max_tick_bytes = std::max<uint64_t>(1, bytes_per_second * options.interval_ms / 1'000)};
 }
 
+RedisOptions SnapshotOptions(RedisOptions options) {
+  options.command_timeout_ms = PeerSyncService::kSnapshotTimeoutMs;
+  options.failures = UINT32_MAX;  // whether Redis is up the frames tell
+  options.logs = false;
+  return options;
+}
+
 // What a coroutine and the callback of its commands share: either may be the last.
 struct Waiting {
   Signal done;
-  RedisReplies replies = absl::UnavailableError("is not connected");
+  RedisReplies replies = absl::CancelledError("the router stops");
 };
 
 }  // namespace
@@ -51,9 +61,13 @@ PeerSyncService::PeerSyncService(
     : thread_(control),
       options_(std::move(options)),
       pool_(std::move(pool)),
+      snapshot_pool_(SnapshotOptions(pool_->options()), pool_->tls(), control.clock),
       link_(
           *pool_, control.loop, control.buffers, control.resolver, /*connections=*/1,
           RedisLink::Role::kProbes),
+      snapshots_(
+          snapshot_pool_, control.loop, control.buffers, control.resolver, /*connections=*/1,
+          RedisLink::Role::kUses),
       delay_(control.loop),
       health_(health),
       loads_(loads),
@@ -71,6 +85,7 @@ void PeerSyncService::Start() {
   snapshot_ns_ = begun_ns_;
   sync_.SetConnected(false, begun_ns_);
   link_.Start();
+  snapshots_.Start();
   Spawn(Run());
 }
 
@@ -83,6 +98,10 @@ void PeerSyncService::Stop() {
 
 void PeerSyncService::Suspect(const std::shared_ptr<Worker>& worker) {
   thread_.loop.Post([this, id = worker->id] { sync_.TellSuspect(id, PeerFrame::Cause::kRefused); });
+}
+
+void PeerSyncService::CacheEmptied(const std::shared_ptr<Worker>& worker) {
+  thread_.loop.Post([this, id = worker->id] { sync_.TellForgotten(id); });
 }
 
 PeerSyncReport PeerSyncService::Report() const {
@@ -116,20 +135,38 @@ void PeerSyncService::Turn() {
   const bool was_alone = sync_.alone();
   sync_.Update(now);
   if (sync_.alone() != was_alone) {
-    wants_snapshot_ = wants_snapshot_ || sync_.alone();
+    if (sync_.alone()) {
+      wants_snapshot_ = true;
+      snapshot_tries_ = 0;
+      fetched_ns_ = INT64_MIN / 2;
+      awaited_since_ns_.reset();
+    }
+    const std::string trouble = Trouble();
     Log(was_alone ? LogLevel::kInfo : LogLevel::kError,
         was_alone
             ? "peer sync: other routers are heard again"
             : Concat(
                   "peer sync: other routers have not been heard for 5 s: ", pool_->options().url.Shown(), " ",
-                  counts_.trouble.empty() ? "does not reply" : counts_.trouble,
+                  trouble.empty() ? "does not reply" : trouble,
                   "; this router polls the workers' loads instead"));
   }
   loads_.SetAlone(sync_.alone());
   if (!connected) thread_.limits.rate.ShareOut(options_.shares_rate_limit ? last_routers_ : 1, now);
   CarryOutDrains();
-  if (streams_.knows_time()) sync_.ForgetFacts(static_cast<uint64_t>(streams_.RedisMs(now)));
+  if (streams_.knows_time() && now - forgot_ns_ >= kForgetNanos) {
+    forgot_ns_ = now;
+    const auto knows = [this](const std::string& url) { return Knows(url); };
+    sync_.ForgetFacts(static_cast<uint64_t>(streams_.RedisMs(now)), knows);
+    std::erase_if(drains_, [this](const auto& entry) { return !sync_.facts().Counts(entry.second); });
+  }
   if (under_way_ == 0 && pool_->up()) Spawn(Exchange(tells));
+  if (!snapshot_under_way_ && pool_->up()) {
+    if (wants_snapshot_) {
+      if (now - fetched_ns_ >= kSnapshotNanos) Spawn(FetchSnapshot());
+    } else if (connected && now - snapshot_ns_ >= kSnapshotNanos && oldest(now)) {
+      Spawn(StoreSnapshot());
+    }
+  }
   Publish(now);
 }
 
@@ -141,45 +178,40 @@ void PeerSyncService::FollowFleet() {
   std::erase_if(suspected_ns_, [&](const auto& entry) { return !fleet->Find(entry.first); });
 }
 
-Task<Status> PeerSyncService::Send(const PeerStreams::Round& round, std::vector<RedisReply>* replies) {
+Task<std::optional<RedisReplies>> PeerSyncService::Send(RedisLink* link, const PeerStreams::Round& round) {
   const auto waiting = std::make_shared<Waiting>();
   RedisDone done = [waiting](RedisReplies got) {
     waiting->replies = std::move(got);
     waiting->done.Notify();
   };
+  if (!link->Send(round.commands(), round.replies(), std::move(done))) co_return std::nullopt;
   counts_.bytes_sent += round.commands().size();
-  if (link_.Send(round.commands(), round.replies(), std::move(done))) co_await waiting->done;
-  if (!waiting->replies.ok()) co_return waiting->replies.status();
-  *replies = *std::move(waiting->replies);
-  co_return absl::OkStatus();
+  co_await waiting->done;
+  co_return std::move(waiting->replies);
 }
 
 Task<void> PeerSyncService::Exchange(bool tells) {
   ++under_way_;
-  std::vector<RedisReply> replies;
   for (size_t i = 0; i < kMaxRoundsAtOnce && !stopped_; ++i) {
     const int64_t sent = thread_.clock.NowNanos();
+    if (Awaits(sent)) break;
     PeerStreams::Round round;
     PeerStreams::AddTime(&round);
-    const bool joins = !streams_.knows_time() || wants_snapshot_;
-    if (joins) {
-      streams_.AddSnapshotRead(&round);
-    } else {
-      if (tells) Tell(sent, &round);
-      streams_.AddReads(sent, &round);
-    }
+    const bool joins = !streams_.knows_time();
     const bool told = tells && !joins;
+    if (told) Tell(sent, &round);
     if (told) tells = false;
-    const Status status = co_await Send(round, &replies);
-    if (stopped_) break;
+    if (!joins) streams_.AddReads(sent, &round);
+    const std::optional<RedisReplies> replies = co_await Send(&link_, round);
+    if (stopped_ || !replies) break;
     ++counts_.rounds;
-    if (!status.ok()) {
+    if (!replies->ok()) {
       ++counts_.rounds_failed;
-      counts_.trouble = std::string(status.message());
+      counts_.trouble = std::string(replies->status().message());
       break;
     }
     PeerStreams::Heard heard;
-    const Status taken = streams_.Take(round, sent, replies, &heard);
+    const Status taken = streams_.Take(round, sent, **replies, &heard);
     const int64_t now = thread_.clock.NowNanos();
     counts_.bytes_read += heard.bytes;
     Hear(heard, now);
@@ -189,11 +221,8 @@ Task<void> PeerSyncService::Exchange(bool tells) {
       Warn(taken);
       break;
     }
-    if (joins) {
-      if (!streams_.knows_time()) break;
-      HearSnapshot(heard.snapshot);
-      continue;
-    }
+    if (!streams_.knows_time()) break;
+    if (joins) continue;
     if (told) told_ns_ = now;
     // A router with much to say does not make this one deaf to the others.
     if (!heard.more || outage_since_ns_ < 0) heard_ns_ = now;
@@ -213,26 +242,73 @@ void PeerSyncService::Tell(int64_t now_ns, PeerStreams::Round* round) {
     asked_tokens_ = rate.Settle(LiveRouters(now_ns));
     streams_.AddLease(kRequests, rate.per_second(), asked_tokens_, round);
   }
-  if (now_ns - snapshot_ns_ >= kSnapshotNanos && oldest(now_ns)) TellSnapshot(now_ns, round);
 }
 
-void PeerSyncService::TellSnapshot(int64_t now_ns, PeerStreams::Round* round) {
+bool PeerSyncService::Awaits(int64_t now_ns) {
+  if (!wants_snapshot_ || !streams_.knows_time()) return false;
+  if (!awaited_since_ns_) awaited_since_ns_ = now_ns;
+  return now_ns - *awaited_since_ns_ < kAwaitedNanos;
+}
+
+Task<void> PeerSyncService::FetchSnapshot() {
+  snapshot_under_way_ = true;
+  const int64_t sent = thread_.clock.NowNanos();
+  PeerStreams::Round round;
+  streams_.AddSnapshotRead(&round);
+  const std::optional<RedisReplies> replies = co_await Send(&snapshots_, round);
+  snapshot_under_way_ = false;
+  if (stopped_ || !replies) co_return;
+  fetched_ns_ = thread_.clock.NowNanos();
+  PeerStreams::Heard heard;
+  const bool works = TakeSnapshotReplies("read", round, sent, *replies, &heard);
+  counts_.bytes_read += heard.bytes;
+  if (works) HearSnapshot(heard.snapshot);
+  if (works || ++snapshot_tries_ >= kSnapshotTries) wants_snapshot_ = false;
+  if (!wants_snapshot_ && under_way_ == 0) Spawn(Exchange(/*tells=*/true));
+}
+
+Task<void> PeerSyncService::StoreSnapshot() {
+  const int64_t sent = thread_.clock.NowNanos();
+  PeerStreams::Round round;
+  if (!AddSnapshot(sent, &round)) co_return;
+  snapshot_under_way_ = true;
+  const std::optional<RedisReplies> replies = co_await Send(&snapshots_, round);
+  snapshot_under_way_ = false;
+  if (stopped_ || !replies) co_return;
+  PeerStreams::Heard heard;
+  if (TakeSnapshotReplies("written", round, sent, *replies, &heard)) ++counts_.snapshots_written;
+}
+
+bool PeerSyncService::AddSnapshot(int64_t now_ns, PeerStreams::Round* round) {
   snapshot_ns_ = now_ns;
   std::string bytes;
   const auto taken_ms = static_cast<uint64_t>(streams_.RedisMs(now_ns));
-  if (!sync_.WriteSnapshot(*thread_.router->fleet(), taken_ms, &bytes)) return;
+  if (!sync_.WriteSnapshot(*thread_.router->fleet(), taken_ms, &bytes)) return false;
   counts_.snapshot_bytes = bytes.size();
-  if (bytes.size() > PeerStreams::kMaxSnapshotBytes) {
-    if (std::exchange(warned_of_snapshot_, true)) return;
-    return Log(
-        LogLevel::kWarning,
+  if (bytes.size() <= PeerStreams::kMaxSnapshotBytes) {
+    streams_.AddSnapshot(bytes, round);
+    return true;
+  }
+  if (!std::exchange(warned_of_snapshot_, true)) {
+    Log(LogLevel::kWarning,
         Concat(
             "peer sync: the snapshot for routers that start would have ", bytes.size(), " bytes; at most ",
             PeerStreams::kMaxSnapshotBytes,
             " are written, so that such a router knows nothing at first; raise --peer-sync-stride-tokens"));
   }
-  streams_.AddSnapshot(bytes, round);
-  ++counts_.snapshots_written;
+  return false;
+}
+
+bool PeerSyncService::TakeSnapshotReplies(
+    std::string_view what, const PeerStreams::Round& round, int64_t sent_ns, const RedisReplies& replies,
+    PeerStreams::Heard* heard) {
+  Status taken = replies.status();
+  if (taken.ok()) taken = streams_.Take(round, sent_ns, *replies, heard);
+  snapshot_trouble_.clear();
+  if (taken.ok()) return true;
+  snapshot_trouble_ = Concat(std::string(taken.message()), "; the snapshot is not ", what);
+  Warn(absl::UnavailableError(snapshot_trouble_));
+  return false;
 }
 
 void PeerSyncService::Hear(const PeerStreams::Heard& heard, int64_t now_ns) {
@@ -282,6 +358,8 @@ std::string PeerSyncService::TellAdmin(AdminFact said) {
 }
 
 void PeerSyncService::CarryOut(const AdminFact& fact) {
+  if (fact.kind == AdminFact::Kind::kDrain) drains_.erase(fact.url);
+  if (!sync_.facts().Counts(fact)) return;
   Status done;
   std::string_view what;
   if (fact.kind == AdminFact::Kind::kMember && fact.holds) {
@@ -292,26 +370,35 @@ void PeerSyncService::CarryOut(const AdminFact& fact) {
     if (done.ok()) return Spawn(Join(fact, *std::move(url)));
   } else if (fact.kind == AdminFact::Kind::kMember) {
     what = " was removed";
+    if (!Knows(fact.url)) return;
     done = thread_.router->RemoveWorker(fact.url);
   } else if (fact.kind == AdminFact::Kind::kDrain) {
     what = fact.holds ? " drains" : " drains no longer";
-    drains_.erase(fact.url);
-    const auto member = sync_.facts().all().find({AdminFact::Kind::kMember, fact.url});
-    if (member != sync_.facts().all().end() && member->second.at_ms > fact.at_ms) return;  // it came anew
+    if (!Knows(fact.url)) {
+      if (fact.holds) drains_[fact.url] = fact;
+      return;
+    }
     done = fact.holds ? drainer_.Begin(fact.url, fact.timeout_ms) : drainer_.Cancel(fact.url);
-    if (fact.holds && absl::IsNotFound(done)) drains_[fact.url] = fact;
   } else {
     return;  // of a later version
   }
-  if (absl::IsNotFound(done) || absl::IsAlreadyExists(done)) return;
+  if (absl::IsAlreadyExists(done)) return;
   const std::string at = Concat("peer sync: ", fact.url, what, " at router ", Hex16(fact.router));
   if (done.ok()) return Log(LogLevel::kInfo, at);
   Log(LogLevel::kWarning, Concat(at, ", and not here: ", std::string(done.message())));
 }
 
-bool PeerSyncService::Holds(const AdminFact& fact) const {
-  const auto known = sync_.facts().all().find({fact.kind, fact.url});
-  return known != sync_.facts().all().end() && known->second == fact;
+bool PeerSyncService::Knows(const std::string& url) {
+  const WorkerRegistry& registry = thread_.router->pool().registry();
+  if (registry.rows_version() != known_version_) {
+    known_urls_.clear();
+    for (const DeclaredFleet::Row& row : registry.Rows(&known_version_)) {
+      if (row.state == DeclaredFleet::State::kLeft && row.owners.empty()) continue;
+      known_urls_.insert(row.spec.url.url);
+      known_urls_.insert(row.spec.url.base);
+    }
+  }
+  return known_urls_.contains(url);
 }
 
 Task<void> PeerSyncService::Join(AdminFact fact, WorkerUrl url) {
@@ -320,7 +407,7 @@ Task<void> PeerSyncService::Join(AdminFact fact, WorkerUrl url) {
   url.receives_api_key = fact.receives_api_key;
   int64_t pause = kFirstPauseNanos;
   bool healthy = false;
-  while (!stopped_ && !healthy && Holds(fact)) {
+  while (!stopped_ && !healthy && sync_.facts().Counts(fact)) {
     const std::shared_ptr<const Settings> settings = thread_.settings.Get();
     const StatusOr<HttpResponse> response = co_await thread_.http.Get(
         &scope, url, settings->health_check_endpoint, settings->health_check_timeout_ms);
@@ -330,7 +417,7 @@ Task<void> PeerSyncService::Join(AdminFact fact, WorkerUrl url) {
     if (!go_on) break;
     pause = std::min(2 * pause, kLongestPauseNanos);
   }
-  if (!stopped_ && healthy && Holds(fact)) {
+  if (!stopped_ && healthy && sync_.facts().Counts(fact)) {
     const Status joined = thread_.router->AddWorker(
         fact.url, static_cast<double>(fact.weight) / kWeightOne, fact.receives_api_key);
     thread_.router->fleet()->MarkChecked(url.base);
@@ -341,16 +428,16 @@ Task<void> PeerSyncService::Join(AdminFact fact, WorkerUrl url) {
   joins_.erase(&scope);
 }
 
-// Of workers that were pending when another router drained them.
+// Of workers that came here after another router had drained them.
 void PeerSyncService::CarryOutDrains() {
-  if (drains_.empty()) return;
   std::vector<AdminFact> due;
-  for (const auto& [url, fact] : drains_) due.push_back(fact);
+  for (const auto& [url, fact] : drains_) {
+    if (Knows(url)) due.push_back(fact);
+  }
   for (const AdminFact& fact : due) CarryOut(fact);
 }
 
 void PeerSyncService::HearSnapshot(std::string_view snapshot) {
-  wants_snapshot_ = false;
   if (snapshot.empty()) return;
   const StatusOr<uint64_t> taken = sync_.ReadSnapshot(snapshot, *thread_.router->fleet());
   if (!taken.ok())
@@ -358,7 +445,8 @@ void PeerSyncService::HearSnapshot(std::string_view snapshot) {
         Concat("the snapshot is not used: ", std::string(taken.status().message()))));
   ++counts_.snapshots_read;
   counts_.snapshot_bytes = snapshot.size();
-  streams_.StartAt(static_cast<int64_t>(*taken));
+  // Its writer may not have read all that was told then.
+  streams_.StartAt(static_cast<int64_t>(*taken) - kReadLateMs);
   Log(LogLevel::kInfo,
       Concat("peer sync: knows what other routers sent, by a snapshot of ", snapshot.size(), " bytes"));
 }
@@ -377,19 +465,38 @@ void PeerSyncService::Warn(const Status& why) {
 Task<void> PeerSyncService::Leave() {
   ++under_way_;
   if (pool_->up() && streams_.knows_time()) {
+    struct Leaving {
+      explicit Leaving(EventLoop& loop) : delay(loop) {}
+      Delay delay;
+      int missing = 0;
+    };
+    const auto leaving = std::make_shared<Leaving>(thread_.loop);
+    const auto send = [leaving](RedisLink* link, const PeerStreams::Round& round) {
+      RedisDone done = [leaving](const RedisReplies&) {
+        if (--leaving->missing == 0) leaving->delay.Cancel();
+      };
+      if (link->Send(round.commands(), round.replies(), std::move(done))) ++leaving->missing;
+    };
     std::vector<std::string> frames;
     sync_.WriteBye(static_cast<uint64_t>(UnixSeconds() * 1e3), &frames);
-    PeerStreams::Round round;
     const int64_t now = thread_.clock.NowNanos();
+    PeerStreams::Round round;
     streams_.AddFrames(frames, now, &round);
-    TellSnapshot(now, &round);  // all routers may restart at once
     streams_.AddLeave(&round);
-    const auto delay = std::make_shared<Delay>(thread_.loop);
-    RedisDone done = [delay](const RedisReplies&) { delay->Cancel(); };
-    if (link_.Send(round.commands(), round.replies(), std::move(done))) co_await delay->For(kLeaveNanos);
+    send(&link_, round);
+    PeerStreams::Round snapshot;
+    if (AddSnapshot(now, &snapshot)) send(&snapshots_, snapshot);  // all routers may restart at once
+    if (leaving->missing > 0) co_await leaving->delay.For(kLeaveNanos);
   }
   link_.Stop();
+  snapshots_.Stop();
   --under_way_;
+}
+
+std::string PeerSyncService::Trouble() const {
+  std::string pools = pool_->up() ? std::string() : pool_->trouble();
+  if (!pools.empty()) return pools;
+  return counts_.trouble.empty() ? snapshot_trouble_ : counts_.trouble;
 }
 
 uint32_t PeerSyncService::LiveRouters(int64_t now_ns) const {
@@ -415,7 +522,7 @@ void PeerSyncService::Publish(int64_t now_ns) {
   report.sequence = sync_.sequence();
   report.up = outage_since_ns_ < 0 && told_ns_ > INT64_MIN / 2;
   report.alone = sync_.alone();
-  if (report.trouble.empty() && !report.up) report.trouble = pool_->trouble();
+  report.trouble = Trouble();
   if (outage_since_ns_ >= 0) report.outage_ms += (now_ns - outage_since_ns_) / kNanosPerMs;
   for (const auto& [router, peer] : sync_.peers().peers()) {
     int64_t requests = 0;

@@ -9,14 +9,16 @@
 //   a rate limit               is leased from the limit of all routers (routing/rate_limit.h)
 //   an admin's word            of a worker, said at any router, is carried out at all (--peer-sync-admin)
 //
-// A round is one pipeline on one connection; the next begins when it has ended. Nothing waits for it but the service
-// itself, so without a Redis the router serves as ever. Cost on the control thread: 0.1 ms a round, 20 ns per worker
+// A round is one pipeline on one connection; the next begins when it has ended. Snapshots, which may be large, have a
+// connection of their own. Nothing waits for either but the service itself, so without a Redis the router serves as
+// ever. Cost on the control thread: 0.1 ms a round, 20 ns per worker
 // and 10 per stride. On the control thread, except where a comment says any thread.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -52,6 +54,11 @@ struct PeerSyncServiceOptions {
 class PeerSyncService final : public Service {
  public:
   static constexpr int64_t kSnapshotNanos = 30'000'000'000;
+  static constexpr int64_t kSnapshotTimeoutMs = 20'000;
+  // A router that starts waits so long for the snapshot; then it begins without, and reads the streams from their
+  // beginning.
+  static constexpr int64_t kAwaitedNanos = 1'000'000'000;
+  static constexpr int kSnapshotTries = 3;
   static constexpr int64_t kLostNanos = 1'000'000'000;  // or four intervals, if those are longer
   static constexpr int64_t kSuspectedNanos =
       2'000'000'000;                                   // between two checks of a worker that peers suspect
@@ -66,10 +73,15 @@ class PeerSyncService final : public Service {
 
   void Start() override;
   void Stop() override;
-  bool ended() const override { return !runs_ && under_way_ == 0 && joins_.empty() && link_.running() == 0; }
+  bool ended() const override {
+    return !runs_ && under_way_ == 0 && joins_.empty() && !snapshot_under_way_ && link_.running() == 0 &&
+           snapshots_.running() == 0;
+  }
 
   // Any thread: it does not respond to this router.
   void Suspect(const std::shared_ptr<Worker>& worker);
+  // Any thread: an admin had its cache emptied.
+  void CacheEmptied(const std::shared_ptr<Worker>& worker);
   PeerSyncReport Report() const;
   // Any thread: an admin's call about a worker succeeded at this router. Where it counts, for the reply: at "all 3
   // routers" or at "this router of 3"; empty: there are no others.
@@ -81,26 +93,37 @@ class PeerSyncService final : public Service {
   void FollowFleet();
   // One pipeline, or several while there is more to hear.
   Task<void> Exchange(bool tells);
-  Task<Status> Send(const PeerStreams::Round& round, std::vector<RedisReply>* replies);
+  // What came of a round; nothing: the link is not connected.
+  Task<std::optional<RedisReplies>> Send(RedisLink* link, const PeerStreams::Round& round);
   void Tell(int64_t now_ns, PeerStreams::Round* round);
-  void TellSnapshot(int64_t now_ns, PeerStreams::Round* round);
   void Hear(const PeerStreams::Heard& heard, int64_t now_ns);
+  bool Awaits(int64_t now_ns);  // a snapshot, before it tells anything
+  Task<void> FetchSnapshot();
+  Task<void> StoreSnapshot();
+  bool AddSnapshot(int64_t now_ns, PeerStreams::Round* round);
+  // Of a snapshot's round, whether it worked.
+  bool TakeSnapshotReplies(
+      std::string_view what, const PeerStreams::Round& round, int64_t sent_ns, const RedisReplies& replies,
+      PeerStreams::Heard* heard);
   void HearSnapshot(std::string_view snapshot);
   void CarryOut(const AdminFact& fact);
   // Adds the worker once it passes its health check, unless something else is said of it meanwhile.
   Task<void> Join(AdminFact fact, WorkerUrl url);
-  bool Holds(const AdminFact& fact) const;
+  bool Knows(const std::string& url);  // the fleet has such a worker, or one that a source declares
   void CarryOutDrains();
   Task<void> Leave();
   void Warn(const Status& why);
   void Publish(int64_t now_ns);
+  std::string Trouble() const;  // what does not work at present
   uint32_t LiveRouters(int64_t now_ns) const;
   bool oldest(int64_t now_ns) const;
 
   IoThread& thread_;
   const PeerSyncServiceOptions options_;
   const std::unique_ptr<RedisPool> pool_;
+  RedisPool snapshot_pool_;
   RedisLink link_;
+  RedisLink snapshots_;
   Delay delay_;
   bool runs_ = false;
   HealthChecker& health_;
@@ -114,20 +137,28 @@ class PeerSyncService final : public Service {
   int under_way_ = 0;
   uint64_t membership_ = ~uint64_t{0};  // of the fleet that sync_ knows
   bool wants_snapshot_ = true;
+  bool snapshot_under_way_ = false;  // it is read or written
+  int snapshot_tries_ = 0;
+  int64_t fetched_ns_ = INT64_MIN / 2;       // or tried to
+  std::optional<int64_t> awaited_since_ns_;  // that it could begin without
+  std::string snapshot_trouble_;
   bool warned_of_snapshot_ = false;
   uint32_t last_routers_ = 1;         // while they could be heard
   int64_t asked_tokens_ = 0;          // of the last lease
   int64_t heard_ns_ = INT64_MIN / 2;  // the last round that worked, with nothing left to hear
   int64_t told_ns_ = INT64_MIN / 2;   // likewise, that told something
   int64_t begun_ns_ = 0;
-  int64_t snapshot_ns_ = 0;
+  int64_t snapshot_ns_ = 0;  // when one was due last
   int64_t outage_since_ns_ = -1;
   int64_t warned_ns_ = INT64_MIN / 2;
   Status refused_;  // a frame, of the last minute
   std::map<WorkerId, int64_t> suspected_ns_;
   std::set<CancelScope*> joins_;             // under way
   std::map<std::string, AdminFact> drains_;  // by URL: of workers that have not joined yet
-  PeerSyncReport counts_;                    // those that are counted here
+  std::set<std::string> known_urls_;         // of workers and of their hosts
+  uint64_t known_version_ = ~uint64_t{0};    // of the registry's rows
+  int64_t forgot_ns_ = INT64_MIN / 2;
+  PeerSyncReport counts_;  // those that are counted here
 
   mutable Mutex mutex_;  // leaf
   PeerSyncReport report_ ABSL_GUARDED_BY(mutex_);

@@ -209,7 +209,9 @@ Task<AdminReply> FanOut(IoThread& thread, CancelScope& scope, const FanOutReques
       if (Did(response)) emptied.insert(response.worker);
     }
     for (const FleetView::Member& member : fleet->members()) {
-      if (emptied.contains(member.worker->url.base)) thread.router->pool().ForgetCache(member.worker->id);
+      if (!emptied.contains(member.worker->url.base)) continue;
+      thread.router->pool().ForgetCache(member.worker->id);
+      thread.health.cache_emptied(member.worker);
     }
   }
   if (ChangesAdapters(request.head.path)) thread.health.models_changed();

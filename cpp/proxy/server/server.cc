@@ -209,6 +209,7 @@ StatusOr<std::unique_ptr<RedisPool>> OpenPeerSync(
        .connections = 1,
        .failures = 1,
        .max_reply_bytes = PeerStreams::kMaxReplyBytes,
+       .probe_key = PeerStreams::ProbeKey(options.peer_sync_fleet),
        .longest_probe_delay_ms = kPeerTimeoutMs,
        .without = PeerSyncService::kWithout});
 }
@@ -336,7 +337,11 @@ Server::Server(
             },
         .recovered = [this](const std::shared_ptr<Worker>& worker) { health_->Recovered(worker); },
         .lacks_model = [models](const std::shared_ptr<Worker>& worker) { models->Doubt(worker); },
-        .models_changed = [models] { models->AskAll(); }};
+        .models_changed = [models] { models->AskAll(); },
+        .cache_emptied =
+            [this](const std::shared_ptr<Worker>& worker) {
+              if (peers_ != nullptr) peers_->CacheEmptied(worker);
+            }};
   }
   admin_.set_health(health_);
   health_->set_on_dead([this](const std::shared_ptr<const Worker>& worker) {

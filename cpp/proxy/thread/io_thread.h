@@ -54,14 +54,15 @@ class ObjectPool {
   std::vector<std::unique_ptr<T>> spares_;
 };
 
-// What a thread reports about workers to the periodic health checks. Both may be called on any thread.
+// What a thread reports about workers to the services of the control thread. All may be called on any thread.
 struct HealthSignals {
   using Signal = std::function<void(const std::shared_ptr<Worker>&)>;
   Signal suspect = [](const std::shared_ptr<Worker>&) {};  // unreachable: check its health at once
   Signal recovered = [](const std::shared_ptr<Worker>&) {
   };  // its circuit breaker has closed: slow start begins
-  Signal lacks_model = [](const std::shared_ptr<Worker>&) {};  // a 404 for a model that it lists
-  std::function<void()> models_changed = [] {};                // workers were told to load or unload one
+  Signal lacks_model = [](const std::shared_ptr<Worker>&) {};    // a 404 for a model that it lists
+  std::function<void()> models_changed = [] {};                  // workers were told to load or unload one
+  Signal cache_emptied = [](const std::shared_ptr<Worker>&) {};  // it did as it was told
 };
 
 struct IoThread {

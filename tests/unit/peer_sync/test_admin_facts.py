@@ -24,14 +24,15 @@ def fact(url=URLS[0], holds=True, at_ms=1000, router=1, kind=0):
     return (kind, holds, False, 1000, 0, at_ms, router, url)
 
 
-@given(said=st.lists(FACTS, max_size=20), now=st.integers(0, 10))
-def test_it_is_as_the_slow_twin(said, now):
+@given(said=st.lists(FACTS, max_size=20), now=st.integers(0, 10), known=st.sets(st.sampled_from(URLS)))
+def test_it_is_as_the_slow_twin(said, now, known):
     facts, twin = testing.AdminFacts(), admin_facts.AdminFacts()
     for one in said:
         assert facts.merge(one) == twin.merge(one)
     for after in (now, admin_facts.KEPT_MS + now):
-        facts.forget(after)
-        twin.forget(after)
+        assert [facts.counts(one) for one in said] == [twin.counts(one) for one in said]
+        facts.forget(after, known)
+        twin.forget(after, known)
         assert facts.all() == twin.all()
 
 
@@ -52,8 +53,34 @@ def test_there_is_a_limit():
     assert all(facts.merge(fact(b"http://w%d" % number)) for number in range(4096))
     assert not facts.merge(fact(b"http://one-more"))
     assert facts.merge(fact(b"http://w7", holds=False, at_ms=2000))
-    facts.forget(2000 + admin_facts.KEPT_MS + 1)
+    facts.forget(2000 + admin_facts.KEPT_MS + 1, set())
     assert facts.merge(fact(b"http://one-more"))
+
+
+def test_a_worker_that_was_drained_after_it_was_added_is_added_nowhere_any_more():
+    facts = testing.AdminFacts()
+    added, drained = fact(at_ms=1000), fact(at_ms=2000, kind=1)
+    assert facts.merge(added)
+    assert facts.counts(added)
+    assert facts.merge(drained)
+    assert (facts.counts(added), facts.counts(drained)) == (False, True)
+    anew = fact(at_ms=3000)
+    assert facts.merge(anew)
+    assert (facts.counts(anew), facts.counts(drained)) == (True, False)
+    assert facts.merge(fact(at_ms=4000, kind=1, holds=False))
+    assert facts.counts(anew)
+
+
+def test_drained_workers_that_are_gone_do_not_fill_it_for_ever():
+    facts = testing.AdminFacts()
+    for number in range(2048):
+        assert facts.merge(fact(b"http://w%d" % number, at_ms=1000))
+        assert facts.merge(fact(b"http://w%d" % number, at_ms=2000, kind=1))
+    assert not facts.merge(fact(b"http://one-more"))
+    facts.forget(2000 + admin_facts.KEPT_MS, set())
+    assert len(facts.all()) == 4096
+    facts.forget(2001 + admin_facts.KEPT_MS, {b"http://w7"})
+    assert facts.all() == [fact(b"http://w7", at_ms=1000), fact(b"http://w7", at_ms=2000, kind=1)]
 
 
 def router(number, **options):

@@ -254,6 +254,22 @@ def test_a_long_prompt_is_told_up_to_a_limit():
     assert other.choose(prompt) == (A, 4096)
 
 
+@pytest.mark.parametrize("tokens", [0, 12, 15, 2**32 - 1])
+def test_a_prompt_is_no_longer_than_its_strides_tell(tokens):
+    one = router(1, [A], stride_tokens=4, max_blocks=100_000)
+    strides = hash_blocks([1] * 3, 1).tolist()
+    told = peer_frame.empty(
+        router=9,
+        fingerprint=one.fingerprint,
+        names=[(0, 0, A)],
+        decisions=[(0, tokens, 0, strides)],
+        full=True,
+    )
+    one.read(peer_frame.write(told), 0.0)
+    assert one.counts()["decisions_applied"] == 1
+    assert one.strides <= 4
+
+
 def test_beyond_the_budget_of_a_tick_the_oldest_decisions_are_dropped():
     one = router(1, [A], stride_tokens=1, max_tick_bytes=100)
     for first in range(3):

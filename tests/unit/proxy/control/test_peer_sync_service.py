@@ -7,10 +7,11 @@ import re
 import pytest
 
 from tests.fakes.authority import Authority
-from tests.fakes.redis_server import RedisServer
+from tests.fakes.redis_server import FakeRedis, RedisServer
 from tests.fakes.wire import eventually
 from tests.models import peer_frame
 from tests.proxy.test_peer_sync import (
+    ask,
     chat,
     chosen,
     get,
@@ -79,7 +80,10 @@ def test_a_user_needs_few_commands_and_the_keys_of_its_fleet(harness, redis, wor
     assert redis.call("ACL", "LOG") == []  # of what was denied
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("+del", "+zrem", "+set")])
+# The snapshot, and what is written before Redis counts as up again.
+@pytest.mark.parametrize(
+    "command", [name for name in COMMANDS if name not in ("+del", "+zrem", "+set", "+get")]
+)
 def test_a_user_without_one_of_them_is_told_which(harness, redis, workers, as_user, capfd, command):
     open_user(redis, [name for name in COMMANDS if name != command])
     router = open_router(harness, workers, redis, **as_user, rate_limit_tokens_per_second=1000)
@@ -100,6 +104,73 @@ def test_a_user_without_one_of_them_is_told_which(harness, redis, workers, as_us
     assert chat(harness, router).status == 200
     open_user(redis, COMMANDS)
     wait_until_up(harness, router)
+
+
+def test_without_the_snapshot_a_router_begins_all_the_same(harness, redis, workers, as_user, capfd):
+    open_user(redis, [name for name in COMMANDS if name != "+get"])
+    router = open_router(harness, workers, redis, **as_user)
+    wait_until_up(harness, router)
+    said = "NOPERM: permit the user the router's commands and keys (to GET); the snapshot is not read"
+    eventually(lambda: status(harness, router)["redis"]["trouble"].endswith(said))
+    assert said in capfd.readouterr().err
+
+
+def test_a_snapshot_that_does_not_come_keeps_no_router_out(harness, workers):
+    with FakeRedis() as fake:
+        fake.replies |= {
+            "TIME": b"*2\r\n$10\r\n1790000000\r\n$1\r\n0\r\n",
+            "XADD": b"$15\r\n1790000000000-0\r\n",
+            "ZREVRANGEBYSCORE": b"*0\r\n",
+            "GET": lambda _, words: b"$1\r\n1\r\n" if words[1].endswith(":probe") else None,
+            "SET": lambda _, words: b"+OK\r\n" if words[1].endswith(":probe") else None,
+        }
+        router = open_router(harness, workers, fake)
+        fake.wait_for("GET")
+        wait_until_up(harness, router)
+        told = len(fake.wait_for("XADD"))
+        fake.wait_for("XADD", told + 10)
+        snapshots = [words for words in fake.commands if words[0] == "GET" and ":snap:" in words[1]]
+        assert len(snapshots) == 1
+        assert metric(router, "peer_sync_rounds_total", result="error") == 0
+        # What a router says last waits for no snapshot.
+        router.shutdown()
+        router.must_end()
+        fake.wait_for("SET")
+        fake.wait_for("ZREM")
+
+
+def test_what_the_login_was_refused_for_is_said(harness, redis, workers, tmp_path):
+    redis.call("CONFIG", "SET", "requirepass", "right")
+    file = tmp_path / "password"
+    file.write_text("wrong\n")
+    router = open_router(harness, workers, redis, peer_sync_password_file=str(file))
+    eventually(lambda: "WRONGPASS" in status(harness, router)["redis"]["trouble"])
+    eventually(lambda: status(harness, router)["redis"]["alone"], "it is not alone")
+    assert "WRONGPASS" in status(harness, router)["redis"]["trouble"]
+    assert metric(router, "peer_sync_rounds_total", result="error") == 0
+
+
+def test_an_error_that_comes_each_time_is_logged_once(harness, redis, workers, as_user, capfd):
+    open_user(redis, [name for name in COMMANDS if name != "+xadd"])
+    open_router(harness, workers, redis, **as_user)
+
+    def rejected():
+        counted = re.search(rb"cmdstat_xadd:.*rejected_calls=(\d+)", redis.call("INFO", "commandstats"))
+        return int(counted[1]) if counted else 0
+
+    eventually(lambda: rejected() >= 4)
+    lines = capfd.readouterr().err.splitlines()
+    assert sum("is down: it replied NOPERM" in line for line in lines) == 1
+    assert sum("is used" in line for line in lines) <= 2
+
+
+def test_a_cache_that_an_admin_empties_is_empty_for_all(harness, redis, workers):
+    one, other = (open_router(harness, workers, redis) for _ in range(2))
+    wait_until_connected(harness, one, other)
+    chosen(harness, one)
+    eventually(lambda: strides_of(other) >= 11)
+    assert ask(harness, one, "POST", "/flush_cache")[0] == 200
+    eventually(lambda: strides_of(other) == 0)
 
 
 def test_a_key_beyond_the_fleets_is_refused(harness, redis, workers, as_user):
