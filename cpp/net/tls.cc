@@ -223,7 +223,7 @@ StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Make(const ForWorkers& o
       SSL_CTX_set_default_verify_paths(context.get());
       ERR_clear_error();
     } else if (SSL_CTX_load_verify_file(context.get(), options.ca_path.c_str()) != 1) {
-      return BadFile("the CA bundle for workers", options.ca_path);
+      return BadFile("the CA bundle", options.ca_path);
     }
     SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
   }

@@ -106,7 +106,7 @@ class PeerSync {
       std::string_view bytes, int64_t now_ns, std::vector<std::shared_ptr<Worker>>* suspects = nullptr,
       std::vector<AdminFact>* facts = nullptr);
 
-  // Whether frames get through; it begins connected.
+  // Whether frames get through; it begins connected. `now_ns`: since when, if they no longer do.
   void SetConnected(bool connected, int64_t now_ns);
   // Writes peers' loads, and decides whether this router is alone.
   void Update(int64_t now_ns);

@@ -130,7 +130,7 @@ void PeerSyncService::Turn() {
     counts_.outage_ms += (now - outage_since_ns_) / kNanosPerMs;
     outage_since_ns_ = -1;
   }
-  sync_.SetConnected(connected, now);
+  sync_.SetConnected(connected, connected ? now : std::max(begun_ns_, worked));
   if (connected) last_routers_ = LiveRouters(now);
   const bool was_alone = sync_.alone();
   sync_.Update(now);

@@ -29,7 +29,7 @@ def test_a_file_that_is_not_there_is_named(authority):
     )
     missing = sentence_of(tls_cert_path=files.cert, tls_key_path="/none/key.pem")
     assert missing.startswith("the private key /none/key.pem cannot be used: No such file")
-    assert "the CA bundle for workers /none" in sentence_of(worker_ca_file="/none")
+    assert "the CA bundle /none" in sentence_of(worker_ca_file="/none")
     assert "the CA bundle for clients /none" in sentence_of(
         tls_cert_path=files.cert, tls_key_path=files.key, tls_client_ca_file="/none"
     )
