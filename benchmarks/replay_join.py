@@ -1,8 +1,8 @@
 """What clients notice when a worker joins, by the replay: python benchmarks/replay_join.py
 
-A ninth worker, whose cache is empty, joins eight at a load of 0.85 in the middle of a trace. The figures are p99
-times to first token of the requests that arrive in the 30 s after it, against those of the same requests where no
-worker joins, and the newcomer's share of these requests. The worst seed decides.
+A ninth worker, whose cache is empty, joins eight at a load of 0.85 in the middle of a trace. The figures are
+p99 times to first token of the requests that arrive in the 30 s after it, against those of the same requests
+where no worker joins, and the newcomer's share of these requests. The worst seed decides.
 
 Conversation is measured when its trace is named by --trace or REPLAY_TRACE, as by benchmarks/replay_bars.py.
 
