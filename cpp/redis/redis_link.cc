@@ -26,7 +26,7 @@ void RedisLink::Stop() {
   }
 }
 
-bool RedisLink::Send(std::string_view commands, size_t replies, RedisDone done) {
+bool RedisLink::Send(std::string_view commands, size_t replies, RedisDone done, RedisJudge judge) {
   if (stopped_ || !pool_.up()) return false;
   RedisConnection* best = nullptr;
   for (const Slot& slot : slots_) {
@@ -35,7 +35,7 @@ bool RedisLink::Send(std::string_view commands, size_t replies, RedisDone done) 
     if (best == nullptr || other->outstanding() < best->outstanding()) best = other;
   }
   if (best == nullptr) return false;
-  best->Send(commands, replies, std::move(done));
+  best->Send(commands, replies, std::move(done), judge);
   return true;
 }
 

@@ -52,7 +52,7 @@ class RedisLink {
   uint32_t running() const { return running_.load(); }
 
   // False: `done` is not called, since Redis is down, no connection is open, or too much waits already.
-  bool Send(std::string_view commands, size_t replies, RedisDone done);
+  bool Send(std::string_view commands, size_t replies, RedisDone done, RedisJudge judge = RedisJudge::kPool);
 
  private:
   struct Slot {
