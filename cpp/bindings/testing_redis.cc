@@ -195,8 +195,9 @@ py::dict TakePeerReplies(
   for (const std::string_view frame : heard.frames) frames.append(RedisBytes(frame));
   using namespace py::literals;
   return py::dict(
-      "error"_a = std::string(status.message()), "frames"_a = frames, "more"_a = heard.more,
-      "snapshot"_a = RedisBytes(heard.snapshot), "leased"_a = heard.leased, "bytes"_a = heard.bytes);
+      "error"_a = std::string(status.message()), "unread"_a = std::string(heard.unread.message()),
+      "frames"_a = frames, "more"_a = heard.more, "snapshot"_a = RedisBytes(heard.snapshot),
+      "leased"_a = heard.leased, "bytes"_a = heard.bytes);
 }
 
 void BindPeerStreams(py::module_& testing) {

@@ -157,9 +157,13 @@ Status PeerStreams::Take(
     const Round::Asked& asked = round.asked_[i];
     const RedisValue reply = replies[i].value();
     if (reply.is_error()) {
-      if (first.ok()) {
-        first = absl::FailedPreconditionError(
-            Concat(ReadRedisError(reply.text()).message, " (to ", asked.command, ")"));
+      const RedisError error = ReadRedisError(reply.text());
+      const bool of_one = asked.kind == Round::Kind::kFrames && error.effect == RedisError::Effect::kOneKey;
+      Status* const wrong = of_one ? &heard->unread : &first;
+      if (wrong->ok()) {
+        *wrong = absl::FailedPreconditionError(Concat(
+            error.message, " (to ", asked.command,
+            of_one ? Concat(" of router ", Hex16(asked.router)) : std::string(), ")"));
       }
       continue;
     }

@@ -183,7 +183,9 @@ Task<void> PeerSyncService::Exchange(bool tells) {
     const int64_t now = thread_.clock.NowNanos();
     counts_.bytes_read += heard.bytes;
     Hear(heard, now);
-    if (told || !taken.ok()) counts_.trouble = std::string(taken.message());
+    const Status& wrong = taken.ok() ? heard.unread : taken;
+    if (told || !wrong.ok()) counts_.trouble = std::string(wrong.message());
+    if (!heard.unread.ok()) Warn(heard.unread);
     if (!taken.ok()) {
       ++counts_.rounds_failed;
       Warn(taken);

@@ -393,11 +393,31 @@ def test_an_error_is_said_with_its_command_and_the_other_replies_count(code, com
     else:
         heard = one.replies(reply, *adds, ("reads", NOW))
         assert heard["frames"] == [b"frame"]
-    assert heard["error"].startswith(f"replied {code}")
-    assert heard["error"].endswith(f"(to {command})")
-    assert "SECRET" not in heard["error"]
+    of_one = command == "XRANGE" and code in ("WRONGTYPE", "ERR")
+    said, unsaid = (heard[name] for name in (("unread", "error") if of_one else ("error", "unread")))
+    assert said.startswith(f"replied {code}")
+    assert said.endswith(f"(to {command} of router {hexed(9)})" if of_one else f"(to {command})")
+    assert "SECRET" not in said
+    assert unsaid == ""
     assert heard["leased"] is None or command != "EVAL"
     assert one.streams.others == 1
+
+
+def test_a_stream_of_another_type_keeps_none_of_the_others_from_being_read(redis):
+    one, other, third = (Router(number) for number in (1, 2, 3))
+    asks = [router.with_redis(redis) for router in (one, other, third)]
+    for ask in asks:
+        ask()
+        ask(("frames", [], NOW))
+    asks[0](("reads", NOW))
+    redis.call("DEL", f"vr:{{f}}:x:{hexed(2)}")
+    redis.call("SET", f"vr:{{f}}:x:{hexed(2)}", "x")
+    asks[2](("frames", [b"heard"], NOW))
+    heard = asks[0](("reads", NOW))
+    assert (heard["error"], heard["frames"]) == ("", [b"heard"])
+    assert heard["unread"].startswith("replied WRONGTYPE")
+    assert heard["unread"].endswith(f"(to XRANGE of router {hexed(2)})")
+    assert one.streams.others == 2
 
 
 def test_a_clock_that_was_set_back_makes_it_read_from_the_start():
