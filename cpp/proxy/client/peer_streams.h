@@ -80,14 +80,15 @@ class PeerStreams {
   PeerStreams(std::string_view fleet, uint64_t router, uint64_t fingerprint);
 
   // Each is to be added at most once to a round, and AddTime() first. Before a round has told the time only
-  // AddTime() and AddSnapshotRead().
+  // AddTime() and AddSnapshotRead(). A lease has a round of its own.
   static void AddTime(Round* round);
   void AddFrames(
       std::span<const std::string> frames, int64_t now_ns, Round* round) const;  // and that it is here
   void AddReads(int64_t now_ns, Round* round);  // of some routers, of the next in the next round
   void AddSnapshotRead(Round* round) const;
   void AddSnapshot(std::string_view snapshot, Round* round) const;
-  // Of the limit on `name`, `tokens` more; negative: gives some back.
+  // Of the limit on `name`, `tokens` more; negative: gives some back. Routers that want more than there is get equal
+  // parts, whatever they ask for and however often.
   void AddLease(std::string_view name, uint32_t per_second, int64_t tokens, Round* round) const;
   void AddLeave(Round* round) const;
 

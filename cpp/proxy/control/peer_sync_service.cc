@@ -22,7 +22,6 @@ constexpr size_t kMaxRoundsAtOnce = 64;  // of one turn, before others have thei
 constexpr int64_t kFirstPauseNanos =
     250'000'000;  // between health checks of a worker that another router added
 constexpr int64_t kLongestPauseNanos = 5 * kNanosPerSecond;
-constexpr std::string_view kRequests = "requests";
 
 PeerSyncOptions SyncOptions(const PeerSyncServiceOptions& options, const KvIndex* index) {
   const uint64_t bytes_per_second = uint64_t{options.max_mbps} * 1'000'000 / 8;
@@ -60,7 +59,8 @@ PeerSyncService::PeerSyncService(
       drainer_(drainer),
       index_(control.router->pool().index()),
       sync_(SyncOptions(options_, index_), index_),
-      streams_(options_.fleet, sync_.options().router, sync_.options().fingerprint) {
+      streams_(options_.fleet, sync_.options().router, sync_.options().fingerprint),
+      lease_(control, link_, streams_, options_.shares_rate_limit) {
   Publish(thread_.clock.NowNanos());
 }
 
@@ -71,12 +71,14 @@ void PeerSyncService::Start() {
   snapshot_ns_ = begun_ns_;
   sync_.SetConnected(false, begun_ns_);
   link_.Start();
+  lease_.Start();
   Spawn(Run());
 }
 
 void PeerSyncService::Stop() {
   stopped_ = true;
   delay_.Cancel();
+  lease_.Stop();
   for (CancelScope* const scope : joins_) scope->Cancel();
   Spawn(Leave());
 }
@@ -112,7 +114,7 @@ void PeerSyncService::Turn() {
     outage_since_ns_ = -1;
   }
   sync_.SetConnected(connected, now);
-  if (connected) last_routers_ = LiveRouters(now);
+  if (connected) lease_.SetRouters(LiveRouters(now));
   const bool was_alone = sync_.alone();
   sync_.Update(now);
   if (sync_.alone() != was_alone) {
@@ -126,7 +128,6 @@ void PeerSyncService::Turn() {
                   "; this router polls the workers' loads instead"));
   }
   loads_.SetAlone(sync_.alone());
-  if (!connected) thread_.limits.rate.ShareOut(options_.shares_rate_limit ? last_routers_ : 1, now);
   CarryOutDrains();
   if (streams_.knows_time()) sync_.ForgetFacts(static_cast<uint64_t>(streams_.RedisMs(now)));
   if (under_way_ == 0 && pool_->up()) Spawn(Exchange(tells));
@@ -208,13 +209,6 @@ void PeerSyncService::Tell(int64_t now_ns, PeerStreams::Round* round) {
   std::vector<std::string> frames;
   sync_.WriteFrames(now_ns, static_cast<uint64_t>(UnixSeconds() * 1e3), &frames);
   streams_.AddFrames(frames, now_ns, round);
-  RateLimit& rate = thread_.limits.rate;
-  if (!options_.shares_rate_limit || !rate.limits()) {
-    rate.ShareOut(1, now_ns);
-  } else if (outage_since_ns_ < 0) {  // else it has its share, which a lease would end
-    asked_tokens_ = rate.Settle(LiveRouters(now_ns));
-    streams_.AddLease(kRequests, rate.per_second(), asked_tokens_, round);
-  }
   if (now_ns - snapshot_ns_ >= kSnapshotNanos && oldest(now_ns)) TellSnapshot(now_ns, round);
 }
 
@@ -251,10 +245,6 @@ void PeerSyncService::Hear(const PeerStreams::Heard& heard, int64_t now_ns) {
     health_.ReportPassiveFailure(worker);
   }
   for (const AdminFact& fact : facts) CarryOut(fact);
-  if (!heard.leased || outage_since_ns_ >= 0) return;
-  ++counts_.leases;
-  if (*heard.leased == 0 && asked_tokens_ > 0) ++counts_.leases_empty;
-  thread_.limits.rate.Lease(*heard.leased, int64_t{options_.interval_ms} * kNanosPerMs);
 }
 
 std::string PeerSyncService::TellAdmin(AdminFact said) {
@@ -418,6 +408,9 @@ void PeerSyncService::Publish(int64_t now_ns) {
   report.up = outage_since_ns_ < 0 && told_ns_ > INT64_MIN / 2;
   report.alone = sync_.alone();
   if (report.trouble.empty() && !report.up) report.trouble = pool_->trouble();
+  report.lease = lease_.counts();
+  report.bytes_sent += report.lease.bytes_sent;
+  if (report.trouble.empty()) report.trouble = report.lease.trouble;
   if (outage_since_ns_ >= 0) report.outage_ms += (now_ns - outage_since_ns_) / kNanosPerMs;
   for (const auto& [router, peer] : sync_.peers().peers()) {
     int64_t requests = 0;

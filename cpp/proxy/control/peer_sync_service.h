@@ -6,7 +6,7 @@
 //                              each that stops
 //   nothing for 5 s            alone: LoadPoller polls the workers, and the index assumes holders
 //   a peer suspects a worker   HealthChecker asks that worker at once
-//   a rate limit               is leased from the limit of all routers (routing/rate_limit.h)
+//   a rate limit               is leased from the limit of all routers (rate_lease.h)
 //   an admin's word            of a worker, said at any router, is carried out at all (--peer-sync-admin)
 //
 // A round is one pipeline on one connection; the next begins when it has ended. Nothing waits for it but the service
@@ -28,6 +28,7 @@
 #include "proxy/client/http_client.h"
 #include "proxy/client/peer_streams.h"
 #include "proxy/control/peer_sync_report.h"
+#include "proxy/control/rate_lease.h"
 #include "proxy/control/service.h"
 #include "redis/redis_link.h"
 #include "redis/redis_pool.h"
@@ -66,7 +67,9 @@ class PeerSyncService final : public Service {
 
   void Start() override;
   void Stop() override;
-  bool ended() const override { return !runs_ && under_way_ == 0 && joins_.empty() && link_.running() == 0; }
+  bool ended() const override {
+    return !runs_ && under_way_ == 0 && joins_.empty() && link_.running() == 0 && lease_.ended();
+  }
 
   // Any thread: it does not respond to this router.
   void Suspect(const std::shared_ptr<Worker>& worker);
@@ -109,14 +112,13 @@ class PeerSyncService final : public Service {
   KvIndex* const index_;  // null: the policy matches no blocks
   PeerSync sync_;
   PeerStreams streams_;
+  RateLease lease_;
   uint64_t turn_ = 0;
   bool stopped_ = false;
   int under_way_ = 0;
   uint64_t membership_ = ~uint64_t{0};  // of the fleet that sync_ knows
   bool wants_snapshot_ = true;
   bool warned_of_snapshot_ = false;
-  uint32_t last_routers_ = 1;         // while they could be heard
-  int64_t asked_tokens_ = 0;          // of the last lease
   int64_t heard_ns_ = INT64_MIN / 2;  // the last round that worked, with nothing left to hear
   int64_t told_ns_ = INT64_MIN / 2;   // likewise, that told something
   int64_t begun_ns_ = 0;
