@@ -7,7 +7,8 @@
 `thread`: the CPU of the control threads of a router that decides so often, and of one that hears it.
 `known`: processes with a real Redis; the time until all know a prompt that one was sent.
 `outage`: Redis killed under load, and back: failed requests, and the time until routers meet again.
-`limit`: a rate limit of four processes, with all traffic at one of them, and evenly.
+`limit`: a rate limit of several processes, with all traffic at one of them, and evenly; what all admitted,
+    and the smallest and the largest part of a router, where 1 is an equal one.
 """
 
 from __future__ import annotations
@@ -275,11 +276,10 @@ def outage(folder: Path, redis: RedisServer) -> dict[str, Any]:
 
 
 def pour(ports: list[int], rate: int, seconds: float, pipe: Any) -> None:
-    """Requests at a rate to each port, in a process of its own; sends the admitted per second, after 3 s."""
-    admitted = 0
+    """Requests at a rate to each port, in a process of its own; what each admitted per second after 3 s."""
+    admitted = dict.fromkeys(ports, 0)
 
     async def send(port: int, begun: float, every: float, first: float) -> None:
-        nonlocal admitted
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         body = b'{"messages":[{"role":"user","content":"x"}]}'
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
@@ -292,7 +292,7 @@ def pour(ports: list[int], rate: int, seconds: float, pipe: Any) -> None:
             length = re.search(rb"content-length: (\d+)", answer, re.IGNORECASE)
             assert length is not None
             await reader.readexactly(int(length[1]))
-            admitted += answer.startswith(b"HTTP/1.1 200") and time.monotonic() > begun + 3
+            admitted[port] += answer.startswith(b"HTTP/1.1 200") and time.monotonic() > begun + 3
             due += every
         writer.close()
 
@@ -307,23 +307,33 @@ def pour(ports: list[int], rate: int, seconds: float, pipe: Any) -> None:
         )
 
     asyncio.run(all_of_them())
-    pipe.send(admitted / seconds)
+    pipe.send([count / seconds for count in admitted.values()])
 
 
-def limit(folder: Path, redis: RedisServer, even: bool, seconds: float) -> dict[str, Any]:
+def limit(
+    folder: Path, redis: RedisServer, count: int, even: bool, interval_ms: int, seconds: float
+) -> dict[str, Any]:
     """Requests per second that a limit of 1,000/s admitted, after its burst."""
     with contextlib.ExitStack() as stack:
         workers = [stack.enter_context(upstream()) for _ in range(2)]
-        flags = ("--rate-limit-tokens-per-second", "1000")
-        routers = stack.enter_context(processes(4, folder, redis, workers, *flags))
+        flags = ("--rate-limit-tokens-per-second", "1000", "--peer-sync-interval-ms", str(interval_ms))
+        routers = stack.enter_context(processes(count, folder, redis, workers, *flags))
         ports = [one.port for one in (routers if even else routers[:1])]
         here, there = multiprocessing.Pipe()
         context = multiprocessing.get_context("spawn")
         process = context.Process(target=pour, args=(ports, 1600 // len(ports), seconds, there), daemon=True)
         process.start()
-        figure = here.recv()
+        figures = here.recv()
         process.join(10)
-    return {"even": even, "admitted_per_s": figure}
+    mean = sum(figures) / len(figures)
+    return {
+        "routers": count,
+        "even": even,
+        "interval_ms": interval_ms,
+        "admitted_per_s": sum(figures),
+        "least_part": min(figures) / mean,
+        "greatest_part": max(figures) / mean,
+    }
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -354,8 +364,9 @@ def main(argv: list[str] | None = None) -> None:
             show("known", known(count, folder, redis, args.times))
         if "outage" in args.parts:
             show("outage", outage(folder, redis))
-        for even in (False, True) if "limit" in args.parts else ():
-            show("limit", limit(folder, redis, even, args.seconds))
+        cases = [(4, False, 250), (4, True, 250), (2, True, 250), (16, True, 250), (4, True, 2000)]
+        for case in cases if "limit" in args.parts else ():
+            show("limit", limit(folder, redis, *case, args.seconds))
 
 
 if __name__ == "__main__":

@@ -135,14 +135,18 @@ class RedisLinkHarness {
   }
 
   // None: not now.
-  std::optional<RedisCall> Send(const std::vector<std::vector<std::string>>& commands, size_t replies) {
+  std::optional<RedisCall> Send(
+      const std::vector<std::vector<std::string>>& commands, size_t replies, bool caller_judges) {
     const py::gil_scoped_release release;
     auto result = std::make_shared<std::promise<std::shared_ptr<RedisReplies>>>();
     std::promise<bool> sent;
     loop_.Post([&] {
-      sent.set_value(link_.Send(JoinCommands(commands), replies, [result](RedisReplies received) {
+      RedisDone done = [result](RedisReplies received) {
         result->set_value(std::make_shared<RedisReplies>(std::move(received)));
-      }));
+      };
+      sent.set_value(link_.Send(
+          JoinCommands(commands), replies, std::move(done),
+          caller_judges ? RedisJudge::kCaller : RedisJudge::kPool));
     });
     if (!sent.get_future().get()) return std::nullopt;
     return RedisCall(result->get_future().share());
@@ -191,8 +195,9 @@ py::dict TakePeerReplies(
   for (const std::string_view frame : heard.frames) frames.append(RedisBytes(frame));
   using namespace py::literals;
   return py::dict(
-      "error"_a = std::string(status.message()), "frames"_a = frames, "more"_a = heard.more,
-      "snapshot"_a = RedisBytes(heard.snapshot), "leased"_a = heard.leased, "bytes"_a = heard.bytes);
+      "error"_a = std::string(status.message()), "unread"_a = std::string(heard.unread.message()),
+      "frames"_a = frames, "more"_a = heard.more, "snapshot"_a = RedisBytes(heard.snapshot),
+      "leased"_a = heard.leased, "bytes"_a = heard.bytes);
 }
 
 void BindPeerStreams(py::module_& testing) {
@@ -277,7 +282,9 @@ void BindTestingRedis(py::module_& testing) {
           py::arg("url"), py::kw_only(), py::arg("connections") = 1, py::arg("probes") = true,
           py::arg("connect_timeout_ms") = 3'000, py::arg("command_timeout_ms") = 1'000,
           py::arg("failures") = 2, py::arg("ca_file") = "")
-      .def("send", &RedisLinkHarness::Send)
+      .def(
+          "send", &RedisLinkHarness::Send, py::arg("commands"), py::arg("replies"),
+          py::arg("caller_judges") = false)
       .def("stats", &RedisLinkHarness::Stats)
       .def("stop", &RedisLinkHarness::Stop);
   testing.def("redis_connections_of", [](uint32_t connections, size_t threads) {

@@ -763,7 +763,7 @@ void BindTestingRouting(py::module_& testing) {
       .def("take", &RateLimit::Take, "now_ns"_a)
       .def("settle", &RateLimit::Settle, "routers"_a)
       .def("lease", &RateLimit::Lease, "tokens"_a, "again_ns"_a)
-      .def("share_out", &RateLimit::ShareOut, "routers"_a, "now_ns"_a);
+      .def("share_out", &RateLimit::ShareOut, "routers"_a, "now_ns"_a, "phase"_a);
 
   testing.def("make_key", [](const PyRouter& router, const py::kwargs& parts) {
     OwnedRequest request = RequestFrom(parts);

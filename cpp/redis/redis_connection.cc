@@ -155,7 +155,7 @@ Task<Status> RedisConnection::Serve(std::shared_ptr<RedisConnection> self) {
   if (!self->waiting_.empty()) self->pool_.CountActive(-1);
   const std::deque<Waiting> failed = std::exchange(self->waiting_, {});
   for (const Waiting& waiting : failed) {
-    self->pool_.Failed(self->ended_);
+    if (waiting.judge == RedisJudge::kPool) self->pool_.Failed(self->ended_);
     waiting.done(self->ended_);
   }
   co_return self->ended_;
@@ -171,19 +171,21 @@ Status RedisConnection::Take(std::vector<RedisReply>* replies) {
     waiting_.pop_front();
     ArmTimer();
     if (waiting_.empty()) pool_.CountActive(-1);
-    std::string_view error;
-    for (const RedisReply& one : complete.replies) {
-      if (error.empty()) error = one.value().FirstError();
+    if (complete.judge == RedisJudge::kPool) {
+      std::string_view error;
+      for (const RedisReply& one : complete.replies) {
+        if (error.empty()) error = one.value().FirstError();
+      }
+      pool_.Replied(pool_.clock().NowNanos() - complete.sent_ns, error);
     }
-    pool_.Replied(pool_.clock().NowNanos() - complete.sent_ns, error);
     complete.done(std::move(complete.replies));
   }
   return absl::OkStatus();
 }
 
-void RedisConnection::Send(std::string_view commands, size_t replies, RedisDone done) {
+void RedisConnection::Send(std::string_view commands, size_t replies, RedisDone done, RedisJudge judge) {
   if (waiting_.empty()) pool_.CountActive(1);
-  waiting_.push_back({replies, pool_.clock().NowNanos(), {}, std::move(done)});
+  waiting_.push_back({replies, pool_.clock().NowNanos(), {}, std::move(done), judge});
   if (waiting_.size() == 1) ArmTimer();
   unsent_ += commands;
   if (!writing_) Spawn(Write(self_.lock()));

@@ -26,7 +26,7 @@ void RedisLink::Stop() {
   }
 }
 
-bool RedisLink::Send(std::string_view commands, size_t replies, RedisDone done) {
+bool RedisLink::Send(std::string_view commands, size_t replies, RedisDone done, RedisJudge judge) {
   if (stopped_ || !pool_.up()) return false;
   RedisConnection* best = nullptr;
   for (const Slot& slot : slots_) {
@@ -35,8 +35,25 @@ bool RedisLink::Send(std::string_view commands, size_t replies, RedisDone done) 
     if (best == nullptr || other->outstanding() < best->outstanding()) best = other;
   }
   if (best == nullptr) return false;
-  best->Send(commands, replies, std::move(done));
+  best->Send(commands, replies, std::move(done), judge);
   return true;
+}
+
+Task<std::optional<RedisReplies>> RedisLink::Ask(
+    std::string_view commands, size_t replies, RedisJudge judge) {
+  // The coroutine and the callback share it: either may be the last.
+  struct Waiting {
+    Signal done;
+    RedisReplies replies = absl::CancelledError("the router stops");
+  };
+  const auto waiting = std::make_shared<Waiting>();
+  RedisDone done = [waiting](RedisReplies got) {
+    waiting->replies = std::move(got);
+    waiting->done.Notify();
+  };
+  if (!Send(commands, replies, std::move(done), judge)) co_return std::nullopt;
+  co_await waiting->done;
+  co_return std::move(waiting->replies);
 }
 
 void RedisLink::OnTimer(void* link) {

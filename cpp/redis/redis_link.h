@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -52,7 +53,10 @@ class RedisLink {
   uint32_t running() const { return running_.load(); }
 
   // False: `done` is not called, since Redis is down, no connection is open, or too much waits already.
-  bool Send(std::string_view commands, size_t replies, RedisDone done);
+  bool Send(std::string_view commands, size_t replies, RedisDone done, RedisJudge judge = RedisJudge::kPool);
+  // The same, to be waited for. Null where Send() is false.
+  Task<std::optional<RedisReplies>> Ask(
+      std::string_view commands, size_t replies, RedisJudge judge = RedisJudge::kPool);
 
  private:
   struct Slot {

@@ -1,6 +1,7 @@
 #include "routing/rate_limit.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/time_units.h"
@@ -23,15 +24,18 @@ int64_t RateLimit::Take(int64_t now_ns) {
     }
     return std::max<int64_t>(1, again_ns_.load(std::memory_order_relaxed));
   }
-  const int64_t per_second = std::max<int64_t>(1, rate / routers_.load(std::memory_order_relaxed));
-  const int64_t interval_ns = (kNanosPerSecond + per_second - 1) / per_second;
-  const int64_t ahead_ns = interval_ns * (per_second - 1);  // how far `due` may be ahead
+  const auto [interval_ns, ahead_ns] = PaceOf(rate, routers_.load(std::memory_order_relaxed));
   int64_t due = due_ns_.load(std::memory_order_relaxed);
   for (;;) {
     const int64_t from = std::max(due, now_ns);
     if (from - now_ns > ahead_ns) return from - now_ns - ahead_ns;
     if (due_ns_.compare_exchange_weak(due, from + interval_ns, std::memory_order_relaxed)) return 0;
   }
+}
+
+RateLimit::Pace RateLimit::PaceOf(int64_t rate, uint32_t routers) {
+  const int64_t interval_ns = (kNanosPerSecond * routers + rate - 1) / rate;
+  return {interval_ns, interval_ns * (std::max<int64_t>(1, rate / routers) - 1)};
 }
 
 int64_t RateLimit::Settle(uint32_t routers) {
@@ -44,23 +48,30 @@ int64_t RateLimit::Settle(uint32_t routers) {
   const int64_t aim = std::clamp<int64_t>(wanted + (wanted + 4) / 5, part, std::max<int64_t>(rate, part));
   int64_t tokens = tokens_.load(std::memory_order_relaxed);
   while (tokens > aim) {
-    if (tokens_.compare_exchange_weak(tokens, aim, std::memory_order_relaxed)) return aim - tokens;
+    if (tokens_.compare_exchange_weak(tokens, aim, std::memory_order_relaxed)) break;
   }
-  return aim - tokens;
+  asked_ = aim - tokens;
+  return asked_;
 }
 
 void RateLimit::Lease(int64_t tokens, int64_t again_ns) {
   again_ns_.store(again_ns, std::memory_order_relaxed);
-  tokens_.fetch_add(std::max<int64_t>(0, tokens), std::memory_order_relaxed);
+  // Anything may have written what Redis replied.
+  const int64_t got = std::clamp<int64_t>(tokens, 0, std::max<int64_t>(0, std::exchange(asked_, 0)));
+  tokens_.fetch_add(got, std::memory_order_relaxed);
   leases_.store(true, std::memory_order_relaxed);
 }
 
-void RateLimit::ShareOut(uint32_t routers, int64_t now_ns) {
-  routers_.store(std::max(1u, routers), std::memory_order_relaxed);
+void RateLimit::ShareOut(uint32_t routers, int64_t now_ns, double phase) {
+  routers = std::max(1u, routers);
+  routers_.store(routers, std::memory_order_relaxed);
   if (!leases_.load(std::memory_order_relaxed)) return;
   // The burst is spent already, as far as this router knows.
-  due_ns_.store(now_ns + kNanosPerSecond, std::memory_order_relaxed);
+  const Pace pace = PaceOf(std::max<int64_t>(1, per_second()), routers);
+  const auto first_ns = static_cast<int64_t>(static_cast<double>(pace.interval_ns) * phase);
+  due_ns_.store(now_ns + pace.ahead_ns + first_ns, std::memory_order_relaxed);
   tokens_.store(0, std::memory_order_relaxed);
+  asked_ = 0;
   leases_.store(false, std::memory_order_relaxed);
 }
 

@@ -22,6 +22,7 @@ SPECIAL = {
     "kv_trust": "the same",
     "peer_sync_peers": "a Redis in which routers meet",
     "peer_sync_up": "the same",
+    "rate_limit_fallback": "the same",
     "reloads_total": "a file that is read again",
 }
 

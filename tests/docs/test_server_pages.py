@@ -131,7 +131,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
     shown |= {
         name: heard[name]
         for name in heard
-        if any(part in name for part in ("_peer_sync_", "_coarse_index_", "_rate_limit_leases_"))
+        if any(part in name for part in ("_peer_sync_", "_coarse_index_", "_rate_limit_"))
     }
     # And one with files that can be read again.
     certificate = Authority(tmp_path_factory.mktemp("tls")).certify("localhost")

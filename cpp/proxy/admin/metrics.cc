@@ -970,7 +970,16 @@ void Metrics::Collector::WritePeerSync(Page* page) const {
   page->Add(static_cast<double>(report.stride_bytes));
   page->Counter(
       "rate_limit_leases_total", "Leases of the rate limit that all routers share, by what they got.");
-  each("result", {{"ok", report.leases - report.leases_empty}, {"empty", report.leases_empty}});
+  each(
+      "result", {{"ok", report.lease.leases - report.lease.empty},
+                 {"empty", report.lease.empty},
+                 {"failed", report.lease.failed}});
+  page->Gauge(
+      "rate_limit_fallback",
+      "1 while leases of the rate limit that all routers share have failed for a second, so that this router "
+      "has "
+      "a fixed part of it, else 0.");
+  page->Add(report.lease.fallback ? 1 : 0);
 }
 
 void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {

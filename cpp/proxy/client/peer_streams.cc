@@ -25,15 +25,50 @@ constexpr std::string_view kFramesPerRead = "8";
 // The limit as in RateLimit (routing/rate_limit.h), of the whole fleet: `due` is when all tokens that were taken would
 // have been evenly spread. Of a second's worth half is kept here; the other half the routers have at hand. Times in
 // microseconds, by Redis's clock, which may be set back.
+//
+// The other key is the queue of routers that got less than they asked for within the last second, each with the time
+// until which it has had its part. In 0.3 s such a router may take an equal part of what is left, however often it asks:
+// so what is left becomes 0.3 s' worth, out of which a router that wants little gets all of it. Where there is less than
+// one token for each, those get one that have waited for longest. Anything may have written both values: what is none
+// counts as absent.
 constexpr std::string_view kLease = R"(
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local interval, tokens = 1000000 / ARGV[1], tonumber(ARGV[2])
-local burst = math.max(500000, interval)
-local due = math.max(tonumber(redis.call('GET', KEYS[1]) or '0') or 0, now - burst)
+local interval, tokens, own = 1000000 / ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local burst = math.max(500000, interval + 250000)
+local due = redis.call('GET', KEYS[1]) or ''
+due = math.max(#due < 18 and string.match(due, '^%d+$') and tonumber(due) or 0, now - burst)
 if due > now + burst then due = now end
-local got = math.min(tokens, math.max(0, math.floor((now - due) / interval)))
+local left = math.max(0, math.floor((now - due) / interval))
+local value = redis.call('GET', KEYS[2]) or ''
+local queue, place, since = {}, nil, 300000
+for router, paid in string.gmatch(#value < 10000 and value or '', '(%x+):(%d+)') do
+  local passed = #router == 16 and #paid < 18 and now - tonumber(paid) or -1
+  if passed >= 0 and passed < 1000000 and #queue < 255 then
+    if router == own then
+      place, since = #queue, math.min(since, passed)
+    else
+      queue[#queue + 1] = router .. ':' .. paid
+    end
+  end
+end
+place = place or #queue
+local got = tokens
+if tokens > 0 then
+  local part = left * since / 300000 / (#queue + 1)
+  got = math.min(tokens, math.floor(part))
+  if part >= 1 then
+    since = since * (1 - got / part)
+  elseif left <= #queue and place < left then
+    got, since = 1, 0
+  end
+end
 redis.call('SET', KEYS[1], string.format('%.0f', math.max(due + got * interval, now - burst)), 'PX', 60000)
+if got < tokens then
+  table.insert(queue, (got > 0 and #queue or place) + 1, own .. string.format(':%.0f', now - since))
+end
+queue = table.concat(queue, ' ')
+if queue ~= value then redis.call('SET', KEYS[2], queue, 'PX', 60000) end
 return got
 )";
 
@@ -138,10 +173,11 @@ void PeerStreams::AddSnapshot(std::string_view snapshot, Round* round) const {
 
 void PeerStreams::AddLease(std::string_view name, uint32_t per_second, int64_t tokens, Round* round) const {
   const std::string key = Key("lim:") + std::string(name);
+  const std::string queue = key + ":queue";
   const std::string rate = std::to_string(per_second);
   const std::string more = std::to_string(tokens);
-  Add(Round::Kind::kLease, std::array<std::string_view, 6>{"EVAL", vllm_router::kLease, "1", key, rate, more},
-      round);
+  Add(Round::Kind::kLease,
+      std::array<std::string_view, 8>{"EVAL", vllm_router::kLease, "2", key, queue, rate, more, own_}, round);
 }
 
 void PeerStreams::AddLeave(Round* round) const {
@@ -159,9 +195,13 @@ Status PeerStreams::Take(
     const Round::Asked& asked = round.asked_[i];
     const RedisValue reply = replies[i].value();
     if (reply.is_error()) {
-      if (first.ok()) {
-        first = absl::FailedPreconditionError(
-            Concat(ReadRedisError(reply.text()).message, " (to ", asked.command, ")"));
+      const RedisError error = ReadRedisError(reply.text());
+      const bool of_one = asked.kind == Round::Kind::kFrames && error.effect == RedisError::Effect::kOneKey;
+      Status* const wrong = of_one ? &heard->unread : &first;
+      if (wrong->ok()) {
+        *wrong = absl::FailedPreconditionError(Concat(
+            error.message, " (to ", asked.command,
+            of_one ? Concat(" of router ", Hex16(asked.router)) : std::string(), ")"));
       }
       if (asked.kind == Round::Kind::kFrames) TakeFrames(asked.router, reply, heard);
       continue;
@@ -184,7 +224,7 @@ Status PeerStreams::Take(
         heard->bytes += heard->snapshot.size();
         break;
       case Round::Kind::kLease:
-        heard->leased = reply.integer();
+        if (reply.kind() == RedisValue::Kind::kInteger) heard->leased = reply.integer();
         break;
     }
   }

@@ -67,10 +67,11 @@ class PeerStreams {
   // What came of a round; views of its replies.
   struct Heard {
     std::vector<std::string_view> frames;  // of each router in its order
+    Status unread;                         // why one router's stream cannot be read; the others' are
     bool more = false;                     // there are others, for another round
     std::string_view snapshot;             // empty: there is none
-    std::optional<int64_t> leased;
-    size_t bytes = 0;  // of frames and the snapshot
+    std::optional<int64_t> leased;         // as Redis replied, which may be any number
+    size_t bytes = 0;                      // of frames and the snapshot
   };
 
   static uint64_t DrawRouter(int64_t unix_ms, uint64_t random) {
@@ -82,15 +83,16 @@ class PeerStreams {
 
   PeerStreams(std::string_view fleet, uint64_t router, uint64_t fingerprint);
 
-  // Each is to be added at most once to a round, and AddTime() first; snapshots may have rounds of their own. Before a
-  // round has told the time only AddTime() and AddSnapshotRead().
+  // Each is to be added at most once to a round, and AddTime() first; snapshots may have rounds of their own, and a lease
+  // has. Before a round has told the time only AddTime() and AddSnapshotRead().
   static void AddTime(Round* round);
   void AddFrames(
       std::span<const std::string> frames, int64_t now_ns, Round* round) const;  // and that it is here
   void AddReads(int64_t now_ns, Round* round);  // of some routers, of the next in the next round
   void AddSnapshotRead(Round* round) const;
   void AddSnapshot(std::string_view snapshot, Round* round) const;
-  // Of the limit on `name`, `tokens` more; negative: gives some back.
+  // Of the limit on `name`, `tokens` more; negative: gives some back. Routers that want more than there is get equal
+  // parts, whatever they ask for and however often.
   void AddLease(std::string_view name, uint32_t per_second, int64_t tokens, Round* round) const;
   void AddLeave(Round* round) const;
 

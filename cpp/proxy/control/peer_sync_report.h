@@ -8,6 +8,7 @@
 
 #include "peer_sync/peer_sync.h"
 #include "peer_sync/peer_table.h"
+#include "proxy/control/rate_lease.h"
 #include "redis/redis_pool.h"
 
 namespace vllm_router {
@@ -45,8 +46,7 @@ struct PeerSyncReport {
   uint64_t snapshot_bytes = 0;  // of the last that was written or read
   uint64_t snapshots_written = 0;
   uint64_t snapshots_read = 0;
-  uint64_t leases = 0;
-  uint64_t leases_empty = 0;  // the limit had nothing left
+  RateLease::Counts lease;
   uint64_t strides = 0;
   uint64_t stride_bytes = 0;
   uint64_t unknown_workers = 0;

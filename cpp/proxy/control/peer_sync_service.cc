@@ -25,7 +25,6 @@ constexpr size_t kMaxRoundsAtOnce = 64;                 // of one turn, before o
 constexpr int64_t kFirstPauseNanos =
     250'000'000;  // between health checks of a worker that another router added
 constexpr int64_t kLongestPauseNanos = 5 * kNanosPerSecond;
-constexpr std::string_view kRequests = "requests";
 
 PeerSyncOptions SyncOptions(const PeerSyncServiceOptions& options, const KvIndex* index) {
   const uint64_t bytes_per_second = uint64_t{options.max_mbps} * 1'000'000 / 8;
@@ -46,12 +45,6 @@ RedisOptions SnapshotOptions(RedisOptions options) {
   options.logs = false;
   return options;
 }
-
-// What a coroutine and the callback of its commands share: either may be the last.
-struct Waiting {
-  Signal done;
-  RedisReplies replies = absl::CancelledError("the router stops");
-};
 
 }  // namespace
 
@@ -74,7 +67,8 @@ PeerSyncService::PeerSyncService(
       drainer_(drainer),
       index_(control.router->pool().index()),
       sync_(SyncOptions(options_, index_), index_),
-      streams_(options_.fleet, sync_.options().router, sync_.options().fingerprint) {
+      streams_(options_.fleet, sync_.options().router, sync_.options().fingerprint),
+      lease_(control, link_, streams_, options_.shares_rate_limit) {
   Publish(thread_.clock.NowNanos());
 }
 
@@ -86,12 +80,14 @@ void PeerSyncService::Start() {
   sync_.SetConnected(false, begun_ns_);
   link_.Start();
   snapshots_.Start();
+  lease_.Start();
   Spawn(Run());
 }
 
 void PeerSyncService::Stop() {
   stopped_ = true;
   delay_.Cancel();
+  lease_.Stop();
   for (CancelScope* const scope : joins_) scope->Cancel();
   Spawn(Leave());
 }
@@ -131,7 +127,7 @@ void PeerSyncService::Turn() {
     outage_since_ns_ = -1;
   }
   sync_.SetConnected(connected, connected ? now : std::max(begun_ns_, worked));
-  if (connected) last_routers_ = LiveRouters(now);
+  if (connected) lease_.SetRouters(LiveRouters(now));
   const bool was_alone = sync_.alone();
   sync_.Update(now);
   if (sync_.alone() != was_alone) {
@@ -151,7 +147,6 @@ void PeerSyncService::Turn() {
                   "; this router polls the workers' loads instead"));
   }
   loads_.SetAlone(sync_.alone());
-  if (!connected) thread_.limits.rate.ShareOut(options_.shares_rate_limit ? last_routers_ : 1, now);
   CarryOutDrains();
   if (streams_.knows_time() && now - forgot_ns_ >= kForgetNanos) {
     forgot_ns_ = now;
@@ -179,15 +174,9 @@ void PeerSyncService::FollowFleet() {
 }
 
 Task<std::optional<RedisReplies>> PeerSyncService::Send(RedisLink* link, const PeerStreams::Round& round) {
-  const auto waiting = std::make_shared<Waiting>();
-  RedisDone done = [waiting](RedisReplies got) {
-    waiting->replies = std::move(got);
-    waiting->done.Notify();
-  };
-  if (!link->Send(round.commands(), round.replies(), std::move(done))) co_return std::nullopt;
-  counts_.bytes_sent += round.commands().size();
-  co_await waiting->done;
-  co_return std::move(waiting->replies);
+  std::optional<RedisReplies> replies = co_await link->Ask(round.commands(), round.replies());
+  if (replies) counts_.bytes_sent += round.commands().size();
+  co_return replies;
 }
 
 Task<void> PeerSyncService::Exchange(bool tells) {
@@ -215,7 +204,9 @@ Task<void> PeerSyncService::Exchange(bool tells) {
     const int64_t now = thread_.clock.NowNanos();
     counts_.bytes_read += heard.bytes;
     Hear(heard, now);
-    if (told || !taken.ok()) counts_.trouble = std::string(taken.message());
+    const Status& wrong = taken.ok() ? heard.unread : taken;
+    if (told || !wrong.ok()) counts_.trouble = std::string(wrong.message());
+    if (!heard.unread.ok()) Warn(heard.unread);
     if (!taken.ok()) {
       ++counts_.rounds_failed;
       Warn(taken);
@@ -235,13 +226,6 @@ void PeerSyncService::Tell(int64_t now_ns, PeerStreams::Round* round) {
   std::vector<std::string> frames;
   sync_.WriteFrames(now_ns, static_cast<uint64_t>(UnixSeconds() * 1e3), &frames);
   streams_.AddFrames(frames, now_ns, round);
-  RateLimit& rate = thread_.limits.rate;
-  if (!options_.shares_rate_limit || !rate.limits()) {
-    rate.ShareOut(1, now_ns);
-  } else if (outage_since_ns_ < 0) {  // else it has its share, which a lease would end
-    asked_tokens_ = rate.Settle(LiveRouters(now_ns));
-    streams_.AddLease(kRequests, rate.per_second(), asked_tokens_, round);
-  }
 }
 
 bool PeerSyncService::Awaits(int64_t now_ns) {
@@ -325,10 +309,6 @@ void PeerSyncService::Hear(const PeerStreams::Heard& heard, int64_t now_ns) {
     health_.ReportPassiveFailure(worker);
   }
   for (const AdminFact& fact : facts) CarryOut(fact);
-  if (!heard.leased || outage_since_ns_ >= 0) return;
-  ++counts_.leases;
-  if (*heard.leased == 0 && asked_tokens_ > 0) ++counts_.leases_empty;
-  thread_.limits.rate.Lease(*heard.leased, int64_t{options_.interval_ms} * kNanosPerMs);
 }
 
 std::string PeerSyncService::TellAdmin(AdminFact said) {
@@ -522,7 +502,10 @@ void PeerSyncService::Publish(int64_t now_ns) {
   report.sequence = sync_.sequence();
   report.up = outage_since_ns_ < 0 && told_ns_ > INT64_MIN / 2;
   report.alone = sync_.alone();
+  report.lease = lease_.counts();
+  report.bytes_sent += report.lease.bytes_sent;
   report.trouble = Trouble();
+  if (report.trouble.empty()) report.trouble = report.lease.trouble;
   if (outage_since_ns_ >= 0) report.outage_ms += (now_ns - outage_since_ns_) / kNanosPerMs;
   for (const auto& [router, peer] : sync_.peers().peers()) {
     int64_t requests = 0;

@@ -6,7 +6,7 @@
 //                              each that stops
 //   nothing for 5 s            alone: LoadPoller polls the workers, and the index assumes holders
 //   a peer suspects a worker   HealthChecker asks that worker at once
-//   a rate limit               is leased from the limit of all routers (routing/rate_limit.h)
+//   a rate limit               is leased from the limit of all routers (rate_lease.h)
 //   an admin's word            of a worker, said at any router, is carried out at all (--peer-sync-admin)
 //
 // A round is one pipeline on one connection; the next begins when it has ended. Snapshots, which may be large, have a
@@ -30,6 +30,7 @@
 #include "proxy/client/http_client.h"
 #include "proxy/client/peer_streams.h"
 #include "proxy/control/peer_sync_report.h"
+#include "proxy/control/rate_lease.h"
 #include "proxy/control/service.h"
 #include "redis/redis_link.h"
 #include "redis/redis_pool.h"
@@ -75,7 +76,7 @@ class PeerSyncService final : public Service {
   void Stop() override;
   bool ended() const override {
     return !runs_ && under_way_ == 0 && joins_.empty() && !snapshot_under_way_ && link_.running() == 0 &&
-           snapshots_.running() == 0;
+           snapshots_.running() == 0 && lease_.ended();
   }
 
   // Any thread: it does not respond to this router.
@@ -132,6 +133,7 @@ class PeerSyncService final : public Service {
   KvIndex* const index_;  // null: the policy matches no blocks
   PeerSync sync_;
   PeerStreams streams_;
+  RateLease lease_;
   uint64_t turn_ = 0;
   bool stopped_ = false;
   int under_way_ = 0;
@@ -143,8 +145,6 @@ class PeerSyncService final : public Service {
   std::optional<int64_t> awaited_since_ns_;  // that it could begin without
   std::string snapshot_trouble_;
   bool warned_of_snapshot_ = false;
-  uint32_t last_routers_ = 1;         // while they could be heard
-  int64_t asked_tokens_ = 0;          // of the last lease
   int64_t heard_ns_ = INT64_MIN / 2;  // the last round that worked, with nothing left to hear
   int64_t told_ns_ = INT64_MIN / 2;   // likewise, that told something
   int64_t begun_ns_ = 0;

@@ -48,6 +48,18 @@ def test_two_failures_end_it_and_a_probe_brings_it_back(open_link, fake):
     assert link.send([["GET", "a"]], 1).get() == [("status", b"OK")]
 
 
+def test_what_redis_refuses_its_caller_alone_says_nothing_of_the_others(open_link, fake):
+    """A user may have no right to run scripts, and all others."""
+    fake.replies["EVAL"] = b"-NOPERM this user has no permissions\r\n"
+    link = open_link(fake.url, failures=1)
+    replies = link.send([["EVAL", "a"]], 1, caller_judges=True).get()
+    assert replies[0][0] == "error"
+    assert not link.stats()["fallback"]
+    assert link.stats()["errors"] == {"connection": 0, "timeout": 0, "other": 0}
+    link.send([["EVAL", "a"]], 1).get()
+    assert link.stats()["fallback"]
+
+
 def test_a_command_that_works_forgives_an_attempt_that_failed(open_link, fake):
     link = open_link(fake.url, command_timeout_ms=50)
     fake.replies["PING"] = b"-LOADING x\r\n"

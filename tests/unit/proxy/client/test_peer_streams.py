@@ -421,11 +421,31 @@ def test_an_error_is_said_with_its_command_and_the_other_replies_count(code, com
     else:
         heard = one.replies(reply, *adds, ("reads", NOW))
         assert heard["frames"] == [b"frame"]
-    assert heard["error"].startswith(f"replied {code}")
-    assert heard["error"].endswith(f"(to {command})")
-    assert "SECRET" not in heard["error"]
+    of_one = command == "XRANGE" and code in ("WRONGTYPE", "ERR")
+    said, unsaid = (heard[name] for name in (("unread", "error") if of_one else ("error", "unread")))
+    assert said.startswith(f"replied {code}")
+    assert said.endswith(f"(to {command} of router {hexed(9)})" if of_one else f"(to {command})")
+    assert "SECRET" not in said
+    assert unsaid == ""
     assert heard["leased"] is None or command != "EVAL"
     assert one.streams.others == 1
+
+
+def test_a_stream_of_another_type_keeps_none_of_the_others_from_being_read(redis):
+    one, other, third = (Router(number) for number in (1, 2, 3))
+    asks = [router.with_redis(redis) for router in (one, other, third)]
+    for ask in asks:
+        ask()
+        ask(("frames", [], NOW))
+    asks[0](("reads", NOW))
+    redis.call("DEL", f"vr:{{f}}:x:{hexed(2)}")
+    redis.call("SET", f"vr:{{f}}:x:{hexed(2)}", "x")
+    asks[2](("frames", [b"heard"], NOW))
+    heard = asks[0](("reads", NOW))
+    assert (heard["error"], heard["frames"]) == ("", [b"heard"])
+    assert heard["unread"].startswith("replied WRONGTYPE")
+    assert heard["unread"].endswith(f"(to XRANGE of router {hexed(2)})")
+    assert one.streams.others == 2
 
 
 def test_a_clock_that_was_set_back_makes_it_read_from_the_start():
@@ -508,11 +528,12 @@ def micros(redis):
 
 
 DUE = "vr:{f}:lim:requests"
+QUEUE = "vr:{f}:lim:requests:queue"
 
 
 def test_a_bucket_has_half_a_seconds_worth_and_at_least_one(redis):
     for rate, worth in ((1, 1), (2, 1), (3, 1), (10, 5), (1000, 500), (1_000_000, 500_000)):
-        redis.call("DEL", DUE)
+        redis.call("DEL", DUE, QUEUE)
         one = Router()
         begun = micros(redis)
         got = lease(one, redis, rate, 10**7)
@@ -522,46 +543,121 @@ def test_a_bucket_has_half_a_seconds_worth_and_at_least_one(redis):
         assert again <= (micros(redis) - begun) * rate / 1e6 + 1
 
 
-@pytest.mark.parametrize("value", ["x", "", "1e400", "nan", "-1", "9" * 30])
-def test_a_limit_that_another_wrote_is_no_limit_for_ever(redis, value):
+@pytest.mark.parametrize(
+    "value", ["x", "", "1e400", "nan", "inf", "-1", "0x10", "9" * 30, "1 2", "1\0", " 5", "1" * 100_000]
+)
+def test_a_limit_that_another_wrote_counts_as_none(redis, value):
+    """Above all it is written anew: NaN is neither more nor less than any time."""
     redis.call("SET", DUE, value)
     one = Router()
-    heard = one.with_redis(redis)(("lease", "requests", 10, 5))
-    assert heard["error"] == ""
-    assert 0 <= heard["leased"] <= 5
-    redis.call("DEL", DUE)
     assert lease(one, redis, 10, 5) == 5
+    assert abs(int(redis.call("GET", DUE)) - micros(redis)) < 60 * 10**6
+    assert lease(one, redis, 10, 5) == 0
+
+
+JUNK_QUEUES = [
+    "x", "nan", ":", "0:0", f"{hexed(5)}:nan", f"{hexed(5)}:-1", f"{hexed(5)}:{'9' * 17}",
+    f"{hexed(5)}:{'9' * 400}", f"{'a' * 17}:%(now)s", f"{'a' * 15}:%(now)s", f"{'g' * 16}:%(now)s",
+    "%(many)s", "0" * 1_000_000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", JUNK_QUEUES)
+def test_a_queue_that_another_wrote_counts_as_none(redis, value):
+    many = " ".join(f"{hexed(number)}:{micros(redis)}" for number in range(1000))
+    redis.call("SET", QUEUE, value % {"now": micros(redis), "many": many})
+    one = Router()
+    assert lease(one, redis, 10, 9) == 5
+    assert redis.call("GET", QUEUE).decode().startswith(f"{hexed(1)}:{micros(redis) // 10**9}")
+    assert redis.call("GET", QUEUE).count(b":") == 1
+
+
+def test_at_most_256_routers_wait(redis):
+    waiting = " ".join(f"{hexed(number + 2)}:{micros(redis)}" for number in range(280))
+    redis.call("SET", QUEUE, waiting)
+    assert lease(Router(), redis, 1_000_000, 10**6) == 500_000 // 256
+    assert redis.call("GET", QUEUE).count(b":") == 256
+    assert len(redis.call("GET", QUEUE)) < 10_000
+
+
+def pass_time(server, passed):
+    """By setting back what the bucket has kept."""
+    kept = server.call("GET", DUE)
+    queue = [entry.decode().split(":") for entry in (server.call("GET", QUEUE) or b"").split()]
+    queue = [(name, int(at) - passed) for name, at in queue]
+    server.call("SET", QUEUE, " ".join(f"{name}:{at}" for name, at in queue))
+    if kept is not None:
+        kept = int(kept) - passed
+        server.call("SET", DUE, str(kept))
+    return kept, queue
 
 
 @given(
     st.sampled_from([1, 2, 3, 10, 1000, 1_000_000]),
-    st.lists(st.tuples(st.integers(-600, 1200), st.integers(0, 900_000)), max_size=8),
+    st.lists(
+        st.tuples(st.integers(1, 4), st.integers(-600, 1200), st.integers(0, 18).map(lambda n: n * 50_000)),
+        max_size=12,
+    ),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_leases_are_those_of_the_twin(server, rate, steps):
-    """Time passes by setting back what the bucket has kept."""
-    server.call("DEL", DUE)
-    one = Router()
-    for percent, passed in steps:
+    server.call("DEL", DUE, QUEUE)
+    for number, percent, passed in steps:
         tokens = rate * percent // 1000
-        kept = server.call("GET", DUE)
-        if kept is not None:
-            kept = int(kept) - passed
-            server.call("SET", DUE, str(kept))
+        kept, queue = pass_time(server, passed)
         early, late = Bucket(kept), Bucket(kept)
-        least = early.lease(micros(server), rate, tokens)
-        got = lease(one, server, rate, tokens)
-        assert least <= got <= late.lease(micros(server), rate, tokens)
+        early.queue, late.queue = list(queue), list(queue)
+        least = early.lease(micros(server), rate, tokens, hexed(number))
+        got = lease(Router(number), server, rate, tokens)
+        assert least <= got <= late.lease(micros(server), rate, tokens, hexed(number))
         due = int(server.call("GET", DUE))
         if got == least:
             assert early.due is not None
             assert early.due - 1 <= due
+            names = [entry.split(b":")[0].decode() for entry in server.call("GET", QUEUE).split()]
+            assert names == [name for name, _ in early.queue]
         if got < 0:  # what was given back may be leased again, up to what the bucket holds
-            assert due >= micros(server) - max(500_000, 1_000_000 // rate) - 10**6
+            assert due >= micros(server) - max(500_000, 1_250_000 // rate) - 10**6
 
 
-def test_a_key_of_another_type_is_said(redis):
-    redis.call("HSET", DUE, "a", "b")
+def test_of_two_routers_the_second_in_each_turn_gets_as_much_as_the_first(redis):
+    """Turns that stay in step: one always comes just before the other, when the bucket has filled up."""
+    one, other = Router(1), Router(2)
+    got = [0, 0]
+    for turn in range(40):
+        pass_time(redis, 100_000)
+        for at, router in enumerate((one, other)):
+            leased = lease(router, redis, 1000, 160)
+            got[at] += leased if turn >= 10 else 0
+    assert abs(got[0] / sum(got) - 0.5) < 0.06, got
+    assert sum(got) >= 30 * 100 * 0.97
+
+
+def test_a_token_of_a_slow_limit_goes_to_the_router_that_waited_for_longest(redis):
+    routers = [Router(number) for number in range(1, 5)]
+    got = [0] * 4
+    for _ in range(40):
+        pass_time(redis, 100_000)
+        for at, router in enumerate(routers):
+            got[at] += lease(router, redis, 2, 3)
+    assert min(got) >= 2, got
+    assert max(got) <= min(got) + 1
+
+
+def test_a_router_that_got_all_it_asked_for_waits_no_longer(redis):
+    one, other = Router(1), Router(2)
+    lease(one, redis, 1000, 500)
+    assert lease(one, redis, 1000, 500) >= 0
+    assert redis.call("GET", QUEUE).startswith(hexed(1).encode())
+    pass_time(redis, 300_000)
+    assert lease(other, redis, 1000, 20) == 20
+    assert lease(one, redis, 1000, 10) == 10
+    assert redis.call("GET", QUEUE) == b""
+
+
+@pytest.mark.parametrize("key", [DUE, QUEUE])
+def test_a_key_of_another_type_is_said(redis, key):
+    redis.call("HSET", key, "a", "b")
     heard = Router().with_redis(redis)(("lease", "requests", 10, 5))
     assert "(to EVAL)" in heard["error"]
     assert heard["leased"] is None
