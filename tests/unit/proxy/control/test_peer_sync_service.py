@@ -80,8 +80,7 @@ def test_a_user_needs_few_commands_and_the_keys_of_its_fleet(harness, redis, wor
     assert redis.call("ACL", "LOG") == []  # of what was denied
 
 
-# The others are used seldom; without +eval the rate limit alone is not shared (test_rate_lease.py), and without +get
-# the snapshot.
+# Without +eval the rate limit alone is not shared (test_rate_lease.py), without +get no snapshot is read.
 NEEDED = [name for name in COMMANDS if name not in ("+del", "+zrem", "+set", "+get", "+eval")]
 
 
