@@ -23,6 +23,7 @@
 #include "routing/retry_plan.h"
 #include "routing/router_option_table.h"
 #include "routing/routing_text.h"
+#include "routing/scale_signals.h"
 #include "routing/session_key.h"
 #include "routing/ticket.h"
 #include "routing/ticket_leases.h"
@@ -358,6 +359,37 @@ void BindRetryPlan(py::module_& testing) {
       .def("count_request", [](RetryBudget::Thread& self, double now) { self.CountRequest(Nanos(now)); })
       .def("take", [](RetryBudget::Thread& self, double now) { return self.Take(Nanos(now)); });
   testing.def("parse_retry_after", &ParseRetryAfter);
+
+  py::class_<ScaleOptions>(testing, "ScaleOptions")
+      .def(
+          py::init([](double target, double target_wait_secs, uint32_t min, uint32_t max) {
+            return ScaleOptions{
+                .target = target, .target_wait_secs = target_wait_secs, .min = min, .max = max};
+          }),
+          "target"_a = 0.8, "target_wait_secs"_a = 1.0, "min"_a = 0, "max"_a = 0);
+  py::class_<ScaleInput>(testing, "ScaleInput")
+      .def(py::init<>())
+      .def_readwrite("ready", &ScaleInput::ready)
+      .def_readwrite("pending", &ScaleInput::pending)
+      .def_readwrite("down", &ScaleInput::down)
+      .def_readwrite("requests", &ScaleInput::requests)
+      .def_readwrite("queued", &ScaleInput::queued)
+      .def_readwrite("slots", &ScaleInput::slots)
+      .def_readwrite("prefill_seconds", &ScaleInput::prefill_seconds)
+      .def_readwrite("kv_use", &ScaleInput::kv_use)
+      .def_readwrite("polls_kv", &ScaleInput::polls_kv)
+      .def_readwrite("hears_routers", &ScaleInput::hears_routers)
+      .def_readwrite("demand", &ScaleInput::demand);
+  // (saturation, desired replicas, stale)
+  py::class_<ScaleSignals>(testing, "ScaleSignals")
+      .def(py::init<>())
+      .def(
+          "update",
+          [](ScaleSignals& self, const ScaleInput& input, const ScaleOptions& options, double now) {
+            const ScaleReading reading = self.Update(input, options, Nanos(now));
+            return py::make_tuple(reading.saturation, reading.desired, reading.stale);
+          },
+          "input"_a, "options"_a, "now"_a);
   const auto described = [](const ModelMember& found) {
     constexpr std::string_view kKinds[] = {"no object", "missing", "name", "other"};
     return py::make_tuple(
