@@ -402,6 +402,13 @@ void BindTestingProxy(py::module_& testing) {
         return PairFrom(LoadInMetrics(text, rank));
       },
       py::arg("text"), py::arg("rank") = py::none());
+  testing.def(
+      "kv_use_in_metrics",
+      [](const std::string& text, std::optional<uint32_t> rank) {
+        const std::optional<ReportedLoad> load = LoadInMetrics(text, rank);
+        return load ? load->kv_use : std::nullopt;
+      },
+      py::arg("text"), py::arg("rank") = py::none());
   testing.attr("MOST_CACHE_TOKENS") = kMostCacheTokens;
   testing.def(
       "cache_in_metrics",

@@ -14,6 +14,7 @@
 #include "routing/explanation.h"
 #include "routing/model_alias.h"
 #include "routing/model_member.h"
+#include "routing/prefill_pace.h"
 #include "routing/prefix_digest.h"
 #include "routing/rate_limit.h"
 #include "routing/request_fields.h"
@@ -359,6 +360,24 @@ void BindRetryPlan(py::module_& testing) {
       .def("count_request", [](RetryBudget::Thread& self, double now) { self.CountRequest(Nanos(now)); })
       .def("take", [](RetryBudget::Thread& self, double now) { return self.Take(Nanos(now)); });
   testing.def("parse_retry_after", &ParseRetryAfter);
+
+  py::class_<PrefillPace>(testing, "PrefillPace")
+      .def(py::init<>())
+      .def(
+          "follow",
+          [](PrefillPace& self, uint64_t alone, uint64_t tokens, uint64_t micros, uint64_t streamed,
+             uint64_t whole, double passed) {
+            self.Follow(
+                {.alone = alone,
+                 .alone_tokens = tokens,
+                 .alone_micros = micros,
+                 .streamed_wait = streamed,
+                 .whole_wait = whole},
+                Nanos(passed));
+          },
+          "alone"_a = 0, "tokens"_a = 0, "micros"_a = 0, "streamed"_a = 0, "whole"_a = 0, "passed"_a = 1.0)
+      .def("add", &PrefillPace::Add, "other"_a)
+      .def_property_readonly("tokens_per_second", &PrefillPace::tokens_per_second);
 
   py::class_<ScaleOptions>(testing, "ScaleOptions")
       .def(

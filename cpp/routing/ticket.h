@@ -50,6 +50,8 @@ class Ticket {
   const std::shared_ptr<Worker>& shared_worker() const { return worker_; }
   const Decision& decision() const { return decision_; }
   const Policy& policy() const { return *policy_; }
+  // To compute at the worker, as its load has it.
+  uint32_t prefill_tokens() const { return share_.queued_prefill; }
   bool finished() const { return (state_.load(std::memory_order_acquire) & kFinished) != 0; }
 
   // The caller chose the worker, so the policy's reason does not apply.

@@ -59,6 +59,7 @@ struct Worker {
   // The engine's life as its source names it, in a number that is equal in all routers; 0: not named.
   std::atomic<uint64_t> incarnation{0};
   std::atomic<uint64_t> selections{0};  // decisions that chose this worker
+  std::atomic<float> kv_use{-1};        // 0..1, as it told when its load was polled; below 0: not known
   // Requests that wait for its response after another worker was lost with them: one of them may be
   // crashing workers.
   std::atomic<uint32_t> lost_elsewhere{0};

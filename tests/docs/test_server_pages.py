@@ -109,6 +109,15 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
     wait_until_known(models, 1)
     heard = parse(models.server.metrics_text())
     shown |= {name: heard[name] for name in heard if "_model" in name}
+    # And one that has learned how fast prompts are computed.
+    measured = harness.router(worker, policy="least_load", prometheus_port=0)
+    client = harness.client(measured)
+    for _ in range(25):
+        prompt = b'{"prompt": "%s"}' % (b"word " * 500)
+        assert client.ask("POST", "/v1/completions", body=prompt).status == 200
+    eventually(lambda: "vllm_router_scale_prefill_seconds_fleet{" in measured.server.metrics_text())
+    heard = parse(measured.server.metrics_text())
+    shown |= {name: heard[name] for name in heard if "_scale_" in name}
     # And one with a shared pool.
     with FakeMooncakeMaster() as master:
         sharing = open_sharing_router(harness, master, harness.worker(HicacheEngine()), prometheus_port=0)

@@ -21,6 +21,7 @@
 #include "proxy/admin/kv_push_call.h"
 #include "proxy/admin/metrics.h"
 #include "proxy/admin/peer_report.h"
+#include "proxy/admin/scale_reply.h"
 #include "proxy/admin/stats_table.h"
 #include "proxy/api/error_response.h"
 #include "proxy/api/json_text.h"
@@ -33,6 +34,7 @@
 #include "proxy/control/model_service.h"
 #include "proxy/control/peer_sync_service.h"
 #include "proxy/control/prefix_event_service.h"
+#include "proxy/control/scale_service.h"
 
 namespace vllm_router {
 namespace json = boost::json;
@@ -315,6 +317,12 @@ AdminReply Admin::Peers(Route route) const {
   return route == Route::kPeerHealth ? PeerHealth(report) : PeerStatus(report);
 }
 
+AdminReply Admin::Scale(std::string_view query) const {
+  const StatusOr<std::optional<std::string>> model = QueryValue(query, "model");
+  if (!model.ok()) return Refusal(model.status());
+  return ScaleReply(*scale_->Report(), *model);
+}
+
 Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
   switch (request.route) {
     case Route::kLiveness:
@@ -341,6 +349,8 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
     case Route::kPeerHealth:
     case Route::kPeerWorkers:
       co_return Peers(request.route);
+    case Route::kScale:
+      co_return Scale(request.query);
     case Route::kConfig:
       co_return configuration_->Config();
     case Route::kReload: {

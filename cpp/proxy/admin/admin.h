@@ -28,6 +28,7 @@ class ModelService;
 struct AdminFact;
 class PeerSyncService;
 class PrefixEventService;
+class ScaleService;
 
 class Admin final : public OwnEndpoints {
  public:
@@ -44,6 +45,7 @@ class Admin final : public OwnEndpoints {
   void set_metrics(const Metrics* metrics) { metrics_ = metrics; }  // before the threads run
   void set_configuration(Configuration* configuration) { configuration_ = configuration; }  // likewise
   void set_peer_sync(PeerSyncService* peers) { peers_ = peers; }  // likewise; null: routers share nothing
+  void set_scale(const ScaleService* scale) { scale_ = scale; }   // likewise
   // On the control thread: none of its refreshes runs there.
   bool ended() const { return models_.ended() && loads_.ended(); }
   void set_draining() { draining_.store(true, std::memory_order_relaxed); }
@@ -66,6 +68,7 @@ class Admin final : public OwnEndpoints {
   AdminReply Drain(const AdminRequest& request);
   AdminReply DrainStatus() const;
   AdminReply Peers(Route route) const;
+  AdminReply Scale(std::string_view query) const;
   // Tells other routers, and adds to the reply where it counts.
   void TellPeers(AdminFact fact, boost::json::object* reply) const;
   AdminReply AdoptDiscovered(const IoThread& thread, const AdminRequest& request) const;
@@ -98,6 +101,7 @@ class Admin final : public OwnEndpoints {
   const HealthChecker* health_ = nullptr;
   ModelService* model_service_ = nullptr;
   PeerSyncService* peers_ = nullptr;
+  const ScaleService* scale_ = nullptr;
   std::unique_ptr<KvPushReceiver> pushes_;  // null: none are taken
   std::atomic<bool> draining_{false};
   SharedReply models_;

@@ -21,6 +21,7 @@
 #include "proxy/admin/configuration.h"
 #include "proxy/client/tls_files.h"
 #include "proxy/control/peer_sync_report.h"
+#include "proxy/control/scale_report.h"
 #include "proxy/security/key_file.h"
 #include "proxy/telemetry/telemetry_shard.h"
 #include "redis/redis_pool.h"
@@ -273,6 +274,7 @@ class Metrics::Collector : public prometheus::Collectable {
     WriteFleet(&page, *fleet);
     WriteDiscovery(&page);
     WriteModels(&page);
+    WriteScale(&page);
     WriteAdmission(&page);
     WriteQuarantine(&page);
     WriteResponses(&page);
@@ -292,6 +294,7 @@ class Metrics::Collector : public prometheus::Collectable {
 
   void set_redis(const RedisPool* redis) { redis_ = redis; }
   void set_peer_sync(std::function<PeerSyncReport()> peers) { peers_ = std::move(peers); }
+  void set_scale(std::function<std::shared_ptr<const ScaleReport>()> scale) { scale_ = std::move(scale); }
   void set_configuration(const Configuration* configuration) { configuration_ = configuration; }
 
  private:
@@ -342,6 +345,7 @@ class Metrics::Collector : public prometheus::Collectable {
   void WriteFleet(Page* page, const FleetView& fleet) const;
   void WriteDiscovery(Page* page) const;
   void WriteModels(Page* page) const;
+  void WriteScale(Page* page) const;
   void WriteAdmission(Page* page) const;
   void WriteQuarantine(Page* page) const;
   void WriteResponses(Page* page) const;
@@ -364,6 +368,7 @@ class Metrics::Collector : public prometheus::Collectable {
   };
   const RedisPool* redis_ = nullptr;
   std::function<PeerSyncReport()> peers_;
+  std::function<std::shared_ptr<const ScaleReport>()> scale_;
   const Configuration* configuration_ = nullptr;
   const double started_;  // Unix time
   mutable Mutex mutex_;   // leaf
@@ -1146,6 +1151,40 @@ void Metrics::Collector::WriteModels(Page* page) const {
   }
 }
 
+// Of the fleet, from all routers: these are not summed over routers.
+void Metrics::Collector::WriteScale(Page* page) const {
+  if (scale_ == nullptr) return;
+  const std::shared_ptr<const ScaleReport> report = scale_();
+  using Model = ScaleReport::Model;
+  const auto each = [&](std::string_view name, std::string_view help, auto value_of) {
+    page->Gauge(name, help);
+    for (const Model& model : report->models) {
+      if (const std::optional<double> value = value_of(model))
+        page->Add(*value, {Label("model", model.name)});
+    }
+  };
+  using Value = std::optional<double>;
+  each(
+      "scale_requests_fleet", "Requests under way at workers that serve the model, from all routers.",
+      [](const Model& model) -> Value { return static_cast<double>(model.requests); });
+  each(
+      "scale_queued_fleet", "Of them, those without a first token; and those in the queue of this router.",
+      [](const Model& model) -> Value { return static_cast<double>(model.queued); });
+  each(
+      "scale_prefill_seconds_fleet",
+      "Time that the ready workers need for the prompts that wait, by the rate that was learned.",
+      [](const Model& model) -> Value { return model.prefill_seconds; });
+  each(
+      "scale_saturation_fleet", "Load of the ready workers, mean of 30 s; 1: all that they can take.",
+      [](const Model& model) -> Value { return model.reading.saturation; });
+  each(
+      "scale_desired_replicas", "Replicas that the load wants, between --scale-min and --scale-max.",
+      [](const Model& model) -> Value { return model.reading.desired; });
+  each(
+      "scale_stale", "1 while the number of desired replicas is an old one, since something is not known.",
+      [](const Model& model) -> Value { return model.reading.stale ? 1 : 0; });
+}
+
 void Metrics::Collector::WriteAdmission(Page* page) const {
   page->Gauge("concurrent_requests", "Requests that have been admitted to a worker and have not ended.");
   page->Add(static_cast<double>(limits_.concurrency.in_use()));
@@ -1372,6 +1411,10 @@ void Metrics::set_prefix_events(std::function<std::vector<PrefixSourceStatus>()>
 }
 
 void Metrics::set_redis(const RedisPool* redis) { collector_->set_redis(redis); }
+
+void Metrics::set_scale(std::function<std::shared_ptr<const ScaleReport>()> scale) {
+  collector_->set_scale(std::move(scale));
+}
 
 void Metrics::set_peer_sync(std::function<PeerSyncReport()> peers) {
   collector_->set_peer_sync(std::move(peers));

@@ -24,6 +24,7 @@ namespace vllm_router {
 
 class Configuration;
 struct PeerSyncReport;
+struct ScaleReport;
 class RedisPool;
 class Reloadable;
 class TlsFiles;
@@ -53,6 +54,9 @@ class Metrics {
 
   // Likewise, of other routers of the fleet; none unless it is called.
   void set_peer_sync(std::function<PeerSyncReport()> peers);
+
+  // Likewise, what autoscalers are told.
+  void set_scale(std::function<std::shared_ptr<const ScaleReport>()> scale);
 
   // Likewise; null: none. It outlives this.
   void set_redis(const RedisPool* redis);

@@ -68,6 +68,7 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kPeerStatus, Own("/ha/status", "GET, HEAD")},
     {Route::kPeerHealth, Own("/ha/health", "GET, HEAD", Access::kAnybody)},
     {Route::kPeerWorkers, Own("/ha/workers", "GET, HEAD")},
+    {Route::kScale, Own("/scale", "GET, HEAD")},
     {Route::kConfig, Own("/admin/config", "GET, HEAD")},
     {Route::kReload, Own("/admin/reload", "POST")},
     {Route::kPrefixRoutingStats, Own("/admin/prefix-routing/stats", "GET, HEAD")},

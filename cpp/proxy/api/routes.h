@@ -50,6 +50,7 @@ enum class Route : uint8_t {
   kPeerStatus,
   kPeerHealth,
   kPeerWorkers,
+  kScale,
   kConfig,
   kReload,
   kPrefixRoutingStats,

@@ -196,6 +196,11 @@ const OptionTable<Settings>& SettingsTable() {
        .words = {{"404", false}, {"forward", true}}},
       {.name = "default_model", .member = Member<&O::default_model>()},
       {.name = "model_alias", .member = kModelAliases},
+      {.name = "scale_target", .member = Member<&O::scale_target>()},
+      {.name = "scale_target_wait_secs", .member = Seconds<&O::scale_target_wait_ms>()},
+      {.name = "scale_min", .member = Member<&O::scale_min>()},
+      {.name = "scale_max", .member = Member<&O::scale_max>()},
+      {.name = "scale_public", .member = Member<&O::scale_public>()},
       {.name = "shutdown_settle_secs", .member = Seconds<&O::shutdown_settle_ms>()},
       {.name = "shutdown_grace_period_secs", .member = Seconds<&O::shutdown_grace_ms>()},
   };

@@ -96,6 +96,12 @@ struct Settings {
   std::string default_model;  // of requests that name none; empty: the only one
   ModelAliases model_aliases;
 
+  double scale_target = 0.8;  // of these routing/scale_signals.h
+  int64_t scale_target_wait_ms = 1'000;
+  uint32_t scale_min = 0;
+  uint32_t scale_max = 0;     // 0: none
+  bool scale_public = false;  // GET /scale takes no key
+
   int64_t drain_timeout_ms = 300'000;  // of a worker, unless its drain sets another
   int64_t shutdown_settle_ms = 0;
   int64_t shutdown_grace_ms = 180'000;

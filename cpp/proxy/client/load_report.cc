@@ -15,9 +15,11 @@ namespace vllm_router {
 namespace json = boost::json;
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames = {  // running and waiting alternate
+constexpr size_t kCounts = 4;                                   // then the shares of the KV cache
+constexpr std::array<std::string_view, kCounts + 3> kNames = {  // running and waiting alternate
     "vllm:num_requests_running", "vllm:num_requests_waiting", "sglang:num_running_reqs",
-    "sglang:num_queue_reqs"};
+    "sglang:num_queue_reqs",     "vllm:kv_cache_usage_perc",  "vllm:gpu_cache_usage_perc",
+    "sglang:token_usage"};
 constexpr std::string_view kBlanks = " \t";
 
 bool IsNameCharacter(char c) {
@@ -138,6 +140,9 @@ std::optional<ReportedLoad> LoadInMetrics(std::string_view text, std::optional<u
   std::array<bool, kNames.size()> seen{};
   double sum = 0;
   double waiting = 0;
+  double shares = 0;
+  uint32_t share_count = 0;
+  bool is_share_known = true;
   std::string_view line;
   while (const std::optional<size_t> name = NextSample(kNames, &text, &line)) {
     std::string of_rank;
@@ -145,6 +150,14 @@ std::optional<ReportedLoad> LoadInMetrics(std::string_view text, std::optional<u
       if (NamesRank(label)) of_rank.swap(value);
     };
     if (line.starts_with('{') && !ReadLabels(&line, visit)) return std::nullopt;
+    if (*name >= kCounts) {
+      if (rank && of_rank != wanted) continue;
+      const std::optional<double> share = ReadValue(line, 1);
+      is_share_known = is_share_known && share;
+      shares += share.value_or(0);
+      ++share_count;
+      continue;
+    }
     const std::optional<double> value = ReadValue(line, kMostReportedLoad);
     if (!value) return std::nullopt;
     if (rank && of_rank != wanted) continue;
@@ -155,7 +168,9 @@ std::optional<ReportedLoad> LoadInMetrics(std::string_view text, std::optional<u
   const bool vllm = seen[0] && seen[1];
   const bool sglang = seen[2] && seen[3];
   if ((!vllm && !sglang) || sum > kMostReportedLoad) return std::nullopt;
-  return ReportedLoad{.requests = std::llround(sum), .waiting = std::llround(waiting)};
+  ReportedLoad load{.requests = std::llround(sum), .waiting = std::llround(waiting)};
+  if (share_count > 0 && is_share_known) load.kv_use = shares / share_count;
+  return load;
 }
 
 std::optional<ReportedCache> CacheInMetrics(std::string_view text, std::optional<uint32_t> rank) {

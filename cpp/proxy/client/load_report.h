@@ -6,6 +6,9 @@
 //   GET /get_load   SGLang's {"load": 7}, without the number of waiting requests
 //   GET /load       vLLM's {"server_load": 7}, likewise
 //
+// /metrics also has the used share of the KV cache, without blocks that are cached only: vllm:kv_cache_usage_perc
+// (before 0.10 vllm:gpu_cache_usage_perc) or sglang:token_usage, all from 0 to 1.
+//
 // LoadSource remembers which of them a worker has, so that later polls skip the others:
 //
 //             has it                 none of the three
@@ -16,7 +19,8 @@
 // sglang:page_size (before 0.5.11 a label of sglang:cache_config_info). So does the number of blocks that KV
 // events can name at once: all of vLLM's but one, which is never used; SGLang's tokens by its page size.
 //
-// Strict: one malformed sample, count or text rejects the whole report. Pure; any thread.
+// Strict: one malformed sample, count or text rejects the whole report, except that a share which is none is not
+// known. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +38,8 @@ inline constexpr uint64_t kMostCacheTokens = 1'000'000'000;
 
 struct ReportedLoad {
   int64_t requests = 0;
-  int64_t waiting = 0;  // included in the above; 0 if not reported
+  int64_t waiting = 0;           // included in the above; 0 if not reported
+  std::optional<double> kv_use;  // 0..1; of several ranks the mean
 
   friend bool operator==(const ReportedLoad&, const ReportedLoad&) = default;
 };

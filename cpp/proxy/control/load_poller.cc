@@ -14,6 +14,11 @@ using Ranks = std::vector<std::optional<uint32_t>>;
 
 constexpr int64_t kNoPollsNs = 3'600 * kNanosPerSecond;  // other settings end the wait
 
+void SetNotKnown(Worker* worker) {
+  worker->load.SetPolled(0, 0);
+  worker->kv_use.store(-1, std::memory_order_relaxed);
+}
+
 }  // namespace
 
 void LoadPoller::Start() { Begin(NextPassNs()); }
@@ -52,7 +57,7 @@ int64_t LoadPoller::Pass(const FleetView& fleet) {
 void LoadPoller::Forget(const FleetView& fleet) {
   if (hosts_.empty()) return;
   hosts_.clear();
-  for (const FleetView::Member& member : fleet.members()) member.worker->load.SetPolled(0, 0);
+  for (const FleetView::Member& member : fleet.members()) SetNotKnown(member.worker.get());
 }
 
 Task<void> LoadPoller::Poll(std::shared_ptr<Host> host, Workers workers) {
@@ -81,8 +86,10 @@ Task<void> LoadPoller::Poll(std::shared_ptr<Host> host, Workers workers) {
           0, response.loads[i]->requests - std::max(own[i], load.open_requests()) - load.peer_requests());
       const int64_t waiting = response.loads[i]->waiting - load.own_waiting() - load.peer_waiting();
       load.SetPolled(others, std::clamp<int64_t>(waiting, 0, others));
+      const auto kv_use = static_cast<float>(response.loads[i]->kv_use.value_or(-1));
+      workers[i]->kv_use.store(kv_use, std::memory_order_relaxed);
     } else if (response.heard || host->missed >= kForgottenPolls) {
-      load.SetPolled(0, 0);
+      SetNotKnown(workers[i].get());
     }
   }
 }

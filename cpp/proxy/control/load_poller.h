@@ -3,7 +3,8 @@
 //
 //   reported 9, of which 4 are ours   ->   5 of others   ->   WorkerLoad::requests() = open requests + 5
 //
-// The same for waiting requests, if the worker reports them separately. LoadSource finds the endpoint
+// The same for waiting requests, if the worker reports them separately, and for the use of its KV cache, which
+// ScaleService reads. LoadSource finds the endpoint
 // that a worker has. A load not reported for kForgottenPolls polls counts as none. The counters that
 // tickets write are only read. On the control thread.
 #pragma once

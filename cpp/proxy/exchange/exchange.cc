@@ -305,8 +305,7 @@ Task<bool> Exchange::RejectRoutingLoop() {
 // Whether this port serves the path, and the client is permitted to use it.
 Task<bool> Exchange::Authorize() {
   const ListenerKind listener_kind = connection_.listener_kind;
-  const Access access =
-      listener_kind == ListenerKind::kMetrics ? Access::kAnybody : RouteOf(record_.route).access;
+  const Access access = listener_kind == ListenerKind::kMetrics ? Access::kAnybody : AccessOfRoute();
   const bool preflight = Cors::IsPreflight(*head_);
   origin_ = Cors::OriginOf(*head_);
   cors_fields_ = settings_.cors.FieldsFor(origin_, access, preflight);
@@ -394,8 +393,13 @@ Task<bool> Exchange::RejectOverload() {
 
 // Own endpoints cost something, too. Probes do not count, since a busy router is not unhealthy; nor do
 // operators with a key or a port of their own, who come because it is busy.
+Access Exchange::AccessOfRoute() const {
+  const bool is_opened = record_.route == Route::kScale && settings_.scale_public;
+  return is_opened ? Access::kAnybody : RouteOf(record_.route).access;
+}
+
 bool Exchange::CountsInRateLimit() const {
-  const Access access = RouteOf(record_.route).access;
+  const Access access = AccessOfRoute();
   if (access != Access::kAdmin) return access == Access::kClient;
   return connection_.listener_kind == ListenerKind::kPublic && !thread_.authorizer.takes_admin_keys();
 }
@@ -448,8 +452,7 @@ Task<void> Exchange::RespondLocally() {
       .body = body_->held(),
       .settings = settings_,
       .scope = scope,
-      .has_admin_key =
-          RouteOf(record_.route).access == Access::kAdmin && thread_.authorizer.takes_admin_keys()};
+      .has_admin_key = AccessOfRoute() == Access::kAdmin && thread_.authorizer.takes_admin_keys()};
   AdminReply reply;
   if (record_.route == Route::kFanOut) {
     reply = co_await FanOutToAll(scope);
@@ -498,6 +501,9 @@ Task<Exchange::Next> Exchange::ReadBody() {
     const Next next = co_await FindModel();
     if (next == Next::kFinish) co_return next;
     stream_body_ = !body_->complete();
+  }
+  if (RouteOf(record_.route).inference && !thread_.fleet.Get()->models()->decides()) {
+    thread_.telemetry.DemandedAny();
   }
   if (!stream_body_) WatchClient();
   record_.body_ns = thread_.clock.NowNanos();

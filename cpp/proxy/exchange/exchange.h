@@ -88,6 +88,8 @@ class Exchange {
   Task<std::optional<HttpError>> ValidateKey(KeyValidator& validator);
   Task<bool> RejectOverride();
   Task<bool> RejectOverload();
+  // That it takes, by the settings.
+  Access AccessOfRoute() const;
   bool CountsInRateLimit() const;
   Task<void> Reject(HttpError error, int64_t retry_after_ns = 0);
   uint64_t MostOwnBytes() const;

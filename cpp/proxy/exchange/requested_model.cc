@@ -41,7 +41,10 @@ RequestedModel::Result RequestedModel::FindPool(
     count(known->demand->served);
     return Result::kPool;
   }
-  if (pools.anything != nullptr && pools.anything->in_rotation() > 0) return Result::kAnything;
+  if (pools.anything != nullptr && pools.anything->in_rotation() > 0) {
+    if (known != nullptr) count(known->demand->served);
+    return Result::kAnything;
+  }
   if (known != nullptr && known->IsRemembered(now_ns, settings.model_memory_ns())) {
     count(known->demand->asleep);
     return Result::kAsleep;

@@ -44,6 +44,9 @@ Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
     KeepResponse();
     info_.worker = selected->ticket.shared_worker();
     info_.decision = selected->ticket.decision();
+    info_.prefill_tokens = selected->ticket.prefill_tokens();
+    info_.prefills_alone = info_.worker->load.queued_prefill() <= int64_t{info_.prefill_tokens} &&
+                           info_.worker->load.polled_waiting() == 0;
     thread_.telemetry.Decided(info_.worker, *info_.decision);
     attempt_.emplace(
         thread_, settings_, info_, server_errors_, request_.message, hooks_, std::move(selected->ticket),

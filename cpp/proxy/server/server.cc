@@ -31,6 +31,7 @@
 #include "proxy/control/model_service.h"
 #include "proxy/control/peer_sync_service.h"
 #include "proxy/control/prefix_event_service.h"
+#include "proxy/control/scale_service.h"
 #include "proxy/control/shared_pool_service.h"
 #include "proxy/control/trtllm_poller.h"
 
@@ -381,6 +382,9 @@ Server::Server(
     metrics_->set_peer_sync([peers = peers_] { return peers->Report(); });
   }
   AddService<FleetManager>(*health_, *drainer, *models);
+  auto* const scale = AddService<ScaleService>(std::move(telemetries), peers_);
+  admin_.set_scale(scale);
+  metrics_->set_scale([scale] { return scale->Report(); });
 }
 
 // Gives each thread its connections to Redis; the control thread writes, by one.

@@ -67,6 +67,9 @@ struct RequestInfo {
   uint32_t worker_stalls = 0;  // waits for the worker to take more of the request
   uint64_t bytes_in = 0;       // request body
   uint64_t bytes_out = 0;      // response body
+  uint32_t prefill_tokens =
+      0;  // of the prompt, to compute at its worker as the decision estimated; 0: not known
+  bool prefills_alone = false;  // no other prompt waited there
   std::optional<uint64_t> prompt_tokens;
   std::optional<uint64_t> completion_tokens;
   std::optional<uint64_t> cached_tokens;

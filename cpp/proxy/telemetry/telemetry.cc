@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "proxy/telemetry/telemetry_shard.h"
+#include "routing/prefill_pace.h"
 
 namespace vllm_router {
 namespace {
@@ -21,6 +22,21 @@ std::string_view ErrorType(const RequestInfo& record) {
   if (record.error == "no_workers") return "no_available_workers";
   if (!record.error.empty()) return record.error;
   return IsWhole(record.end) ? std::string_view("non_retryable_error") : ExchangeEndName(record.end);
+}
+
+// What PrefillPace learns from.
+void CountPrefill(const RequestInfo& record, WorkerCounters::Prefill* prefill) {
+  if (record.prefill_tokens == 0 || record.first_body_ns == 0) return;
+  const int64_t waited_ns = (record.stream ? record.first_body_ns : record.end_ns) - record.chosen_ns;
+  Counter& waits = record.stream ? prefill->streamed_wait : prefill->whole_wait;
+  const auto waited_us = static_cast<uint64_t>(std::max<int64_t>(0, waited_ns)) / 1'000;
+  waits.Add(record.prefill_tokens * waited_us / 1'000);  // token-milliseconds
+  const int64_t computed_ns = record.first_body_ns - record.sent_ns;
+  if (!record.stream || !record.prefills_alone || computed_ns <= 0) return;
+  if (record.prefill_tokens < PrefillPace::kLeastTokens) return;
+  prefill->alone.Add();
+  prefill->alone_tokens.Add(record.prefill_tokens);
+  prefill->alone_micros.Add(static_cast<uint64_t>(computed_ns) / 1'000);
 }
 
 }  // namespace
@@ -70,6 +86,8 @@ void Telemetry::Decided(const std::shared_ptr<Worker>& worker, const Decision& d
   shard_->Of(worker).decisions.Add();
   shard_->reasons[static_cast<size_t>(decision.reason)].Add();
 }
+
+void Telemetry::DemandedAny() { shard_->undecided_demand.Add(); }
 
 void Telemetry::SharedCacheQueried(int64_t nanos) { shard_->shared_cache.Get().queries.Add(nanos); }
 
@@ -170,6 +188,7 @@ void Telemetry::Count(const RequestInfo& record) {
   if (record.stream && IsGood(record.status) && record.first_body_ns != 0) {
     times.first_token.Add(record.first_body_ns - record.head_ns);
   }
+  if (info.generates && good) CountPrefill(record, &worker.prefill);
   if (record.prompt_tokens.has_value()) worker.prompt_tokens.Add(*record.prompt_tokens);
   if (record.completion_tokens.has_value()) worker.completion_tokens.Add(*record.completion_tokens);
   if (record.cached_tokens.has_value()) worker.cached_tokens.Add(*record.cached_tokens);

@@ -53,6 +53,8 @@ class Telemetry {
 
   // At SELECT, once per decision.
   void Decided(const std::shared_ptr<Worker>& worker, const Decision& decision);
+  // A request for a model was let in, and its workers do not depend on the model.
+  void DemandedAny();
   // When an attempt has failed and another follows after `pause_ns`. `failures`: attempts of the
   // exchange so far.
   void Retried(const std::shared_ptr<Worker>& worker, uint32_t failures, int64_t pause_ns);

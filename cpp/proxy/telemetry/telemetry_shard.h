@@ -86,6 +86,11 @@ struct WorkerCounters {
   Counter prompt_tokens;
   Counter completion_tokens;
   Counter cached_tokens;
+  struct Prefill {  // as PrefillPace::Counts
+    Counter alone, alone_tokens, alone_micros;
+    Counter streamed_wait, whole_wait;
+  };
+  Prefill prefill;
   struct Times {
     WorkerWaitHistogram first_token;
     WorkerWaitHistogram head;
@@ -114,6 +119,7 @@ struct Telemetry::Shard {
   std::array<Counter, kReasonCount> reasons;
   LabeledCounters bad_requests;
   LabeledCounters refusals;
+  Counter undecided_demand;         // requests for models whose workers did not depend on the model
   WorkerWaitHistogram queue_waits;  // of requests that waited
   Counter stale_retries;
   Counter client_bytes_in, client_bytes_out;  // bodies

@@ -227,6 +227,11 @@ def check_settings(args: RouterArgs) -> None:
             "not be below the initial one, retry_initial_backoff_ms, which is "
             f"{args.retry_initial_backoff_ms}"
         )
+    if 0 < args.scale_max < args.scale_min:
+        raise ValueError(
+            f"scale_max is {args.scale_max}; it is the maximum number of replicas and must not be below the "
+            f"minimum, scale_min, which is {args.scale_min}"
+        )
     if args.dns_max_secs < args.dns_min_secs:
         raise ValueError(
             f"dns_max_secs is {args.dns_max_secs:g}; it is the maximum time between two queries and must not "

@@ -66,6 +66,7 @@ DEFAULT_REQUEST_ID_HEADERS = ("x-request-id", "x-correlation-id", "x-trace-id", 
 _server = partial(option, group="Server", scope="server", live="restart")
 _workers = partial(option, group="Workers", scope="server", live="restart")
 _models = partial(option, group="Models", scope="server", live="request")
+_scaling = partial(option, group="Scaling", scope="server", live="request")
 _policy = partial(option, group="Routing policy", scope="routing", live="restart")
 _timeouts = partial(option, group="Timeouts", scope="server", live="request")
 _limits = partial(option, group="Connections and limits", scope="server", live="restart")
@@ -219,6 +220,38 @@ class Table:
         "another name of a model; may be repeated",
         more="The name in the request's body is replaced; the response is not changed. prod=a:90,b:10 sends "
         "nine of ten sessions to a. GET /v1/models lists aliases with their model as root.",
+    )
+
+    scale_target: float = _scaling(
+        0.8,
+        Number(0.01, 1, whole=False),
+        "the saturation at which the number of replicas is right",
+        more="Saturation is the largest of requests / slots, prefill seconds / --scale-target-wait-secs and "
+        "the use of KV caches, as far as they are known; 1 is all that the ready workers can take. A lower "
+        "target keeps more in reserve for the time in which a replica starts.",
+    )
+    scale_target_wait_secs: float = _scaling(
+        1,
+        Seconds(),
+        "the time to compute all prompts that wait at which workers are saturated",
+        more="Raise it where prompts are so long that one of them takes longer.",
+    )
+    scale_min: int = _scaling(
+        0,
+        Number(0, 10_000),
+        "the minimum of vllm_router_scale_desired_replicas of each model",
+        more="0: none are desired without load, so that an autoscaler may scale to zero.",
+    )
+    scale_max: int = _scaling(
+        0,
+        Number(1, 10_000, zero="none"),
+        "the maximum of vllm_router_scale_desired_replicas of each model",
+    )
+    scale_public: bool = _scaling(
+        False,
+        Switch(),
+        "serve GET /scale without an admin key, on every port that serves /health",
+        more="For KEDA's metrics-api without a secret. It shows names of models and addresses of workers.",
     )
 
     intra_node_data_parallel_size: int = _workers(

@@ -197,6 +197,7 @@ def test_help_is_grouped_and_says_what_is_not_built() -> None:
         "Workers:",
         "Server:",
         "Models:",
+        "Scaling:",
         "Routing policy:",
         "Timeouts:",
         "Connections and limits:",

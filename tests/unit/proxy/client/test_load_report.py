@@ -75,6 +75,36 @@ def test_the_sum_has_the_limit_too():
     assert testing.load_in_metrics(text + str(half + 1)) is None
 
 
+LOAD = "vllm:num_requests_running 1\nvllm:num_requests_waiting 2\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "rank", "use"),
+    [
+        ("", None, None),
+        ("vllm:kv_cache_usage_perc 0.25", None, 0.25),
+        ("vllm:gpu_cache_usage_perc 0", None, 0.0),
+        ("sglang:token_usage 1", None, 1.0),
+        ('vllm:kv_cache_usage_perc{engine="0"} 0.5\nvllm:kv_cache_usage_perc{engine="1"} 0.25', None, 0.375),
+        ("vllm:kv_cache_usage_perc 1.01", None, None),
+        ("vllm:kv_cache_usage_perc -0.1", None, None),
+        ("vllm:kv_cache_usage_perc NaN\nvllm:gpu_cache_usage_perc 0.5", None, None),
+        ("vllm:kv_cache_usage_perc", None, None),
+    ],
+)
+def test_the_use_of_the_cache_is_a_share_or_not_known(more, rank, use):
+    assert testing.load_in_metrics(LOAD + more, rank) == (3, 2)
+    assert testing.kv_use_in_metrics(LOAD + more, rank) == use
+
+
+def test_each_rank_has_a_use_of_its_own():
+    use = 'vllm:kv_cache_usage_perc{engine="0"} 0.5\nvllm:kv_cache_usage_perc{engine="1"} NaN\n'
+    text = VLLM.replace('vllm:kv_cache_usage_perc{engine="0"} NaN\n', use)
+    assert testing.kv_use_in_metrics(text, 0) == 0.5
+    assert testing.kv_use_in_metrics(text, 1) is None
+    assert testing.kv_use_in_metrics(text) is None
+
+
 def cache_of(blocks="27134", size="16", engine="0"):
     return f'vllm:cache_config_info{{block_size="{size}",engine="{engine}",num_gpu_blocks="{blocks}"}} 1.0\n'
 

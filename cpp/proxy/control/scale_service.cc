@@ -1,0 +1,240 @@
+#include "proxy/control/scale_service.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "base/time_units.h"
+#include "proxy/control/peer_sync_service.h"
+#include "proxy/telemetry/telemetry_shard.h"
+#include "proxy/thread/io_thread.h"
+
+namespace vllm_router {
+
+ScaleService::ScaleService(
+    IoThread& control, std::vector<const Telemetry*> telemetries, const PeerSyncService* peers)
+    : thread_(control),
+      telemetries_(std::move(telemetries)),
+      peers_(peers),
+      delay_(control.loop),
+      report_(std::make_shared<const ScaleReport>()) {}
+
+void ScaleService::Start() { Spawn(Run()); }
+
+void ScaleService::Stop() {
+  stopped_ = true;
+  delay_.Cancel();
+}
+
+std::shared_ptr<const ScaleReport> ScaleService::Report() const {
+  const MutexLock lock(mutex_);
+  return report_;
+}
+
+Task<void> ScaleService::Run() {
+  runs_ = true;
+  while (!stopped_) {
+    co_await delay_.For(kTickNanos);
+    if (!stopped_) Tick();
+  }
+  runs_ = false;
+}
+
+void ScaleService::Tick() {
+  auto report = std::make_shared<ScaleReport>();
+  // Before the first lists the fleet looks empty, and an empty fleet wants nothing.
+  if (!begun_) report->awaited = thread_.router->pool().registry().Awaited();
+  if (report->awaited.empty()) {
+    begun_ = true;
+    const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
+    const int64_t now = thread_.clock.NowNanos();
+    FollowFleet(*fleet);
+    FollowPending();
+    FollowPaces(*fleet, now - std::exchange(ticked_ns_, now));
+    if (peers_ != nullptr) {
+      const PeerSyncReport peers = peers_->Report();
+      const auto is_live = [](const PeerSyncReport::Member& member) {
+        return member.state == PeerTable::State::kLive;
+      };
+      hears_routers_ = peers.up;
+      routers_ = 1 + static_cast<uint32_t>(std::ranges::count_if(peers.members, is_live));
+    }
+    const std::vector<Asked> models = Models(*fleet, now);
+    for (const Asked& model : models) report->models.push_back(Look(*fleet, model, models.size() == 1, now));
+    std::erase_if(signals_, [&models](const auto& entry) {
+      return std::ranges::find(models, entry.first, &Asked::name) == models.end();
+    });
+  }
+  const MutexLock lock(mutex_);
+  report_ = std::move(report);
+}
+
+void ScaleService::FollowFleet(const FleetView& fleet) {
+  if (membership_ == fleet.membership_version()) return;
+  membership_ = fleet.membership_version();
+  all_.resize(fleet.members().size());
+  std::iota(all_.begin(), all_.end(), 0u);
+  host_of_.clear();
+  std::map<std::string_view, uint32_t> numbers;
+  for (const FleetView::Member& member : fleet.members()) {
+    const auto next = static_cast<uint32_t>(numbers.size());
+    host_of_.push_back(numbers.try_emplace(member.worker->url.base, next).first->second);
+  }
+  hosts_.assign(numbers.size(), {});
+}
+
+void ScaleService::FollowPending() {
+  const WorkerRegistry& registry = thread_.router->pool().registry();
+  if (registry.rows_version() == rows_version_) return;
+  pending_.clear();
+  std::set<std::string> seen;
+  for (const DeclaredFleet::Row& row : registry.Rows(&rows_version_)) {
+    if (row.state != DeclaredFleet::State::kPending || !seen.insert(row.spec.url.base).second) continue;
+    pending_.push_back({.base = row.spec.url.base, .models = row.spec.models});
+  }
+}
+
+void ScaleService::FollowPaces(const FleetView& fleet, int64_t passed_ns) {
+  std::map<WorkerId, PrefillPace> paces;
+  for (const FleetView::Member& member : fleet.members()) {
+    const WorkerId id = member.worker->id;
+    const auto known = paces_.find(id);
+    paces.emplace(id, known != paces_.end() ? known->second : PrefillPace());
+  }
+  std::map<WorkerId, PrefillPace::Counts> counts;
+  for (const Telemetry* telemetry : telemetries_) {
+    const Telemetry::Shard& shard = telemetry->shard();
+    MutexLock lock(shard.mutex);
+    for (const auto& [id, pace] : paces) {
+      const WorkerCounters* const worker = shard.Find(id);
+      if (worker == nullptr) continue;
+      PrefillPace::Counts& sum = counts[id];
+      sum.alone += worker->prefill.alone.count();
+      sum.alone_tokens += worker->prefill.alone_tokens.count();
+      sum.alone_micros += worker->prefill.alone_micros.count();
+      sum.streamed_wait += worker->prefill.streamed_wait.count();
+      sum.whole_wait += worker->prefill.whole_wait.count();
+    }
+  }
+  for (auto& [id, pace] : paces) pace.Follow(counts[id], passed_ns);
+  paces_ = std::move(paces);
+}
+
+std::vector<ScaleService::Asked> ScaleService::Models(const FleetView& fleet, int64_t now_ns) {
+  uint64_t undecided = 0;
+  for (const Telemetry* telemetry : telemetries_) undecided += telemetry->shard().undecided_demand.count();
+  const ModelPools::Names& names = *fleet.models()->names;
+  const int64_t memory_ns = thread_.settings.Get()->model_memory_ns();
+  const auto demand_of = [](const ModelPools::Name& name) {
+    return name.demand->served.load(std::memory_order_relaxed) +
+           name.demand->asleep.load(std::memory_order_relaxed);
+  };
+  std::map<std::string_view, uint64_t> of_adapters;  // by their parents
+  std::vector<Asked> models;
+  for (const std::string& id : names.order) {
+    const ModelPools::Name& name = *fleet.models()->Find(id);
+    if (!name.is_label) continue;
+    if (!name.card.parent.empty()) {
+      of_adapters[name.card.parent] += demand_of(name);
+    } else if (name.is_listed() || name.IsRemembered(now_ns, memory_ns)) {
+      const std::vector<uint32_t>& positions = name.is_listed() ? names.pools[name.pool] : names.anything;
+      models.push_back({.name = id, .positions = positions, .demand = demand_of(name) + undecided});
+    }
+  }
+  if (models.empty()) models.push_back({.name = {}, .positions = all_, .demand = undecided});
+  for (Asked& model : models) {
+    if (const auto found = of_adapters.find(model.name); found != of_adapters.end())
+      model.demand += found->second;
+  }
+  return models;
+}
+
+ScaleReport::Model ScaleService::Look(
+    const FleetView& fleet, const Asked& asked, bool is_only, int64_t now_ns) {
+  const Settings& settings = *thread_.settings.Get();
+  ++turn_;
+  std::vector<uint32_t> hosts;  // of this model
+  PrefillPace pace;
+  int64_t prompts = 0;  // tokens that wait
+  uint32_t ranks = 0;   // ready ones
+  double kv_use = 0;
+  uint32_t kv_told = 0;
+  ScaleInput input{
+      .polls_kv = settings.load_poll_interval_ms > 0,
+      .hears_routers = hears_routers_,
+      .demand = asked.demand};
+  ScaleReport::Model model{.name = std::string(asked.name)};
+  for (const uint32_t position : asked.positions) {
+    const FleetView::Member& member = fleet.members()[position];
+    const WorkerLoad& load = member.worker->load;
+    Host& host = hosts_[host_of_[position]];
+    if (host.turn != turn_) {
+      host = {.turn = turn_};
+      hosts.push_back(host_of_[position]);
+    }
+    const int64_t requests = load.requests();
+    model.requests += requests;
+    input.queued += load.waiting_requests();
+    host.requests += requests;
+    if (member.draining) ++host.draining;
+    if (!member.in_rotation()) continue;
+    ++host.ready;
+    ++ranks;
+    input.requests += requests;
+    prompts += load.queued_prefill();
+    pace.Add(paces_[member.worker->id]);
+    if (const float use = member.worker->kv_use.load(std::memory_order_relaxed); use >= 0) {
+      kv_use += static_cast<double>(use);
+      ++kv_told;
+    }
+  }
+  std::vector<uint32_t> ready;
+  for (const uint32_t number : hosts) {
+    const Host& host = hosts_[number];
+    if (host.ready > 0) {
+      ready.push_back(number);
+    } else if (host.draining > 0) {
+      ++model.draining;
+    } else {
+      ++input.down;
+    }
+  }
+  // One of which nothing is declared may turn out to serve any model.
+  const auto may_serve = [&asked](const Pending& pending) {
+    return asked.name.empty() || pending.models.empty() ||
+           std::ranges::find(pending.models, asked.name) != pending.models.end();
+  };
+  model.pending = static_cast<uint32_t>(std::ranges::count_if(pending_, may_serve));
+  model.ready = static_cast<uint32_t>(ready.size());
+  // Whoever waits for a place has not chosen among the models that count here.
+  if (is_only) input.queued += thread_.limits.concurrency.waiting();
+  model.queued = input.queued;
+  input.ready = model.ready;
+  input.pending = model.pending;
+  const uint32_t most = thread_.router->options().max_worker_requests;
+  if (most != 0) input.slots = static_cast<double>(most) * ranks * routers_;
+  const std::optional<double> rate = pace.tokens_per_second();
+  if (rate && *rate > 0 && ranks > 0) input.prefill_seconds = static_cast<double>(prompts) / (*rate * ranks);
+  model.prefill_seconds = input.prefill_seconds;
+  if (kv_told > 0 && kv_told * 2 >= ranks) input.kv_use = kv_use / kv_told;
+
+  const ScaleOptions options{
+      .target = settings.scale_target,
+      .target_wait_secs = static_cast<double>(settings.scale_target_wait_ms) / 1000,
+      .min = settings.scale_min,
+      .max = settings.scale_max};
+  model.reading = signals_[model.name].Update(input, options, now_ns);
+  if (model.reading.stale || model.reading.desired >= model.ready) return model;
+  // The last of those that are equally idle, as ReplicaSets take away the newest.
+  std::ranges::stable_sort(ready, [this](uint32_t a, uint32_t b) {
+    return std::pair(hosts_[a].requests, b) < std::pair(hosts_[b].requests, a);
+  });
+  ready.resize(std::min<size_t>(model.ready - model.reading.desired, kMostRemovable));
+  std::map<uint32_t, std::string_view> urls;
+  for (const uint32_t position : asked.positions) urls[host_of_[position]] = fleet.worker(position).url.base;
+  for (const uint32_t number : ready) model.removable.emplace_back(urls[number]);
+  return model;
+}
+
+}  // namespace vllm_router
