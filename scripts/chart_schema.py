@@ -39,6 +39,7 @@ READ = (
     "tls_cert_path",
     "tls_client_ca_file",
     "service_discovery",
+    "pod_deletion_cost",
 )
 
 # Helm reads numbers as doubles, which would change larger ones.

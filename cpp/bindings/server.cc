@@ -127,6 +127,20 @@ void BindServer(py::module_& module) {
           "wait",
           [](Server& server, double seconds) { return server.Wait(static_cast<int64_t>(seconds * 1000)); },
           py::arg("timeout_secs") = -1.0, py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("leads_peers", &Server::leads_peers)
+      .def(
+          "host_uses",
+          [](const Server& server) {
+            std::vector<Server::HostUse> uses;
+            {
+              py::gil_scoped_release release;
+              uses = server.HostUses();
+            }
+            std::vector<std::tuple<std::string, int64_t, uint64_t>> rows;
+            for (Server::HostUse& use : uses)
+              rows.emplace_back(std::move(use.url), use.requests, use.cached_tokens);
+            return rows;
+          })
       .def_property_readonly("exchanges_cut", &Server::exchanges_cut)
       // Of those, the ones that may change while it runs.
       .def_property_readonly_static(

@@ -14,9 +14,10 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vllm_router import _core
 from vllm_router._output import printable
@@ -76,6 +77,9 @@ class Server:
         except BaseException:
             stop_all(followers, _FOLLOWERS_SECS)
             raise
+        self._stop_costs = (
+            _write_deletion_costs(self, sources, self._core) if args.pod_deletion_cost else None
+        )
         # Once, whichever comes first: the end of the server, of this object, or of the process.
         self._stop_following = weakref.finalize(self, stop_all, followers, _FOLLOWERS_SECS)
         self._metrics_host: str | None = options.get("prometheus_host")
@@ -207,6 +211,8 @@ class Server:
         while True:
             rest = _TURN_SECS if end is None else min(_TURN_SECS, max(0.0, end - time.monotonic()))
             if self._core.wait(rest):
+                if self._stop_costs is not None:
+                    self._stop_costs()
                 self._stop_following()
                 return True
             if end is not None and time.monotonic() >= end:
@@ -298,6 +304,27 @@ class Server:
 
     def __repr__(self) -> str:
         return f"<Server {self.url}{' stopped' if self._core.wait(0) else ''}>"
+
+
+def _write_deletion_costs(
+    server: Server, sources: Sequence[Source], core: _core.Server
+) -> Callable[[], object] | None:
+    """Begins to write what pods are worth, if there are pods; returns what ends it."""
+    kubernetes = import_module("vllm_router.discovery.kubernetes")
+    found = [source for source in sources if isinstance(source, kubernetes.KubernetesSource)]
+    if not found:
+        return None
+    core_of = weakref.ref(core)
+
+    def uses() -> list[Any] | None:
+        alive = core_of()
+        if alive is None or not alive.leads_peers:
+            return None
+        return [kubernetes.Use(*row) for row in alive.host_uses()]
+
+    costs = found[0].deletion_costs(uses)
+    costs.start()
+    return weakref.finalize(server, costs.stop, _FOLLOWERS_SECS)
 
 
 def _take_calls(

@@ -160,7 +160,10 @@ def test_a_pod_may_read_what_it_discovers_and_no_more() -> None:
             for role in found
         ] == roles
         for role, binding in zip(found, bindings, strict=True):
-            assert [rule["verbs"] for rule in role["rules"]] == [["get", "list", "watch"]]
+            reads = ["get", "list", "watch"]
+            values = yaml.safe_load((RENDERS.parent / "chart_values" / f"{name}.yaml").read_text())
+            writes = [["patch"]] if values["router"].get("pod_deletion_cost") else []
+            assert [rule["verbs"] for rule in role["rules"]] == [reads, *writes]
             assert binding["metadata"].get("namespace") == role["metadata"].get("namespace")
             assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (
                 role["kind"],
@@ -175,6 +178,7 @@ def test_the_router_of_a_chart_discovers_what_the_values_say(tmp_path: Path) -> 
     assert args.service_discovery
     assert args.selector == {"app": "vllm", "example.com/tier": "1"}
     assert args.service_discovery_namespace == ["models", "batch"]
+    assert args.pod_deletion_cost
     args = router_args(RENDERS / "everything.yaml", tmp_path)
     assert (args.service_discovery, args.service_discovery_service) == (True, "workers")
 

@@ -113,7 +113,7 @@ def endpoint_slice(
 
 
 class Request(NamedTuple):
-    verb: str  # list, watch
+    verb: str  # list, watch, patch
     resource: str
     namespace: str
     query: dict[str, str]
@@ -236,6 +236,11 @@ class FakeKubernetes:
         """Lists from the cache stay as they are now."""
         with self.changed:
             self._cache = (self._version, dict(self._objects))
+
+    def annotations(self, thing: Object) -> dict[str, str]:
+        """Of a pod, as they are now."""
+        with self.changed:
+            return dict(self._objects[_key(thing)]["metadata"]["annotations"])
 
     @property
     def version(self) -> int:
@@ -371,6 +376,31 @@ class _Handler(BaseHTTPRequestHandler):
                 self._watch(request, cuts)
             except OSError:
                 self.close_connection = True
+
+    def do_PATCH(self) -> None:
+        """A merge patch of the annotations of a pod."""
+        fake = self.fake
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        words = urlsplit(self.path).path.split("/")
+        namespace = words[words.index("namespaces") + 1]
+        request = Request("patch", words[-2], namespace, {"name": words[-1]})
+        with fake.changed:
+            fake.requests.append(request)
+            fake.changed.notify_all()
+            refusal = self._refusal(request)
+            thing = copy.deepcopy(fake._objects.get((words[-2], namespace, words[-1])))
+        if refusal is None and self.headers["Content-Type"] != "application/merge-patch+json":
+            refusal = _Refusal(415, {}, f"unsupported media type {self.headers['Content-Type']}")
+        if refusal is None and thing is None:
+            refusal = _Refusal(404, {}, f'pods "{words[-1]}" not found')
+        if refusal is None and thing is not None and body["metadata"]["uid"] != thing["metadata"]["uid"]:
+            refusal = _Refusal(409, {}, "the UID in the precondition does not match")
+        if refusal is not None or thing is None:
+            self._status(refusal or _Refusal(500, {}, ""))
+            return
+        thing["metadata"]["annotations"] |= body["metadata"]["annotations"]
+        fake.put(thing)
+        self._json(200, thing)
 
     def _refusal(self, request: Request) -> _Refusal | None:
         fake = self.fake

@@ -201,6 +201,8 @@ def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
         settings["dns_min_secs"] = 0.1
     if "scale_min" in settings or "scale_max" in settings:
         settings["scale_min"] = 0
+    if settings.get("pod_deletion_cost"):
+        settings["service_discovery_service"] = None
     if settings.get("service_discovery"):
         settings |= {"selector": {"app": "vllm"}, "service_discovery_service": None}
     if "kv_events_bind" in settings:

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from tests.fakes.prometheus_text import parse
+from tests.fakes.redis_server import RedisServer
 from tests.fakes.wire import eventually
 from tests.models import peer_frame
 
@@ -441,3 +442,17 @@ def test_without_the_option_an_admin_changes_one_router_and_is_told_so(harness, 
     rounds = metric(other, "peer_sync_frames_read_total", result="ok")
     eventually(lambda: metric(other, "peer_sync_frames_read_total", result="ok") > rounds + 5)
     assert workers[0].url in urls(other)
+
+
+def test_one_of_the_routers_that_hear_each_other_leads_and_without_redis_none(harness, tmp_path):
+    worker = harness.worker()
+    with RedisServer(tmp_path) as redis:
+        first, second = (open_router(harness, [worker], redis) for _ in range(2))
+        wait_until_connected(harness, first, second)
+        eventually(lambda: [first.server.leads_peers, second.server.leads_peers] == [True, False])
+        first.shutdown()
+        first.must_end()
+        eventually(lambda: second.server.leads_peers)
+        redis.kill()
+        eventually(lambda: not second.server.leads_peers)
+    assert harness.router(worker).server.leads_peers  # it has no others

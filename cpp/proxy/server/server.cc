@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <initializer_list>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -34,6 +35,7 @@
 #include "proxy/control/scale_service.h"
 #include "proxy/control/shared_pool_service.h"
 #include "proxy/control/trtllm_poller.h"
+#include "proxy/telemetry/telemetry_shard.h"
 
 namespace vllm_router {
 namespace {
@@ -545,6 +547,37 @@ StatusOr<Difference> Server::Apply(Change change, bool dry_run) {
 void Server::Reload() {
   MutexLock lock(reload_mutex_);
   for (Reloadable* const file : reloadables_) (void)file->Reload(static_cast<int64_t>(UnixSeconds()));
+}
+
+bool Server::leads_peers() const {
+  if (peers_ == nullptr) return true;
+  const PeerSyncReport report = peers_->Report();
+  return report.up && std::ranges::none_of(report.members, [&report](const PeerSyncReport::Member& member) {
+           return member.state == PeerTable::State::kLive && member.router < report.router;
+         });
+}
+
+std::vector<Server::HostUse> Server::HostUses() const {
+  const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  std::map<std::string_view, HostUse> hosts;
+  const auto host_of = [&hosts](const Worker& worker) -> HostUse& {
+    HostUse& use = hosts[worker.url.base];
+    use.url = worker.url.base;
+    return use;
+  };
+  for (const FleetView::Member& member : fleet->members())
+    host_of(*member.worker).requests += member.worker->load.requests();
+  for (const std::unique_ptr<IoThread>& thread : io_threads_) {
+    const Telemetry::Shard& shard = thread->telemetry.shard();
+    MutexLock lock(shard.mutex);
+    for (const FleetView::Member& member : fleet->members()) {
+      const WorkerCounters* const counters = shard.Find(member.worker->id);
+      if (counters != nullptr) host_of(*member.worker).cached_tokens += counters->cached_tokens.count();
+    }
+  }
+  std::vector<HostUse> uses;
+  for (auto& [base, use] : hosts) uses.push_back(std::move(use));
+  return uses;
 }
 
 bool Server::any_worker_responded() const { return !health_->checks() || health_->any_responded(); }

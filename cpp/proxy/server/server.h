@@ -73,6 +73,18 @@ class Server {
   const std::shared_ptr<Configuration>& configuration() const { return configuration_; }
   bool has_something_to_reload() const { return !reloadables_.empty(); }
 
+  // Whether this router does what one of those that --peer-sync connects has to do: the first of them, or it is
+  // alone. False while the others cannot be heard.
+  bool leads_peers() const;
+  // What each host has to do for all routers, and how many tokens its cache saved, as its responses to this router
+  // told so far.
+  struct HostUse {
+    std::string url;
+    int64_t requests = 0;
+    uint64_t cached_tokens = 0;
+  };
+  std::vector<HostUse> HostUses() const;
+
   // Begins a graceful stop; a second call cuts what is still in flight.
   void Shutdown();
   // True when everything has ended; false after `timeout_ms` (negative: no limit).

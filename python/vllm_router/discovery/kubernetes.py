@@ -20,10 +20,11 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, cast
 
 from vllm_router.discovery.kubernetes_client import ApiServer, said_of
+from vllm_router.discovery.kubernetes_costs import DeletionCosts, Pod, Use, Writer
 from vllm_router.discovery.kubernetes_objects import (
     Workers,
     key_of,
@@ -256,6 +257,20 @@ class KubernetesSource(Source):
         with self._changed:
             self._changed.notify_all()
         self._server.shutdown()
+
+    def deletion_costs(self, uses: Callable[[], Iterable[Use] | None], **options: Any) -> DeletionCosts:
+        """What writes the costs of this source's pods; see kubernetes_costs. It is to be stopped first."""
+        return DeletionCosts(cast("Writer", self._server), self._pods, uses, **options)
+
+    def _pods(self) -> list[Pod]:
+        with self._changed:
+            parts = [] if self._fleet is None else self._fleet.namespaces
+            return [
+                Pod(*key, held.uid, tuple(sorted(held.urls)))
+                for part in parts
+                for key, held in part.held.items()
+                if held.workers.specs
+            ]
 
     @property
     def restarts(self) -> Counter[str]:

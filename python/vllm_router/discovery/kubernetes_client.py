@@ -20,6 +20,7 @@ from vllm_router.discovery.kubernetes_options import KubernetesOptions
 MISSING = "Kubernetes discovery needs the package kubernetes: pip install 'vllm-router[kubernetes]'"
 _CONNECT_SECS = 5.0
 _LONGEST_MESSAGE = 300
+_MOST_READS = 64  # of 64 KiB, of an object that nothing here reads
 
 
 class HttpError(Exception):
@@ -113,12 +114,32 @@ class ApiServer:
             CutError, SilentError: it cannot be reached, or did not respond.
             ConfigError: it is not known where it is, or how to be let in.
         """
-        method = self._method(bool(namespace))
         place = (namespace,) if namespace else ()
         query["label_selector"] = self._options.label_selector
         given = {key: value for key, value in query.items() if value is not None}
+        return self._request(lambda: self._method(bool(namespace)), read_secs, *place, **given)
+
+    def annotate_pod(self, namespace: str, name: str, uid: str, key: str, value: str, secs: float) -> None:
+        """Set an annotation of a pod; see `get()` for what it raises. 409: that pod has another uid.
+
+        Raises:
+            HttpError: the API server returned an error.
+            CutError, SilentError: it cannot be reached, or did not respond within `secs` seconds.
+            ConfigError: it is not known where it is, or how to be let in.
+        """
+        body = {"metadata": {"uid": uid, "annotations": {key: value}}}
+        kind = {"_content_type": "application/merge-patch+json"}
+        stream = self._request(
+            lambda: self._core_api().patch_namespaced_pod, secs, name, namespace, body, **kind
+        )
+        with contextlib.closing(stream):
+            for _ in range(_MOST_READS):  # the pod, which is of no use; then the connection serves again
+                if not stream.read():
+                    break
+
+    def _request(self, find: Callable[[], Any], read_secs: float, *place: Any, **given: Any) -> Stream:
         try:
-            response = method(
+            response = find()(
                 *place, **given, _preload_content=False, _request_timeout=(_CONNECT_SECS, read_secs)
             )
         except self._client.exceptions.ApiException as error:
@@ -157,16 +178,22 @@ class ApiServer:
             self._made = None
 
     def _method(self, namespaced: bool) -> Any:
+        if self._options.resource == "pods":
+            core = self._core_api()
+            return core.list_namespaced_pod if namespaced else core.list_pod_for_all_namespaces
+        discovery = self._client.DiscoveryV1Api(self._api_client())
+        if namespaced:
+            return discovery.list_namespaced_endpoint_slice
+        return discovery.list_endpoint_slice_for_all_namespaces
+
+    def _core_api(self) -> Any:
+        return self._client.CoreV1Api(self._api_client())
+
+    def _api_client(self) -> Any:
         with self._making:
             if self._made is None:
                 self._made = self._client.ApiClient(self._configuration())
-            if self._options.resource == "pods":
-                core = self._client.CoreV1Api(self._made)
-                return core.list_namespaced_pod if namespaced else core.list_pod_for_all_namespaces
-            discovery = self._client.DiscoveryV1Api(self._made)
-            if namespaced:
-                return discovery.list_namespaced_endpoint_slice
-            return discovery.list_endpoint_slice_for_all_namespaces
+            return self._made
 
     def _configuration(self) -> Any:
         made = self._client.Configuration()

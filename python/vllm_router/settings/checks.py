@@ -42,6 +42,7 @@ _OF_KUBERNETES = (
     "service_discovery_service",
     "kubeconfig",
     "kube_context",
+    "pod_deletion_cost",
     "discovery_resync_secs",
 )
 
@@ -243,6 +244,11 @@ def check_settings(args: RouterArgs) -> None:
             f"service_discovery is on, and {found} of selector and service_discovery_service "
             f"{'are' if args.selector else 'is'} set; set selector to the labels of the workers' pods, such "
             "as app=vllm, or service_discovery_service to the name of a Service"
+        )
+    if args.pod_deletion_cost and args.service_discovery and args.service_discovery_service is not None:
+        raise ValueError(
+            f"pod_deletion_cost is set, and service_discovery_service is {args.service_discovery_service}: "
+            "the router sees its endpoints and no pods; set selector instead, or remove pod_deletion_cost"
         )
 
 

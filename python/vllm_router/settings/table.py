@@ -379,6 +379,14 @@ class Table:
         unset="its current context",
         more="Unset: its current context.",
     )
+    pod_deletion_cost: bool = _workers(
+        False,
+        Switch(),
+        "annotate each worker's pod with its deletion cost, so that a ReplicaSet removes idle pods first",
+        more="Each 30 s, as the annotation controller.kubernetes.io/pod-deletion-cost: 100 for each request "
+        "and 1 for each 256 tokens that its cache saved in the last ten minutes. The router's Role needs the "
+        "verb patch of pods. Of several routers that --peer-sync connects, one writes.",
+    )
     discovery_resync_secs: float = _workers(
         60,
         Number(1, 3600, whole=False, seconds=True, metavar="SECS"),

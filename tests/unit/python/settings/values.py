@@ -34,6 +34,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "model-memory-hours": ("0.5", 0.5),
     "unknown-model": ("forward", "forward"),
     "default-model": ("org/a", "org/a"),
+    "pod-deletion-cost": ("", True),
     "scale-target": ("0.6", 0.6),
     "scale-target-wait-secs": ("2.5", 2.5),
     "scale-min": ("1", 1),
