@@ -67,6 +67,15 @@ bool IsModelName(std::string_view name) {
   return !name.empty() && name.size() <= kMaxModelName && !ContainsControl(name) && IsUtf8(name);
 }
 
+ModelPools::Result ModelPools::Resolve(std::string_view name, int64_t now_ns, int64_t memory_ns) const {
+  if (!decides()) return Result::kAll;
+  const Name* const known = Find(name);
+  if (known != nullptr && known->has_pool()) return Result::kPool;
+  if (anything != nullptr && anything->in_rotation() > 0) return Result::kAnything;
+  if (known != nullptr && known->IsRemembered(now_ns, memory_ns)) return Result::kAsleep;
+  return names->any_said ? Result::kUnknown : Result::kAll;
+}
+
 std::shared_ptr<const FleetView> ModelPools::ViewOf(
     const std::shared_ptr<const FleetView>& whole, const Name& name) const {
   if (!names->decides) return whole;

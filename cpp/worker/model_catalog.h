@@ -63,6 +63,7 @@ struct ModelDemand {
   std::atomic<uint64_t> served{0};  // it has workers
   std::atomic<uint64_t> asleep{0};
   std::atomic<uint64_t> unknown{0};  // of names that are not kept
+  std::atomic<int64_t> waiting{0};   // now, for a worker of it
 };
 
 // What is known of names, and the views; published with a FleetView.
@@ -79,7 +80,8 @@ struct ModelPools {
     std::shared_ptr<ModelDemand> demand;
     bool is_label = false;  // the demand is its own
 
-    bool is_listed() const { return pool != kNoPool; }
+    bool is_listed() const { return !workers.empty(); }
+    bool has_pool() const { return pool != kNoPool; }
     // By the settings, or since a worker listed it not longer ago.
     bool IsRemembered(int64_t now_ns, int64_t memory_ns) const {
       return expected || now_ns - said_ns <= memory_ns;
@@ -101,6 +103,11 @@ struct ModelPools {
   std::shared_ptr<const FleetView> anything;            // null: all workers are known
 
   bool decides() const { return names->decides; }
+  // Where a request for a name may go: kAll: to any worker; kPool: to those of its pool; kAnything: to those that may
+  // serve anything. kAsleep: to none now; kUnknown: it never had one. (kForwarded is the caller's, for an
+  // unknown name.)
+  enum class Result : uint8_t { kAll, kPool, kAnything, kAsleep, kUnknown, kForwarded };
+  Result Resolve(std::string_view name, int64_t now_ns, int64_t memory_ns) const;
   const Name* Find(std::string_view name) const {
     const auto found = names->by_name.find(absl::string_view(name.data(), name.size()));
     return found != names->by_name.end() ? &found->second : nullptr;

@@ -191,6 +191,7 @@ const OptionTable<Settings>& SettingsTable() {
       {.name = "model_refresh_secs", .member = Seconds<&O::model_refresh_ms>()},
       {.name = "models", .member = Member<&O::models>()},
       {.name = "model_memory_hours", .member = Member<&O::model_memory_hours>()},
+      {.name = "model_wait_secs", .member = Seconds<&O::model_wait_ms>()},
       {.name = "unknown_model",
        .member = Word<&O::forward_unknown_models>(),
        .words = {{"404", false}, {"forward", true}}},

@@ -89,6 +89,7 @@ struct Settings {
   int64_t model_refresh_ms = 30'000;  // between queries of a worker for its models; 0: none are made
   std::vector<std::string> models;    // that are known even while no worker serves them
   double model_memory_hours = 24;     // for which others are
+  int64_t model_wait_ms = 0;          // maximum wait for a worker of such a model; 0: none
   int64_t model_memory_ns() const {
     return static_cast<int64_t>(model_memory_hours * 3600 * static_cast<double>(kNanosPerSecond));
   }

@@ -200,6 +200,13 @@ class Table:
         "the time for which a model that workers have served is known after the last of them left",
         more="In hours. A request for it gets 503 no_workers_for_model instead of 404.",
     )
+    model_wait_secs: float = _models(
+        0,
+        Seconds(low=0),
+        "the maximum time for which a request waits for a worker of its model, where none is left",
+        more="It goes to the first worker that joins, else gets 503 no_workers_for_model. Up to --queue-size "
+        "requests wait. 0: none does. Set it above the time that an autoscaler needs to start a worker.",
+    )
     unknown_model: str = _models(
         "404",
         Choice(("404", "forward")),

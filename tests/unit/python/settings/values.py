@@ -32,6 +32,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "model-refresh-secs": ("2.5", 2.5),
     "models": ("org/a,b", ["org/a", "b"]),
     "model-memory-hours": ("0.5", 0.5),
+    "model-wait-secs": ("90", 90.0),
     "unknown-model": ("forward", "forward"),
     "default-model": ("org/a", "org/a"),
     "model-alias": ("fast=org/a:8b", ["fast=org/a:8b"]),
