@@ -163,6 +163,25 @@ class RegistryHarness {
     return models;
   }
 
+  // By name, the URLs of the workers that have an adapter which others of its pool can load.
+  py::dict ResidentsOfModels() const {
+    const std::shared_ptr<const FleetView> fleet = registry_.snapshot().Load();
+    const ModelPools& pools = *fleet->models();
+    py::dict models;
+    for (const std::string& id : pools.names->order) {
+      const ModelPools::Name& name = *pools.Find(id);
+      if (!name.has_pool()) continue;
+      const std::shared_ptr<const FleetView> view = pools.ViewOf(fleet, name);
+      if (view->residents() == nullptr) continue;
+      std::vector<std::string> residents;
+      for (uint32_t position = 0; position < view->members().size(); ++position) {
+        if ((*view->residents())[position] != 0) residents.push_back(view->worker(position).url.url);
+      }
+      models[py::str(id)] = residents;
+    }
+    return models;
+  }
+
   bool ModelsDecide() const { return registry_.snapshot().Load()->models()->decides(); }
   std::vector<std::string> BaseModels() const { return registry_.snapshot().Load()->models()->names->bases; }
 
@@ -437,10 +456,12 @@ void BindTestingWorker(py::module_& testing) {
           [](RegistryHarness& self, const std::string& base) { self.registry().ForgetModels(base); })
       .def(
           "expect_models",
-          [](RegistryHarness& self, const std::vector<std::string>& names, double memory) {
-            self.registry().ExpectModels(names, static_cast<int64_t>(memory * 1e9));
-          })
+          [](RegistryHarness& self, const std::vector<std::string>& names, double memory, bool spread) {
+            self.registry().ExpectModels(names, static_cast<int64_t>(memory * 1e9), spread);
+          },
+          py::arg("names"), py::arg("memory_secs"), py::arg("spread") = false)
       .def("models", &RegistryHarness::Models)
+      .def("residents_of_models", &RegistryHarness::ResidentsOfModels)
       .def("models_decide", &RegistryHarness::ModelsDecide)
       .def("base_models", &RegistryHarness::BaseModels)
       .def(

@@ -9,6 +9,9 @@
 // list the same, the pool of each name is the whole fleet: `decides` is false, and nothing has to read names.
 // A name that no worker lists any more is remembered, so that "unknown" and "asleep" can be told apart.
 //
+// With `spread` engines load adapters themselves: the pool of an adapter has the workers of its parent, too, and its
+// view marks those that list the adapter (FleetView::residents).
+//
 // Bounded against a worker that lies: kMaxModelsPerWorker names of kMaxModelName bytes; kMaxModelNames over all,
 // of which the newest are refused; kMaxModelPools views, beyond which a view is made per request.
 //
@@ -73,7 +76,7 @@ struct ModelPools {
 
   struct Name {
     ModelCard card;           // as the first of its workers has it
-    uint32_t pool = kNoPool;  // none: no worker lists it
+    uint32_t pool = kNoPool;  // none: no worker lists it, or can load it
     Positions workers;        // that list it
     int64_t said_ns = 0;      // when a worker listed it last; by the registry's clock
     bool expected = false;    // by the settings
@@ -87,11 +90,16 @@ struct ModelPools {
       return expected || now_ns - said_ns <= memory_ns;
     }
   };
+  struct Members {
+    Positions workers;    // with those that may serve anything
+    Positions residents;  // that have the adapter, if others can load it; else none are marked
+    friend auto operator<=>(const Members&, const Members&) = default;
+  };
   struct Names {
     absl::flat_hash_map<std::string, Name> by_name;
     std::vector<std::string> order;  // as they were first listed
-    std::vector<Positions> pools;    // with the workers that may serve anything
-    Positions anything;              // workers of which nothing is known
+    std::vector<Members> pools;
+    Positions anything;  // workers of which nothing is known
     bool any_said = false;
     bool decides = false;            // the workers of a request depend on its model
     std::vector<std::string> bases;  // models that workers list, no adapters
@@ -128,8 +136,9 @@ class ModelCatalog {
   bool Forget(std::string_view base);
   bool knows(std::string_view base) const { return hosts_.contains(std::string(base)); }
 
-  // Names that are known even if no worker lists them, and how long others are remembered.
-  void Expect(std::span<const std::string> names, int64_t memory_ns);
+  // Names that are known even if no worker lists them, how long others are remembered, and whether a worker of the
+  // parent can load an adapter.
+  void Expect(std::span<const std::string> names, int64_t memory_ns, bool spread = false);
 
   // A worker of the fleet, in its order.
   struct Listed {
@@ -166,6 +175,7 @@ class ModelCatalog {
   size_t labels_ = 0;
   uint64_t next_number_ = 1;
   int64_t memory_ns_;
+  bool spread_ = false;
   // What names_ was made for.
   std::shared_ptr<const ModelPools::Names> names_;
   bool changed_ = true;

@@ -264,9 +264,9 @@ void WorkerRegistry::ForgetModels(std::string_view base) {
   if (models_.Forget(base)) Publish();
 }
 
-void WorkerRegistry::ExpectModels(std::span<const std::string> names, int64_t memory_ns) {
+void WorkerRegistry::ExpectModels(std::span<const std::string> names, int64_t memory_ns, bool spread) {
   MutexLock lock(mutex_);
-  models_.Expect(names, memory_ns);
+  models_.Expect(names, memory_ns, spread);
   Publish();
 }
 

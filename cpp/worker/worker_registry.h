@@ -97,7 +97,7 @@ class WorkerRegistry {
       std::string_view base, std::span<const ModelCard> cards, int64_t now_ns, size_t* refused = nullptr);
   // Nothing is known of it any more.
   void ForgetModels(std::string_view base);
-  void ExpectModels(std::span<const std::string> names, int64_t memory_ns);
+  void ExpectModels(std::span<const std::string> names, int64_t memory_ns, bool spread = false);
 
   // Publishes what has changed in the workers themselves: breakers and slow-start factors.
   void Refresh();

@@ -197,6 +197,7 @@ const OptionTable<Settings>& SettingsTable() {
        .words = {{"404", false}, {"forward", true}}},
       {.name = "default_model", .member = Member<&O::default_model>()},
       {.name = "model_alias", .member = kModelAliases},
+      {.name = "lora_spread", .member = Member<&O::lora_spread>()},
       {.name = "shutdown_settle_secs", .member = Seconds<&O::shutdown_settle_ms>()},
       {.name = "shutdown_grace_period_secs", .member = Seconds<&O::shutdown_grace_ms>()},
   };

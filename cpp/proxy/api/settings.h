@@ -96,6 +96,7 @@ struct Settings {
   bool forward_unknown_models = false;
   std::string default_model;  // of requests that name none; empty: the only one
   ModelAliases model_aliases;
+  bool lora_spread = false;  // workers load adapters that they do not list, if they serve the parent
 
   int64_t drain_timeout_ms = 300'000;  // of a worker, unless its drain sets another
   int64_t shutdown_settle_ms = 0;

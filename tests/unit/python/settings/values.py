@@ -35,6 +35,8 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "model-wait-secs": ("90", 90.0),
     "unknown-model": ("forward", "forward"),
     "default-model": ("org/a", "org/a"),
+    "lora-spread": ("", True),
+    "lora-load-tokens": ("500", 500),
     "model-alias": ("fast=org/a:8b", ["fast=org/a:8b"]),
     "model-path": ("meta/llama", "meta/llama"),
     "tokenizer-path": ("meta/llama", "meta/llama"),
