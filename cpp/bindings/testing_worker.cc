@@ -139,7 +139,7 @@ class RegistryHarness {
     std::vector<ModelCard> cards;
     for (const auto& [id, parent] : names) cards.push_back({.id = id, .parent = parent});
     size_t refused = 0;
-    registry_.SetModels(base, cards, SteadyClock().NowNanos(), &refused);
+    if (registry_.SetModels(base, cards, SteadyClock().NowNanos(), &refused)) registry_.PublishModels();
     return refused;
   }
 
@@ -451,9 +451,20 @@ void BindTestingWorker(py::module_& testing) {
       .def("drained", &RegistryHarness::Drained)
       .def("rows", &RegistryHarness::Rows)
       .def("set_models", &RegistryHarness::SetModels)
+      // True if there is something to publish.
+      .def(
+          "say_models",
+          [](RegistryHarness& self, const std::string& base, const std::vector<std::string>& names) {
+            std::vector<ModelCard> cards;
+            for (const std::string& name : names) cards.push_back({.id = name});
+            return self.registry().SetModels(base, cards, SteadyClock().NowNanos());
+          })
+      .def("publish_models", [](RegistryHarness& self) { self.registry().PublishModels(); })
       .def(
           "forget_models",
-          [](RegistryHarness& self, const std::string& base) { self.registry().ForgetModels(base); })
+          [](RegistryHarness& self, const std::string& base) {
+            if (self.registry().ForgetModels(base)) self.registry().PublishModels();
+          })
       .def(
           "expect_models",
           [](RegistryHarness& self, const std::vector<std::string>& names, double memory, bool spread) {

@@ -135,6 +135,8 @@ class ModelCatalog {
   // The workers of a host may serve anything again. True if something changed.
   bool Forget(std::string_view base);
   bool knows(std::string_view base) const { return hosts_.contains(std::string(base)); }
+  // Something that Publish() has not been called for.
+  bool changed() const { return changed_; }
 
   // Names that are known even if no worker lists them, how long others are remembered, and whether a worker of the
   // parent can load an adapter.

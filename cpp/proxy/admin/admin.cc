@@ -1149,6 +1149,7 @@ Task<SharedReply::Reply> Admin::Models(IoThread& thread, CancelScope& scope) {
         data.push_back(model);
     }
   }
+  if (is_kept) router_->pool().registry().PublishModels();
   if (!any) {
     co_return std::make_shared<const AdminReply>(
         Error(HttpError::kNoWorkers, "No worker returned its list of models."));
