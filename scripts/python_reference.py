@@ -35,6 +35,7 @@ CLASSES = {
     "TicketFinishedError": (("errors.py", "TicketFinishedError"),),
     "IndexFileError": (("errors.py", "IndexFileError"),),
     "WorkerNotFoundError": (("errors.py", "WorkerNotFoundError"),),
+    "ModelNotFoundError": (("errors.py", "ModelNotFoundError"),),
     "WorkerExistsError": (("errors.py", "WorkerExistsError"),),
     "UnusedOptionWarning": (("errors.py", "UnusedOptionWarning"),),
     "replay.Fleet": (("replay/fleet.py", "Fleet"),),

@@ -45,11 +45,21 @@ const Row& Find(absl::StatusCode code) {
 
 }  // namespace
 
-void Throw(const Status& status) {
-  const Row& row = Find(status.code());
-  const py::object type = py::module_::import(row.module).attr(row.exception);
-  py::set_error(type, std::string(status.message()).c_str());
+namespace {
+
+[[noreturn]] void ThrowNamed(const char* module, const char* exception, const std::string& message) {
+  const py::object type = py::module_::import(module).attr(exception);
+  py::set_error(type, message.c_str());
   throw py::error_already_set();
 }
+
+}  // namespace
+
+void Throw(const Status& status) {
+  const Row& row = Find(status.code());
+  ThrowNamed(row.module, row.exception, std::string(status.message()));
+}
+
+void ThrowAs(const char* exception, const std::string& message) { ThrowNamed(kOurs, exception, message); }
 
 }  // namespace vllm_router

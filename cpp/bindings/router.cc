@@ -39,6 +39,7 @@
 #include "policy/cache_aware.h"
 #include "policy/prefix_aware.h"
 #include "routing/explanation.h"
+#include "routing/model_member.h"
 #include "routing/router_option_table.h"
 
 namespace vllm_router {
@@ -255,6 +256,62 @@ std::optional<std::string_view> ModelName(py::handle model) {
     throw py::type_error("model is of type " + TypeName(model) + "; it must be str or bytes, or None");
   }
   return name;
+}
+
+// "a", "b" and 3 more
+std::string NamesOf(const std::vector<std::string>& names) {
+  constexpr size_t kMost = 8;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kMost); ++i) text += (i == 0 ? "" : ", ") + Quoted(names[i]);
+  if (names.size() > kMost) text += Concat(" and ", names.size() - kMost, " more");
+  return text;
+}
+
+// The part of the fleet that serves the model, as the server finds it (proxy/exchange/requested_model.h).
+std::shared_ptr<const FleetView> Serving(
+    const std::shared_ptr<const FleetView>& fleet, std::string_view model) {
+  const ModelPools& pools = *fleet->models();
+  if (model.empty() && pools.names->bases.size() == 1) model = pools.names->bases.front();
+  if (model.empty()) return fleet;
+  constexpr int64_t kForever = std::numeric_limits<int64_t>::max();  // what is forgotten is not in the pools
+  switch (pools.Resolve(model, SteadyClock().NowNanos(), kForever)) {
+    case ModelPools::Result::kPool:
+      return pools.ViewOf(fleet, *pools.Find(model));
+    case ModelPools::Result::kAnything:
+      return pools.anything;
+    case ModelPools::Result::kAsleep:
+      Throw(absl::UnavailableError(Concat(
+          "no worker serves the model ", Quoted(model), " now; add one, or wait until one has joined")));
+    case ModelPools::Result::kUnknown: {
+      std::vector<std::string> served;
+      for (const std::string& name : pools.names->order) {
+        if (pools.Find(name)->is_listed()) served.push_back(name);
+      }
+      ThrowAs(
+          "ModelNotFoundError", Concat(
+                                    "the model ", Quoted(model),
+                                    " is served by no worker of the fleet; they serve ", NamesOf(served)));
+    }
+    case ModelPools::Result::kAll:
+    case ModelPools::Result::kForwarded:
+      break;
+  }
+  return fleet;
+}
+
+// The same of a request. Its names are read only where workers serve different models.
+std::shared_ptr<const FleetView> Serving(std::shared_ptr<const FleetView> fleet, const Given& given) {
+  if (!fleet->models()->decides()) return fleet;
+  if (!given.model.is_none()) return Serving(fleet, ModelName(given.model).value_or(""));
+  if (given.body.is_none()) return Serving(fleet, "");
+  if (PyDict_Check(given.body.ptr())) {
+    const py::object name =
+        py::reinterpret_borrow<py::object>(PyDict_GetItemString(given.body.ptr(), "model"));
+    return Serving(fleet, name ? TextView(name).value_or("") : "");
+  }
+  Bytes bytes;
+  if (!bytes.Hold(given.body)) return fleet;  // rejected below
+  return Serving(fleet, FindModelMember(bytes.view()).name);
 }
 
 // Where the policy does not read the part of a request that the argument `what` is.
@@ -480,9 +537,8 @@ py::object Select(
         "; it is the number of workers to rank behind the chosen one and must be 0 or more");
   }
   if (explain) asked.key.explanation = std::make_shared<Explanation>();
-  MakeKey(
-      self.router(), {body, prompt, messages, token_ids, headers, model, path, shared_ranges, cost_override},
-      &asked);
+  const Given given{body, prompt, messages, token_ids, headers, model, path, shared_ranges, cost_override};
+  MakeKey(self.router(), given, &asked);
   const RoutingKey& key = asked.key;
   const auto shared = [&](StatusOr<Ticket> ticket) {
     auto made = std::make_shared<PyTicket>(self.shared(), ValueOrThrow(std::move(ticket)), &asked, prompt);
@@ -490,10 +546,12 @@ py::object Select(
     if (lease != 0) made->SetLease(lease);
     return made;
   };
-  if (alternatives == 0 && among.is_none() && (IsEmptyTuple(exclude) || exclude.is_none()))
+  const bool is_whole = alternatives == 0 && among.is_none() && (IsEmptyTuple(exclude) || exclude.is_none());
+  if (is_whole && !self.fleet()->models()->decides())
     return py::cast(shared(self.router().Select(key, *self.fleet())));
   // Iterating over the collections may run Python code, so the fleet is held here and not in the cache.
-  const std::shared_ptr<const FleetView> fleet = self.fleet();
+  const std::shared_ptr<const FleetView> fleet = Serving(self.fleet(), given);
+  if (is_whole) return py::cast(shared(self.router().Select(key, *fleet)));
   const std::optional<FleetView> smaller = Narrowed(exclude, among, *fleet);
   const FleetView& view = smaller ? *smaller : *fleet;
   StatusOr<Ticket> ticket = self.router().Select(key, view);
@@ -535,6 +593,7 @@ py::object UnitText(MatchUnit unit) {
 
 // Why a member was not ranked.
 std::string_view StatusOf(const FleetView::Member& member, bool eligible, bool left_out) {
+  if (member.other_model) return "other_model";
   if (!member.healthy) return "unhealthy";
   if (member.draining) return "draining";
   if (member.resting) return "not_ready";
@@ -576,7 +635,7 @@ py::object Explain(
     const py::object& cost_override) {
   const Router& router = self.router();
   const Given given{body, prompt, messages, token_ids, headers, model, path, shared_ranges, cost_override};
-  const std::shared_ptr<const FleetView> fleet = self.fleet();
+  const std::shared_ptr<const FleetView> fleet = Serving(self.fleet(), given);
   const std::optional<FleetView> smaller = Narrowed(exclude, among, *fleet);
   const FleetView& view = smaller ? *smaller : *fleet;
 
@@ -937,7 +996,9 @@ std::unique_ptr<Batch> SelectBatch(
         "select_batch() got no requests; pass prompts, token_ids with offsets, or session_ids");
 
   const auto size = static_cast<py::ssize_t>(*rows);
-  const std::shared_ptr<const FleetView> fleet = self.fleet();
+  const std::shared_ptr<const FleetView>& whole = self.fleet();
+  const std::shared_ptr<const FleetView> fleet =
+      whole->models()->decides() ? Serving(whole, name.value_or("")) : whole;
   auto batch = std::make_unique<Batch>();
   batch->workers = py::array_t<int32_t>(size);
   batch->matched = py::array_t<int64_t>(size);

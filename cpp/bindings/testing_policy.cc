@@ -339,7 +339,8 @@ void BindTestingPolicy(py::module_& testing) {
           "choose_blocks",
           [](PolicyHarness& self, const std::vector<uint64_t>& blocks, const std::vector<uint32_t>& tried,
              uint32_t prompt_tokens, bool has_blocks, const std::optional<std::string>& digest,
-             const std::optional<SharedRanges>& shared, const std::map<std::string, double>& cost) {
+             const std::optional<SharedRanges>& shared, const std::map<std::string, double>& cost,
+             const std::optional<std::vector<uint32_t>>& residents) {
             const auto fleet = self.fleet();
             RoutingKey key;
             if (digest) std::copy_n(digest->begin(), 32, key.prefix_digest.emplace().begin());
@@ -351,7 +352,12 @@ void BindTestingPolicy(py::module_& testing) {
             if (shared) key.shared_hits = HitsOf(*shared);
             if (!cost.empty()) key.cost_override.emplace();
             for (const auto& [name, value] : cost) RaiseIfError(key.cost_override->Set(name, value));
-            const FleetView smaller = fleet->Without(tried);
+            FleetView smaller = fleet->Without(tried);
+            if (residents) {  // positions of the workers that have the adapter
+              FleetView::Residents marks(fleet->members().size());
+              for (const uint32_t position : *residents) marks.at(position) = 1;
+              smaller.set_residents(std::make_shared<const FleetView::Residents>(std::move(marks)));
+            }
             const auto decision = self.policy().Choose(key, smaller);
             std::optional<std::tuple<uint32_t, std::string_view, uint64_t, uint64_t>> answer;
             if (decision) {
@@ -363,7 +369,7 @@ void BindTestingPolicy(py::module_& testing) {
           },
           py::arg("blocks"), py::arg("tried") = std::vector<uint32_t>(), py::arg("prompt_tokens") = 1,
           py::arg("has_blocks") = true, py::arg("digest") = py::none(), py::arg("shared") = py::none(),
-          py::arg("override") = std::map<std::string, double>())
+          py::arg("override") = std::map<std::string, double>(), py::arg("residents") = py::none())
       // Blocks of the shared pool beyond those that its worker has on the GPU, by the decision's number.
       .def(
           "shared_beyond",

@@ -139,7 +139,7 @@ class RegistryHarness {
     std::vector<ModelCard> cards;
     for (const auto& [id, parent] : names) cards.push_back({.id = id, .parent = parent});
     size_t refused = 0;
-    registry_.SetModels(base, cards, SteadyClock().NowNanos(), &refused);
+    if (registry_.SetModels(base, cards, SteadyClock().NowNanos(), &refused)) registry_.PublishModels();
     return refused;
   }
 
@@ -159,6 +159,25 @@ class RegistryHarness {
         for (const uint32_t position : view->eligible()) pool.push_back(view->worker(position).url.url);
       }
       models[py::str(id)] = py::make_tuple(listed, pool);
+    }
+    return models;
+  }
+
+  // By name, the URLs of the workers that have an adapter which others of its pool can load.
+  py::dict ResidentsOfModels() const {
+    const std::shared_ptr<const FleetView> fleet = registry_.snapshot().Load();
+    const ModelPools& pools = *fleet->models();
+    py::dict models;
+    for (const std::string& id : pools.names->order) {
+      const ModelPools::Name& name = *pools.Find(id);
+      if (!name.has_pool()) continue;
+      const std::shared_ptr<const FleetView> view = pools.ViewOf(fleet, name);
+      if (view->residents() == nullptr) continue;
+      std::vector<std::string> residents;
+      for (uint32_t position = 0; position < view->members().size(); ++position) {
+        if ((*view->residents())[position] != 0) residents.push_back(view->worker(position).url.url);
+      }
+      models[py::str(id)] = residents;
     }
     return models;
   }
@@ -432,15 +451,28 @@ void BindTestingWorker(py::module_& testing) {
       .def("drained", &RegistryHarness::Drained)
       .def("rows", &RegistryHarness::Rows)
       .def("set_models", &RegistryHarness::SetModels)
+      // True if there is something to publish.
+      .def(
+          "say_models",
+          [](RegistryHarness& self, const std::string& base, const std::vector<std::string>& names) {
+            std::vector<ModelCard> cards;
+            for (const std::string& name : names) cards.push_back({.id = name});
+            return self.registry().SetModels(base, cards, SteadyClock().NowNanos());
+          })
+      .def("publish_models", [](RegistryHarness& self) { self.registry().PublishModels(); })
       .def(
           "forget_models",
-          [](RegistryHarness& self, const std::string& base) { self.registry().ForgetModels(base); })
+          [](RegistryHarness& self, const std::string& base) {
+            if (self.registry().ForgetModels(base)) self.registry().PublishModels();
+          })
       .def(
           "expect_models",
-          [](RegistryHarness& self, const std::vector<std::string>& names, double memory) {
-            self.registry().ExpectModels(names, static_cast<int64_t>(memory * 1e9));
-          })
+          [](RegistryHarness& self, const std::vector<std::string>& names, double memory, bool spread) {
+            self.registry().ExpectModels(names, static_cast<int64_t>(memory * 1e9), spread);
+          },
+          py::arg("names"), py::arg("memory_secs"), py::arg("spread") = false)
       .def("models", &RegistryHarness::Models)
+      .def("residents_of_models", &RegistryHarness::ResidentsOfModels)
       .def("models_decide", &RegistryHarness::ModelsDecide)
       .def("base_models", &RegistryHarness::BaseModels)
       .def(

@@ -1,6 +1,7 @@
 #include "policy/auto.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <span>
 #include <utility>
@@ -40,11 +41,13 @@ class Auto final : public Policy {
  public:
   Auto(const PolicyOptions& options, std::shared_ptr<KvIndex> index)
       : weights_(options.auto_objective == AutoObjective::kTtft ? kAutoTtft : kAutoBalanced),
+        lora_load_tokens_(options.lora_load_tokens),
         index_(std::move(index)),
         random_(options.seed) {}
 
   std::string_view name() const override { return "auto"; }
   KeyParts Needs() const override { return index_->Needs(); }
+  bool weighs_residents() const override { return true; }
 
   std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) override {
     if (fleet.eligible().empty()) return std::nullopt;
@@ -65,6 +68,7 @@ class Auto final : public Policy {
       for (size_t row = 0; row < costs.size(); ++row) key.explanation->candidates[row].cost = costs[row];
     }
     KeepLeast(costs, fleet.eligible(), &scratch.best);
+    if (fleet.residents() != nullptr) KeepResidents(*fleet.residents(), &scratch.best);
     const uint32_t position = LeastLoaded(fleet, scratch.best, *DecisionRandom(random_, key.dry_run));
     const BlockMatch* const match = matches_blocks ? matches.Find(plan->known[position].slot) : nullptr;
     const uint32_t held = match == nullptr ? 0 : match->longest();
@@ -156,7 +160,17 @@ class Auto final : public Policy {
            .weight = weight[row]},
           weights);
     }
+    if (const FleetView::Residents* const residents = fleet.residents()) {
+      for (size_t row = 0; row < eligible.size(); ++row)
+        cost[row] += (*residents)[eligible[row]] != 0 ? 0 : lora_load_tokens_;
+    }
     return {cost, eligible.size()};
+  }
+
+  // If there are any among the best.
+  static void KeepResidents(const FleetView::Residents& residents, std::vector<uint32_t>* best) {
+    const auto has_it = [&residents](uint32_t position) { return residents[position] != 0; };
+    if (std::ranges::any_of(*best, has_it)) std::erase_if(*best, std::not_fn(has_it));
   }
 
   // For all members first, since matches come in no order; then those of the eligible move up.
@@ -194,6 +208,7 @@ class Auto final : public Policy {
   }
 
   const AutoWeights weights_;
+  const double lora_load_tokens_;
   const std::shared_ptr<KvIndex> index_;
   MovingMean mean_uncached_;
   Random random_;
@@ -219,8 +234,8 @@ PolicyEntry AutoEntry() {
       .name = "auto",
       .reads_index = true,
       .options =
-          {"block_size", "max_blocks_per_worker", "auto_objective", "peer_sync_stride_tokens",
-           "kv_index_max_entries", "kv_index_ttl_secs", "kv_storage_offloading"},
+          {"block_size", "max_blocks_per_worker", "auto_objective", "lora_load_tokens",
+           "peer_sync_stride_tokens", "kv_index_max_entries", "kv_index_ttl_secs", "kv_storage_offloading"},
       .make = Make<Auto>};
 }
 

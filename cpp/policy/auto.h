@@ -1,7 +1,8 @@
 // auto: the worker where this request has the lowest total cost. One sum in prefill tokens, lower wins;
 // no thresholds and no tuning.
 //
-//   cost(w) = (q + k * Um / 2 + U * (1 + 0.7 * k) + 0.01 * L * r * r / (rm + 1)) / s + 0.125 * U * r + 0.02 * (c + r * L)
+//   cost(w) = (q + k * Um / 2 + U * (1 + 0.7 * k) + 0.01 * L * r * r / (rm + 1)) / s
+//             + 0.125 * U * r + 0.02 * (c + r * L) + l
 //
 //   q   prompt tokens sent to w that still wait for their first token       w's own wait
 //   k   requests on w without a first token; Um what one of them lately     their share of the wait that q does not tell
@@ -11,6 +12,7 @@
 //                                                                            places and memory run out as r * r
 //   c   prompt tokens of w's open requests; L their mean over the fleet      decoding beside many and long ones is slow
 //       (of requests that only a poll tells of, q and c are not known: each counts as Um, if it waits, and as L)
+//   l   --lora-load-tokens for w that would have to load the request's adapter where others have it; else 0
 //   s   weight of w. It divides the work that waits, for computation or a slot. Running work reflects the
 //       speed already: a faster worker has fewer open requests for the same rate of arrivals, and dividing
 //       those too would count its speed twice.
@@ -20,7 +22,7 @@
 //   B holds nothing                  0   0   4096     1    4000         4096 +   20 +  512 +  240 = 4868
 //   C holds half of it               0   0   2048     2   16000         2048 +   80 +  512 +  640 = 3280   <- C
 //
-// Ties go by the least-loaded order. The worker that gets the request holds its blocks from then on,
+// Ties go to a worker that has the adapter, then by the least-loaded order. The worker that gets the request holds its blocks from then on,
 // and those of a mean response. The origin of the weights: docs/reference/policies.md.
 //
 // Cost: a match, 0.1 to 0.5 us, O(eligible), and a record, 3 to 8 ns per block. Thread-safe.

@@ -39,6 +39,9 @@ class Policy {
   // For policies with a memory of their own of what workers were sent, beside the pool's KvIndex: true if
   // it has one, and so needs the capacity of the workers' caches.
   virtual bool remembers_prompts() const { return false; }
+  // True if it compares workers that have a request's adapter (FleetView::residents) with those that would load it.
+  // For others, the view has only the former, if there are any.
+  virtual bool weighs_residents() const { return false; }
   // Prompts beyond size.bytes are forgotten, the least recently used first. An unknown size changes
   // nothing.
   virtual void SetCacheSize(WorkerId /*worker*/, const CacheSize& /*size*/) {}

@@ -94,6 +94,11 @@ const OptionTable<PolicyOptions>& PolicyOptionTable() {
       {.name = "auto_objective",
        .member = Word<&O::auto_objective>(),
        .words = {{"balanced", AutoObjective::kBalanced}, {"ttft", AutoObjective::kTtft}}},
+      {.name = "lora_load_tokens",
+       .member = Member<&O::lora_load_tokens>(),
+       .range =
+           {.max = 10'000'000,
+            .what = "the prompt tokens whose computation costs as much as loading an adapter"}},
       {.name = "overlap_weight",
        .member = Member<&O::overlap_weight>(),
        .range = {.max = 1000, .what = "the weight of a block to compute against one being decoded"}},

@@ -53,6 +53,7 @@ struct PolicyOptions {
   StorageOffloading kv_storage_offloading = StorageOffloading::kOff;
 
   AutoObjective auto_objective = AutoObjective::kBalanced;
+  uint32_t lora_load_tokens = 2000;  // prefill that costs as much as to load an adapter
 
   // kv_logit; the temperature: kv_aware too
   double overlap_weight = 1;

@@ -30,12 +30,13 @@ BodyBudget::Entry BodyBudget::Grow(Member& member, uint64_t to, uint64_t need) {
   MutexLock lock(mutex_);
   member.wanted_ = to;
   member.need_ = need;
-  const bool overtakes =
-      growers_.front != nullptr || (member.state_ == Member::State::kOutside && newcomers_.front != nullptr);
+  const bool grows = member.state_ == Member::State::kGrowing;
+  const bool overtakes = growers_.front != nullptr || (!grows && newcomers_.front != nullptr);
   if ((!overtakes || &member == privileged_) && Grantable(member)) {
     Grant(member);
     return Entry::kHeld;
   }
+  if (member.state_ == Member::State::kComplete) return Entry::kNever;
   member.waiting_ = true;
   Link(QueueOf(member), member);
   return Entry::kWaiting;
@@ -99,13 +100,15 @@ bool BodyBudget::Grantable(const Member& member) const {
   const uint64_t more = member.wanted_ - member.held_;
   if (more > total_ - in_use_) return false;
   if (&member == privileged_) return true;
-  if (privileged_ == nullptr) return growing_ - member.held_ + member.need_ <= total_;
-  return growing_ - privileged_->held_ + more + LargestNeed(member.need_) <= total_;
+  const uint64_t others = growing_ - (member.state_ == Member::State::kGrowing ? member.held_ : 0);
+  if (privileged_ == nullptr) return others + member.need_ <= total_;
+  return others - privileged_->held_ + member.wanted_ + LargestNeed(member.need_) <= total_;
 }
 
 void BodyBudget::Grant(Member& member) {
-  if (member.state_ == Member::State::kOutside) {
+  if (member.state_ != Member::State::kGrowing) {
     member.state_ = Member::State::kGrowing;
+    growing_ += member.held_;
     const size_t index = ClassOf(member.need_);
     ++needs_[index];
     classes_ |= uint64_t{1} << index;

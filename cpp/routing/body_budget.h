@@ -14,7 +14,8 @@
 // once through 256 MiB, as if each had claimed its whole length at the start.
 //
 //   Grow(m, to, need)   m holds `to` bytes now; or waits: bodies that have grown before those that have not, each kind
-//                       in order of arrival; or never, when `need` is more than the total
+//                       in order of arrival; or never, when `need` is more than the total. A body that was complete
+//                       grows on at once or never: while it waited, it would hold bytes that others wait for
 //   TryKeep(m, bytes)   for an optional body: at once and below half of the total, or not at all
 //   Complete(m, bytes)  no more will come; gives back the bytes beyond `bytes`
 //   Leave(m)            out of the queue; false: it was granted before

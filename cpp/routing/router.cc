@@ -238,9 +238,19 @@ StatusOr<Ticket> Router::SelectPinned(
   return ticket;
 }
 
+// A policy that does not weigh the loading of an adapter decides among the workers that have it, if it can.
+std::optional<Decision> Router::Choose(const RoutingKey& key, const FleetView& fleet) const {
+  if (fleet.residents() == nullptr || pool_.policy().weighs_residents())
+    return pool_.policy().Choose(key, fleet);
+  const FleetView residents = fleet.OnlyResidents();
+  if (residents.eligible().empty()) return pool_.policy().Choose(key, fleet);
+  if (key.explanation != nullptr) ListCandidates(residents, key.explanation.get());
+  return pool_.policy().Choose(key, residents);
+}
+
 StatusOr<Ticket> Router::SelectAny(const RoutingKey& key, const FleetView& fleet) {
   if (key.explanation != nullptr) ListCandidates(fleet, key.explanation.get());
-  std::optional<Decision> decision = pool_.policy().Choose(key, fleet);
+  std::optional<Decision> decision = Choose(key, fleet);
   if (!decision) return absl::UnavailableError(NobodyEligible(fleet, pool_.registry()));
   decision->explanation = key.explanation;
   const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
@@ -266,7 +276,7 @@ std::vector<Decision> Router::Rank(const RoutingKey& key, const FleetView& fleet
   RoutingKey later;  // the explanation is the first decision's
   const RoutingKey* asked = &key;
   while (ranked.size() < count) {
-    const std::optional<Decision> decision = pool_.policy().Choose(*asked, view);
+    const std::optional<Decision> decision = Choose(*asked, view);
     if (!decision) break;
     ranked.push_back(*decision);
     view.Exclude(decision->position);
@@ -289,7 +299,7 @@ StatusOr<Ticket> Router::SelectBelow(const RoutingKey& key, const FleetView& fle
       smaller.emplace(fleet.Without(full));
       if (key.explanation != nullptr) ListCandidates(*smaller, key.explanation.get());
     }
-    std::optional<Decision> decision = pool_.policy().Choose(key, smaller ? *smaller : fleet);
+    std::optional<Decision> decision = Choose(key, smaller ? *smaller : fleet);
     if (!decision && full.empty()) return absl::UnavailableError(NobodyEligible(fleet, pool_.registry()));
     if (!decision) {
       return absl::UnavailableError(Concat(

@@ -186,6 +186,7 @@ class Router {
   // The eligible workers that have max_worker_requests open.
   std::vector<uint32_t> FullOf(const FleetView& fleet) const;
   LoadShare ShareOf(const RoutingKey& key, const Decision& decision) const;
+  std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) const;
   StatusOr<Ticket> SelectAny(const RoutingKey& key, const FleetView& fleet);
   StatusOr<Ticket> SelectBelow(const RoutingKey& key, const FleetView& fleet);
 

@@ -59,6 +59,13 @@ FleetView FleetView::Without(std::span<const uint32_t> positions) const {
   return smaller;
 }
 
+FleetView FleetView::OnlyResidents() const {
+  FleetView smaller(*this);
+  for (const uint32_t position : eligible_) smaller.is_eligible_[position] = (*residents_)[position];
+  smaller.FindEligible();
+  return smaller;
+}
+
 void FleetView::Exclude(uint32_t position) {
   is_eligible_[position] = 0;
   FindEligible();

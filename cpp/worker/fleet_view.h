@@ -88,6 +88,14 @@ class FleetView {
   // The same fleet with all others out of rotation. Positions and plan stay.
   FleetView PoolOf(std::span<const uint32_t> positions, uint64_t pool) const;
 
+  // Of requests for an adapter that any of these workers can load: 1 for those that have it, by position. Null: they
+  // are alike.
+  using Residents = std::vector<uint8_t>;
+  const Residents* residents() const { return residents_.get(); }
+  void set_residents(std::shared_ptr<const Residents> residents) { residents_ = std::move(residents); }
+  // The same fleet with the others not eligible. REQUIRES: residents().
+  FleetView OnlyResidents() const;
+
   // The same fleet with some members not eligible. Positions and plan stay.
   FleetView Without(std::span<const uint32_t> positions) const;
   // Makes a member of this view not eligible; for a view of one's own.
@@ -112,6 +120,7 @@ class FleetView {
   bool any_prefix_ = false;
   std::shared_ptr<const FleetPlan> plan_;
   std::shared_ptr<const ModelPools> models_;
+  std::shared_ptr<const Residents> residents_;
 };
 
 // The plan that `owner` made for this view (or, while planning, for the previous one); null if there is none.

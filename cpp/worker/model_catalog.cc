@@ -61,17 +61,35 @@ bool IsUtf8(std::string_view text) {
   return true;
 }
 
+FleetView ViewOfMembers(const FleetView& whole, const ModelPools::Members& members, uint64_t number) {
+  FleetView view = whole.PoolOf(members.workers, number);
+  if (members.residents.empty()) return view;
+  auto residents = std::make_shared<FleetView::Residents>(whole.members().size());
+  for (const uint32_t position : members.residents) (*residents)[position] = 1;
+  view.set_residents(std::move(residents));
+  return view;
+}
+
 }  // namespace
 
 bool IsModelName(std::string_view name) {
   return !name.empty() && name.size() <= kMaxModelName && !ContainsControl(name) && IsUtf8(name);
 }
 
+ModelPools::Result ModelPools::Resolve(std::string_view name, int64_t now_ns, int64_t memory_ns) const {
+  if (!decides()) return Result::kAll;
+  const Name* const known = Find(name);
+  if (known != nullptr && known->has_pool()) return Result::kPool;
+  if (anything != nullptr && anything->in_rotation() > 0) return Result::kAnything;
+  if (known != nullptr && known->IsRemembered(now_ns, memory_ns)) return Result::kAsleep;
+  return names->any_said ? Result::kUnknown : Result::kAll;
+}
+
 std::shared_ptr<const FleetView> ModelPools::ViewOf(
     const std::shared_ptr<const FleetView>& whole, const Name& name) const {
   if (!names->decides) return whole;
   if (views[name.pool] != nullptr) return views[name.pool];
-  return std::make_shared<const FleetView>(whole->PoolOf(names->pools[name.pool], 0));
+  return std::make_shared<const FleetView>(ViewOfMembers(*whole, names->pools[name.pool], 0));
 }
 
 ModelCatalog::ModelCatalog() : other_(std::make_shared<ModelDemand>()), memory_ns_(kMemoryNanos) {}
@@ -140,8 +158,9 @@ bool ModelCatalog::Forget(std::string_view base) {
   return true;
 }
 
-void ModelCatalog::Expect(std::span<const std::string> names, int64_t memory_ns) {
+void ModelCatalog::Expect(std::span<const std::string> names, int64_t memory_ns, bool spread) {
   memory_ns_ = memory_ns;
+  spread_ = spread;
   for (const auto& [name, known] : known_) known->expected = false;
   for (const std::string& name : names) {
     if (!IsModelName(name)) continue;
@@ -203,9 +222,23 @@ std::shared_ptr<const ModelPools::Names> ModelCatalog::NamesOf(
     return used != uses.end() ? std::pair(size_t{0}, uint64_t{used->second.number})
                               : std::pair(size_t{1}, entry->second->number);
   });
-  std::map<Positions, uint32_t> pools;
+  const auto workers_of = [&](const std::string& model) -> const Positions* {
+    const auto found = known_.find(model);
+    const auto used = found != known_.end() ? uses.find(found->second.get()) : uses.end();
+    return used != uses.end() ? &used->second.workers : nullptr;
+  };
+  std::map<ModelPools::Members, uint32_t> pools;
+  const auto pool_of = [&](ModelPools::Members members) {
+    const auto number = static_cast<uint32_t>(names->pools.size());
+    const auto [at, is_new] = pools.try_emplace(std::move(members), number);
+    if (is_new) names->pools.push_back(at->first);
+    return at->second;
+  };
   for (const auto* entry : ordered) {
     Known& known = *entry->second;
+    // Those that can load it.
+    const Positions* const family =
+        spread_ && !known.card.parent.empty() ? workers_of(known.card.parent) : nullptr;
     ModelPools::Name name{
         .card = known.card,
         .said_ns = known.said_ns,
@@ -214,21 +247,26 @@ std::shared_ptr<const ModelPools::Names> ModelCatalog::NamesOf(
         .is_label = known.demand != nullptr};
     if (const auto used = uses.find(&known); used != uses.end()) {
       known.said_ns = name.said_ns = now_ns;
-      name.workers = std::move(used->second.workers);
-      Positions pool = Merged(name.workers, names->anything);
-      names->decides = names->decides || pool.size() != whole.members().size();
-      const auto number = static_cast<uint32_t>(names->pools.size());
-      const auto [at, is_new] = pools.try_emplace(std::move(pool), number);
-      if (is_new) names->pools.push_back(at->first);
-      name.pool = at->second;
+      name.workers = used->second.workers;
+      ModelPools::Members members{.workers = Merged(name.workers, names->anything), .residents = {}};
+      if (family != nullptr) {
+        Positions all = Merged(members.workers, *family);
+        if (all.size() != members.workers.size()) members.residents = name.workers;
+        members.workers = std::move(all);
+      }
+      names->decides =
+          names->decides || !members.residents.empty() || members.workers.size() != whole.members().size();
+      name.pool = pool_of(std::move(members));
       if (name.card.parent.empty()) names->bases.push_back(entry->first);
     } else {
       const ModelPools::Name* const before =
           last != nullptr && last->by_name.contains(entry->first) ? &last->by_name.at(entry->first) : nullptr;
-      if (before != nullptr && before->pool != ModelPools::kNoPool) known.said_ns = name.said_ns = now_ns;
+      if (before != nullptr && before->is_listed()) known.said_ns = name.said_ns = now_ns;
       if (!known.expected && now_ns - known.said_ns > memory_ns_) continue;
       // In an empty fleet, too.
       names->decides = names->decides || names->any_said || names->anything.empty();
+      if (family != nullptr)
+        name.pool = pool_of({.workers = Merged(*family, names->anything), .residents = {}});
     }
     names->order.push_back(entry->first);
     names->by_name.emplace(entry->first, std::move(name));
@@ -257,8 +295,14 @@ std::shared_ptr<const ModelPools> ModelCatalog::Publish(
   auto pools = std::make_shared<ModelPools>();
   pools->names = names_;
   if (!names_->decides) return pools;
-  const auto view_of = [&](const Positions& positions) {
-    FleetView view = whole.PoolOf(positions, NumberOf(positions));
+  const auto view_of = [&](const ModelPools::Members& members) {
+    FleetView view = ViewOfMembers(whole, members, NumberOf(members.workers));
+    // The same workers under another name, of which others have the adapter.
+    for (const std::shared_ptr<const FleetView>& made : pools->views) {
+      if (made == nullptr || made->pool() != view.pool()) continue;
+      view.set_plan(made->shared_plan());
+      return std::make_shared<const FleetView>(std::move(view));
+    }
     // With a plan of the same members a policy only renews what depends on the pool or on health.
     const FleetView* before = nullptr;
     if (last != nullptr) {
@@ -272,9 +316,9 @@ std::shared_ptr<const ModelPools> ModelCatalog::Publish(
     view.set_plan(planner ? planner(view) : nullptr);
     return std::make_shared<const FleetView>(std::move(view));
   };
-  for (const Positions& positions : names_->pools) {
+  for (const ModelPools::Members& members : names_->pools) {
     const bool is_kept = pools->views.size() < kMaxModelPools;
-    pools->views.push_back(is_kept ? view_of(positions) : nullptr);
+    pools->views.push_back(is_kept ? view_of(members) : nullptr);
   }
   if (!names_->anything.empty()) {
     FleetView view = whole.PoolOf(names_->anything, 0);

@@ -9,6 +9,9 @@
 // list the same, the pool of each name is the whole fleet: `decides` is false, and nothing has to read names.
 // A name that no worker lists any more is remembered, so that "unknown" and "asleep" can be told apart.
 //
+// With `spread` engines load adapters themselves: the pool of an adapter has the workers of its parent, too, and its
+// view marks those that list the adapter (FleetView::residents).
+//
 // Bounded against a worker that lies: kMaxModelsPerWorker names of kMaxModelName bytes; kMaxModelNames over all,
 // of which the newest are refused; kMaxModelPools views, beyond which a view is made per request.
 //
@@ -63,6 +66,7 @@ struct ModelDemand {
   std::atomic<uint64_t> served{0};  // it has workers
   std::atomic<uint64_t> asleep{0};
   std::atomic<uint64_t> unknown{0};  // of names that are not kept
+  std::atomic<int64_t> waiting{0};   // now, for a worker of it
 };
 
 // What is known of names, and the views; published with a FleetView.
@@ -72,24 +76,30 @@ struct ModelPools {
 
   struct Name {
     ModelCard card;           // as the first of its workers has it
-    uint32_t pool = kNoPool;  // none: no worker lists it
+    uint32_t pool = kNoPool;  // none: no worker lists it, or can load it
     Positions workers;        // that list it
     int64_t said_ns = 0;      // when a worker listed it last; by the registry's clock
     bool expected = false;    // by the settings
     std::shared_ptr<ModelDemand> demand;
     bool is_label = false;  // the demand is its own
 
-    bool is_listed() const { return pool != kNoPool; }
+    bool is_listed() const { return !workers.empty(); }
+    bool has_pool() const { return pool != kNoPool; }
     // By the settings, or since a worker listed it not longer ago.
     bool IsRemembered(int64_t now_ns, int64_t memory_ns) const {
       return expected || now_ns - said_ns <= memory_ns;
     }
   };
+  struct Members {
+    Positions workers;    // with those that may serve anything
+    Positions residents;  // that have the adapter, if others can load it; else none are marked
+    friend auto operator<=>(const Members&, const Members&) = default;
+  };
   struct Names {
     absl::flat_hash_map<std::string, Name> by_name;
     std::vector<std::string> order;  // as they were first listed
-    std::vector<Positions> pools;    // with the workers that may serve anything
-    Positions anything;              // workers of which nothing is known
+    std::vector<Members> pools;
+    Positions anything;  // workers of which nothing is known
     bool any_said = false;
     bool decides = false;            // the workers of a request depend on its model
     std::vector<std::string> bases;  // models that workers list, no adapters
@@ -101,6 +111,11 @@ struct ModelPools {
   std::shared_ptr<const FleetView> anything;            // null: all workers are known
 
   bool decides() const { return names->decides; }
+  // Where a request for a name may go: kAll: to any worker; kPool: to those of its pool; kAnything: to those that may
+  // serve anything. kAsleep: to none now; kUnknown: it never had one. (kForwarded is the caller's, for an
+  // unknown name.)
+  enum class Result : uint8_t { kAll, kPool, kAnything, kAsleep, kUnknown, kForwarded };
+  Result Resolve(std::string_view name, int64_t now_ns, int64_t memory_ns) const;
   const Name* Find(std::string_view name) const {
     const auto found = names->by_name.find(absl::string_view(name.data(), name.size()));
     return found != names->by_name.end() ? &found->second : nullptr;
@@ -120,9 +135,12 @@ class ModelCatalog {
   // The workers of a host may serve anything again. True if something changed.
   bool Forget(std::string_view base);
   bool knows(std::string_view base) const { return hosts_.contains(std::string(base)); }
+  // Something that Publish() has not been called for.
+  bool changed() const { return changed_; }
 
-  // Names that are known even if no worker lists them, and how long others are remembered.
-  void Expect(std::span<const std::string> names, int64_t memory_ns);
+  // Names that are known even if no worker lists them, how long others are remembered, and whether a worker of the
+  // parent can load an adapter.
+  void Expect(std::span<const std::string> names, int64_t memory_ns, bool spread = false);
 
   // A worker of the fleet, in its order.
   struct Listed {
@@ -159,6 +177,7 @@ class ModelCatalog {
   size_t labels_ = 0;
   uint64_t next_number_ = 1;
   int64_t memory_ns_;
+  bool spread_ = false;
   // What names_ was made for.
   std::shared_ptr<const ModelPools::Names> names_;
   bool changed_ = true;

@@ -253,20 +253,27 @@ void WorkerRegistry::Drained(std::span<const WorkerId> workers, int64_t now_ns) 
   PublishIfChanged(before);
 }
 
-void WorkerRegistry::SetModels(
+bool WorkerRegistry::SetModels(
     std::string_view base, std::span<const ModelCard> cards, int64_t now_ns, size_t* refused) {
   MutexLock lock(mutex_);
-  if (models_.Say(base, cards, now_ns, refused)) Publish();
+  models_.Say(base, cards, now_ns, refused);
+  return models_.changed();
 }
 
-void WorkerRegistry::ForgetModels(std::string_view base) {
+bool WorkerRegistry::ForgetModels(std::string_view base) {
   MutexLock lock(mutex_);
-  if (models_.Forget(base)) Publish();
+  models_.Forget(base);
+  return models_.changed();
 }
 
-void WorkerRegistry::ExpectModels(std::span<const std::string> names, int64_t memory_ns) {
+void WorkerRegistry::PublishModels() {
   MutexLock lock(mutex_);
-  models_.Expect(names, memory_ns);
+  if (models_.changed()) Publish();
+}
+
+void WorkerRegistry::ExpectModels(std::span<const std::string> names, int64_t memory_ns, bool spread) {
+  MutexLock lock(mutex_);
+  models_.Expect(names, memory_ns, spread);
   Publish();
 }
 

@@ -92,12 +92,15 @@ class WorkerRegistry {
   std::vector<std::string> Admit(std::span<const uint64_t> rows, int64_t now_ns);
   void Drained(std::span<const WorkerId> workers, int64_t now_ns);
 
-  // What a host, by its base URL, says that it serves (model_catalog.h). `refused`: names that are not kept.
-  void SetModels(
+  // What a host, by its base URL, says that it serves (model_catalog.h). `refused`: names that are not kept. Published
+  // by the next change of the fleet or PublishModels(), so that many lists cost one publication. True if there is
+  // something to publish.
+  bool SetModels(
       std::string_view base, std::span<const ModelCard> cards, int64_t now_ns, size_t* refused = nullptr);
   // Nothing is known of it any more.
-  void ForgetModels(std::string_view base);
-  void ExpectModels(std::span<const std::string> names, int64_t memory_ns);
+  bool ForgetModels(std::string_view base);
+  void PublishModels();
+  void ExpectModels(std::span<const std::string> names, int64_t memory_ns, bool spread = false);
 
   // Publishes what has changed in the workers themselves: breakers and slow-start factors.
   void Refresh();

@@ -1050,7 +1050,9 @@ class Router:
                 Series of uint32. They make the estimated size of the prompt exact and may come beside one of
                 the others.
             headers: Request headers, a mapping or pairs; names in any case, the first of equal names counts.
-            model: Name of the model, where no `body` says it: with `messages`, `prompt` or `token_ids`.
+            model: Name of the model, where no `body` says it: with `messages`, `prompt` or `token_ids`. Where
+                workers serve different models (`WorkerSpec.models`, or what they list to a server), only
+                those that serve it are chosen; without a name, those of the only base model, or any.
             path: The path that the request goes to, such as `/v1/responses`: it tells what `input` means.
                 Without it a body with `instructions` and `input` is a Responses request.
             exclude: URLs of workers that must not be chosen, such as those that have failed already. A URL
@@ -1066,6 +1068,7 @@ class Router:
 
         Raises:
             NoWorkersError: no worker may be chosen; the message counts workers by the reason.
+            ModelNotFoundError: workers serve different models, and none of them this one.
             TypeError: an argument of the wrong type, or two that exclude each other.
             ValueError: token ids out of range, an array of the wrong shape, a number that JSON does not have;
                 `shared_ranges` or `override` for a policy that does not read them, or out of range.
@@ -1124,10 +1127,12 @@ class Router:
             offsets: Row i is `token_ids[offsets[i]:offsets[i + 1]]`; shape (n + 1,), int64, never falling,
                 within 0 to m; or other integers as in `token_ids`.
             session_ids: n values of `X-Session-ID`; None, NaN or blank for a request without one.
-            model: Name of the model of all of them: prompts of different models do not match.
+            model: Name of the model of all of them, as in `select()`: prompts of different models do not
+                match.
 
         Raises:
             NoWorkersError: no worker may be chosen; no load stays reserved.
+            ModelNotFoundError: as in `select()`.
             TypeError: no rows at all, `token_ids` without `offsets`, or the wrong type or dtype.
             ValueError: different numbers of rows, wrong shape, offsets out of order or out of range.
         """

@@ -4,6 +4,7 @@ Exception
 ├── RouterError                   what only a router can raise; also a fleet that is full
 │   ├── NoWorkersError            no worker may be chosen: none, all unhealthy, draining or excluded
 │   ├── WorkerNotFoundError       the URL is not in the fleet; also a LookupError
+│   ├── ModelNotFoundError        no worker has listed the model; also a LookupError
 │   ├── WorkerExistsError         the URL is in the fleet already; also a ValueError
 │   ├── TicketFinishedError       the ticket was to be moved and is finished; also a ValueError
 │   └── IndexFileError            a saved index is damaged or of another kind or version; also a ValueError
@@ -25,6 +26,10 @@ class NoWorkersError(RouterError):
 
 class WorkerNotFoundError(RouterError, LookupError):
     """The URL is not in the fleet. The message names the nearest one that is."""
+
+
+class ModelNotFoundError(RouterError, LookupError):
+    """No worker has listed this model, and those there are list others, which the message names."""
 
 
 class WorkerExistsError(RouterError, ValueError):

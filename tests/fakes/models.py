@@ -24,6 +24,7 @@ class ModelWorker:
         self.raw: bytes | None = None  # the list, if it is not made of the cards
         self.served: list[Any] = []
         self.wrong: list[Any] = []
+        self.loadable: dict[str, str] = {}  # adapters that it loads once a request names them
         self.lists = 0  # requests for the list
         self.worker = harness.worker(self.answer)
         self.url = self.worker.url
@@ -62,6 +63,8 @@ class ModelWorker:
         except ValueError:
             found = re.search(rb'name="model"\r\n\r\n(.*?)\r\n', message.body)
             name = found[1].decode() if found else None
+        if name in self.loadable:
+            self.cards.setdefault(name, self.loadable[name])
         if name is None or name in self.cards:
             self.served.append(name)
             connection.send(response(200, json.dumps({"model": name, "by": self.url}).encode()))

@@ -43,6 +43,8 @@ class BodyBudget:
         if not overtakes and self._grantable(body):
             self._grant(body)
             return "held"
+        if body.state == "complete":
+            return "never"
         (self.growers if body.state == "growing" else self.newcomers).append(body)
         return "waiting"
 
@@ -97,12 +99,13 @@ class BodyBudget:
             return sum(one.held for one in growing if one is not body) + body.need <= self.total
         rounded = [1 << (one.need - 1).bit_length() for one in [*growing, body]]
         largest = min(self.total, max(rounded))
-        return sum(one.held for one in growing if one is not self.privileged) + more + largest <= self.total
+        others = sum(one.held for one in growing if one is not self.privileged and one is not body)
+        return others + body.wanted + largest <= self.total
 
     def _grant(self, body: Body) -> None:
         if body.state == "outside":
-            body.state = "growing"
             self.bodies.append(body)
+        body.state = "growing"
         self.privileged = self.privileged or body
         body.held = body.wanted
 

@@ -23,6 +23,8 @@ class Catalog:
 
     said: dict[str, list[tuple[str, str]]] = dataclasses.field(default_factory=dict)
     expected: list[str] = dataclasses.field(default_factory=list)
+    spread: bool = False
+    parents: dict[str, str] = dataclasses.field(default_factory=dict)  # as the first that lists a name has it
 
     def say(self, base: str, cards: list[tuple[str, str]]) -> None:
         kept: dict[str, str] = {}
@@ -47,8 +49,24 @@ class Catalog:
         unknown = [worker for worker in fleet if worker not in self.said]
         names = self.listed(fleet)
         return {
-            name: [worker for worker in fleet if worker in workers or worker in unknown]
+            name: [
+                worker
+                for worker in fleet
+                if worker in workers or worker in unknown or worker in self.family(fleet, name)
+            ]
             for name, workers in names.items()
+        }
+
+    def family(self, fleet: list[str], name: str) -> list[str]:
+        """The workers of an adapter's parent, where they can load it."""
+        return self.listed(fleet).get(self.parents.get(name, ""), []) if self.spread else []
+
+    def residents(self, fleet: list[str]) -> dict[str, list[str]]:
+        """The workers that have an adapter which others can load."""
+        return {
+            name: workers
+            for name, workers in self.listed(fleet).items()
+            if any(worker in self.said and worker not in workers for worker in self.family(fleet, name))
         }
 
     def decides(self, fleet: list[str]) -> bool:
@@ -57,4 +75,8 @@ class Catalog:
         asleep = set(self.expected) - set(pools)
         silent = [worker for worker in fleet if worker not in self.said]
         any_said = len(silent) < len(fleet)
-        return any(pool != fleet for pool in pools.values()) or bool(asleep and (any_said or not silent))
+        return (
+            any(pool != fleet for pool in pools.values())
+            or bool(self.residents(fleet))
+            or bool(asleep and (any_said or not silent))
+        )

@@ -311,9 +311,11 @@ class Auto:
         max_blocks_per_worker: int = 100_000,
         block_size: int = 16,
         objective: str = "balanced",
+        lora_load_tokens: int = 2000,
     ) -> None:
         self.dice = Random(seed)
         self.block_size = block_size
+        self.lora_load_tokens = lora_load_tokens
         self.learned = LearnedBlocks(max_blocks_per_worker, block_size)
         self.weights = self.WEIGHTS[objective]
         self.uncached = MovingMean()
@@ -331,6 +333,14 @@ class Auto:
             + context * (worker.context + worker.polled * mean_prompt + r * mean_prompt)
         )
 
+    def preferred(self, costs: dict[int, float], residents: Collection[int]) -> dict[int, float]:
+        """Those that have the adapter, unless the best of them costs more than another one and a load do."""
+        home = {i: cost for i, cost in costs.items() if i in residents}
+        away = {i: cost + self.lora_load_tokens for i, cost in costs.items() if i not in residents}
+        if not away or (home and min(home.values()) <= min(away.values())):
+            return home
+        return away
+
     def choose(
         self,
         blocks: Sequence[int],
@@ -339,6 +349,7 @@ class Auto:
         tried: Collection[int] = (),
         *,
         has_blocks: bool = True,
+        residents: Collection[int] | None = None,
     ) -> tuple[int, str, int, int] | None:
         self.learned.forget_others(fleet)
         eligible = fleet.eligible(tried)
@@ -351,7 +362,9 @@ class Auto:
         polled = sum(fleet.members[i].polled for i in eligible)
         means = (context / requests if requests else prompt_tokens, (requests + polled) / len(eligible))
         costs = {i: self.cost(fleet.members[i], uncached[i], *means) for i in eligible}
-        cheapest = [i for i in eligible if costs[i] == min(costs.values())]
+        if residents is not None:
+            costs = self.preferred(costs, residents)
+        cheapest = [i for i in costs if costs[i] == min(costs.values())]
         chosen = least_loaded(fleet, cheapest, self.dice)
         self.uncached.learn(uncached[chosen])
         if blocks:

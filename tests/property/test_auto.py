@@ -20,6 +20,9 @@ LOADS = st.tuples(  # requests, of them waiting, prefill, context
 STEPS = st.one_of(
     st.tuples(st.just("ask"), PROMPTS, st.integers(0, 40), st.lists(WHICH, max_size=2, unique=True)),
     st.tuples(st.just("ask"), PROMPTS, st.integers(0, 40), st.just([])),
+    st.tuples(
+        st.just("ask for an adapter"), PROMPTS, st.integers(0, 40), st.lists(WHICH, max_size=4, unique=True)
+    ),
     st.tuples(st.just("load"), WHICH, LOADS),
     st.tuples(st.just("polled"), WHICH, st.tuples(st.integers(0, 5), st.integers(0, 3))),
     st.tuples(st.just("add"), st.integers(1, 5), st.sampled_from([1000, 1000, 2000, 500])),
@@ -51,19 +54,21 @@ def set_load(policy: testing.PolicyHarness, url: str, load: tuple[int, int, int,
     block_size=st.sampled_from([1, 16]),
     objective=st.sampled_from(["balanced", "ttft"]),
     own_sizes=st.booleans(),
+    lora=st.sampled_from([0, 7, 2000]),
     seed=st.integers(0, 2**64 - 1),
 )
 def test_it_answers_as_its_twin_does(
-    story: list[Any], capacity: int, block_size: int, objective: str, own_sizes: bool, seed: int
+    story: list[Any], capacity: int, block_size: int, objective: str, own_sizes: bool, lora: int, seed: int
 ) -> None:
     options = {
         "max_blocks_per_worker": capacity,
         "block_size": block_size,
         "worker_block_sizes": own_sizes,
         "auto_objective": objective,
+        "lora_load_tokens": lora,
     }
     policy = testing.PolicyHarness("auto", seed=seed, **options)
-    twin, fleet = Auto(seed, capacity, block_size, objective), Fleet()
+    twin, fleet = Auto(seed, capacity, block_size, objective, lora), Fleet()
     for url in URLS:
         policy.add(url)
         fleet.add(url)
@@ -73,6 +78,11 @@ def test_it_answers_as_its_twin_does(
             blocks, tokens = chain(which), len(which) * block_size + rest[0]
             expected = twin.choose(blocks, tokens, fleet, tried)
             assert policy.choose_blocks(blocks, tried, prompt_tokens=tokens) == expected
+        elif what == "ask for an adapter":
+            there = [position for position in rest[1] if position < len(fleet.members)]
+            blocks, tokens = chain(which), len(which) * block_size + rest[0]
+            expected = twin.choose(blocks, tokens, fleet, residents=there)
+            assert policy.choose_blocks(blocks, prompt_tokens=tokens, residents=there) == expected
         elif what == "add":
             url = f"http://w{which}:8000"
             if fleet.add(url, rest[0]):
@@ -179,3 +189,27 @@ def test_less_that_waits_never_loses_the_request(loads, prompt, objective, less)
     lighter = list(loads)
     lighter[chosen] = (requests, max(0, waiting - less[0]), max(0, prefill - less[1]), context)
     assert fleet_with(lighter, objective).choose_blocks(blocks, prompt_tokens=tokens)[0] == chosen
+
+
+@given(
+    loads=THREE_LOADS,
+    residents=st.lists(st.integers(0, 2), min_size=1, max_size=2, unique=True),
+    tokens=st.integers(1, 9000),
+    objective=OBJECTIVES,
+)
+def test_the_adapter_is_loaded_only_where_that_is_worth_it(loads, residents, tokens, objective):
+    """A dearer load never moves a request away from the workers that have the adapter."""
+
+    def choose(load_tokens, tried=(), marks=residents):
+        policy = testing.PolicyHarness("auto", seed=1, auto_objective=objective, lora_load_tokens=load_tokens)
+        for url, load in zip(URLS, loads, strict=True):
+            policy.add(url)
+            set_load(policy, url, load)
+        return policy.choose_blocks([], list(tried), prompt_tokens=tokens, residents=marks)[0]
+
+    chosen = [choose(load) in residents for load in (0, 100, 2000, 10**7)]
+    assert chosen == sorted(chosen)
+    assert chosen[-1]
+    assert choose(0, tried=residents) not in residents
+    if not chosen[0]:
+        assert choose(0) == choose(0, marks=None)

@@ -53,6 +53,13 @@ class BodyBudget(RuleBasedStateMachine):
         self.real.complete(self.number(body), count)
         self.slow.complete(body, count)
 
+    @precondition(lambda self: self.idle("complete"))
+    @rule(data=st.data(), more=st.integers(1, 9), need=st.integers(0, 9))
+    def grow_again(self, data, more, need):
+        """A body that was read as far as it seemed to be needed, and then further."""
+        body = data.draw(st.sampled_from(self.idle("complete")))
+        self.claim(body, body.held + more, body.held + more + need)
+
     @precondition(lambda self: self.idle("growing", "complete"))
     @rule(data=st.data())
     def release(self, data):

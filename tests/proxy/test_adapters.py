@@ -6,8 +6,8 @@ import pytest
 
 from tests.fakes.harness import error_of
 from tests.fakes.models import ModelWorker, wait_until_all_listed, wait_until_known
-from tests.fakes.wire import eventually
-from tests.proxy.test_models import KNOWN, by, post
+from tests.fakes.wire import eventually, request
+from tests.proxy.test_models import CHAT, KNOWN, by, post
 
 
 def call(client, verb, **body):
@@ -86,3 +86,109 @@ def test_it_takes_the_admins_key(harness, tmp_path):
     wait_until_known(router, 1)
     assert call(harness.client(router), "load", lora_name="sql", lora_path="/sql").status == 401
     assert "sql" not in worker.cards
+
+
+# ---- adapters that engines load themselves
+
+
+def spread(harness, policy="round_robin", routing=None, **options):
+    """Four workers of `a` that can load `sql`, which the first two have, and one of `b`."""
+    workers = [ModelWorker(harness, "a", adapters={"sql": "a"} if n < 2 else None) for n in range(4)]
+    for worker in workers:
+        worker.loadable["sql"] = "a"
+    other = ModelWorker(harness, "b")
+    options = {"lora_spread": True, **KNOWN, **options}
+    router = harness.router(*workers, other, policy=policy, routing=routing, **options)
+    wait_until_all_listed(router, *workers, other)
+    return workers, other, router
+
+
+@pytest.mark.parametrize("policy", ["round_robin", "least_load", "consistent_hash", "cache_aware", "auto"])
+def test_a_worker_that_has_the_adapter_comes_first_and_another_one_loads_it_if_there_is_none(harness, policy):
+    workers, other, router = spread(harness, policy)
+    client = harness.client(router)
+    urls = [worker.url for worker in workers]
+    for n in range(8):
+        assert by(post(client, "sql", user=f"u{n}")) in urls[:2]
+    for url in urls[:2]:
+        router.core.set_healthy(url, False)
+    assert by(post(client, "sql")) in urls[2:]
+    assert other.served == other.wrong == []
+    assert [worker.wrong for worker in workers] == [[]] * 4
+
+
+def test_without_spread_no_other_worker_gets_it(harness):
+    workers, _other, router = spread(harness, lora_spread=False)
+    for worker in workers[:2]:
+        router.core.set_healthy(worker.url, False)
+    assert post(harness.client(router), "sql").status == 503
+    assert [worker.served for worker in workers] == [[]] * 4
+
+
+@pytest.mark.parametrize(("tokens", "loads"), [(0, True), (1_000_000, False)])
+def test_auto_weighs_a_load_against_the_queues_of_those_that_have_it(harness, tokens, loads):
+    workers, _other, router = spread(harness, "auto", {"lora_load_tokens": tokens})
+    gates = [worker.worker.gate() for worker in workers[:2]]
+
+    def held(worker, gate):
+        def answer(connection, message):
+            if message.method == "POST":
+                gate.wait()
+            worker.answer(connection, message)
+
+        return answer
+
+    for worker, gate in zip(workers[:2], gates, strict=True):
+        worker.worker.answer = held(worker, gate)
+    clients = [harness.client(router) for _ in range(2)]
+    for number, client in enumerate(clients, 1):
+        client.send(request("POST", CHAT, body=b'{"model": "sql", "prompt": "' + b"x" * 9_000 + b'"}'))
+        eventually(lambda number=number: sum(router.loads()) == number)
+    assert sorted(router.loads()) == [0, 0, 0, 1, 1]
+    third = harness.client(router)
+    third.send(request("POST", CHAT, body=b'{"model": "sql", "prompt": "y"}'))
+    if loads:
+        assert by(third.read_response()) in [worker.url for worker in workers[2:]]
+    eventually(lambda: sum(router.loads()) == (2 if loads else 3))
+    for gate in gates:
+        gate.open()
+    for client in clients if loads else [*clients, third]:
+        assert client.read_response().status == 200
+    assert [worker.served.count("sql") for worker in workers[2:]].count(1) == loads
+
+
+def test_retries_go_to_those_that_have_it_first(harness):
+    workers, _other, router = spread(harness, disable_retries=False, retry_initial_backoff_ms=1)
+
+    def broken(connection, message):
+        if message.method == "POST":
+            connection.reset()
+        else:
+            workers[0].answer(connection, message)
+
+    workers[0].worker.answer = broken
+    client = harness.client(router)
+    for _ in range(4):
+        assert by(post(client, "sql")) == workers[1].url
+
+
+def test_an_adapter_that_no_worker_lists_any_more_is_loaded_again(harness):
+    workers, other, router = spread(harness)
+    for worker in workers:
+        worker.cards.pop("sql", None)
+    client = harness.client(router)
+    client.ask("GET", "/v1/models?refresh=1")
+    assert by(post(client, "sql")) in [worker.url for worker in workers]
+    assert other.wrong == []
+    assert error_of(post(client, "x"))["code"] == "model_not_found"
+
+
+def test_in_a_fleet_of_one_model_its_adapters_decide(harness):
+    """All workers may get it, so that only the preference tells them apart."""
+    workers = [ModelWorker(harness, "a", adapters={"sql": "a"} if n == 2 else None) for n in range(4)]
+    router = harness.router(*workers, lora_spread=True, **KNOWN)
+    wait_until_all_listed(router, *workers)
+    client = harness.client(router)
+    for _ in range(6):
+        assert by(post(client, "sql")) == workers[2].url
+    assert len({by(post(client, "a")) for _ in range(8)}) == 4

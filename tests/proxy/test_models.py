@@ -342,6 +342,129 @@ def test_a_body_that_is_no_object_is_the_workers_to_decide(harness):
     assert sorted(sent) == sorted(bodies)
 
 
+# ---- waiting for a worker
+
+
+def waiting(router):
+    found = re.findall(
+        r"^vllm_router_model_waiting_requests\{.*\} (\S+)$", router.server.metrics_text(), re.MULTILINE
+    )
+    return sum(int(float(n)) for n in found)
+
+
+def join(router, *workers):
+    rows = [(worker.url, 1.0, True, False, None, "", 0, "", []) for worker in workers]
+    router.core._reconcile("file", rows, True, [])
+
+
+def test_a_request_for_a_sleeping_model_goes_to_the_first_worker_that_joins(harness):
+    other = ModelWorker(harness, "a")
+    router = harness.router(other, models=["big"], model_wait_secs=600, **KNOWN)
+    wait_until_known(router, 1)
+    clients = [harness.client(router) for _ in range(3)]
+    for client in clients:
+        client.send(request("POST", CHAT, body=b'{"model": "big"}'))
+    eventually(lambda: waiting(router) == 3)
+    assert by(post(harness.client(router), "a")) == other.url  # nobody waits behind them
+    big = ModelWorker(harness, "big")
+    join(router, big)
+    for client in clients:
+        assert by(client.read_response()) == big.url
+    assert demand(router)["big", "asleep"] == 3
+    assert ("big", "served") not in demand(router)
+    assert waiting(router) == 0
+    assert other.wrong == []
+
+
+def test_in_an_empty_fleet_too(harness):
+    router = harness.router(models=["big"], model_wait_secs=600, **KNOWN)
+    client = harness.client(router)
+    client.send(request("POST", CHAT, body=b'{"model": "big"}'))
+    eventually(lambda: waiting(router) == 1)
+    big = ModelWorker(harness, "big")
+    join(router, big)
+    assert by(client.read_response()) == big.url
+
+
+def test_a_request_for_an_alias_waits_for_its_model_and_the_next_one_on_the_connection_for_its_response(
+    harness,
+):
+    router = harness.router(models=["big"], model_alias=["fast=big"], model_wait_secs=600, **KNOWN)
+    client = harness.client(router)
+    client.send(request("POST", CHAT, body=b'{"model": "fast"}'), request("GET", "/liveness"))
+    eventually(lambda: waiting(router) == 1)
+    big = ModelWorker(harness, "big")
+    join(router, big)
+    assert by(client.read_response()) == big.url
+    assert client.read_response().body == b"OK"
+    assert big.served == ["big"]
+
+
+@pytest.mark.parametrize("options", [{"model_wait_secs": 0.2}, {"model_wait_secs": 600, "queue_size": 0}])
+def test_when_the_wait_ends_it_is_the_503_that_it_would_have_been(harness, options):
+    router = harness.router(ModelWorker(harness, "a"), models=["big"], **options, **KNOWN)
+    wait_until_known(router, 1)
+    answer = post(harness.client(router), "big")
+    assert (answer.status, error_of(answer)["code"]) == (503, "no_workers_for_model")
+    assert answer.get("retry-after") == "10"
+    assert demand(router) == {("big", "asleep"): 1}
+    assert waiting(router) == 0
+
+
+def test_as_many_wait_as_may_queue(harness):
+    router = harness.router(models=["big"], model_wait_secs=600, queue_size=2, **KNOWN)
+    clients = [harness.client(router) for _ in range(3)]
+    for client in clients[:2]:
+        client.send(request("POST", CHAT, body=b'{"model": "big"}'))
+    eventually(lambda: waiting(router) == 2)
+    assert post(clients[2], "big").status == 503
+    clients[0].close()  # and leaves its place to another
+    eventually(lambda: waiting(router) == 1)
+    clients[2].send(request("POST", CHAT, body=b'{"model": "big"}'))
+    eventually(lambda: waiting(router) == 2)
+    big = ModelWorker(harness, "big")
+    join(router, big)
+    for client in clients[1:]:
+        assert by(client.read_response()) == big.url
+
+
+def test_a_client_whose_body_is_not_read_to_its_end_may_leave_too(harness):
+    router = harness.router(models=["big"], model_wait_secs=600, **KNOWN)
+    client = harness.client(router)
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: r\r\nContent-Length: 20000000\r\n\r\n"
+    client.send(head + b'{"model": "big", "prompt": "' + b"x" * 8_500_000)
+    eventually(lambda: waiting(router) == 1)
+    client.close()
+    eventually(lambda: waiting(router) == 0)
+
+
+def test_a_body_whose_memory_others_need_waits_for_no_worker(harness):
+    router = harness.router(models=["big"], model_wait_secs=600, body_memory_mb=16, **KNOWN)
+    body = b'{"prompt": "' + b"x" * 12_000_000 + b'", "model": "big"}'
+    small, first, second = (harness.client(router) for _ in range(3))
+    small.send(request("POST", CHAT, body=b'{"model": "big"}'))
+    first.send(request("POST", CHAT, body=body))
+    eventually(lambda: waiting(router) == 2)
+    second.send(request("POST", CHAT, body=body))
+    answer = first.read_response()
+    assert (answer.status, error_of(answer)["code"]) == (503, "no_workers_for_model")
+    eventually(lambda: waiting(router) == 2)
+    big = ModelWorker(harness, "big")
+    join(router, big)
+    assert by(small.read_response()) == by(second.read_response()) == big.url
+
+
+def test_a_server_that_stops_does_not_wait(harness):
+    router = harness.router(models=["big"], model_wait_secs=600, **KNOWN)
+    client = harness.client(router)
+    client.send(request("POST", CHAT, body=b'{"model": "big"}'))
+    eventually(lambda: waiting(router) == 1)
+    router.shutdown()
+    answer = client.read_response()
+    assert (answer.status, error_of(answer)["code"]) == (503, "shutting_down")
+    router.must_end()
+
+
 # ---- how a body names its model
 
 
@@ -457,6 +580,58 @@ def test_the_list_is_what_is_known_and_refresh_asks(harness):
     cards = json.loads(client.ask("GET", "/v1/models?refresh=1").body)["data"]
     assert [(card["id"], card["parent"]) for card in cards] == [("a", None), ("c", "a"), ("b", None)]
     assert by(post(client, "c")) == a.url
+
+
+def test_one_model_is_answered_from_what_is_known(harness):
+    a, b, router = two(harness, model_alias=["fast=org/b"])
+    a.cards["org/b"] = "a"
+    client = harness.client(router)
+    client.ask("GET", "/v1/models?refresh=1")
+    lists = a.lists + b.lists
+    for path, root, parent in (
+        ("a", "a", None),
+        ("org/b", "org/b", "a"),
+        ("org%2Fb", "org/b", "a"),
+        ("fast", "org/b", None),
+    ):
+        answer = client.ask("GET", f"/v1/models/{path}")
+        card = json.loads(answer.body)
+        assert (answer.status, card["object"], card["root"], card["parent"]) == (200, "model", root, parent)
+    listed = json.loads(client.ask("GET", "/v1/models").body)["data"]
+    assert json.loads(client.ask("GET", "/v1/models/a").body) == listed[0]
+    answer = client.ask("GET", "/v1/models/x%01y")
+    assert answer.status == 404
+    assert error_of(answer) == {
+        "message": 'The model "x\\x01y" does not exist; GET /v1/models lists those that do.',
+        "type": "invalid_request_error",
+        "param": "model",
+        "code": "model_not_found",
+    }
+    assert client.ask("GET", "/v1/models/%zz").status == 400
+    assert client.ask("HEAD", "/v1/models/a").status == 200
+    answer = client.ask("DELETE", "/v1/models/a")
+    assert (answer.status, answer.get("allow")) == (405, "GET, HEAD")
+    router.core.remove_worker(b.url)
+    assert client.ask("GET", "/v1/models/b").status == 200  # remembered
+    assert a.lists + b.lists == lists
+
+
+def test_one_model_where_workers_are_not_polled(harness):
+    worker = ModelWorker(harness, "a", adapters={"sql": "a"})
+    router = harness.router(worker)
+    client = harness.client(router)
+    assert json.loads(client.ask("GET", "/v1/models/sql").body)["parent"] == "a"
+    assert client.ask("GET", "/v1/models/x").status == 404
+    client = harness.client(harness.router())
+    assert (client.ask("GET", "/v1/models/a").status) == 503
+
+
+def test_openais_client_retrieves_a_model(harness):
+    _a, _b, router = two(harness)
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{router.port}/v1", api_key="k", max_retries=0) as client:
+        assert client.models.retrieve("b").id == "b"
+        with pytest.raises(openai.NotFoundError, match="does not exist"):
+            client.models.retrieve("x")
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])

@@ -502,7 +502,7 @@ def test_a_wrong_method_is_405_and_says_which_are_right(harness, method, path, a
         "/healthz",
         "/health/",
         "/workers/",
-        "/v1/models/a",
+        "/v1/models/",
         "/HEALTH",
         "/version",
         "//health",

@@ -14,6 +14,7 @@ import time
 import pytest
 
 from tests.fakes.harness import Streaming
+from tests.fakes.models import ModelWorker
 from tests.fakes.wire import eventually, request, response
 from vllm_router import Router
 from vllm_router import _core_testing as testing
@@ -219,6 +220,21 @@ def test_a_request_under_way_keeps_its_settings(harness, serve):
     gate.open()
     assert client.read_response().get("x-vllm-router-reason") is None
     assert client.ask().get("x-vllm-router-reason") is not None
+
+
+def test_a_wait_for_a_model_goes_on_and_the_next_request_has_none(harness, serve):
+    worker = ModelWorker(harness, "a")
+    workers = of_workers(worker) + "models: [big]\n"
+    it = serve(workers + "model_wait_secs: 600")
+    eventually(lambda: it.metric("models") == {"": 1})
+    client = it.client()
+    client.send(request("POST", "/v1/completions", body=b'{"model": "big"}'))
+    eventually(lambda: it.metric("model_waiting_requests").get('model="big"') == 1)
+    assert it.reload(workers + "model_wait_secs: 0")[0] == 200
+    assert it.client().ask("POST", "/v1/completions", body=b'{"model": "big"}').status == 503
+    worker.cards["big"] = None
+    it.client().ask("GET", "/v1/models?refresh=1")
+    assert client.read_response().status == 200
 
 
 def test_a_lower_limit_of_requests_cuts_none_and_a_higher_one_lets_the_queue_in(harness, serve):

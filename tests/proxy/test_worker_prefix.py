@@ -27,7 +27,7 @@ def test_a_path_that_leaves_a_workers_prefix_is_rejected_before_any_attempt(harn
 @pytest.mark.parametrize(
     ("target", "joined"),
     [
-        ("/v1/x/../models/./a?b=../c", "/tenant-a/v1/models/a?b=../c"),
+        ("/v1/x/../files/./a?b=../c", "/tenant-a/v1/files/a?b=../c"),
         ("/a/%2e%2e", "/tenant-a/"),
         ("http://elsewhere/a/../b", "/tenant-a/b"),
         ("/a/..b/c.json", "/tenant-a/a/..b/c.json"),

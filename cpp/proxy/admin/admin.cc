@@ -236,13 +236,19 @@ json::object Describe(const ModelCard& card) {
       {"max_model_len", card.max_model_len != 0 ? json::value(card.max_model_len) : json::value(nullptr)}};
 }
 
+json::object Describe(const ModelAliases::Alias& alias) {
+  const auto heaviest = std::ranges::max_element(alias.targets, {}, &ModelAliases::Target::weight);
+  return Describe(ModelCard{.id = alias.name, .root = heaviest->model});
+}
+
 json::array AliasesOf(const Settings& settings) {
   json::array cards;
-  for (const ModelAliases::Alias& alias : settings.model_aliases.aliases()) {
-    const auto heaviest = std::ranges::max_element(alias.targets, {}, &ModelAliases::Target::weight);
-    cards.push_back(Describe({.id = alias.name, .root = heaviest->model}));
-  }
+  for (const ModelAliases::Alias& alias : settings.model_aliases.aliases()) cards.push_back(Describe(alias));
   return cards;
+}
+
+bool IsKnown(const ModelPools::Name& name, const Settings& settings, int64_t now_ns) {
+  return name.is_listed() || name.IsRemembered(now_ns, settings.model_memory_ns());
 }
 
 // Those that workers list, and those that are remembered.
@@ -250,8 +256,8 @@ json::array KnownModels(const ModelPools& pools, const Settings& settings, int64
   json::array cards;
   for (const std::string& id : pools.names->order) {
     const ModelPools::Name& name = *pools.Find(id);
-    const bool is_known = name.is_listed() || name.IsRemembered(now_ns, settings.model_memory_ns());
-    if (is_known && settings.model_aliases.Find(id) == nullptr) cards.push_back(Describe(name.card));
+    if (IsKnown(name, settings, now_ns) && settings.model_aliases.Find(id) == nullptr)
+      cards.push_back(Describe(name.card));
   }
   return cards;
 }
@@ -386,6 +392,11 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
       co_return Text(200, "");
     case Route::kModels: {
       AdminReply reply = co_await ModelList(thread, request);
+      co_return reply;
+    }
+    case Route::kModel: {
+      const std::string_view encoded = request.path.substr(std::string_view("/v1/models/").size());
+      AdminReply reply = co_await OneModel(thread, request, encoded);
       co_return reply;
     }
     case Route::kWorkers: {
@@ -1032,7 +1043,6 @@ Task<SharedReply::Reply> Admin::Loads(IoThread& thread, CancelScope& scope) {
   co_return std::make_shared<const AdminReply>(Json(200, {{"workers", std::move(workers)}}));
 }
 
-// All workers are queried at once; those that are down or slow are left out.
 // From what workers have said; they are asked if they said nothing yet, with ?refresh=1, or if nothing asks them
 // regularly.
 Task<AdminReply> Admin::ModelList(IoThread& thread, const AdminRequest& request) {
@@ -1059,6 +1069,48 @@ Task<AdminReply> Admin::ModelList(IoThread& thread, const AdminRequest& request)
   co_return Json(200, listed);
 }
 
+// A card of that list, or OpenAI's 404.
+Task<AdminReply> Admin::OneModel(IoThread& thread, const AdminRequest& request, std::string_view encoded_id) {
+  const Settings& settings = request.settings;
+  const std::optional<std::string> id = PercentDecoded(encoded_id, false);
+  if (!id) {
+    co_return Error(
+        HttpError::kInvalidArgument,
+        Concat("The path ends in ", Quoted(encoded_id), ", which is no percent-encoded name of a model."));
+  }
+  if (const ModelAliases::Alias* const alias = settings.model_aliases.Find(*id))
+    co_return Json(200, Describe(*alias));
+  const bool is_kept = settings.model_refresh_ms > 0;
+  const auto known = [&]() -> std::optional<AdminReply> {
+    const std::shared_ptr<const FleetView> fleet = router_->fleet();
+    const ModelPools::Name* const name = is_kept ? fleet->models()->Find(*id) : nullptr;
+    if (name == nullptr || !IsKnown(*name, settings, thread.clock.NowNanos())) return std::nullopt;
+    return Json(200, Describe(name->card));
+  };
+  std::optional<AdminReply> card = known();
+  if (card) co_return *std::move(card);
+  if (!is_kept || !router_->fleet()->models()->names->any_said) {
+    AdminReply list = co_await Shared(models_, thread, request.scope);
+    card = known();
+    if (card) co_return *std::move(card);
+    if (list.status != 200) co_return list;
+    boost::system::error_code error;
+    const json::value listed = json::parse(list.body, error);
+    if (error) co_return list;
+    for (const json::value& model : listed.at("data").as_array()) {
+      if (model.at("id").as_string() == *id) co_return Json(200, model);
+    }
+  }
+  const ErrorRow& row = ErrorOf(HttpError::kModelNotFound);
+  const std::string message =
+      Concat("The model ", Quoted(*id), " does not exist; GET /v1/models lists those that do.");
+  co_return AdminReply{
+      .status = row.status,
+      .body = ErrorBody(message, row.type, row.code, row.param),
+      .error_code = row.code};
+}
+
+// All workers are queried at once; those that are down or slow are left out.
 Task<SharedReply::Reply> Admin::Models(IoThread& thread, CancelScope& scope) {
   struct Gathering {
     std::vector<StatusOr<HttpResponse>> responses;
@@ -1107,6 +1159,7 @@ Task<SharedReply::Reply> Admin::Models(IoThread& thread, CancelScope& scope) {
         data.push_back(model);
     }
   }
+  if (is_kept) router_->pool().registry().PublishModels();
   if (!any) {
     co_return std::make_shared<const AdminReply>(
         Error(HttpError::kNoWorkers, "No worker returned its list of models."));

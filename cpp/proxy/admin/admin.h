@@ -79,6 +79,7 @@ class Admin final : public OwnEndpoints {
   Task<AdminReply> Shared(SharedReply& shared, IoThread& thread, CancelScope& scope);
   Task<SharedReply::Reply> Models(IoThread& thread, CancelScope& scope);
   Task<AdminReply> ModelList(IoThread& thread, const AdminRequest& request);
+  Task<AdminReply> OneModel(IoThread& thread, const AdminRequest& request, std::string_view encoded_id);
   Task<SharedReply::Reply> Loads(IoThread& thread, CancelScope& scope);
   struct NewWorker {
     std::string url;

@@ -1105,6 +1105,7 @@ void Metrics::Collector::WriteModels(Page* page) const {
     uint64_t served = 0;
     uint64_t asleep = 0;
     uint64_t unknown = 0;
+    int64_t waiting = 0;
   };
   std::map<std::string_view, Demand> demand;
   uint64_t listed = 0;
@@ -1113,6 +1114,7 @@ void Metrics::Collector::WriteModels(Page* page) const {
     sum.served += counted.served.load(std::memory_order_relaxed);
     sum.asleep += counted.asleep.load(std::memory_order_relaxed);
     sum.unknown += counted.unknown.load(std::memory_order_relaxed);
+    sum.waiting += counted.waiting.load(std::memory_order_relaxed);
   };
   for (const std::string& id : pools.names->order) {
     const ModelPools::Name& name = *pools.Find(id);
@@ -1149,6 +1151,13 @@ void Metrics::Collector::WriteModels(Page* page) const {
     add("asleep", counts.asleep);
     if (model == "other") add("unknown", counts.unknown);
   }
+  page->Gauge(
+      "model_waiting_requests",
+      "Requests that wait for a worker of their model (--model-wait-secs); model is other for names beyond "
+      "the "
+      "first 256.");
+  for (const auto& [model, counts] : demand)
+    page->Add(static_cast<double>(counts.waiting), {Label("model", model)});
 }
 
 // Of the fleet, from all routers: these are not summed over routers.

@@ -55,6 +55,7 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kLiveness, Own("/liveness", "GET, HEAD", Access::kAnybody)},
     {Route::kReadiness, Own("/readiness", "GET, HEAD", Access::kAnybody)},
     {Route::kModels, Own("/v1/models", "GET, HEAD", Access::kClient)},
+    {Route::kModel, Own("/v1/models/{id}", "GET, HEAD", Access::kClient)},
     {Route::kListWorkers, Own("/list_workers", "GET, HEAD")},
     {Route::kWorkers, Own("/workers", "GET, HEAD, POST")},
     {Route::kWorker, Own("/workers/{url}", "GET, HEAD, DELETE")},
@@ -92,7 +93,9 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
 
 Route FindRoute(std::string_view path) {
   constexpr std::string_view kWorkerPrefix = "/workers/";
+  constexpr std::string_view kModelPrefix = "/v1/models/";
   if (path.starts_with(kWorkerPrefix) && path.size() > kWorkerPrefix.size()) return Route::kWorker;
+  if (path.starts_with(kModelPrefix) && path.size() > kModelPrefix.size()) return Route::kModel;
   if (!ResponseIdOfPath(path).empty()) return Route::kResponse;
   for (const Row& row : kRoutes) {
     if (row.info.label == path) return row.route;

@@ -37,6 +37,7 @@ enum class Route : uint8_t {
   kLiveness,
   kReadiness,
   kModels,
+  kModel,
   kListWorkers,
   kWorkers,
   kWorker,

@@ -89,12 +89,14 @@ struct Settings {
   int64_t model_refresh_ms = 30'000;  // between queries of a worker for its models; 0: none are made
   std::vector<std::string> models;    // that are known even while no worker serves them
   double model_memory_hours = 24;     // for which others are
+  int64_t model_wait_ms = 0;          // maximum wait for a worker of such a model; 0: none
   int64_t model_memory_ns() const {
     return static_cast<int64_t>(model_memory_hours * 3600 * static_cast<double>(kNanosPerSecond));
   }
   bool forward_unknown_models = false;
   std::string default_model;  // of requests that name none; empty: the only one
   ModelAliases model_aliases;
+  bool lora_spread = false;  // workers load adapters that they do not list, if they serve the parent
 
   double scale_target = 0.8;  // of these routing/scale_signals.h
   int64_t scale_target_wait_ms = 1'000;

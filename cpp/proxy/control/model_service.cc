@@ -25,11 +25,15 @@ bool IsAbsent(int status) { return status == 404 || status == 405 || status == 5
 
 }  // namespace
 
+ModelService::ModelService(IoThread& thread) : HostPoller(thread), publish_delay_(thread.loop) {}
+
 bool ModelService::asks() const { return thread_.settings.Get()->model_refresh_ms > 0; }
 
 void ModelService::FollowSettings() {
   if (!asks()) {
-    for (const auto& [base, host] : hosts_) thread_.router->pool().registry().ForgetModels(base);
+    WorkerRegistry& registry = thread_.router->pool().registry();
+    for (const auto& [base, host] : hosts_) registry.ForgetModels(base);
+    registry.PublishModels();
     hosts_.clear();
   }
   PassNow();
@@ -97,11 +101,11 @@ Task<bool> ModelService::Ask(WorkerUrl url, bool joins) {
       warn(
           "responds to GET /v1/models with something that is no list of models; what it listed before holds");
     }
-    if (joins) registry.ForgetModels(url.base);
+    if (joins && registry.ForgetModels(url.base)) PublishSoon();
     co_return is_absent || too_long;
   }
   size_t refused = 0;
-  registry.SetModels(url.base, *cards, thread_.clock.NowNanos(), &refused);
+  if (registry.SetModels(url.base, *cards, thread_.clock.NowNanos(), &refused)) PublishSoon();
   if (refused != 0) {
     warn(Concat(
         "lists ", cards->size(), " models, of which ", refused, " are not kept: a worker may list ",
@@ -115,6 +119,18 @@ Task<bool> ModelService::Ask(WorkerUrl url, bool joins) {
     }
   }
   co_return true;
+}
+
+void ModelService::PublishSoon() {
+  if (!std::exchange(publishing_, true)) Spawn(PublishLater());
+}
+
+Task<void> ModelService::PublishLater() {
+  const UnderWay under_way(*this);
+  co_await publish_delay_.For(published_ns_ + kPublishNanos - thread_.clock.NowNanos());
+  publishing_ = false;
+  published_ns_ = thread_.clock.NowNanos();
+  thread_.router->pool().registry().PublishModels();
 }
 
 void ModelService::AskAll() {

@@ -6,7 +6,8 @@
 //   a 404 for a model that it should have -------'    no response: what it said last
 //
 // A host that responds without a list (404, 405, 501) has none to give: it may serve anything, unless it gave one
-// before. After a 404 a host is asked at most each kDoubtNanos. Ranks of one host are asked once. On the control
+// before. Lists that differ from what was known are published at once, or kPublishNanos after the last ones: a fleet
+// of a thousand workers that starts is published a few times and not a thousand. After a 404 a host is asked at most each kDoubtNanos. Ranks of one host are asked once. On the control
 // thread, except where a comment says any thread.
 #pragma once
 
@@ -15,6 +16,7 @@
 #include <memory>
 #include <string>
 
+#include "net/event_loop.h"
 #include "net/task.h"
 #include "proxy/control/host_poller.h"
 #include "worker/worker_url.h"
@@ -24,8 +26,9 @@ namespace vllm_router {
 class ModelService final : public HostPoller {
  public:
   static constexpr int64_t kDoubtNanos = 2'000'000'000;
+  static constexpr int64_t kPublishNanos = 50'000'000;  // lists that come within it are published together
 
-  explicit ModelService(IoThread& thread) : HostPoller(thread) {}
+  explicit ModelService(IoThread& thread);
 
   void Start() override { Begin(); }
   void FollowSettings() override;
@@ -53,9 +56,14 @@ class ModelService final : public HostPoller {
 
   int64_t Pass(const FleetView& fleet) override;
   Task<void> Poll(std::shared_ptr<Host> host, WorkerUrl url);
+  void PublishSoon();
+  Task<void> PublishLater();
 
   std::map<std::string, std::shared_ptr<Host>> hosts_;  // by base URL
   int polling_ = 0;
+  Delay publish_delay_;
+  bool publishing_ = false;  // soon
+  int64_t published_ns_ = INT64_MIN / 2;
 };
 
 }  // namespace vllm_router

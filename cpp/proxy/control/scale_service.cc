@@ -138,7 +138,8 @@ std::vector<ScaleService::Asked> ScaleService::Models(const FleetView& fleet, in
     if (!name.card.parent.empty()) {
       of_adapters[name.card.parent] += demand_of(name);
     } else if (name.is_listed() || name.IsRemembered(now_ns, memory_ns)) {
-      const std::vector<uint32_t>& positions = name.is_listed() ? names.pools[name.pool] : names.anything;
+      const ModelPools::Positions& positions =
+          name.has_pool() ? names.pools[name.pool].workers : names.anything;
       models.push_back({.name = id, .positions = positions, .demand = demand_of(name) + undecided});
     }
   }

@@ -21,7 +21,6 @@
 #include "proxy/exchange/decision_headers.h"
 #include "proxy/exchange/fan_out.h"
 #include "proxy/exchange/relay.h"
-#include "proxy/exchange/requested_model.h"
 #include "proxy/exchange/response_search.h"
 #include "proxy/exchange/tunnel.h"
 #include "proxy/thread/breaker_transitions.h"
@@ -98,6 +97,8 @@ class ResponseIdSink final : public BodySink {
   bool done_ = false;
   CapturedBody prefix_{kResponseIdBytes};
 };
+
+constexpr int64_t kModelLookNanos = 100 * kNanosPerMs;  // between looks for a worker of a model
 
 constexpr std::string_view kFanOutMethodsWithoutKey = "POST, PUT, DELETE";
 
@@ -506,7 +507,7 @@ Task<Exchange::Next> Exchange::ReadBody() {
     thread_.telemetry.DemandedAny();
   }
   if (!stream_body_) WatchClient();
-  record_.body_ns = thread_.clock.NowNanos();
+  record_.body_ns = thread_.clock.NowNanos() - model_wait_ns_;
   MakeKey();
   co_return Next::kOn;
 }
@@ -580,12 +581,24 @@ Task<Exchange::Next> Exchange::FindModel() {
 }
 
 Task<Exchange::Next> Exchange::FindModelOf(std::string name) {
-  const std::shared_ptr<const FleetView> whole = thread_.fleet.Get();
+  std::shared_ptr<const FleetView> whole = thread_.fleet.Get();
   const ModelPools& pools = *whole->models();
   const bool is_known_path = RouteOf(record_.route).inference;
   if (!is_known_path && pools.Find(name) == nullptr) co_return Next::kOn;
-  switch (RequestedModel::FindPool(pools, settings_, name, thread_.clock.NowNanos())) {
+  RequestedModel::Result result = RequestedModel::FindPool(pools, settings_, name, thread_.clock.NowNanos());
+  RequestedModel::Count(pools, name, result);
+  if (result == RequestedModel::Result::kAsleep && settings_.model_wait_ms > 0) {
+    const std::shared_ptr<ModelDemand> demand = pools.Find(name)->demand;
+    whole.reset();  // the wait may outlast many of them
+    result = co_await WaitForModel(name, *demand);
+    if (cancelled_ != CancelReason::kNone) {
+      co_await ReplyCancelled();
+      co_return Next::kFinish;
+    }
+  }
+  switch (result) {
     case RequestedModel::Result::kAll:
+    case RequestedModel::Result::kForwarded:
       co_return Next::kOn;
     case RequestedModel::Result::kPool:
     case RequestedModel::Result::kAnything:
@@ -603,6 +616,44 @@ Task<Exchange::Next> Exchange::FindModelOf(std::string name) {
     }
   }
   co_return Next::kOn;
+}
+
+// Until a worker of the model may be chosen. The request holds no permit, so that others pass it; as many as may
+// queue for one wait here. A model that was known is asleep at the end of the wait, even if its memory has ended. A body
+// that others wait for the memory of does not wait: requests that have a worker come first.
+Task<RequestedModel::Result> Exchange::WaitForModel(const std::string& name, ModelDemand& demand) {
+  using Result = RequestedModel::Result;
+  Permit place(thread_.limits.model_waits, thread_);
+  if (settings_.queue_size == 0 || thread_.draining || !place.TryAcquire(1)) co_return Result::kAsleep;
+  if (body_->complete()) {
+    WatchClient();
+  } else {
+    connection_.socket.WatchEnd(&Exchange::OnClientEnded, this);
+  }
+  demand.waiting.fetch_add(1, std::memory_order_relaxed);
+  Delay delay(thread_.loop);
+  model_wait_ = &delay;
+  const int64_t began = thread_.clock.NowNanos();
+  const int64_t until = began + settings_.model_wait_ms * kNanosPerMs;
+  Result result = Result::kAsleep;
+  bool found = false;
+  const auto is_in_the_way = [this] {
+    return body_->bytes() > kSmallBodyBytes && thread_.limits.body_memory.waiting() != 0;
+  };
+  for (int64_t now = began; !found && now < until && cancelled_ == CancelReason::kNone && !is_in_the_way();) {
+    // All that wait look ten thousand times a second at most.
+    const auto share = static_cast<int64_t>(1 + thread_.limits.model_waits.in_use() / 1000);
+    co_await delay.For(std::min(until - now, kModelLookNanos * share));
+    now = thread_.clock.NowNanos();
+    const std::shared_ptr<const FleetView> whole = thread_.fleet.Get();
+    result = RequestedModel::FindPool(*whole->models(), settings_, name, now);
+    found = RequestedModel::HasWorkers(whole, name, result);
+  }
+  model_wait_ = nullptr;
+  demand.waiting.fetch_sub(1, std::memory_order_relaxed);
+  if (!body_->complete()) connection_.socket.WatchEnd(nullptr, nullptr);
+  record_.queue_ns = model_wait_ns_ = thread_.clock.NowNanos() - began;
+  co_return found ? result : Result::kAsleep;
 }
 
 // That the request may go to.
@@ -788,7 +839,7 @@ Task<Exchange::Next> Exchange::Admit() {
 
 Task<Exchange::Next> Exchange::AfterWait(Permit::End end) {
   connection_.socket.WatchEnd(nullptr, nullptr);
-  record_.queue_ns = permit_.waited_ns();
+  record_.queue_ns = model_wait_ns_ + permit_.waited_ns();
   if (cancelled_ != CancelReason::kNone) {
     co_await ReplyCancelled();
     co_return Next::kFinish;
@@ -1259,6 +1310,7 @@ void Exchange::Cancel(CancelReason reason) {
   if (cancelled_ != CancelReason::kNone) return;
   cancelled_ = reason;
   if (scope_ != nullptr) scope_->Cancel();
+  if (model_wait_ != nullptr) model_wait_->Cancel();
   if (validation_ != nullptr) KeyValidator::Waiter::Cancel(validation_);
   permit_.Leave();
   retry_loop_.Cancel();
@@ -1274,7 +1326,9 @@ void Exchange::Cancel(CancelReason reason) {
   if (body_.has_value() && !body_->complete()) body_->Stop();
 }
 
-bool Exchange::IsLongRunning() const { return scope_ != nullptr && scope_->is_long(); }
+bool Exchange::IsLongRunning() const {
+  return model_wait_ != nullptr || (scope_ != nullptr && scope_->is_long());
+}
 
 void Exchange::WatchClient() { connection_.socket.WatchReadable(&Exchange::OnClientReadable, this); }
 

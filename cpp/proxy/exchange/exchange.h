@@ -26,6 +26,7 @@
 #include "proxy/api/error_response.h"
 #include "proxy/api/request_id.h"
 #include "proxy/exchange/request_body.h"
+#include "proxy/exchange/requested_model.h"
 #include "proxy/exchange/retry_loop.h"
 #include "proxy/exchange/upstream_parts.h"
 #include "proxy/security/key_validator.h"
@@ -38,6 +39,7 @@ namespace vllm_router {
 class Connection;
 struct AdminReply;
 class CancelScope;
+class Delay;
 class Relay;
 struct IoThread;
 struct Settings;
@@ -70,7 +72,8 @@ class Exchange {
   // The first reason counts. Any time on the thread.
   void Cancel(CancelReason reason);
 
-  // A long operation of our own, which may take minutes; a stopping server does not wait for it.
+  // A long operation of our own, or a wait for a worker of a model, which may take minutes; a stopping server does not
+  // wait for it.
   bool IsLongRunning() const;
   bool IsAt(const Worker& worker) const { return record_.worker.get() == &worker; }
   // The exchange's worker was found dead: a response that has begun gets a grace, any other attempt ends
@@ -100,6 +103,7 @@ class Exchange {
   bool ReadsModel() const;
   Task<Next> FindModel();
   Task<Next> FindModelOf(std::string name);
+  Task<RequestedModel::Result> WaitForModel(const std::string& name, ModelDemand& demand);
   Task<Next> FillForModel();
   std::shared_ptr<const FleetView> Fleet() const;
   void MakeKey();
@@ -185,6 +189,8 @@ class Exchange {
 
   std::shared_ptr<KeyValidator::Waiter> validation_;  // being waited for
   CancelScope* scope_ = nullptr;                      // of an own request that is being waited for
+  Delay* model_wait_ = nullptr;                       // for a worker of the request's model
+  int64_t model_wait_ns_ = 0;                         // how long that took
 
   RequestBody::End body_end_ = RequestBody::End::kOk;
   bool lease_reusable_ = false;

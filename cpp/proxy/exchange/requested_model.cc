@@ -34,31 +34,52 @@ std::string Listed(std::span<const std::string> names) {
 
 RequestedModel::Result RequestedModel::FindPool(
     const ModelPools& pools, const Settings& settings, std::string_view name, int64_t now_ns) {
-  if (!pools.decides()) return Result::kAll;
+  const Result result = pools.Resolve(name, now_ns, settings.model_memory_ns());
+  return result == Result::kUnknown && settings.forward_unknown_models ? Result::kForwarded : result;
+}
+
+void RequestedModel::Count(const ModelPools& pools, std::string_view name, Result result) {
   const auto count = [](std::atomic<uint64_t>& counter) { counter.fetch_add(1, std::memory_order_relaxed); };
-  const ModelPools::Name* const known = pools.Find(name);
-  if (known != nullptr && known->is_listed()) {
-    count(known->demand->served);
-    return Result::kPool;
+  switch (result) {
+    case Result::kPool:
+      return count(pools.Find(name)->demand->served);
+    case Result::kAsleep:
+      return count(pools.Find(name)->demand->asleep);
+    case Result::kUnknown:
+    case Result::kForwarded:
+      return count(pools.names->other->unknown);
+    case Result::kAnything:
+      if (const ModelPools::Name* const known = pools.Find(name); known != nullptr)
+        count(known->demand->served);
+      return;
+    case Result::kAll:
+      return;
   }
-  if (pools.anything != nullptr && pools.anything->in_rotation() > 0) {
-    if (known != nullptr) count(known->demand->served);
-    return Result::kAnything;
+}
+
+bool RequestedModel::HasWorkers(
+    const std::shared_ptr<const FleetView>& whole, std::string_view name, Result result) {
+  const ModelPools& pools = *whole->models();
+  switch (result) {
+    case Result::kPool:
+      return pools.ViewOf(whole, *pools.Find(name))->in_rotation() != 0;
+    case Result::kAll:
+      return whole->in_rotation() != 0;
+    case Result::kAnything:
+    case Result::kForwarded:
+      return true;
+    case Result::kAsleep:
+    case Result::kUnknown:
+      return false;
   }
-  if (known != nullptr && known->IsRemembered(now_ns, settings.model_memory_ns())) {
-    count(known->demand->asleep);
-    return Result::kAsleep;
-  }
-  if (!pools.names->any_said) return Result::kAll;
-  count(pools.names->other->unknown);
-  return settings.forward_unknown_models ? Result::kAll : Result::kUnknown;
+  return false;
 }
 
 std::shared_ptr<const FleetView> RequestedModel::FleetIn(
     const std::shared_ptr<const FleetView>& whole) const {
   const ModelPools& pools = *whole->models();
   const ModelPools::Name* const known = pools.Find(name_);
-  if (known != nullptr && known->is_listed()) return pools.ViewOf(whole, *known);
+  if (known != nullptr && known->has_pool()) return pools.ViewOf(whole, *known);
   if (pools.anything != nullptr) return pools.anything;
   if (!pools.names->any_said) return whole;
   return std::make_shared<const FleetView>(whole->PoolOf({}, 0));  // its workers have left

@@ -24,10 +24,13 @@ class RequestedModel {
 
   const std::string& name() const { return name_; }
 
-  enum class Result : uint8_t { kAll, kPool, kAnything, kAsleep, kUnknown };
-  // Of a request for `name`, which is counted.
+  using Result = ModelPools::Result;
   static Result FindPool(
       const ModelPools& pools, const Settings& settings, std::string_view name, int64_t now_ns);
+  // A request for `name` with this result.
+  static void Count(const ModelPools& pools, std::string_view name, Result result);
+  // After such a result: a worker may be chosen for it now.
+  static bool HasWorkers(const std::shared_ptr<const FleetView>& whole, std::string_view name, Result result);
 
   // The part of the fleet that serves it, which is empty once all its workers have left.
   std::shared_ptr<const FleetView> FleetIn(const std::shared_ptr<const FleetView>& whole) const;

@@ -518,7 +518,7 @@ void Server::Publish(Settings settings) {
 }
 
 void Server::ExpectModels(const Settings& settings) {
-  router_->pool().registry().ExpectModels(settings.models, settings.model_memory_ns());
+  router_->pool().registry().ExpectModels(settings.models, settings.model_memory_ns(), settings.lora_spread);
 }
 
 StatusOr<Difference> Server::Apply(Change change, bool dry_run) {

@@ -2,7 +2,9 @@
 // (docs/reference/limits.md).
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <memory>
 
 #include "base/limits.h"
@@ -23,12 +25,14 @@ struct ServerLimits {
   // Other settings than at the start. Any thread.
   void Follow(const Settings& settings) {
     concurrency.SetLimits(settings.max_concurrent_requests, settings.queue_size);
+    model_waits.SetLimits(std::max(settings.queue_size, uint32_t{1}), 0);
     rate.SetRate(settings.rate_limit_per_second);
     retries.SetShare(settings.retry.budget);
   }
 
   explicit ServerLimits(const ServerOptions& options)
       : concurrency(options.max_concurrent_requests, options.queue_size),
+        model_waits(std::max(options.queue_size, uint32_t{1}), 0),
         body_memory(options.body_memory_bytes),
         slow_uploads([this] { return concurrency.waiting(); }),
         slow_bodies([this] { return body_memory.waiting(); }),
@@ -43,6 +47,7 @@ struct ServerLimits {
   }
 
   ConcurrencyLimiter concurrency;               // of requests between the router and a worker
+  ConcurrencyLimiter model_waits;               // of requests that wait for a worker of their model
   ConcurrencyLimiter fan_outs{kMaxFanOuts, 0};  // of requests that go to all workers
   BodyBudget body_memory;                       // of bodies that are held whole
   SlowUploads slow_uploads;                     // of requests that hold a permit and stream their bodies

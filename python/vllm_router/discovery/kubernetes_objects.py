@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from vllm_router._messages import show
 from vllm_router.discovery.kubernetes_options import KubernetesOptions
-from vllm_router.discovery.source import MAX_SECS, WorkerSpec, misfit_of
+from vllm_router.discovery.source import MAX_MODELS, MAX_SECS, WorkerSpec, may_be_model, misfit_of
 
 __all__ = ["pods_to_specs", "slices_to_specs"]
 
@@ -33,6 +33,7 @@ WORKER_PORTS = ("vllm.ai/worker-ports", "smg.ai/worker-ports")  # the first that
 WEIGHT = "vllm.ai/weight"
 DATA_PARALLEL_SIZE = "vllm.ai/data-parallel-size"
 SCHEME = "vllm.ai/scheme"
+MODELS = "vllm.ai/models"
 
 MAX_RANKS = (
     64  # of a pod or slice: more is a mistake in an annotation, which would leave no room for the others
@@ -50,7 +51,7 @@ _KEPT = frozenset(
         *("name", "namespace", "uid", "resourceVersion", "continue", "annotations"),
         *("deletionTimestamp", "deletionGracePeriodSeconds", "terminationGracePeriodSeconds"),
         *WORKER_PORTS,
-        *(WEIGHT, DATA_PARALLEL_SIZE, SCHEME),
+        *(WEIGHT, DATA_PARALLEL_SIZE, SCHEME, MODELS),
         *("containers", "ports", "containerPort", "port"),
         *("phase", "podIP", "podIPs", "ip", "conditions", "containerStatuses", "restartCount"),
         *("addressType", "endpoints", "addresses", "ready", "serving", "terminating", "targetRef"),
@@ -209,6 +210,7 @@ def _of_pod(pod: Object, where: str, options: KubernetesOptions, warn: Warn) -> 
             drain_secs=float(drain_secs) if leaving else None,
             incarnation=f"{metadata.get('uid', '')}/{_restarts(status, container)}",
             data_parallel_size=notes.data_parallel_size,
+            models=notes.models,
             labels={"pod": "/".join(key_of(pod))},
         )
         for number, container in _pod_ports(containers, notes.ports or options.port_list, where, warn).items()
@@ -315,6 +317,7 @@ def _of_slice(piece: Object, where: str, options: KubernetesOptions, warn: Warn)
                 leaving=conditions.get("terminating") is True,
                 incarnation=str(target.get("uid") or ""),
                 data_parallel_size=notes.data_parallel_size,
+                models=notes.models,
                 labels={"pod": pod} if pod else {"slice": f"{namespace}/{name}"},
             )
             for number in numbers
@@ -365,6 +368,13 @@ class _Annotations:
             f"a number between 1 and {MAX_RANKS}",
         )
         self.scheme = self._of(SCHEME, _scheme, "http", "http or https")
+        self.models = self._of(
+            MODELS,
+            _models,
+            (),
+            f"up to {MAX_MODELS} names of models such as org/a,org/b, each of 1 to 256 bytes without control "
+            "characters",
+        )
 
     def _of(self, name: str, parse: Callable[[str], Any], default: Any, what: str) -> Any:
         text = self._values.get(name)
@@ -396,6 +406,13 @@ def _weight(text: str) -> float:
     if not math.isfinite(number) or not 0.01 <= number <= 100:
         raise ValueError
     return number
+
+
+def _models(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if len(names) > MAX_MODELS or not all(map(may_be_model, names)):
+        raise ValueError
+    return names
 
 
 def _scheme(text: str) -> str:

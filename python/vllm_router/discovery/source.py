@@ -125,7 +125,7 @@ class WorkerSpec(_WithDetail):
         for model in self.models:
             if not isinstance(model, str):
                 raise TypeError(f"models has {show(model)}; it must be a list of names")
-            if not is_model_name(model) or re.search(r"[\ud800-\udfff]", model):
+            if not may_be_model(model):
                 raise ValueError(
                     f"models has {show(model)}; a name has 1 to 256 bytes and no control characters"
                 )
@@ -573,6 +573,11 @@ def _check_listing(listing: object) -> None:
     Listing.__post_init__(
         listing
     )  # once more: a source may have changed it since, or have a class of its own
+
+
+def may_be_model(name: str) -> bool:
+    """Whether the core takes it as the name of a model."""
+    return is_model_name(name) and not re.search(r"[\ud800-\udfff]", name)
 
 
 def misfit_of(spec: WorkerSpec) -> str:

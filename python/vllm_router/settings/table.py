@@ -201,6 +201,13 @@ class Table:
         "the time for which a model that workers have served is known after the last of them left",
         more="In hours. A request for it gets 503 no_workers_for_model instead of 404.",
     )
+    model_wait_secs: float = _models(
+        0,
+        Seconds(low=0),
+        "the maximum time for which a request waits for a worker of its model, where none is left",
+        more="It goes to the first worker that joins, else gets 503 no_workers_for_model. Up to --queue-size "
+        "requests wait. 0: none does. Set it above the time that an autoscaler needs to start a worker.",
+    )
     unknown_model: str = _models(
         "404",
         Choice(("404", "forward")),
@@ -220,6 +227,13 @@ class Table:
         "another name of a model; may be repeated",
         more="The name in the request's body is replaced; the response is not changed. prod=a:90,b:10 sends "
         "nine of ten sessions to a. GET /v1/models lists aliases with their model as root.",
+    )
+    lora_spread: bool = _models(
+        False,
+        Switch(),
+        "send requests for a LoRA adapter also to workers of its parent model that do not list it",
+        more="For engines that load adapters by themselves. Workers that list the adapter are preferred; see "
+        "--lora-load-tokens.",
     )
 
     scale_target: float = _scaling(
@@ -964,6 +978,14 @@ class Table:
         policies=("auto",),
         more="balanced: time to first token and time of complete responses. ttft: time to first token "
         "alone; complete responses to long prompts then take 20 to 50 % longer near capacity.",
+    )
+    lora_load_tokens: int = _policy(
+        2000,
+        Number(0, 10_000_000),
+        "the prompt tokens whose computation costs as much as loading a LoRA adapter (--lora-spread)",
+        policies=("auto",),
+        more="A worker that lists the request's adapter gets the request unless its cost exceeds that of the "
+        "best other worker by this. Raise it if loading an adapter takes longer.",
     )
     overlap_weight: float = _policy(
         1.0,

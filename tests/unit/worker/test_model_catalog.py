@@ -122,3 +122,54 @@ def test_hundreds_of_pools_still_hold_their_workers():
     assert {name: pool for name, (_, pool) in registry.models().items()} == {
         f"m{n}": [url] for n, url in enumerate(fleet)
     }
+
+
+PARENTS = {"x": "a", "y": "b", "z": "x"}
+FAMILY_CARDS = st.lists(st.sampled_from(["a", "b", "x", "y", "z"]), max_size=5, unique=True)
+
+
+@given(
+    st.lists(st.sampled_from(FLEET), unique=True, max_size=5),
+    st.lists(st.tuples(st.sampled_from(FLEET), FAMILY_CARDS), max_size=8),
+)
+def test_with_spread_an_adapters_pool_has_the_workers_of_its_parent(fleet, said):
+    registry, twin = registry_of(fleet), Catalog(spread=True, parents=PARENTS)
+    registry.expect_models([], 0, spread=True)
+    for base, names in said:
+        if base in fleet:
+            cards = [(name, PARENTS.get(name, "")) for name in names]
+            registry.set_models(base, cards)
+            twin.say(base, cards)
+    models = registry.models()
+    assert {name: pool for name, (one, pool) in models.items() if one} == twin.pools(fleet)
+    assert registry.residents_of_models() == twin.residents(fleet)
+    if not set(models) - set(twin.listed(fleet)):
+        assert registry.models_decide() == twin.decides(fleet)
+
+
+def test_spread_begins_and_ends_while_the_fleet_stays():
+    registry = registry_of(FLEET[:3])
+    for url in FLEET[:3]:
+        registry.set_models(url, [("a", ""), ("sql", "a")] if url == FLEET[0] else [("a", "")])
+    assert registry.models()["sql"] == (FLEET[:1], FLEET[:1])
+    assert registry.residents_of_models() == {}
+    registry.expect_models([], 3600, spread=True)
+    assert registry.models()["sql"] == (FLEET[:1], FLEET[:3])
+    assert registry.residents_of_models() == {"sql": FLEET[:1]}
+    registry.set_models(FLEET[0], [("a", "")])  # unloaded, and may be loaded again
+    assert registry.models()["sql"] == ([], FLEET[:3])
+    registry.expect_models([], 3600)
+    assert registry.models()["sql"] == ([], [])
+
+
+def test_hundreds_of_sets_of_workers_that_have_an_adapter():
+    """Beyond the views that are kept one is made when it is needed."""
+    fleet = [f"http://w{i}:1" for i in range(9)]
+    registry, twin = registry_of(fleet), Catalog(spread=True, parents={f"l{i}": "a" for i in range(300)})
+    registry.expect_models([], 3600, spread=True)
+    for n, url in enumerate(fleet):
+        cards = [("a", ""), *((f"l{i}", "a") for i in range(300) if i >> n & 1)]
+        registry.set_models(url, cards)
+        twin.say(url, cards)
+    assert registry.residents_of_models() == twin.residents(fleet)
+    assert len(registry.residents_of_models()) == 299

@@ -226,3 +226,19 @@ def test_threads_may_change_the_fleet_at_once():
     assert len({member[1] for member in registry.members()}) == 100
     assert registry.view.eligible == []
     assert registry.view.membership == 4 * 50 + 4 * 25
+
+
+def test_lists_of_models_wait_for_one_publication():
+    registry = testing.Registry()
+    urls = [f"http://w{i}:8000" for i in range(4)]
+    registry.add_all([(url, 1.0) for url in urls])
+    view = registry.view
+    assert all(registry.say_models(url, [url]) for url in urls[:3])
+    assert registry.models() == {}
+    registry.publish_models()
+    assert [name for name, (listed, _) in registry.models().items() if listed] == urls[:3]
+    assert not registry.say_models(urls[0], [urls[0]]), "nothing has changed"
+    assert registry.say_models(urls[3], [urls[3]])
+    registry.set_healthy(urls[0], False)  # is published, and the list with it
+    assert registry.models()[urls[3]] == ([urls[3]], [urls[3]])
+    assert view.eligible == [0, 1, 2, 3]

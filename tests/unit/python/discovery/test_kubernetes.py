@@ -374,6 +374,21 @@ def test_pods_come_change_and_go(cluster: FakeKubernetes, follow: Callable[..., 
     assert seen.errors == []
 
 
+def test_an_annotation_names_the_models_of_a_pod(
+    cluster: FakeKubernetes, follow: Callable[..., Followed]
+) -> None:
+    cluster.put(pod("a", "10.0.0.1", annotations={"vllm.ai/models": "org/a,sql"}))
+    seen = follow()
+    seen.until_urls(URL_A)
+    assert (seen.listings[-1].workers or ())[0].models == ("org/a", "sql")
+    cluster.wait_watching()
+    cluster.put(pod("a", "10.0.0.1", annotations={"vllm.ai/models": "org/a"}))
+    seen.until(lambda: [one.models for one in seen.listings[-1].workers or ()] == [("org/a",)])
+    cluster.put(A)
+    seen.until(lambda: [one.models for one in seen.listings[-1].workers or ()] == [()])
+    assert seen.errors == []
+
+
 def test_1_200_pods_in_pages(cluster: FakeKubernetes, follow: Callable[..., Followed]) -> None:
     for number in range(1200):
         cluster.put(pod(f"p{number}", f"10.0.{number // 250}.{number % 250}"))

@@ -191,6 +191,11 @@ PODS = {
     "annotation: weight": (note(weight="2.5"), POD, [spec(weight=2.5)]),
     "annotation: data parallel size": (note(data_parallel_size="8"), POD, [spec(data_parallel_size=8)]),
     "annotation: scheme": (note(scheme="HTTPS"), POD, [spec("https://10.0.0.1:8000")]),
+    "annotation: models": (
+        note(models="org/a, org/b,org/a"),
+        POD,
+        [spec(models=("org/a", "org/b"))],
+    ),
     "annotation of others": (note(other="x"), POD, [spec()]),
     "another namespace": (
         pod("a", "10.0.0.1", namespace="models"),
@@ -224,6 +229,14 @@ BAD_PODS = {
     ),
     "data-parallel-size: a whole fleet": (note(data_parallel_size="4096"), [spec()], "between 1 and 64"),
     "data-parallel-size: a fraction": (note(data_parallel_size="1.5"), [spec()], "is 1.5"),
+    "models: empty": (note(models=""), [spec()], "vllm.ai/models is"),
+    "models: an empty name": (note(models="a,,b"), [spec()], "is a,,b; it must be up to 1024 names"),
+    "models: a control character": (note(models="a\x1b"), [spec()], "vllm.ai/models is"),
+    "models: too many": (
+        note(models=",".join(map(str, range(1025)))),
+        [spec()],
+        "vllm.ai/models is",
+    ),
     "scheme: unknown": (note(scheme="grpc"), [spec()], "vllm.ai/scheme is grpc"),
     "no address": (pod("a", "10.0.0.256"), [], "10.0.0.256"),
 }
@@ -373,9 +386,15 @@ SLICES = {
         [spec("http://gpu-0.example:8000", **BARE)],
     ),
     "annotations": (
-        [endpoint_slice("s", READY, annotations={"vllm.ai/weight": "2", "vllm.ai/scheme": "https"})],
+        [
+            endpoint_slice(
+                "s",
+                READY,
+                annotations={"vllm.ai/weight": "2", "vllm.ai/scheme": "https", "vllm.ai/models": "a"},
+            )
+        ],
         SERVICE,
-        [of_slice("https://10.0.0.1:8000", weight=2)],
+        [of_slice("https://10.0.0.1:8000", weight=2, models=("a",))],
     ),
 }
 
@@ -550,7 +569,7 @@ def test_no_slice_is_too_odd(place: str, value: Any) -> None:
 
 
 @given(
-    name=st.sampled_from(["worker-ports", "weight", "data-parallel-size", "scheme"]),
+    name=st.sampled_from(["worker-ports", "weight", "data-parallel-size", "scheme", "models"]),
     text=st.text() | st.from_regex(r"[0-9.,eE_ +-]{1,8}", fullmatch=True),
 )
 def test_any_annotation_gives_workers(name: str, text: str) -> None:

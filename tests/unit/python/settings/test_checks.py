@@ -162,6 +162,7 @@ def test_policy_options_are_filled_with_defaults() -> None:
         "kv_index_ttl_secs": 600,
         "kv_storage_offloading": "off",
         "auto_objective": "balanced",
+        "lora_load_tokens": 2000,
         "overlap_weight": 1.0,
         "router_temperature": 0.0,
         "host_cache_hit_weight": 0.75,
