@@ -66,8 +66,8 @@ void RateLimit::ShareOut(uint32_t routers, int64_t now_ns, double phase) {
   routers = std::max(1u, routers);
   routers_.store(routers, std::memory_order_relaxed);
   if (!leases_.load(std::memory_order_relaxed)) return;
-  // The burst is spent already, as far as this router knows.
-  const Pace pace = PaceOf(std::max<int64_t>(1, per_second()), routers);
+  // The burst is spent already, as far as this router knows. Without a limit there is no pace that a later one has.
+  const Pace pace = limits() ? PaceOf(per_second(), routers) : Pace{};
   const auto first_ns = static_cast<int64_t>(static_cast<double>(pace.interval_ns) * phase);
   due_ns_.store(now_ns + pace.ahead_ns + first_ns, std::memory_order_relaxed);
   tokens_.store(0, std::memory_order_relaxed);

@@ -60,7 +60,7 @@ PeerSyncService::PeerSyncService(
           RedisLink::Role::kProbes),
       snapshots_(
           snapshot_pool_, control.loop, control.buffers, control.resolver, /*connections=*/1,
-          RedisLink::Role::kUses),
+          RedisLink::Role::kProbes),
       delay_(control.loop),
       health_(health),
       loads_(loads),
@@ -116,7 +116,7 @@ Task<void> PeerSyncService::Run() {
 
 void PeerSyncService::Turn() {
   const int64_t now = thread_.clock.NowNanos();
-  const bool tells = turn_++ % 2 == 0;
+  if (turn_++ % 2 == 0) tell_due_ = true;
   FollowFleet();
   const int64_t lost = std::max(kLostNanos, 4 * int64_t{options_.interval_ms} * kNanosPerMs);
   const int64_t worked = std::min(heard_ns_, told_ns_);
@@ -154,7 +154,8 @@ void PeerSyncService::Turn() {
     sync_.ForgetFacts(static_cast<uint64_t>(streams_.RedisMs(now)), knows);
     std::erase_if(drains_, [this](const auto& entry) { return !sync_.facts().Counts(entry.second); });
   }
-  if (under_way_ == 0 && pool_->up()) Spawn(Exchange(tells));
+  // Rounds may take longer than half an interval, and those that are skipped must not be those that tell.
+  if (under_way_ == 0 && pool_->up()) Spawn(Exchange(std::exchange(tell_due_, false)));
   if (!snapshot_under_way_ && pool_->up()) {
     if (wants_snapshot_) {
       if (now - fetched_ns_ >= kSnapshotNanos) Spawn(FetchSnapshot());
@@ -216,7 +217,7 @@ Task<void> PeerSyncService::Exchange(bool tells) {
     if (joins) continue;
     if (told) told_ns_ = now;
     // A router with much to say does not make this one deaf to the others.
-    if (!heard.more || outage_since_ns_ < 0) heard_ns_ = now;
+    if (!heard.more || outage_since_ns_ < 0 || i + 1 == kMaxRoundsAtOnce) heard_ns_ = now;
     if (!heard.more) break;
   }
   --under_way_;
@@ -326,10 +327,9 @@ std::string PeerSyncService::TellAdmin(AdminFact said) {
       if (known != sync_.facts().all().end()) fact.at_ms = std::max(fact.at_ms, known->second.at_ms + 1);
       drains_.erase(fact.url);
       if (sync_.TellFact(fact)) return;
-      Log(LogLevel::kWarning,
-          Concat(
-              "peer sync: other routers are not told of ", fact.url, "; at most ", AdminFacts::kMaxFacts,
-              " workers that admins added or drained are told of"));
+      Warn(absl::PermissionDeniedError(Concat(
+          "other routers are not told of ", fact.url, "; at most ", AdminFacts::kMaxFacts,
+          " workers that admins added or drained are told of")));
     });
   }
   if (others == 0) return {};
@@ -426,7 +426,8 @@ void PeerSyncService::HearSnapshot(std::string_view snapshot) {
   ++counts_.snapshots_read;
   counts_.snapshot_bytes = snapshot.size();
   // Its writer may not have read all that was told then.
-  streams_.StartAt(static_cast<int64_t>(*taken) - kReadLateMs);
+  constexpr uint64_t kLatest = INT64_MAX;
+  streams_.StartAt(static_cast<int64_t>(std::min(*taken, kLatest)) - kReadLateMs);
   Log(LogLevel::kInfo,
       Concat("peer sync: knows what other routers sent, by a snapshot of ", snapshot.size(), " bytes"));
 }
@@ -465,7 +466,8 @@ Task<void> PeerSyncService::Leave() {
     streams_.AddLeave(&round);
     send(&link_, round);
     PeerStreams::Round snapshot;
-    if (AddSnapshot(now, &snapshot)) send(&snapshots_, snapshot);  // all routers may restart at once
+    // All routers may restart at once. What one knows that has not read the last is less.
+    if (!wants_snapshot_ && AddSnapshot(now, &snapshot)) send(&snapshots_, snapshot);
     if (leaving->missing > 0) co_await leaving->delay.For(kLeaveNanos);
   }
   link_.Stop();

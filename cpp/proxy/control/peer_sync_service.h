@@ -135,6 +135,7 @@ class PeerSyncService final : public Service {
   PeerStreams streams_;
   RateLease lease_;
   uint64_t turn_ = 0;
+  bool tell_due_ = false;
   bool stopped_ = false;
   int under_way_ = 0;
   uint64_t membership_ = ~uint64_t{0};  // of the fleet that sync_ knows
@@ -151,7 +152,6 @@ class PeerSyncService final : public Service {
   int64_t snapshot_ns_ = 0;  // when one was due last
   int64_t outage_since_ns_ = -1;
   int64_t warned_ns_ = INT64_MIN / 2;
-  Status refused_;  // a frame, of the last minute
   std::map<WorkerId, int64_t> suspected_ns_;
   std::set<CancelScope*> joins_;             // under way
   std::map<std::string, AdminFact> drains_;  // by URL: of workers that have not joined yet

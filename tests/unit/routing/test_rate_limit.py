@@ -57,6 +57,17 @@ def test_a_rate_of_0_is_none():
     assert limit.take(0) == 0
 
 
+def test_a_limit_that_comes_back_while_parts_are_fixed_holds_at_once():
+    limit = testing.RateLimit(per_second=100)
+    limit.settle(1)
+    limit.lease(50, SECOND)
+    limit.set_rate(0)
+    limit.share_out(16, 0, 1.0)
+    limit.set_rate(100)
+    limit.share_out(2, 0, 1.0)
+    assert limit.take(0) == 0
+
+
 rates = st.sampled_from([1, 2, 3, 7, 10, 100, 12_345, 1_000_000])
 
 

@@ -116,15 +116,20 @@ def test_without_the_snapshot_a_router_begins_all_the_same(harness, redis, worke
     assert said in capfd.readouterr().err
 
 
+def open_fake(fake, **replies):
+    """A Redis that has nothing to tell."""
+    fake.replies |= {
+        "TIME": b"*2\r\n$10\r\n1790000000\r\n$1\r\n0\r\n",
+        "XADD": b"$15\r\n1790000000000-0\r\n",
+        "ZREVRANGEBYSCORE": b"*0\r\n",
+        "GET": b"$-1\r\n",
+        **replies,
+    }
+
+
 def test_a_snapshot_that_does_not_come_keeps_no_router_out(harness, workers):
     with FakeRedis() as fake:
-        fake.replies |= {
-            "TIME": b"*2\r\n$10\r\n1790000000\r\n$1\r\n0\r\n",
-            "XADD": b"$15\r\n1790000000000-0\r\n",
-            "ZREVRANGEBYSCORE": b"*0\r\n",
-            "GET": lambda _, words: b"$1\r\n1\r\n" if words[1].endswith(":probe") else None,
-            "SET": lambda _, words: b"+OK\r\n" if words[1].endswith(":probe") else None,
-        }
+        open_fake(fake, GET=None)
         router = open_router(harness, workers, fake)
         fake.wait_for("GET")
         wait_until_up(harness, router)
@@ -133,11 +138,42 @@ def test_a_snapshot_that_does_not_come_keeps_no_router_out(harness, workers):
         snapshots = [words for words in fake.commands if words[0] == "GET" and ":snap:" in words[1]]
         assert len(snapshots) == 1
         assert metric(router, "peer_sync_rounds_total", result="error") == 0
-        # What a router says last waits for no snapshot.
+        router.shutdown()
+        router.must_end()
+        fake.wait_for("ZREM")
+        # It knows less than the one that wrote the snapshot, which it has not read.
+        assert not [words for words in fake.commands if words[0] == "SET"]
+
+
+def test_what_a_router_says_last_waits_for_no_snapshot(harness, workers):
+    with FakeRedis() as fake:
+        open_fake(fake, SET=None)
+        router = open_router(harness, workers, fake)
+        wait_until_up(harness, router)
         router.shutdown()
         router.must_end()
         fake.wait_for("SET")
         fake.wait_for("ZREM")
+
+
+def test_a_router_with_ever_more_to_say_does_not_keep_the_others_alone(harness, workers):
+    with FakeRedis() as fake:
+        entry = b"*2\r\n$3\r\n1-1\r\n*2\r\n$1\r\nf\r\n$4\r\njunk\r\n"
+        open_fake(fake, ZREVRANGEBYSCORE=b"*1\r\n$16\r\n0000000000000063\r\n", XRANGE=b"*8\r\n" + entry * 8)
+        wait_until_up(harness, open_router(harness, workers, fake))
+
+
+def test_a_router_that_started_without_redis_reads_the_snapshot_once_it_is_there(harness, redis, workers):
+    first = open_router(harness, workers, redis)
+    wait_until_up(harness, first)
+    chosen(harness, first)
+    first.shutdown()
+    first.must_end()
+    redis.pause()
+    router = open_router(harness, workers, redis)
+    eventually(lambda: status(harness, router)["redis"]["trouble"] != "")
+    redis.resume()
+    eventually(lambda: metric(router, "peer_sync_snapshots_total", direction="read") == 1)
 
 
 def test_what_the_login_was_refused_for_is_said(harness, redis, workers, tmp_path):
