@@ -226,6 +226,7 @@ void BindPeerStreams(py::module_& testing) {
       .def("add_lease", &PeerStreams::AddLease)
       .def("add_leave", &PeerStreams::AddLeave)
       .def("take", &TakePeerReplies, py::arg("round"), py::arg("sent_ns"), py::arg("replies"))
+      .def("overflowed", &PeerStreams::Overflowed, py::arg("round"), py::arg("now_ns"))
       .def_property_readonly("knows_time", &PeerStreams::knows_time)
       .def("redis_ms", &PeerStreams::RedisMs)
       .def("start_at", &PeerStreams::StartAt)

@@ -283,6 +283,23 @@ def test_members_that_are_no_routers_are_left_alone(harness, redis, workers, jun
     wait_until_connected(harness, one, other)
 
 
+def test_an_entry_that_is_too_large_does_not_keep_the_others_apart(harness, redis, workers, capfd):
+    one, other = (open_router(harness, workers, redis) for _ in range(2))
+    wait_until_connected(harness, one, other)
+    redis.call("XADD", "vr:{default}:x:0000000000000063", "*", "f", b"x" * (18 << 20))
+    redis.call("ZADD", "vr:{default}:members", str(int(time.time() * 1000) + 30_000), "0000000000000063")
+    logged = []
+
+    def said():
+        logged.append(capfd.readouterr().err)
+        return "".join(logged).count("too large in vr:{default}:x:0000000000000063") == 2
+
+    eventually(said)
+    for router in (one, other):
+        eventually(lambda router=router: get(harness, router, "/ha/health").status == 200)
+    wait_until_connected(harness, one, other)
+
+
 @pytest.mark.parametrize("key", ["members", "snap:{}", "x:{}"])
 def test_a_key_of_another_type_is_said_and_harms_no_request(harness, redis, workers, key):
     one = open_router(harness, workers, redis)

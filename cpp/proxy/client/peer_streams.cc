@@ -42,7 +42,7 @@ if due > now + burst then due = now end
 local left = math.max(0, math.floor((now - due) / interval))
 local value = redis.call('GET', KEYS[2]) or ''
 local queue, place, since = {}, nil, 300000
-for router, paid in string.gmatch(#value < 10000 and value or '', '(%x+):(%d+)') do
+for router, paid in string.gmatch(#value < 10000 and value or '', '%f[%x](%x+):(%d+)') do
   local passed = #router == 16 and #paid < 18 and now - tonumber(paid) or -1
   if passed >= 0 and passed < 1000000 and #queue < 255 then
     if router == own then
@@ -141,8 +141,14 @@ void PeerStreams::AddFrames(std::span<const std::string> frames, int64_t now_ns,
 }
 
 void PeerStreams::AddReads(int64_t now_ns, Round* round) {
+  const int64_t now_ms = RedisMs(now_ns);
   auto place = places_.lower_bound(next_);
-  for (size_t i = 0; i < kRoutersPerRound && place != places_.end(); ++i, ++place) {
+  size_t reads = 0;
+  for (bool alone = false; place != places_.end() && reads < most_ && !alone; ++place) {
+    if (place->second.unread_until > now_ms) continue;
+    alone = place->second.unread_until != 0;
+    if (alone && reads > 0) break;
+    ++reads;
     const std::string stream = Key("x:") + Hex16(place->first);
     const std::string after = Concat("(", place->second.last);
     Add(Round::Kind::kFrames,
@@ -152,7 +158,6 @@ void PeerStreams::AddReads(int64_t now_ns, Round* round) {
   round->has_rest_ = place != places_.end();
   next_ = round->has_rest_ ? place->first : 0;
   // The newest, and none whose time is not to come for long.
-  const int64_t now_ms = RedisMs(now_ns);
   const std::string members = Key("members");
   const std::string latest = std::to_string(now_ms + kStreamMs);
   const std::string since = std::to_string(now_ms - kStreamMs);
@@ -185,6 +190,20 @@ void PeerStreams::AddLeave(Round* round) const {
   Add(Round::Kind::kTold, std::array<std::string_view, 3>{"ZREM", members, own_}, round);
 }
 
+std::string PeerStreams::Overflowed(const Round& round, int64_t now_ns) {
+  std::vector<uint64_t> read;
+  for (const Round::Asked& asked : round.asked_) {
+    if (asked.kind == Round::Kind::kFrames) read.push_back(asked.router);
+  }
+  most_ = read.size() > 1 ? 1 : kRoutersPerRound;
+  if (read.empty()) return {};
+  next_ = read.front();
+  const auto place = places_.find(next_);
+  if (read.size() > 1 || place == places_.end()) return {};
+  place->second.unread_until = RedisMs(now_ns) + kUnreadableMs;
+  return Key("x:") + Hex16(next_);
+}
+
 Status PeerStreams::Take(
     const Round& round, int64_t sent_ns, std::span<const RedisReply> replies, Heard* heard) {
   *heard = {};
@@ -214,6 +233,7 @@ Status PeerStreams::Take(
         if (asked.command == "XADD") TakeOwnId(reply);
         break;
       case Round::Kind::kMembers:
+        if (!round.has_rest_) most_ = kRoutersPerRound;
         TakeMembers(reply);
         break;
       case Round::Kind::kFrames:
@@ -255,12 +275,14 @@ void PeerStreams::TakeMembers(RedisValue reply) {
     const std::optional<uint64_t> router = RouterIn(reply[i].text());
     if (!router || *router == router_) continue;
     const auto known = places_.find(*router);
-    next[*router] = {
-        .last = known != places_.end() ? known->second.last : Concat(std::max<int64_t>(0, start_ms_), "-0")};
+    Place& place = next[*router];
+    if (known != places_.end()) place = known->second;
+    if (known == places_.end()) place.last = Concat(std::max<int64_t>(0, start_ms_), "-0");
+    place.left = false;
   }
   // What a router says last it says as it leaves.
   for (auto& [router, place] : places_) {
-    if (next.size() < PeerStreams::kMaxRouters)
+    if (next.size() < PeerStreams::kMaxRouters && place.unread_until == 0)
       next.try_emplace(router, Place{.last = place.last, .left = true});
   }
   places_ = std::move(next);
@@ -269,6 +291,7 @@ void PeerStreams::TakeMembers(RedisValue reply) {
 void PeerStreams::TakeFrames(uint64_t router, RedisValue reply, Heard* heard) {
   const auto place = places_.find(router);
   if (place == places_.end()) return;
+  place->second.unread_until = 0;
   for (size_t i = 0; i < reply.size(); ++i) {
     const RedisValue entry = reply[i];
     if (entry.size() != 2) continue;

@@ -41,6 +41,7 @@ class PeerStreams {
   static constexpr int64_t kKeptMs = 30'000;     // of a stream
   static constexpr int64_t kStreamMs = 60'000;   // after a router's last round
   static constexpr int64_t kSnapshotMs = 600'000;
+  static constexpr int64_t kUnreadableMs = 600'000;  // between reads of a stream whose entries are too large
   static constexpr size_t kMaxSnapshotBytes = 16 << 20;
   // Of a reply: the snapshot, and no router has so much to say.
   static constexpr size_t kMaxReplyBytes = kMaxSnapshotBytes + (size_t{1} << 20);
@@ -100,6 +101,11 @@ class PeerStreams {
   // count.
   Status Take(const Round& round, int64_t sent_ns, std::span<const RedisReply> replies, Heard* heard);
 
+  // The replies to the round were more than a connection takes. The routers that it read are read one by one, and the
+  // one whose stream is too large not again for kUnreadableMs: its key, or empty. In a stream may be anything that
+  // someone wrote who may write to this Redis.
+  std::string Overflowed(const Round& round, int64_t now_ns);
+
   bool knows_time() const { return time_ns_.has_value(); }
   int64_t RedisMs(int64_t now_ns) const;  // REQUIRES: knows_time()
   // Streams are read from then on, as a snapshot has what was before. For routers that are heard of later.
@@ -108,8 +114,9 @@ class PeerStreams {
 
  private:
   struct Place {
-    std::string last;   // id of the frame that was read last
-    bool left = false;  // it is read to its end, once more at least
+    std::string last;          // id of the frame that was read last
+    bool left = false;         // it is read to its end, once more at least
+    int64_t unread_until = 0;  // by Redis's clock; then it is read in a round of its own
   };
 
   static std::string KeyOf(std::string_view fleet, std::string_view what);
@@ -131,6 +138,7 @@ class PeerStreams {
   bool begins_anew_ = false;          // the own stream
   std::map<uint64_t, Place> places_;  // of the others
   uint64_t next_ = 0;                 // reads go on there
+  size_t most_ = kRoutersPerRound;    // that a round reads
 };
 
 }  // namespace vllm_router

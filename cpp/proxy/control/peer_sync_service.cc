@@ -198,6 +198,11 @@ Task<void> PeerSyncService::Exchange(bool tells) {
     if (!replies->ok()) {
       ++counts_.rounds_failed;
       counts_.trouble = std::string(replies->status().message());
+      if (!absl::IsFailedPrecondition(replies->status())) break;
+      const std::string key = streams_.Overflowed(round, sent);
+      if (!key.empty())
+        Warn(absl::FailedPreconditionError(Concat(
+            "has an entry that is too large in ", key, ", which is not read for 10 minutes; delete it")));
       break;
     }
     PeerStreams::Heard heard;

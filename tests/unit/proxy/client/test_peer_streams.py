@@ -232,6 +232,37 @@ def test_a_bye_is_read_however_many_others_are_read_before(redis):
     assert router.streams.others == 0
 
 
+def test_a_stream_that_no_connection_can_take_is_found_and_left_alone():
+    one = Router()
+    names = [hexed(number) for number in range(2, 22)]
+    one.learn(names)
+
+    def pass_over(bad):
+        """Rounds until all were read or one failed; the routers of each."""
+        rounds = []
+        while True:
+            made = testing.PeerRound()
+            one.streams.add_time(made)
+            one.streams.add_reads(NOW, made)
+            stream = io.BytesIO(made.commands)
+            asked = [read_reply(stream) for _ in range(made.replies)]
+            rounds.append([int(words[1][-16:], 16) for words in asked[1:-1]])
+            if bad in rounds[-1]:
+                return rounds, one.streams.overflowed(made, NOW)
+            listed = array(*map(text, names))
+            if not one.streams.take(made, NOW, AT + NONE * len(rounds[-1]) + listed)["more"]:
+                return rounds, None
+
+    assert pass_over(13) == ([[*range(2, 10)], [*range(10, 18)]], "")
+    assert pass_over(13) == ([[10], [11], [12], [13]], "vr:{f}:x:000000000000000d")
+    # The others are read as before, and a lease between the rounds changes nothing.
+    assert pass_over(13) == ([[14, 15, 16, 17, 18, 19, 20, 21]], None)
+    assert pass_over(13) == ([[2, 3, 4, 5, 6, 7, 8, 9], [10, 11, 12, 14, 15, 16, 17, 18], [19, 20, 21]], None)
+    names.remove(hexed(13))
+    pass_over(0)
+    assert one.streams.others == 19
+
+
 def test_a_router_that_left_a_key_of_another_type_is_forgotten():
     one = Router()
     one.learn([hexed(9)])
