@@ -131,7 +131,7 @@ def start_ours(processes: Processes, home: Path, workers: list[int], flags: list
     command = [
         *(sys.executable, "-m", "vllm_router.launch_router", "--host", "127.0.0.1", "--port", "0"),
         *("--worker-urls", *(f"http://127.0.0.1:{port}" for port in workers)),
-        *("--policy", "round_robin", *flags),
+        *("--prometheus-port", "0", "--policy", "round_robin", *flags),
     ]
     with log.open("w") as sink:
         process = processes.start(command, stdout=sink, stderr=sink)

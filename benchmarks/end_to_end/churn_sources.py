@@ -44,6 +44,9 @@ class Worker:
         return f"http://{self.host}:{self.port}"
 
 
+OPTIONS = ("--prometheus-port", "0", "--health-check-interval-secs", "1", "--decision-headers")
+
+
 class Router:
     """The command, and calls to it."""
 
@@ -51,7 +54,7 @@ class Router:
         command = [sys.executable, "-m", "vllm_router.launch_router", "--host", "127.0.0.1", "--port", "0"]
         with log.open("wb") as sink:
             self._process = subprocess.Popen(
-                [*command, "--health-check-interval-secs", "1", "--decision-headers", *arguments],
+                [*command, *OPTIONS, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,  # the access log
                 stderr=sink,

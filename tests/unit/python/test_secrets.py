@@ -59,6 +59,7 @@ def test_every_flag_that_takes_a_secret_or_urls_is_marked() -> None:
         "hash_key_headers",
         "hash_key_order",
         "logit_prefill_tokens",
+        "lora_load_tokens",
         "peer_sync_key_path",
         "peer_sync_password_file",
         "peer_sync_secret_file",
