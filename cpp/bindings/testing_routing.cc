@@ -391,6 +391,8 @@ void BindRetryPlan(py::module_& testing) {
       .def_readwrite("ready", &ScaleInput::ready)
       .def_readwrite("pending", &ScaleInput::pending)
       .def_readwrite("down", &ScaleInput::down)
+      .def_readwrite("unknown", &ScaleInput::unknown)
+      .def_readwrite("waiting", &ScaleInput::waiting)
       .def_readwrite("requests", &ScaleInput::requests)
       .def_readwrite("queued", &ScaleInput::queued)
       .def_readwrite("slots", &ScaleInput::slots)

@@ -24,15 +24,15 @@ uint32_t ReplicasFor(double busy, double target) {
 std::optional<double> ScaleSignals::SaturationOf(const ScaleInput& input, const ScaleOptions& options) {
   if (!input.hears_routers) return std::nullopt;
   if (input.ready == 0) {
-    return input.pending + input.down == 0 ? std::optional(0.0) : std::nullopt;
+    return input.pending + input.down + input.unknown == 0 ? std::optional(0.0) : std::nullopt;
   }
+  if (input.requests == 0 && input.queued == 0) return 0.0;  // a cache may be full of what has ended
   std::optional<double> most;
   const auto add = [&most](double share) { most = std::max(most.value_or(0), share); };
   if (input.slots && *input.slots > 0) add(static_cast<double>(input.requests) / *input.slots);
   if (input.prefill_seconds) add(*input.prefill_seconds / options.target_wait_secs);
   if (input.kv_use) add(*input.kv_use);
-  if (!most && input.requests == 0 && input.queued == 0) return 0.0;
-  return most;
+  return most ? std::optional(std::min(*most, kMostSaturation)) : std::nullopt;
 }
 
 bool ScaleSignals::LacksKv(const ScaleInput& input) {
@@ -41,9 +41,9 @@ bool ScaleSignals::LacksKv(const ScaleInput& input) {
   return knew_kv_ && !input.kv_use && input.ready > 0;
 }
 
-void ScaleSignals::CountDemand(uint64_t demand, int64_t now_ns) {
-  if (begun_ && demand > demand_) demand_ns_ = now_ns;
-  demand_ = demand;
+void ScaleSignals::CountDemand(const ScaleInput& input, int64_t now_ns) {
+  if (input.waiting > 0 || (begun_ && input.demand > demand_)) demand_ns_ = now_ns;
+  demand_ = input.demand;
 }
 
 ScaleSignals::Sample ScaleSignals::Mean(const Sample& sample) {
@@ -67,7 +67,7 @@ uint32_t ScaleSignals::Most(const Wanted& wanted) {
 }
 
 ScaleReading ScaleSignals::Update(const ScaleInput& input, const ScaleOptions& options, int64_t now_ns) {
-  CountDemand(input.demand, now_ns);
+  CountDemand(input, now_ns);
   if (!begun_) {
     begun_ = true;
     reading_.desired = input.ready + input.pending + input.down;
@@ -81,6 +81,7 @@ ScaleReading ScaleSignals::Update(const ScaleInput& input, const ScaleOptions& o
     const Sample mean = Mean({.at_ns = now_ns, .saturation = *saturation, .busy = *saturation * input.ready});
     reading_.saturation = mean.saturation;
     wanted = ReplicasFor(mean.busy, options.target);
+    if (wanted > 0) wanted += input.down;
   }
   if (demand_ns_ && now_ns - *demand_ns_ <= kDemandNanos) wanted = std::max(wanted, 1u);
   reading_.desired = Within(options, Most({.at_ns = now_ns, .replicas = Within(options, wanted)}));

@@ -7,7 +7,9 @@
 //   desired replicas                                    the most that the last 5 minutes wanted
 //
 // So it rises at once, and falls when 5 minutes have wanted less. The mean is of busy replicas and not of the
-// saturation, so that a replica that joins does not raise what is desired: it shares work that is there already.
+// saturation, so that a replica that joins does not raise what is desired: it shares work that is there already. A
+// sample counts for kMostSaturation at most: one prompt, or one engine that tells nonsense, says little about more, and
+// a fleet that needs more grows again once it has grown. Replicas that are down take places that are wanted as well.
 //
 // A number that is not known is never 0. Without load nothing is busy, whatever else is known. With load, and
 // nothing known to compare it with, or while something is not known that was known before, or while no replica is
@@ -37,6 +39,7 @@ struct ScaleInput {
   uint32_t ready = 0;                     // replicas that get requests
   uint32_t pending = 0;                   // that do not yet
   uint32_t down = 0;                      // unhealthy, or resting
+  uint32_t unknown = 0;                   // neither ready nor known to be of this model
   int64_t requests = 0;                   // at ready replicas, from all routers
   int64_t queued = 0;                     // requests that wait for a worker or a first token
   std::optional<double> slots;            // requests that the ready replicas take at once
@@ -45,6 +48,7 @@ struct ScaleInput {
   bool polls_kv = false;                  // it is asked for, so that it may be missed
   bool hears_routers = true;              // false: requests of other routers are not in the above
   uint64_t demand = 0;                    // requests for the model so far
+  int64_t waiting = 0;                    // for its first worker
 };
 
 struct ScaleReading {
@@ -58,7 +62,8 @@ class ScaleSignals {
   static constexpr int64_t kMeanNanos = 30'000'000'000;
   static constexpr int64_t kDownNanos = 300'000'000'000;
   static constexpr int64_t kDemandNanos = 60'000'000'000;
-  static constexpr size_t kMostSamples = 64;         // of the mean; updates come once a second
+  static constexpr size_t kMostSamples = 64;  // of the mean; updates come once a second
+  static constexpr double kMostSaturation = 2;
   static constexpr uint32_t kMostReplicas = 10'000;  // whatever was computed
 
   // The times do not fall.
@@ -80,7 +85,7 @@ class ScaleSignals {
   };
 
   bool LacksKv(const ScaleInput& input);
-  void CountDemand(uint64_t demand, int64_t now_ns);
+  void CountDemand(const ScaleInput& input, int64_t now_ns);
   // The mean saturation and the mean number of busy replicas, with this sample.
   Sample Mean(const Sample& sample);
   // The most of the last kDownNanos, with this one.

@@ -61,6 +61,23 @@ bool IsUtf8(std::string_view text) {
   return true;
 }
 
+// As most workers have it; of as many, as the first. So neither one that is wrong nor one that is not yet updated
+// changes what a model is.
+ModelCard CardOf(const ModelCard& last, std::span<const ModelCard* const> cards) {
+  const ModelCard* best = &last;
+  size_t most = 0;
+  for (const ModelCard* const card : cards) {
+    if (*card == *best && most > 0) continue;
+    const auto same = static_cast<size_t>(
+        std::ranges::count_if(cards, [card](const ModelCard* other) { return *other == *card; }));
+    if (same > most) {
+      best = card;
+      most = same;
+    }
+  }
+  return *best;
+}
+
 FleetView ViewOfMembers(const FleetView& whole, const ModelPools::Members& members, uint64_t number) {
   FleetView view = whole.PoolOf(members.workers, number);
   if (members.residents.empty()) return view;
@@ -94,14 +111,29 @@ std::shared_ptr<const FleetView> ModelPools::ViewOf(
 
 ModelCatalog::ModelCatalog() : other_(std::make_shared<ModelDemand>()), memory_ns_(kMemoryNanos) {}
 
-std::shared_ptr<ModelCatalog::Known> ModelCatalog::Keep(const ModelCard& card, int64_t now_ns) {
+// The youngest: a worker that lists other names each time costs its own, and none that others are asked for.
+bool ModelCatalog::MakeRoom(bool of_label) {
+  auto youngest = known_.end();
+  for (auto at = known_.begin(); at != known_.end(); ++at) {
+    const Known& known = *at->second;
+    if (at->second.use_count() > 1 || known.expected || (of_label && known.demand == nullptr)) continue;
+    if (youngest == known_.end() || known.number > youngest->second->number) youngest = at;
+  }
+  if (youngest == known_.end()) return false;
+  if (youngest->second->demand != nullptr) --labels_;
+  youngest->second->demand = nullptr;
+  if (!of_label) known_.erase(youngest);
+  return true;
+}
+
+std::shared_ptr<ModelCatalog::Known> ModelCatalog::Keep(const ModelCard& card, int64_t now_ns, bool asked) {
   if (const auto found = known_.find(card.id); found != known_.end()) return found->second;
-  if (known_.size() >= kMaxModelNames) return nullptr;
+  if (known_.size() >= kMaxModelNames && !MakeRoom(/*of_label=*/false) && !asked) return nullptr;
   auto known = std::make_shared<Known>();
   known->card = card;
   known->number = next_number_++;
   known->said_ns = now_ns;
-  if (labels_ < kMaxModelLabels) {
+  if (labels_ < kMaxModelLabels || MakeRoom(/*of_label=*/true)) {
     ++labels_;
     known->demand = std::make_shared<ModelDemand>();
   }
@@ -109,17 +141,20 @@ std::shared_ptr<ModelCatalog::Known> ModelCatalog::Keep(const ModelCard& card, i
   return known;
 }
 
+std::shared_ptr<ModelDemand> ModelCatalog::DemandOf(const Known& known) const {
+  if (known.demand != nullptr) return known.demand;
+  const auto parent = known.card.parent.empty() ? known_.end() : known_.find(known.card.parent);
+  return parent != known_.end() && parent->second->demand != nullptr ? parent->second->demand : other_;
+}
+
 bool ModelCatalog::Say(
     std::string_view base, std::span<const ModelCard> cards, int64_t now_ns, size_t* refused) {
   Host& host = hosts_[std::string(base)];
   const bool first = host.said_ns == 0;
-  // The catalog keeps them alive. Without this host's share of them, a card that no other lists may change.
-  std::vector<const Known*> before;
-  for (const std::shared_ptr<Known>& known : host.listed) before.push_back(known.get());
-  host.listed.clear();
+  const std::vector<std::shared_ptr<Known>> before = std::exchange(host.listed, {});
+  const std::vector<ModelCard> cards_before = std::exchange(host.cards, {});
   host.said_ns = now_ns != 0 ? now_ns : 1;
   std::set<std::string_view> seen;
-  bool changed = false;
   size_t dropped = 0;
   for (const ModelCard& card : cards) {
     const bool fits = host.listed.size() < kMaxModelsPerWorker && IsModelName(card.id) &&
@@ -134,18 +169,11 @@ bool ModelCatalog::Say(
       ++dropped;
       continue;
     }
-    const bool is_own = known.use_count() == 2;  // the catalog's and ours: no other host lists it
-    if (is_own && !(known->card == card)) {
-      known->card = card;
-      changed = true;
-    }
     host.listed.push_back(std::move(known));
+    host.cards.push_back(card);
   }
   if (refused != nullptr) *refused = dropped;
-  const auto is_same = [](const std::shared_ptr<Known>& known, const Known* other) {
-    return known.get() == other;
-  };
-  changed = changed || first || !std::ranges::equal(host.listed, before, is_same);
+  const bool changed = first || host.listed != before || host.cards != cards_before;
   changed_ = changed_ || changed;
   return changed;
 }
@@ -164,7 +192,7 @@ void ModelCatalog::Expect(std::span<const std::string> names, int64_t memory_ns,
   for (const auto& [name, known] : known_) known->expected = false;
   for (const std::string& name : names) {
     if (!IsModelName(name)) continue;
-    const std::shared_ptr<Known> known = Keep({.id = name}, kNeverNanos);
+    const std::shared_ptr<Known> known = Keep({.id = name}, kNeverNanos, /*asked=*/true);
     if (known != nullptr) known->expected = true;
   }
   changed_ = true;
@@ -193,38 +221,42 @@ std::shared_ptr<const ModelPools::Names> ModelCatalog::NamesOf(
   struct Use {
     size_t number;  // as names come in the fleet's order, so that routers with equal fleets list them alike
     Positions workers;
+    std::vector<const ModelCard*> cards;  // of those that said one
   };
-  std::map<const Known*, Use> uses;
+  std::map<std::shared_ptr<Known>, Use> uses;
   for (uint32_t position = 0; position < workers.size(); ++position) {
     const Listed& worker = workers[position];
-    const auto use = [&](Known* known) {
-      Positions& positions = uses.try_emplace(known, Use{uses.size(), {}}).first->second.workers;
-      if (positions.empty() || positions.back() != position) positions.push_back(position);
+    const auto use = [&](const std::shared_ptr<Known>& known) -> Use& {
+      Use& use = uses.try_emplace(known, Use{uses.size(), {}, {}}).first->second;
+      if (use.workers.empty() || use.workers.back() != position) use.workers.push_back(position);
+      return use;
     };
     const auto host = hosts_.find(worker.base);
     if (!worker.declared.empty()) {
       names->any_said = true;
       for (const std::string& name : worker.declared) {
         if (!IsModelName(name)) continue;
-        if (const std::shared_ptr<Known> known = Keep({.id = name}, now_ns)) use(known.get());
+        use(Keep({.id = name}, now_ns, /*asked=*/true));
       }
     } else if (host != hosts_.end()) {
       names->any_said = true;
-      for (const std::shared_ptr<Known>& known : host->second.listed) use(known.get());
+      for (size_t i = 0; i < host->second.listed.size(); ++i)
+        use(host->second.listed[i]).cards.push_back(&host->second.cards[i]);
     } else {
       names->anything.push_back(position);
     }
   }
+  for (const auto& [known, use] : uses) known->card = CardOf(known->card, use.cards);
   std::vector<const std::pair<const std::string, std::shared_ptr<Known>>*> ordered;
   for (const auto& entry : known_) ordered.push_back(&entry);
   std::ranges::sort(ordered, {}, [&](const auto* entry) {
-    const auto used = uses.find(entry->second.get());
+    const auto used = uses.find(entry->second);
     return used != uses.end() ? std::pair(size_t{0}, uint64_t{used->second.number})
                               : std::pair(size_t{1}, entry->second->number);
   });
   const auto workers_of = [&](const std::string& model) -> const Positions* {
     const auto found = known_.find(model);
-    const auto used = found != known_.end() ? uses.find(found->second.get()) : uses.end();
+    const auto used = found != known_.end() ? uses.find(found->second) : uses.end();
     return used != uses.end() ? &used->second.workers : nullptr;
   };
   std::map<ModelPools::Members, uint32_t> pools;
@@ -243,9 +275,9 @@ std::shared_ptr<const ModelPools::Names> ModelCatalog::NamesOf(
         .card = known.card,
         .said_ns = known.said_ns,
         .expected = known.expected,
-        .demand = known.demand != nullptr ? known.demand : other_,
+        .demand = DemandOf(known),
         .is_label = known.demand != nullptr};
-    if (const auto used = uses.find(&known); used != uses.end()) {
+    if (const auto used = uses.find(entry->second); used != uses.end()) {
       known.said_ns = name.said_ns = now_ns;
       name.workers = used->second.workers;
       ModelPools::Members members{.workers = Merged(name.workers, names->anything), .residents = {}};

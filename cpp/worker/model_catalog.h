@@ -75,7 +75,7 @@ struct ModelPools {
   using Positions = std::vector<uint32_t>;  // in the fleet, ascending
 
   struct Name {
-    ModelCard card;           // as the first of its workers has it
+    ModelCard card;           // as most of its workers have it
     uint32_t pool = kNoPool;  // none: no worker lists it, or can load it
     Positions workers;        // that list it
     int64_t said_ns = 0;      // when a worker listed it last; by the registry's clock
@@ -163,10 +163,17 @@ class ModelCatalog {
   };
   struct Host {
     std::vector<std::shared_ptr<Known>> listed;
+    std::vector<ModelCard> cards;  // of each
     int64_t said_ns = 0;
   };
 
-  std::shared_ptr<Known> Keep(const ModelCard& card, int64_t now_ns);  // null: there is no room
+  // `asked`: people name it. Null: there is no room.
+  std::shared_ptr<Known> Keep(const ModelCard& card, int64_t now_ns, bool asked = false);
+  // Its own, or without a label its parent's, or that of all others.
+  std::shared_ptr<ModelDemand> DemandOf(const Known& known) const;
+  // Forgets the youngest name that nothing but memory keeps, or takes the label of the youngest such. False: there is
+  // none.
+  bool MakeRoom(bool of_label);
   void Prune(std::span<const Listed> workers, int64_t now_ns);
   std::shared_ptr<const ModelPools::Names> NamesOf(
       const FleetView& whole, std::span<const Listed> workers, int64_t now_ns);

@@ -12,6 +12,7 @@ DOWN_SECS = 300
 DEMAND_SECS = 60
 MOST_SAMPLES = 64
 MOST_REPLICAS = 10_000
+MOST_SATURATION = 2.0
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Input:
     ready: int = 0
     pending: int = 0
     down: int = 0
+    unknown: int = 0
     requests: int = 0
     queued: int = 0
     slots: float | None = None
@@ -38,6 +40,7 @@ class Input:
     polls_kv: bool = False
     hears_routers: bool = True
     demand: int = 0
+    waiting: int = 0
 
 
 def saturation_of(seen: Input, options: Options) -> float | None:
@@ -51,10 +54,10 @@ def saturation_of(seen: Input, options: Options) -> float | None:
     if not seen.hears_routers:
         return None
     if seen.ready == 0:
-        return None if seen.pending or seen.down else 0.0
-    if not shares and seen.requests == 0 and seen.queued == 0:
+        return None if seen.pending or seen.down or seen.unknown else 0.0
+    if seen.requests == 0 and seen.queued == 0:
         return 0.0
-    return max(shares, default=None)
+    return min(max(shares), MOST_SATURATION) if shares else None
 
 
 @dataclass
@@ -62,6 +65,7 @@ class ScaleSignals:
     samples: list[tuple[float, float, float]] = field(default_factory=list)  # time, saturation, busy replicas
     wanted: list[tuple[float, int]] = field(default_factory=list)
     demands: list[tuple[float, int]] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)  # times at which requests waited
     knew_kv: bool = False
     desired: int = 0
     saturation: float = 0.0
@@ -71,6 +75,8 @@ class ScaleSignals:
             self.desired = seen.ready + seen.pending + seen.down
             self.wanted.append((now, options.within(self.desired)))
         self.demands.append((now, seen.demand))
+        if seen.waiting > 0:
+            self.waits.append(now)
         if not seen.polls_kv:
             self.knew_kv = False
         self.knew_kv = self.knew_kv or seen.kv_use is not None
@@ -84,8 +90,11 @@ class ScaleSignals:
             busy = sum(Fraction(sample[2]) for sample in recent) / len(recent)
             wanted = min(math.ceil(busy / Fraction(options.target) - Fraction(1, 10**9)), MOST_REPLICAS)
             wanted = max(wanted, 0)
+            if wanted > 0:
+                wanted += seen.down
         pairs = itertools.pairwise(self.demands)
-        if any(after[1] > before[1] and now - after[0] <= DEMAND_SECS for before, after in pairs):
+        rises = [after[0] for before, after in pairs if after[1] > before[1]]
+        if any(now - at <= DEMAND_SECS for at in rises + self.waits):
             wanted = max(wanted, 1)
         self.wanted.append((now, options.within(wanted)))
         self.desired = options.within(max(number for at, number in self.wanted if at > now - DOWN_SECS))

@@ -130,23 +130,37 @@ std::vector<ScaleService::Asked> ScaleService::Models(const FleetView& fleet, in
     return name.demand->served.load(std::memory_order_relaxed) +
            name.demand->asleep.load(std::memory_order_relaxed);
   };
-  std::map<std::string_view, uint64_t> of_adapters;  // by their parents
+  struct OfAdapters {
+    uint64_t demand = 0;
+    int64_t waiting = 0;
+  };
+  std::map<std::string_view, OfAdapters> of_adapters;  // by their parents
   std::vector<Asked> models;
   for (const std::string& id : names.order) {
     const ModelPools::Name& name = *fleet.models()->Find(id);
-    if (!name.is_label) continue;
+    if (!name.is_label) continue;  // an adapter's demand is its parent's
+    const int64_t waiting = name.demand->waiting.load(std::memory_order_relaxed);
     if (!name.card.parent.empty()) {
-      of_adapters[name.card.parent] += demand_of(name);
+      OfAdapters& sum = of_adapters[name.card.parent];
+      sum.demand += demand_of(name);
+      sum.waiting += waiting;
     } else if (name.is_listed() || name.IsRemembered(now_ns, memory_ns)) {
       const ModelPools::Positions& positions =
           name.has_pool() ? names.pools[name.pool].workers : names.anything;
-      models.push_back({.name = id, .positions = positions, .demand = demand_of(name) + undecided});
+      models.push_back(
+          {.name = id,
+           .positions = positions,
+           .known = name.workers,
+           .demand = demand_of(name) + undecided,
+           .waiting = waiting});
     }
   }
-  if (models.empty()) models.push_back({.name = {}, .positions = all_, .demand = undecided});
+  if (models.empty()) models.push_back({.name = {}, .positions = all_, .known = all_, .demand = undecided});
   for (Asked& model : models) {
-    if (const auto found = of_adapters.find(model.name); found != of_adapters.end())
-      model.demand += found->second;
+    const auto found = of_adapters.find(model.name);
+    if (found == of_adapters.end()) continue;
+    model.demand += found->second.demand;
+    model.waiting += found->second.waiting;
   }
   return models;
 }
@@ -161,10 +175,17 @@ ScaleReport::Model ScaleService::Look(
   uint32_t ranks = 0;   // ready ones
   double kv_use = 0;
   uint32_t kv_told = 0;
+  // Of one worker no more counts than an overloaded one has: what engines tell of themselves may be wrong.
+  const uint32_t most = thread_.router->options().max_worker_requests;
+  const double slots = static_cast<double>(most) * routers_;
+  const auto most_requests =
+      most == 0 ? INT64_MAX : static_cast<int64_t>(ScaleSignals::kMostSaturation * slots);
   ScaleInput input{
+      .queued = asked.waiting,
       .polls_kv = settings.load_poll_interval_ms > 0,
       .hears_routers = hears_routers_,
-      .demand = asked.demand};
+      .demand = asked.demand,
+      .waiting = asked.waiting};
   ScaleReport::Model model{.name = std::string(asked.name)};
   for (const uint32_t position : asked.positions) {
     const FleetView::Member& member = fleet.members()[position];
@@ -174,6 +195,7 @@ ScaleReport::Model ScaleService::Look(
       host = {.turn = turn_};
       hosts.push_back(host_of_[position]);
     }
+    host.known = host.known || is_only || std::ranges::binary_search(asked.known, position);
     const int64_t requests = load.requests();
     model.requests += requests;
     input.queued += load.waiting_requests();
@@ -182,7 +204,7 @@ ScaleReport::Model ScaleService::Look(
     if (!member.in_rotation()) continue;
     ++host.ready;
     ++ranks;
-    input.requests += requests;
+    input.requests += std::min(requests, most_requests);
     prompts += load.queued_prefill();
     pace.Add(paces_[member.worker->id]);
     if (const float use = member.worker->kv_use.load(std::memory_order_relaxed); use >= 0) {
@@ -198,23 +220,23 @@ ScaleReport::Model ScaleService::Look(
     } else if (host.draining > 0) {
       ++model.draining;
     } else {
-      ++input.down;
+      ++(host.known ? input.down : input.unknown);
     }
   }
-  // One of which nothing is declared may turn out to serve any model.
-  const auto may_serve = [&asked](const Pending& pending) {
-    return asked.name.empty() || pending.models.empty() ||
-           std::ranges::find(pending.models, asked.name) != pending.models.end();
-  };
-  model.pending = static_cast<uint32_t>(std::ranges::count_if(pending_, may_serve));
+  for (const Pending& pending : pending_) {
+    if (is_only || std::ranges::find(pending.models, asked.name) != pending.models.end()) {
+      ++model.pending;
+    } else if (pending.models.empty()) {
+      ++input.unknown;  // it may turn out to serve any model
+    }
+  }
   model.ready = static_cast<uint32_t>(ready.size());
   // Whoever waits for a place has not chosen among the models that count here.
   if (is_only) input.queued += thread_.limits.concurrency.waiting();
   model.queued = input.queued;
   input.ready = model.ready;
   input.pending = model.pending;
-  const uint32_t most = thread_.router->options().max_worker_requests;
-  if (most != 0) input.slots = static_cast<double>(most) * ranks * routers_;
+  if (most != 0) input.slots = slots * ranks;
   const std::optional<double> rate = pace.tokens_per_second();
   if (rate && *rate > 0 && ranks > 0) input.prefill_seconds = static_cast<double>(prompts) / (*rate * ranks);
   model.prefill_seconds = input.prefill_seconds;

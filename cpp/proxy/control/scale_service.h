@@ -55,7 +55,9 @@ class ScaleService final : public Service {
   struct Asked {  // of a model
     std::string_view name;
     std::span<const uint32_t> positions;
+    std::span<const uint32_t> known = {};  // of them, those that list it or are declared to have it
     uint64_t demand = 0;
+    int64_t waiting = 0;
   };
   struct Pending {  // a host that is not checked yet
     std::string base;
@@ -65,7 +67,8 @@ class ScaleService final : public Service {
     uint32_t ready = 0;     // ranks
     uint32_t draining = 0;  // likewise
     int64_t requests = 0;
-    uint64_t turn = 0;  // that it is of
+    uint64_t turn = 0;   // that it is of
+    bool known = false;  // to be of the model
   };
 
   Task<void> Run();

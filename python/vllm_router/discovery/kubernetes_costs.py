@@ -155,6 +155,7 @@ class DeletionCosts:
         self._values = PodValues()
         self._stopping = threading.Event()
         self._told: dict[str, float] = {}
+        self._refused: dict[str, float] = {}  # namespaces, and uids of pods: when
         self._thread = threading.Thread(target=self._run, name="pod-deletion-costs", daemon=True)
 
     def start(self) -> None:
@@ -184,13 +185,25 @@ class DeletionCosts:
             return self._every_secs
         begun = self._clock()
         costs = self._values.observe(begun, uses)
-        for pod, cost in self._values.due(self._pods(), costs)[:MOST_WRITES]:
+        self._refused = {key: at for key, at in self._refused.items() if begun - at < _FORBIDDEN_SECS}
+        due = [
+            (pod, cost)
+            for pod, cost in self._values.due(self._pods(), costs)
+            if pod.uid not in self._refused and pod.namespace not in self._refused
+        ]
+        for pod, cost in due[:MOST_WRITES]:
+            if pod.namespace in self._refused:
+                continue
             if self._stopping.is_set() or self._clock() - begun > _LONGEST_TURN_SECS:
                 break
             try:
                 self._writer.annotate_pod(pod.namespace, pod.name, pod.uid, ANNOTATION, str(cost), _READ_SECS)
             except HttpError as error:
                 if error.status in (404, 409):  # it has gone, or another one has its name
+                    continue
+                if error.status in (403, 422):  # of this pod, or of its namespace; the others may be written
+                    self._refused[pod.namespace if error.status == 403 else pod.uid] = begun
+                    self._warn(str(error.status), said_of(error))
                     continue
                 return self._failed(error)
             except (CutError, SilentError, ConfigError) as error:
@@ -203,8 +216,6 @@ class DeletionCosts:
         self._warn(str(error.status), said_of(error))
         if error.status == 401:
             self._writer.renew()
-        if error.status == 403:
-            return max(self._every_secs, _FORBIDDEN_SECS)
         return max(self._every_secs, min(error.retry_after or 0.0, _FORBIDDEN_SECS))
 
     def _warn(self, kind: str, message: str) -> None:

@@ -37,9 +37,46 @@ def test_an_idle_fleet_never_scales_up():
 
 
 def test_what_a_fleet_needs_is_its_saturation_by_the_target():
-    for requests, replicas in ((0, 4), (32, 4), (33, 5), (40, 5), (64, 8), (400, 50)):
+    for requests, replicas in ((0, 4), (32, 4), (33, 5), (40, 5), (64, 8), (80, 10), (400, 10)):
         signals = testing.ScaleSignals()
         assert over(signals, range(40), requests=requests, **FOUR)[-1] == replicas
+
+
+def test_one_prompt_or_one_engine_that_tells_nonsense_is_no_reason_for_many_replicas():
+    # Eighteen seconds of prompts for three seconds.
+    signals = testing.ScaleSignals()
+    over(signals, range(60), requests=1, prefill_seconds=0.0, ready=4)
+    over(signals, range(60, 63), requests=1, prefill_seconds=17.8, ready=4)
+    assert at(signals, 63, requests=1, prefill_seconds=0.0, ready=4) == 4
+    signals = testing.ScaleSignals()
+    assert max(over(signals, range(40), requests=1_000_000, **FOUR)) == 10
+
+
+def test_replicas_that_are_down_take_places_that_are_wanted():
+    signals = testing.ScaleSignals()
+    assert over(signals, range(600), requests=40, **FOUR)[-1] == 5
+    after = over(signals, range(600, 1200), requests=15, queued=20, slots=10.0, ready=1, down=3)
+    assert min(after) == 5
+    # Nothing wants them without load.
+    assert over(signals, range(1200, 1900), slots=10.0, ready=1, down=3)[-1] == 0
+
+
+def test_a_cache_that_is_full_of_what_has_ended_is_no_load():
+    signals = testing.ScaleSignals()
+    assert over(signals, range(400), ready=1, kv_use=1.0, polls_kv=True)[-1] == 0
+
+
+def test_a_request_that_waits_for_a_first_worker_keeps_one_wanted():
+    signals = testing.ScaleSignals()
+    assert over(signals, range(1000), demand=7, waiting=1) == [1] * 1000
+    assert over(signals, range(1000, 1400), demand=7)[-1] == 0
+
+
+def test_replicas_that_may_be_of_another_model_are_not_wanted():
+    signals = testing.ScaleSignals()
+    assert at(signals, 0, ready=1, unknown=8, slots=10.0) == 1
+    signals = testing.ScaleSignals()
+    assert signals.update(seen(unknown=2), OPTIONS, 0.0)[1:] == (0, True)
 
 
 @pytest.mark.parametrize(

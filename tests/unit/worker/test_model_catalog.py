@@ -97,6 +97,32 @@ def test_one_worker_may_list_a_thousand_names_and_all_together_four_thousand():
     assert models["w0-0"][0] == [FLEET[0], FLEET[4]]
 
 
+def test_a_worker_that_lists_other_names_each_time_costs_its_own():
+    registry = registry_of(FLEET)
+    registry.set_models(FLEET[0], [("a", ""), ("b", "")])
+    registry.set_models(FLEET[0], [("a", "")])  # b is remembered
+    for turn in range(6):
+        registry.set_models(FLEET[1], [(f"junk-{turn}-{i}", "") for i in range(MAX_PER_WORKER)])
+    assert registry.set_models(FLEET[2], [("new", "")]) == 0
+    models = registry.models()
+    assert models["new"][0] == [FLEET[2]]
+    assert "b" in models
+    assert len(models) <= MAX_NAMES
+    registry.expect_models([f"expected-{i}" for i in range(MAX_NAMES)], 3600)
+    assert set(registry.models()) >= {f"expected-{i}" for i in range(MAX_NAMES)} | {"a", "new"}
+
+
+def test_what_a_model_is_most_of_its_workers_say():
+    registry = registry_of(FLEET[:3])
+    for url in FLEET[:3]:
+        registry.set_models(url, [("a", ""), ("x", "")])
+    registry.set_models(FLEET[0], [("a", "x"), ("x", "")])  # one that is wrong, and first
+    assert registry.base_models() == ["a", "x"]
+    # A rolling update changes them one after another.
+    registry.set_models(FLEET[1], [("a", "x"), ("x", "")])
+    assert registry.base_models() == ["x"]
+
+
 def test_a_worker_that_claims_every_name_takes_no_other_workers_requests_away():
     registry = registry_of(FLEET[:3])
     registry.set_models(FLEET[0], [("a", "")])
