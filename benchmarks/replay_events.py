@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from benchmarks.replay_bars import AUTO, CONVERSATION, EVENTS, USUAL_WORKERS, WORKLOADS, Bench, Setting
 
@@ -45,24 +45,41 @@ def span(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+def parser_of(doc: str | None, workloads: Sequence[str]) -> argparse.ArgumentParser:
+    """The options of a table by workload and seed."""
+    parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
     add = parser.add_argument
-    add("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    add("--workloads", nargs="+", choices=workloads, default=list(workloads))
     add("--trace", default=os.environ.get("REPLAY_TRACE") or None, help="Mooncake's conversation trace")
     add("--seeds", type=int, default=3, help="seeds 1 to N; default: 3")
     add("--size", type=float, default=1.0, help="part of each trace; below 1 for trying out only")
+    return parser
+
+
+def options_of(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """What was given, checked."""
     options = parser.parse_args(argv)
     if options.seeds < 1 or not 0 < options.size <= 1:
         parser.error("--seeds must be 1 or more, --size above 0 and at most 1")
-    bench = Bench(options.workloads, options.trace, options.size, 1)
-    print("| workload |", " | ".join(name for name, _, _ in COLUMNS), "| wiped, p90 without / with |")
-    print("|---|" + "--:|" * (len(COLUMNS) + 1))
+    return options
+
+
+def measured(options: argparse.Namespace) -> Iterator[str]:
+    """The workloads whose traces are there; of the other one it says that it is left out."""
     for workload in options.workloads:
         if workload == CONVERSATION and options.trace is None:
             print("conversation is not measured: name its trace with --trace", file=sys.stderr)
-            continue
+        else:
+            yield workload
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints the table."""
+    options = options_of(parser_of(__doc__, WORKLOADS), argv)
+    bench = Bench(options.workloads, options.trace, options.size, 1)
+    print("| workload |", " | ".join(name for name, _, _ in COLUMNS), "| wiped, p90 without / with |")
+    print("|---|" + "--:|" * (len(COLUMNS) + 1))
+    for workload in measured(options):
         rows = [cells(bench, workload, seed) for seed in range(1, options.seeds + 1)]
         print(f"| {workload} |", " | ".join(map(span, zip(*rows, strict=True))), "|", flush=True)
     return 0

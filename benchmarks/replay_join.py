@@ -11,9 +11,7 @@ Exit status: 0 when the bar holds for every workload that was measured, 1 when i
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import os
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.replay_bars import AUTO, CONVERSATION, USUAL, USUAL_WORKERS, Bench
-from benchmarks.replay_events import span
+from benchmarks.replay_events import measured, options_of, parser_of, span
 from vllm_router.replay import Event, Fleet, Trace, parse_policies
 from vllm_router.replay._engine import simulate
 
@@ -68,23 +66,12 @@ def figures(bench: Bench, workload: str, seed: int) -> Figures:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    add = parser.add_argument
-    add("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
-    add("--trace", default=os.environ.get("REPLAY_TRACE") or None, help="Mooncake's conversation trace")
-    add("--seeds", type=int, default=3, help="seeds 1 to N; default: 3")
-    add("--size", type=float, default=1.0, help="part of each trace; below 1 for trying out only")
-    options = parser.parse_args(argv)
-    if options.seeds < 1 or not 0 < options.size <= 1:
-        parser.error("--seeds must be 1 or more, --size above 0 and at most 1")
+    options = options_of(parser_of(__doc__, WORKLOADS), argv)
     bench = Bench(options.workloads, options.trace, options.size, 1)
     missed = []
     print("| workload | p99 without, s | with, s | with / without | share of the newcomer |")
     print("|---|--:|--:|--:|--:|")
-    for workload in options.workloads:
-        if workload == CONVERSATION and not options.trace:
-            print("conversation is not measured: name its trace by --trace or REPLAY_TRACE", file=sys.stderr)
-            continue
+    for workload in measured(options):
         found = [figures(bench, workload, seed) for seed in range(1, options.seeds + 1)]
         ratios = [one.with_s / one.without_s for one in found]
         columns = ([one.without_s for one in found], [one.with_s for one in found], ratios)

@@ -19,14 +19,12 @@ Exit status: 0 when every bar that was measured holds, 1 when one does not, 2 fo
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import os
 import sys
 from collections.abc import Sequence
 
 from benchmarks.replay_bars import AUTO, CONVERSATION, Bench, Setting
-from benchmarks.replay_events import span
+from benchmarks.replay_events import measured, options_of, parser_of, span
 from vllm_router.replay import Cut, PeerSync, run
 
 ONE = Setting("1 router")
@@ -86,25 +84,17 @@ def misses(workload: str, routers: int, columns: dict[str, list[float]]) -> list
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the table and what does not hold."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    add = parser.add_argument
-    add("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
-    add("--routers", nargs="+", type=int, default=[4, 16])
-    add("--trace", default=os.environ.get("REPLAY_TRACE") or None, help="Mooncake's conversation trace")
-    add("--seeds", type=int, default=3, help="seeds 1 to N; default: 3")
-    add("--size", type=float, default=1.0, help="part of each trace; below 1 for trying out only")
-    options = parser.parse_args(argv)
-    if options.seeds < 1 or not 0 < options.size <= 1 or min(options.routers) < 2:
-        parser.error("--seeds must be 1 or more, --size above 0 and at most 1, --routers 2 or more")
+    parser = parser_of(__doc__, WORKLOADS)
+    parser.add_argument("--routers", nargs="+", type=int, default=[4, 16])
+    options = options_of(parser, argv)
+    if min(options.routers) < 2:
+        parser.error("--routers must be 2 or more")
     bench = Bench(options.workloads, options.trace, options.size, 1)
     names = [*SYNCS, "hit"]
     print("| workload | routers |", " | ".join(names), "|")
     print("|---|--:|" + "--:|" * len(names))
     missed = []
-    for workload in options.workloads:
-        if workload == CONVERSATION and options.trace is None:
-            print("conversation is not measured: name its trace with --trace", file=sys.stderr)
-            continue
+    for workload in measured(options):
         for routers in options.routers:
             rows = [figures(bench, workload, routers, seed) for seed in range(1, options.seeds + 1)]
             columns = {name: [row[name] for row in rows] for name in names}

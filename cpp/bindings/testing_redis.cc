@@ -136,7 +136,7 @@ class RedisLinkHarness {
 
   // None: not now.
   std::optional<RedisCall> Send(
-      const std::vector<std::vector<std::string>>& commands, size_t replies, bool caller_judges) {
+      const std::vector<std::vector<std::string>>& commands, size_t replies, bool to_caller) {
     const py::gil_scoped_release release;
     auto result = std::make_shared<std::promise<std::shared_ptr<RedisReplies>>>();
     std::promise<bool> sent;
@@ -146,7 +146,7 @@ class RedisLinkHarness {
       };
       sent.set_value(link_.Send(
           JoinCommands(commands), replies, std::move(done),
-          caller_judges ? RedisJudge::kCaller : RedisJudge::kPool));
+          to_caller ? RedisErrorsTo::kCaller : RedisErrorsTo::kPool));
     });
     if (!sent.get_future().get()) return std::nullopt;
     return RedisCall(result->get_future().share());
@@ -285,7 +285,7 @@ void BindTestingRedis(py::module_& testing) {
           py::arg("failures") = 2, py::arg("ca_file") = "")
       .def(
           "send", &RedisLinkHarness::Send, py::arg("commands"), py::arg("replies"),
-          py::arg("caller_judges") = false)
+          py::arg("to_caller") = false)
       .def("stats", &RedisLinkHarness::Stats)
       .def("stop", &RedisLinkHarness::Stop);
   testing.def("redis_connections_of", [](uint32_t connections, size_t threads) {

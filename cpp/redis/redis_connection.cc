@@ -155,7 +155,7 @@ Task<Status> RedisConnection::Serve(std::shared_ptr<RedisConnection> self) {
   if (!self->waiting_.empty()) self->pool_.CountActive(-1);
   const std::deque<Waiting> failed = std::exchange(self->waiting_, {});
   for (const Waiting& waiting : failed) {
-    if (waiting.judge == RedisJudge::kPool) self->pool_.Failed(self->ended_);
+    if (waiting.errors_to == RedisErrorsTo::kPool) self->pool_.Failed(self->ended_);
     waiting.done(self->ended_);
   }
   co_return self->ended_;
@@ -171,7 +171,7 @@ Status RedisConnection::Take(std::vector<RedisReply>* replies) {
     waiting_.pop_front();
     ArmTimer();
     if (waiting_.empty()) pool_.CountActive(-1);
-    if (complete.judge == RedisJudge::kPool) {
+    if (complete.errors_to == RedisErrorsTo::kPool) {
       std::string_view error;
       for (const RedisReply& one : complete.replies) {
         if (error.empty()) error = one.value().FirstError();
@@ -183,9 +183,10 @@ Status RedisConnection::Take(std::vector<RedisReply>* replies) {
   return absl::OkStatus();
 }
 
-void RedisConnection::Send(std::string_view commands, size_t replies, RedisDone done, RedisJudge judge) {
+void RedisConnection::Send(
+    std::string_view commands, size_t replies, RedisDone done, RedisErrorsTo errors_to) {
   if (waiting_.empty()) pool_.CountActive(1);
-  waiting_.push_back({replies, pool_.clock().NowNanos(), {}, std::move(done), judge});
+  waiting_.push_back({replies, pool_.clock().NowNanos(), {}, std::move(done), errors_to});
   if (waiting_.size() == 1) ArmTimer();
   unsent_ += commands;
   if (!writing_) Spawn(Write(self_.lock()));

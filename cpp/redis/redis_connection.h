@@ -36,9 +36,9 @@ namespace vllm_router {
 using RedisReplies = StatusOr<std::vector<RedisReply>>;
 // Called once, on the loop's thread, never by the call that takes it.
 using RedisDone = std::function<void(RedisReplies)>;
-// By whom failed commands and errors that Redis replied are judged: the pool counts them, and may find that Redis is
+// To whom failed commands and errors that Redis replied are reported: the pool counts them, and may find that Redis is
 // down; or the caller alone, of commands that Redis may refuse while it serves the others.
-enum class RedisJudge : uint8_t { kPool, kCaller };
+enum class RedisErrorsTo : uint8_t { kPool, kCaller };
 
 class RedisConnection {
  public:
@@ -61,7 +61,9 @@ class RedisConnection {
   }
   size_t outstanding() const { return waiting_.size(); }
   // `commands` has `replies` replies. REQUIRES: may_send().
-  void Send(std::string_view commands, size_t replies, RedisDone done, RedisJudge judge = RedisJudge::kPool);
+  void Send(
+      std::string_view commands, size_t replies, RedisDone done,
+      RedisErrorsTo errors_to = RedisErrorsTo::kPool);
   // Ends it in a later turn of the loop; the first reason counts.
   void Close(Status why);
 
@@ -71,7 +73,7 @@ class RedisConnection {
     int64_t sent_ns;
     std::vector<RedisReply> replies;
     RedisDone done;
-    RedisJudge judge;
+    RedisErrorsTo errors_to;
   };
 
   Task<Status> Connect();

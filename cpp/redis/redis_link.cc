@@ -26,7 +26,7 @@ void RedisLink::Stop() {
   }
 }
 
-bool RedisLink::Send(std::string_view commands, size_t replies, RedisDone done, RedisJudge judge) {
+bool RedisLink::Send(std::string_view commands, size_t replies, RedisDone done, RedisErrorsTo errors_to) {
   if (stopped_ || !pool_.up()) return false;
   RedisConnection* best = nullptr;
   for (const Slot& slot : slots_) {
@@ -35,12 +35,12 @@ bool RedisLink::Send(std::string_view commands, size_t replies, RedisDone done, 
     if (best == nullptr || other->outstanding() < best->outstanding()) best = other;
   }
   if (best == nullptr) return false;
-  best->Send(commands, replies, std::move(done), judge);
+  best->Send(commands, replies, std::move(done), errors_to);
   return true;
 }
 
 Task<std::optional<RedisReplies>> RedisLink::Ask(
-    std::string_view commands, size_t replies, RedisJudge judge) {
+    std::string_view commands, size_t replies, RedisErrorsTo errors_to) {
   // The coroutine and the callback share it: either may be the last.
   struct Waiting {
     Signal done;
@@ -51,7 +51,7 @@ Task<std::optional<RedisReplies>> RedisLink::Ask(
     waiting->replies = std::move(got);
     waiting->done.Notify();
   };
-  if (!Send(commands, replies, std::move(done), judge)) co_return std::nullopt;
+  if (!Send(commands, replies, std::move(done), errors_to)) co_return std::nullopt;
   co_await waiting->done;
   co_return std::move(waiting->replies);
 }

@@ -53,10 +53,12 @@ class RedisLink {
   uint32_t running() const { return running_.load(); }
 
   // False: `done` is not called, since Redis is down, no connection is open, or too much waits already.
-  bool Send(std::string_view commands, size_t replies, RedisDone done, RedisJudge judge = RedisJudge::kPool);
+  bool Send(
+      std::string_view commands, size_t replies, RedisDone done,
+      RedisErrorsTo errors_to = RedisErrorsTo::kPool);
   // The same, to be waited for. Null where Send() is false.
   Task<std::optional<RedisReplies>> Ask(
-      std::string_view commands, size_t replies, RedisJudge judge = RedisJudge::kPool);
+      std::string_view commands, size_t replies, RedisErrorsTo errors_to = RedisErrorsTo::kPool);
 
  private:
   struct Slot {

@@ -2,9 +2,9 @@
 // all of them.
 //
 //   rate       tokens / time to the first token, of streamed requests of kLeastTokens or more to compute that found no
-//              other prompt waiting: whoever waits for others as well measures the queue, not the worker
+//              other prompt waiting: a request that waits for others measures the queue, not the worker
 //   applies    while at least kLeastStreamed of the tokens' time in the queue, of the last kWindowNanos, was of streams:
-//              of a response in one piece nobody sees the first token, so its prompt counts as waiting to the end
+//              of a response in one piece the first token is not seen, so its prompt counts as waiting to the end
 //
 // Unknown until both can be told: a number that is too low would scale a fleet up without load. Pure; one thread.
 #pragma once

@@ -151,8 +151,7 @@ bool ModelCatalog::Say(
     std::string_view base, std::span<const ModelCard> cards, int64_t now_ns, size_t* refused) {
   Host& host = hosts_[std::string(base)];
   const bool first = host.said_ns == 0;
-  const std::vector<std::shared_ptr<Known>> before = std::exchange(host.listed, {});
-  const std::vector<ModelCard> cards_before = std::exchange(host.cards, {});
+  const std::vector<Said> before = std::exchange(host.listed, {});
   host.said_ns = now_ns != 0 ? now_ns : 1;
   std::set<std::string_view> seen;
   size_t dropped = 0;
@@ -169,11 +168,10 @@ bool ModelCatalog::Say(
       ++dropped;
       continue;
     }
-    host.listed.push_back(std::move(known));
-    host.cards.push_back(card);
+    host.listed.push_back({std::move(known), card});
   }
   if (refused != nullptr) *refused = dropped;
-  const bool changed = first || host.listed != before || host.cards != cards_before;
+  const bool changed = first || host.listed != before;
   changed_ = changed_ || changed;
   return changed;
 }
@@ -240,8 +238,7 @@ std::shared_ptr<const ModelPools::Names> ModelCatalog::NamesOf(
       }
     } else if (host != hosts_.end()) {
       names->any_said = true;
-      for (size_t i = 0; i < host->second.listed.size(); ++i)
-        use(host->second.listed[i]).cards.push_back(&host->second.cards[i]);
+      for (const Said& said : host->second.listed) use(said.known).cards.push_back(&said.card);
     } else {
       names->anything.push_back(position);
     }

@@ -13,7 +13,8 @@
 // view marks those that list the adapter (FleetView::residents).
 //
 // Bounded against a worker that lies: kMaxModelsPerWorker names of kMaxModelName bytes; kMaxModelNames over all,
-// of which the newest are refused; kMaxModelPools views, beyond which a view is made per request.
+// of which the youngest that are only remembered give way, and then new ones are refused, but for those that people
+// name; kMaxModelPools views, beyond which a view is made per request.
 //
 // Cost: a change of the lists or of the membership O(all names listed), a change of health O(pools * members); a
 // look-up by name one hash. The catalog is its caller's to lock; ModelPools are immutable and shared.
@@ -89,6 +90,9 @@ struct ModelPools {
     bool IsRemembered(int64_t now_ns, int64_t memory_ns) const {
       return expected || now_ns - said_ns <= memory_ns;
     }
+    bool IsKnown(int64_t now_ns, int64_t memory_ns) const {
+      return is_listed() || IsRemembered(now_ns, memory_ns);
+    }
   };
   struct Members {
     Positions workers;    // with those that may serve anything
@@ -161,9 +165,13 @@ class ModelCatalog {
     bool expected = false;
     std::shared_ptr<ModelDemand> demand;  // null: that of all others
   };
+  struct Said {
+    std::shared_ptr<Known> known;
+    ModelCard card;
+    friend bool operator==(const Said&, const Said&) = default;
+  };
   struct Host {
-    std::vector<std::shared_ptr<Known>> listed;
-    std::vector<ModelCard> cards;  // of each
+    std::vector<Said> listed;
     int64_t said_ns = 0;
   };
 

@@ -247,16 +247,12 @@ json::array AliasesOf(const Settings& settings) {
   return cards;
 }
 
-bool IsKnown(const ModelPools::Name& name, const Settings& settings, int64_t now_ns) {
-  return name.is_listed() || name.IsRemembered(now_ns, settings.model_memory_ns());
-}
-
 // Those that workers list, and those that are remembered.
 json::array KnownModels(const ModelPools& pools, const Settings& settings, int64_t now_ns) {
   json::array cards;
   for (const std::string& id : pools.names->order) {
     const ModelPools::Name& name = *pools.Find(id);
-    if (IsKnown(name, settings, now_ns) && settings.model_aliases.Find(id) == nullptr)
+    if (name.IsKnown(now_ns, settings.model_memory_ns()) && settings.model_aliases.Find(id) == nullptr)
       cards.push_back(Describe(name.card));
   }
   return cards;
@@ -1084,7 +1080,8 @@ Task<AdminReply> Admin::OneModel(IoThread& thread, const AdminRequest& request, 
   const auto known = [&]() -> std::optional<AdminReply> {
     const std::shared_ptr<const FleetView> fleet = router_->fleet();
     const ModelPools::Name* const name = is_kept ? fleet->models()->Find(*id) : nullptr;
-    if (name == nullptr || !IsKnown(*name, settings, thread.clock.NowNanos())) return std::nullopt;
+    if (name == nullptr || !name->IsKnown(thread.clock.NowNanos(), settings.model_memory_ns()))
+      return std::nullopt;
     return Json(200, Describe(name->card));
   };
   std::optional<AdminReply> card = known();

@@ -7,8 +7,8 @@
 //
 // A host that responds without a list (404, 405, 501) has none to give: it may serve anything, unless it gave one
 // before. Lists that differ from what was known are published at once, or kPublishNanos after the last ones: a fleet
-// of a thousand workers that starts is published a few times and not a thousand. After a 404 a host is asked at most each kDoubtNanos. Ranks of one host are asked once. On the control
-// thread, except where a comment says any thread.
+// of a thousand workers that starts is published a few times and not a thousand. After a 404 a host is asked at most
+// each kDoubtNanos. Ranks of one host are asked once. On the control thread, except where a comment says any thread.
 #pragma once
 
 #include <cstdint>

@@ -44,7 +44,7 @@ Task<void> RateLease::Run() {
     if (thread_.limits.rate.limits()) {
       co_await Lease();
       if (stopped_) break;
-      Judge();
+      CheckLease();
     } else {  // a reload may set one, which has its first lease at the next turn
       leased_ns_ = thread_.clock.NowNanos();
       counts_.fallback = false;
@@ -66,7 +66,7 @@ Task<void> RateLease::Lease() {
   PeerStreams::Round round;
   streams_.AddLease(kRequests, per_second, asked, &round);
   const std::optional<RedisReplies> replies =
-      co_await link_.Ask(round.commands(), round.replies(), RedisJudge::kCaller);
+      co_await link_.Ask(round.commands(), round.replies(), RedisErrorsTo::kCaller);
   if (replies) counts_.bytes_sent += round.commands().size();
   if (!replies || stopped_) co_return;
   if (!replies->ok()) {
@@ -89,7 +89,7 @@ Task<void> RateLease::Lease() {
   leased_ns_ = thread_.clock.NowNanos();
 }
 
-void RateLease::Judge() {
+void RateLease::CheckLease() {
   const int64_t now = thread_.clock.NowNanos();
   counts_.fallback = now - leased_ns_ >= kLostNanos;
   if (!counts_.fallback) {

@@ -50,7 +50,7 @@ class RateLease {
   Task<void> Run();
   Task<void> Lease();
   // Whether leases fail, and what follows.
-  void Judge();
+  void CheckLease();
   void ShareOut(uint32_t routers);
 
   IoThread& thread_;

@@ -144,7 +144,7 @@ std::vector<ScaleService::Asked> ScaleService::Models(const FleetView& fleet, in
       OfAdapters& sum = of_adapters[name.card.parent];
       sum.demand += demand_of(name);
       sum.waiting += waiting;
-    } else if (name.is_listed() || name.IsRemembered(now_ns, memory_ns)) {
+    } else if (name.IsKnown(now_ns, memory_ns)) {
       const ModelPools::Positions& positions =
           name.has_pool() ? names.pools[name.pool].workers : names.anything;
       models.push_back(
@@ -231,7 +231,7 @@ ScaleReport::Model ScaleService::Look(
     }
   }
   model.ready = static_cast<uint32_t>(ready.size());
-  // Whoever waits for a place has not chosen among the models that count here.
+  // A request that waits for a place has not chosen among the models that count here.
   if (is_only) input.queued += thread_.limits.concurrency.waiting();
   model.queued = input.queued;
   input.ready = model.ready;

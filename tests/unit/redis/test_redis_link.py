@@ -52,7 +52,7 @@ def test_what_redis_refuses_its_caller_alone_says_nothing_of_the_others(open_lin
     """A user may have no right to run scripts, and all others."""
     fake.replies["EVAL"] = b"-NOPERM this user has no permissions\r\n"
     link = open_link(fake.url, failures=1)
-    replies = link.send([["EVAL", "a"]], 1, caller_judges=True).get()
+    replies = link.send([["EVAL", "a"]], 1, to_caller=True).get()
     assert replies[0][0] == "error"
     assert not link.stats()["fallback"]
     assert link.stats()["errors"] == {"connection": 0, "timeout": 0, "other": 0}
