@@ -466,6 +466,11 @@ void BindTestingWorker(py::module_& testing) {
             if (self.registry().ForgetModels(base)) self.registry().PublishModels();
           })
       .def(
+          "await_models",
+          [](RegistryHarness& self, const std::string& base) {
+            if (self.registry().AwaitModels(base, SteadyClock().NowNanos())) self.registry().PublishModels();
+          })
+      .def(
           "expect_models",
           [](RegistryHarness& self, const std::vector<std::string>& names, double memory, bool spread) {
             self.registry().ExpectModels(names, static_cast<int64_t>(memory * 1e9), spread);

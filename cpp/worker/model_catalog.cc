@@ -112,28 +112,45 @@ std::shared_ptr<const FleetView> ModelPools::ViewOf(
 ModelCatalog::ModelCatalog() : other_(std::make_shared<ModelDemand>()), memory_ns_(kMemoryNanos) {}
 
 // The youngest: a worker that lists other names each time costs its own, and none that others are asked for.
-bool ModelCatalog::MakeRoom(bool of_label) {
-  auto youngest = known_.end();
-  for (auto at = known_.begin(); at != known_.end(); ++at) {
-    const Known& known = *at->second;
-    if (at->second.use_count() > 1 || known.expected || (of_label && known.demand == nullptr)) continue;
-    if (youngest == known_.end() || known.number > youngest->second->number) youngest = at;
+bool ModelCatalog::MakeRoom(Idle* idle, bool of_label) {
+  const auto is_idle = [](const std::shared_ptr<Known>& known) {
+    return known.use_count() == 1 && !known->expected;
+  };
+  if (!std::exchange(idle->is_filled, true)) {
+    std::vector<std::pair<uint64_t, std::string_view>> by_age;
+    for (const auto& [name, known] : known_) {
+      if (is_idle(known)) by_age.emplace_back(known->number, name);
+    }
+    std::ranges::sort(by_age);
+    for (const auto& [number, name] : by_age) {
+      idle->names.emplace_back(name);
+      if (known_.find(name)->second->demand != nullptr) idle->labelled.emplace_back(name);
+    }
   }
-  if (youngest == known_.end()) return false;
-  if (youngest->second->demand != nullptr) --labels_;
-  youngest->second->demand = nullptr;
-  if (!of_label) known_.erase(youngest);
-  return true;
+  std::vector<std::string>& names = of_label ? idle->labelled : idle->names;
+  while (!names.empty()) {
+    const auto found = known_.find(names.back());
+    names.pop_back();
+    if (found == known_.end() || !is_idle(found->second)) continue;  // forgotten or listed meanwhile
+    const bool has_label = found->second->demand != nullptr;
+    if (of_label && !has_label) continue;
+    if (has_label) --labels_;
+    found->second->demand = nullptr;
+    if (!of_label) known_.erase(found);
+    return true;
+  }
+  return false;
 }
 
-std::shared_ptr<ModelCatalog::Known> ModelCatalog::Keep(const ModelCard& card, int64_t now_ns, bool asked) {
+std::shared_ptr<ModelCatalog::Known> ModelCatalog::Keep(
+    const ModelCard& card, int64_t now_ns, Idle* idle, bool asked) {
   if (const auto found = known_.find(card.id); found != known_.end()) return found->second;
-  if (known_.size() >= kMaxModelNames && !MakeRoom(/*of_label=*/false) && !asked) return nullptr;
+  if (known_.size() >= kMaxModelNames && !MakeRoom(idle, /*of_label=*/false) && !asked) return nullptr;
   auto known = std::make_shared<Known>();
   known->card = card;
   known->number = next_number_++;
   known->said_ns = now_ns;
-  if (labels_ < kMaxModelLabels || MakeRoom(/*of_label=*/true)) {
+  if (labels_ < kMaxModelLabels || MakeRoom(idle, /*of_label=*/true)) {
     ++labels_;
     known->demand = std::make_shared<ModelDemand>();
   }
@@ -150,10 +167,11 @@ std::shared_ptr<ModelDemand> ModelCatalog::DemandOf(const Known& known) const {
 bool ModelCatalog::Say(
     std::string_view base, std::span<const ModelCard> cards, int64_t now_ns, size_t* refused) {
   Host& host = hosts_[std::string(base)];
-  const bool first = host.said_ns == 0;
+  const bool first = host.said_ns == 0 || std::exchange(host.is_awaited, false);
   const std::vector<Said> before = std::exchange(host.listed, {});
   host.said_ns = now_ns != 0 ? now_ns : 1;
   std::set<std::string_view> seen;
+  Idle idle;
   size_t dropped = 0;
   for (const ModelCard& card : cards) {
     const bool fits = host.listed.size() < kMaxModelsPerWorker && IsModelName(card.id) &&
@@ -163,7 +181,7 @@ bool ModelCatalog::Say(
       continue;
     }
     if (!seen.insert(card.id).second) continue;
-    std::shared_ptr<Known> known = Keep(card, now_ns);
+    std::shared_ptr<Known> known = Keep(card, now_ns, &idle);
     if (known == nullptr) {
       ++dropped;
       continue;
@@ -176,21 +194,28 @@ bool ModelCatalog::Say(
   return changed;
 }
 
-bool ModelCatalog::Forget(std::string_view base) {
+bool ModelCatalog::Forget(std::string_view base, bool if_awaited) {
   const auto found = hosts_.find(base);
-  if (found == hosts_.end()) return false;
+  if (found == hosts_.end() || (if_awaited && !found->second.is_awaited)) return false;
   hosts_.erase(found);
   changed_ = true;
   return true;
+}
+
+bool ModelCatalog::Await(std::string_view base, int64_t now_ns) {
+  const auto [at, is_new] = hosts_.try_emplace(std::string(base), Host{.said_ns = now_ns, .is_awaited = true});
+  changed_ = changed_ || is_new;
+  return is_new;
 }
 
 void ModelCatalog::Expect(std::span<const std::string> names, int64_t memory_ns, bool spread) {
   memory_ns_ = memory_ns;
   spread_ = spread;
   for (const auto& [name, known] : known_) known->expected = false;
+  Idle idle;
   for (const std::string& name : names) {
     if (!IsModelName(name)) continue;
-    const std::shared_ptr<Known> known = Keep({.id = name}, kNeverNanos, /*asked=*/true);
+    const std::shared_ptr<Known> known = Keep({.id = name}, kNeverNanos, &idle, /*asked=*/true);
     if (known != nullptr) known->expected = true;
   }
   changed_ = true;
@@ -222,6 +247,8 @@ std::shared_ptr<const ModelPools::Names> ModelCatalog::NamesOf(
     std::vector<const ModelCard*> cards;  // of those that said one
   };
   std::map<std::shared_ptr<Known>, Use> uses;
+  Positions awaited;
+  Idle idle;
   for (uint32_t position = 0; position < workers.size(); ++position) {
     const Listed& worker = workers[position];
     const auto use = [&](const std::shared_ptr<Known>& known) -> Use& {
@@ -234,8 +261,10 @@ std::shared_ptr<const ModelPools::Names> ModelCatalog::NamesOf(
       names->any_said = true;
       for (const std::string& name : worker.declared) {
         if (!IsModelName(name)) continue;
-        use(Keep({.id = name}, now_ns, /*asked=*/true));
+        use(Keep({.id = name}, now_ns, &idle, /*asked=*/true));
       }
+    } else if (host != hosts_.end() && host->second.is_awaited) {
+      awaited.push_back(position);
     } else if (host != hosts_.end()) {
       names->any_said = true;
       for (const Said& said : host->second.listed) use(said.known).cards.push_back(&said.card);
@@ -244,6 +273,12 @@ std::shared_ptr<const ModelPools::Names> ModelCatalog::NamesOf(
     }
   }
   for (const auto& [known, use] : uses) known->card = CardOf(known->card, use.cards);
+  const size_t others = whole.members().size() - awaited.size();
+  const bool all_list_the_same = std::ranges::all_of(
+      uses, [&](const auto& entry) { return entry.second.workers.size() + names->anything.size() == others; });
+  if (!names->any_said) names->anything = Merged(names->anything, awaited);
+  const Positions anywhere =
+      names->any_said && all_list_the_same ? Merged(names->anything, awaited) : names->anything;
   std::vector<const std::pair<const std::string, std::shared_ptr<Known>>*> ordered;
   for (const auto& entry : known_) ordered.push_back(&entry);
   std::ranges::sort(ordered, {}, [&](const auto* entry) {
@@ -277,7 +312,7 @@ std::shared_ptr<const ModelPools::Names> ModelCatalog::NamesOf(
     if (const auto used = uses.find(entry->second); used != uses.end()) {
       known.said_ns = name.said_ns = now_ns;
       name.workers = used->second.workers;
-      ModelPools::Members members{.workers = Merged(name.workers, names->anything), .residents = {}};
+      ModelPools::Members members{.workers = Merged(name.workers, anywhere), .residents = {}};
       if (family != nullptr) {
         Positions all = Merged(members.workers, *family);
         if (all.size() != members.workers.size()) members.residents = name.workers;
@@ -295,7 +330,7 @@ std::shared_ptr<const ModelPools::Names> ModelCatalog::NamesOf(
       // In an empty fleet, too.
       names->decides = names->decides || names->any_said || names->anything.empty();
       if (family != nullptr)
-        name.pool = pool_of({.workers = Merged(*family, names->anything), .residents = {}});
+        name.pool = pool_of({.workers = Merged(*family, anywhere), .residents = {}});
     }
     names->order.push_back(entry->first);
     names->by_name.emplace(entry->first, std::move(name));

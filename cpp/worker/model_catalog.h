@@ -5,6 +5,9 @@
 //   w1       a              b      w0             {w0}            which w1 is out of rotation
 //   w2       (not known)    x      -              {w2}            w2 may serve anything, so it is in each pool
 //
+// A host that is asked and does not respond is awaited: where all others list the same its workers are taken to serve
+// that, else they are in no pool.
+//
 // A worker lists what its source declares (WorkerSpec::models), else what its host said last. While all workers
 // list the same, the pool of each name is the whole fleet: `decides` is false, and nothing has to read names.
 // A name that no worker lists any more is remembered, so that "unknown" and "asleep" can be told apart.
@@ -137,8 +140,10 @@ class ModelCatalog {
   bool Say(
       std::string_view base, std::span<const ModelCard> cards, int64_t now_ns, size_t* refused = nullptr);
   // The workers of a host may serve anything again. True if something changed.
-  bool Forget(std::string_view base);
-  bool knows(std::string_view base) const { return hosts_.contains(std::string(base)); }
+  // `if_awaited`: only if it has not responded before.
+  bool Forget(std::string_view base, bool if_awaited = false);
+  // The host does not respond; what it listed before holds. True if something changed.
+  bool Await(std::string_view base, int64_t now_ns);
   // Something that Publish() has not been called for.
   bool changed() const { return changed_; }
 
@@ -173,15 +178,22 @@ class ModelCatalog {
   struct Host {
     std::vector<Said> listed;
     int64_t said_ns = 0;
+    bool is_awaited = false;  // it has not listed anything yet
   };
 
+  // Names that nothing but memory keeps, the youngest last, as they are when the first is needed. While one list or
+  // one set of settings is read none is added to them.
+  struct Idle {
+    bool is_filled = false;
+    std::vector<std::string> names;
+    std::vector<std::string> labelled;
+  };
   // `asked`: people name it. Null: there is no room.
-  std::shared_ptr<Known> Keep(const ModelCard& card, int64_t now_ns, bool asked = false);
+  std::shared_ptr<Known> Keep(const ModelCard& card, int64_t now_ns, Idle* idle, bool asked = false);
   // Its own, or without a label its parent's, or that of all others.
   std::shared_ptr<ModelDemand> DemandOf(const Known& known) const;
-  // Forgets the youngest name that nothing but memory keeps, or takes the label of the youngest such. False: there is
-  // none.
-  bool MakeRoom(bool of_label);
+  // Forgets the youngest idle name, or takes the label of the youngest that has one. False: there is none.
+  bool MakeRoom(Idle* idle, bool of_label);
   void Prune(std::span<const Listed> workers, int64_t now_ns);
   std::shared_ptr<const ModelPools::Names> NamesOf(
       const FleetView& whole, std::span<const Listed> workers, int64_t now_ns);

@@ -95,7 +95,7 @@ class alignas(64) WorkerLoad {
         .polled_waiting = HighOf(polled)};
   }
 
-  // Of the worker's requests beyond those of this router and its peers; `waiting` of them have no first token. One
+  // Of the worker's requests beyond those of this router and its peers; `waiting` <= `requests` have no first token. One
   // thread at a time, as the next; both may be called at once.
   void SetPolled(int64_t requests, int64_t waiting) {
     const uint64_t now = Pair(requests, waiting);

@@ -260,9 +260,15 @@ bool WorkerRegistry::SetModels(
   return models_.changed();
 }
 
-bool WorkerRegistry::ForgetModels(std::string_view base) {
+bool WorkerRegistry::ForgetModels(std::string_view base, bool if_awaited) {
   MutexLock lock(mutex_);
-  models_.Forget(base);
+  models_.Forget(base, if_awaited);
+  return models_.changed();
+}
+
+bool WorkerRegistry::AwaitModels(std::string_view base, int64_t now_ns) {
+  MutexLock lock(mutex_);
+  models_.Await(base, now_ns);
   return models_.changed();
 }
 

@@ -97,8 +97,10 @@ class WorkerRegistry {
   // something to publish.
   bool SetModels(
       std::string_view base, std::span<const ModelCard> cards, int64_t now_ns, size_t* refused = nullptr);
-  // Nothing is known of it any more.
-  bool ForgetModels(std::string_view base);
+  // Nothing is known of it any more. `if_awaited`: only if it did not respond before.
+  bool ForgetModels(std::string_view base, bool if_awaited = false);
+  // It does not respond.
+  bool AwaitModels(std::string_view base, int64_t now_ns);
   void PublishModels();
   void ExpectModels(std::span<const std::string> names, int64_t memory_ns, bool spread = false);
 

@@ -22,6 +22,7 @@ class Catalog:
     """Workers are base URLs, in the order of the fleet."""
 
     said: dict[str, list[tuple[str, str]]] = dataclasses.field(default_factory=dict)
+    awaited: set[str] = dataclasses.field(default_factory=set)  # asked, and silent since
     expected: list[str] = dataclasses.field(default_factory=list)
     spread: bool = False
     parents: dict[str, str] = dataclasses.field(default_factory=dict)  # as the first that lists a name has it
@@ -35,6 +36,17 @@ class Catalog:
                 kept[name] = parent
                 count += 1
         self.said[base] = list(kept.items())
+        self.awaited.discard(base)
+
+    def wait_for(self, base: str) -> None:
+        if base not in self.said:
+            self.awaited.add(base)
+
+    def may_serve_anything(self, fleet: list[str]) -> list[str]:
+        """Of those that are awaited only where the others' lists leave no doubt."""
+        others = [worker for worker in fleet if worker not in self.awaited]
+        lists = {frozenset(name for name, _ in self.said[worker]) for worker in others if worker in self.said}
+        return [w for w in fleet if w not in self.said and (w not in self.awaited or len(lists) <= 1)]
 
     def listed(self, fleet: list[str]) -> dict[str, list[str]]:
         """The workers that list a name."""
@@ -46,7 +58,7 @@ class Catalog:
 
     def pools(self, fleet: list[str]) -> dict[str, list[str]]:
         """The workers that a request for a name may go to."""
-        unknown = [worker for worker in fleet if worker not in self.said]
+        unknown = self.may_serve_anything(fleet)
         names = self.listed(fleet)
         return {
             name: [

@@ -17,6 +17,7 @@ LOADS = st.tuples(  # requests, of them waiting, prefill, context
     st.sampled_from([0, 7, 100, 5000]),
     st.sampled_from([0, 64, 900, 30_000]),
 )
+POLLED = st.tuples(st.integers(0, 5), st.integers(0, 3)).filter(lambda polled: polled[1] <= polled[0])
 STEPS = st.one_of(
     st.tuples(st.just("ask"), PROMPTS, st.integers(0, 40), st.lists(WHICH, max_size=2, unique=True)),
     st.tuples(st.just("ask"), PROMPTS, st.integers(0, 40), st.just([])),
@@ -24,7 +25,7 @@ STEPS = st.one_of(
         st.just("ask for an adapter"), PROMPTS, st.integers(0, 40), st.lists(WHICH, max_size=4, unique=True)
     ),
     st.tuples(st.just("load"), WHICH, LOADS),
-    st.tuples(st.just("polled"), WHICH, st.tuples(st.integers(0, 5), st.integers(0, 3))),
+    st.tuples(st.just("polled"), WHICH, POLLED),
     st.tuples(st.just("add"), st.integers(1, 5), st.sampled_from([1000, 1000, 2000, 500])),
     st.tuples(st.sampled_from(["remove", "heal", "hurt", "drain"]), WHICH),
     st.tuples(st.just("finish"), WHICH, st.sampled_from([0, 1, 16, 100])),

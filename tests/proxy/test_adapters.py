@@ -57,6 +57,15 @@ def test_one_that_does_not_is_a_row_of_207(harness):
     assert (answer.status, rows(answer)) == (207, {a1.url: 200, a2.url: 0})
 
 
+def test_the_parent_may_be_named_by_an_alias(harness):
+    a1, a2, b, _router = fleet(harness)
+    router = harness.router(a1, a2, b, **KNOWN, model_alias=["main=a"])
+    wait_until_all_listed(router, a1, a2, b)
+    client = harness.client(router)
+    answer = call(client, "load", lora_name="sql", lora_path="/sql", base_model_name="main")
+    assert (answer.status, rows(answer)) == (200, {a1.url: 200, a2.url: 200})
+
+
 @pytest.mark.parametrize(
     ("base", "status", "code"), [(None, 400, "model_required"), ("x", 404, "model_not_found")]
 )

@@ -167,9 +167,9 @@ def test_a_fleet_of_one_model_leaves_names_to_its_workers(harness):
     assert client.ask("POST", CHAT, body=b"{}").status == 200
 
 
-def test_a_worker_that_does_not_tell_may_serve_anything(harness):
+def test_a_worker_without_a_list_may_serve_anything(harness):
     a, silent, other = ModelWorker(harness, "a"), ModelWorker(harness, "x"), ModelWorker(harness, "b")
-    silent.status = 500
+    silent.status = 404
     router = harness.router(a, silent, other, **KNOWN)
     wait_until_known(router, 2)
     client = harness.client(router)
@@ -177,6 +177,22 @@ def test_a_worker_that_does_not_tell_may_serve_anything(harness):
     urls = {json.loads(post(client, "a").body).get("by") for _ in range(4)}
     assert a.url in urls
     assert other.wrong == []
+
+
+def test_a_worker_that_fails_to_list_gets_nothing_while_the_others_differ(harness):
+    a, b, failing = ModelWorker(harness, "a"), ModelWorker(harness, "b"), ModelWorker(harness, "c")
+    failing.status = 500
+    router = harness.router(a, b, failing, model_refresh_secs=0.02, models=["big"])
+    wait_until_known(router, 2)
+    client = harness.client(router)
+    eventually(lambda: error_of(post(client, "c"))["code"] == "model_not_found")
+    failing.wrong.clear()
+    for _ in range(6):
+        assert by(post(client, "a")) == a.url
+    assert error_of(post(client, "big"))["code"] == "no_workers_for_model"
+    assert failing.wrong == []
+    failing.status = 200
+    eventually(lambda: post(client, "c").status == 200)
 
 
 def test_what_a_worker_said_last_holds_while_it_says_nothing(harness):
@@ -316,6 +332,9 @@ def test_a_request_that_names_none(harness):
         assert client.ask("POST", path, body=b"{}").status == 200
     assert client.ask("GET", "/x").status == 200
     router = harness.router(a, b, **KNOWN, default_model="b")
+    wait_until_known(router, 2)
+    assert by(harness.client(router).ask("POST", CHAT, body=b"{}")) == b.url
+    router = harness.router(a, b, **KNOWN, default_model="main", model_alias=["main=b"])
     wait_until_known(router, 2)
     assert by(harness.client(router).ask("POST", CHAT, body=b"{}")) == b.url
 

@@ -19,6 +19,7 @@ namespace {
 constexpr int64_t kLongestSleepNs = 1'000 * kNanosPerMs;
 constexpr int64_t kFirstRetryNs = 500 * kNanosPerMs;
 constexpr int kMostDoublings = 6;
+constexpr int kWarnedFailures = 3;
 
 // It has no such endpoint.
 bool IsAbsent(int status) { return status == 404 || status == 405 || status == 501; }
@@ -68,6 +69,12 @@ Task<void> ModelService::Poll(std::shared_ptr<Host> host, WorkerUrl url) {
   if (polling_-- == kMaxHealthChecks) PassNow();
   if (stopped()) co_return;
   host->failures = responded ? 0 : std::min(host->failures + 1, kMostDoublings);
+  if (host->failures == kWarnedFailures && !std::exchange(host->warned, true)) {
+    Log(LogLevel::kWarning,
+        Concat(
+            "models: worker ", url.base, " does not respond to GET /v1/models; what it listed before holds, and if "
+            "that is nothing, it gets requests only while all others list the same"));
+  }
   const int64_t refresh = Jittered(thread_.settings.Get()->model_refresh_ms * kNanosPerMs);
   const int64_t pause = responded ? refresh : std::min(refresh, kFirstRetryNs << host->failures);
   host->due_ns = std::exchange(host->again, false) ? 0 : thread_.clock.NowNanos() + pause;
@@ -101,8 +108,11 @@ Task<bool> ModelService::Ask(WorkerUrl url, bool joins) {
       warn(
           "responds to GET /v1/models with something that is no list of models; what it listed before holds");
     }
-    if (joins && registry.ForgetModels(url.base)) PublishSoon();
-    co_return is_absent || too_long;
+    const bool has_none = is_absent || too_long;
+    bool changed = (joins || has_none) && registry.ForgetModels(url.base, /*if_awaited=*/!joins);
+    changed = (!has_none && registry.AwaitModels(url.base, thread_.clock.NowNanos())) || changed;
+    if (changed) PublishSoon();
+    co_return has_none;
   }
   size_t refused = 0;
   if (registry.SetModels(url.base, *cards, thread_.clock.NowNanos(), &refused)) PublishSoon();

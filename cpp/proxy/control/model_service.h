@@ -3,7 +3,7 @@
 //
 //   joins (FleetManager), or the server starts --.
 //   each --model-refresh-secs, +-10 %            +--> GET /v1/models --> registry: pools
-//   a 404 for a model that it should have -------'    no response: what it said last
+//   a 404 for a model that it should have -------'    no response: what it said last; at first, what all others list
 //
 // A host that responds without a list (404, 405, 501) has none to give: it may serve anything, unless it gave one
 // before. Lists that differ from what was known are published at once, or kPublishNanos after the last ones: a fleet

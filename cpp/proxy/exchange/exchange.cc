@@ -526,6 +526,16 @@ Task<Exchange::Next> Exchange::FillForModel() {
   co_return Next::kFinish;
 }
 
+std::string Exchange::TargetOf(const ModelAliases::Alias& alias) {
+  uint64_t hash = thread_.ids.Below(alias.total);
+  if (alias.targets.size() > 1) {
+    RequestView request{.headers = head_->fields, .path = head_->path, .body = body_->held()};
+    request.body_is_padded = true;
+    hash = thread_.router->SessionHash(request).value_or(hash);
+  }
+  return ModelAliases::TargetOf(alias, hash);
+}
+
 // The member `model` of the body. Where it stands behind the part that is routed by, more is read.
 Task<Exchange::Next> Exchange::FindModel() {
   const std::string_view type = FindHeader(head_->fields, "content-type").value_or("");
@@ -558,18 +568,13 @@ Task<Exchange::Next> Exchange::FindModel() {
   if (found.kind == ModelMember::Kind::kMissing && !found.whole) co_return Next::kOn;  // malformed
   std::string name = std::move(found.name);
   if (alias != nullptr && body_->complete()) {
-    uint64_t hash = thread_.ids.Below(alias->total);
-    if (alias->targets.size() > 1) {
-      RequestView request{.headers = head_->fields, .path = head_->path, .body = body_->held()};
-      request.body_is_padded = true;
-      hash = thread_.router->SessionHash(request).value_or(hash);
-    }
-    name = ModelAliases::TargetOf(*alias, hash);
+    name = TargetOf(*alias);
     body_->Replace(found.offset, found.length, found.quoted ? JsonQuoted(name) : name);
   } else if (found.kind == ModelMember::Kind::kMissing && is_known_path) {
     const ModelPools& pools = *thread_.fleet.Get()->models();
     const std::vector<std::string>& bases = pools.names->bases;
     name = bases.size() == 1 ? bases.front() : settings_.default_model;
+    if (const auto* const by_default = settings_.model_aliases.Find(name)) name = TargetOf(*by_default);
     if (name.empty() && bases.size() > 1 && names_one && pools.decides()) {
       co_await ReplyError(HttpError::kModelRequired, ModelRequiredMessage(pools));
       co_return Next::kFinish;

@@ -32,6 +32,7 @@
 #include "proxy/security/key_validator.h"
 #include "proxy/telemetry/request_info.h"
 #include "proxy/thread/permit.h"
+#include "routing/model_alias.h"
 #include "routing/request_view.h"
 
 namespace vllm_router {
@@ -101,6 +102,8 @@ class Exchange {
   Task<Next> ReadBody();
   // Its workers depend on its model, which is in the body.
   bool ReadsModel() const;
+  // The model that this request for an alias is for.
+  std::string TargetOf(const ModelAliases::Alias& alias);
   Task<Next> FindModel();
   Task<Next> FindModelOf(std::string name);
   Task<RequestedModel::Result> WaitForModel(const std::string& name, ModelDemand& demand);

@@ -156,32 +156,39 @@ bool ChangesAdapters(std::string_view path) {
 }
 
 // Of a request to load or unload an adapter, the hosts that serve its parent, or the adapter; else all. An error
-// if it does not say of which of several models the adapter is.
+// if it does not say of which of several models the adapter is. An alias is all its models.
 std::optional<AdminReply> KeepServing(
-    const FleetView& fleet, const FanOutRequest& request, std::vector<uint32_t>* hosts) {
+    const FleetView& fleet, const ModelAliases& aliases, const FanOutRequest& request,
+    std::vector<uint32_t>* hosts) {
   const ModelPools& pools = *fleet.models();
   if (!ChangesAdapters(request.head.path) || !pools.decides()) return std::nullopt;
   const bool unloads = request.head.path.ends_with("/unload_lora_adapter");
   std::string name = TextAt(request.body, unloads ? "lora_name" : "base_model_name");
   if (name.empty() && !unloads && pools.names->bases.size() == 1) name = pools.names->bases.front();
-  const ModelPools::Name* const known = pools.Find(name);
-  const bool is_served = known != nullptr && known->is_listed();
-  if (!is_served && unloads) return std::nullopt;
-  if (!is_served && name.empty() && pools.names->bases.empty()) return std::nullopt;
-  if (!is_served) {
-    const ErrorRow& row = ErrorOf(name.empty() ? HttpError::kModelRequired : HttpError::kModelNotFound);
-    const std::string message =
-        name.empty() ? "Workers serve several models; name that of the adapter as the member base_model_name."
-                     : UnknownModelMessage(name, pools, {});
-    return AdminReply{
-        .status = row.status,
-        .body = ErrorBody(message, row.type, row.code, "base_model_name"),
-        .error_code = row.code};
-  }
   std::set<std::string_view> serving;
-  for (const uint32_t position : known->workers) serving.insert(fleet.worker(position).url.base);
-  std::erase_if(*hosts, [&](uint32_t host) { return !serving.contains(fleet.worker(host).url.base); });
-  return std::nullopt;
+  const auto add_hosts_of = [&](std::string_view model) {
+    const ModelPools::Name* const known = pools.Find(model);
+    if (known == nullptr) return;
+    for (const uint32_t position : known->workers) serving.insert(fleet.worker(position).url.base);
+  };
+  if (const ModelAliases::Alias* const alias = unloads ? nullptr : aliases.Find(name)) {
+    for (const ModelAliases::Target& target : alias->targets) add_hosts_of(target.model);
+  } else {
+    add_hosts_of(name);
+  }
+  if (!serving.empty()) {
+    std::erase_if(*hosts, [&](uint32_t host) { return !serving.contains(fleet.worker(host).url.base); });
+    return std::nullopt;
+  }
+  if (unloads || (name.empty() && pools.names->bases.empty())) return std::nullopt;
+  const ErrorRow& row = ErrorOf(name.empty() ? HttpError::kModelRequired : HttpError::kModelNotFound);
+  const std::string message =
+      name.empty() ? "Workers serve several models; name that of the adapter as the member base_model_name."
+                   : UnknownModelMessage(name, pools, aliases);
+  return AdminReply{
+      .status = row.status,
+      .body = ErrorBody(message, row.type, row.code, "base_model_name"),
+      .error_code = row.code};
 }
 
 }  // namespace
@@ -196,7 +203,8 @@ Task<AdminReply> FanOut(IoThread& thread, CancelScope& scope, const FanOutReques
         .body = ErrorBody("There are no workers to send the request to.", row.type, row.code),
         .error_code = row.code};
   }
-  std::optional<AdminReply> rejection = KeepServing(*fleet, request, &hosts);
+  const ModelAliases aliases = thread.settings.Get()->model_aliases;
+  std::optional<AdminReply> rejection = KeepServing(*fleet, aliases, request, &hosts);
   if (rejection) co_return *std::move(rejection);
   std::vector<FanOutResponse> responses(hosts.size());
   co_await ForEach(hosts.size(), kMaxFanOutAtOnce, [&](size_t i) {

@@ -20,7 +20,7 @@ from typing import Any
 from vllm_router._messages import LONGEST_SHOWN_VALUE, quoted, show
 from vllm_router._secrets import described, is_open_url, shown_urls, without_query
 from vllm_router._version import __version__
-from vllm_router.settings.kinds import Choice, Kind, NotYet, Raw, RequestPath, Switch, Unfit
+from vllm_router.settings.kinds import Choice, Kind, NotYet, Number, Raw, RequestPath, Switch, Unfit
 
 # What a change of a setting needs while the router runs.
 LIVE = {
@@ -231,5 +231,6 @@ def plain_help(flag: Flag) -> str:
         sentences.append(f"Also {', '.join(also)}.")
     default = flag.command_default
     if not (isinstance(flag.kind, Switch) and default is False) and default not in (None, [], {}):
-        sentences.append(f"Default: {'on' if default is True else show(default)}.")
+        zero = flag.kind.zero if isinstance(flag.kind, Number) and default == 0 else ""
+        sentences.append(f"Default: {'on' if default is True else show(default)}{zero and f' ({zero})'}.")
     return " ".join(sentences)

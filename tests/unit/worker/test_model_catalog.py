@@ -21,7 +21,7 @@ def registry_of(fleet):
 
 @given(
     st.lists(st.sampled_from(FLEET), unique=True, max_size=5),
-    st.lists(st.tuples(st.sampled_from(FLEET), CARDS), max_size=8),
+    st.lists(st.tuples(st.sampled_from(FLEET), st.one_of(CARDS, st.none())), max_size=8),
     st.lists(st.sampled_from(["a", "z"]), unique=True),
 )
 def test_pools_are_those_of_the_twin(fleet, said, expected):
@@ -29,6 +29,10 @@ def test_pools_are_those_of_the_twin(fleet, said, expected):
     registry.expect_models(expected, 0)
     for base, cards in said:
         if base not in fleet:
+            continue
+        if cards is None:
+            registry.await_models(base)
+            twin.wait_for(base)
             continue
         registry.set_models(base, cards)
         twin.say(base, cards)
@@ -61,6 +65,23 @@ def test_a_worker_of_which_nothing_is_known_serves_anything():
     assert registry.models() == {"a": ([FLEET[0]], [FLEET[0], FLEET[2]]), "b": ([FLEET[1]], FLEET[1:3])}
     registry.forget_models(FLEET[1])
     assert registry.models()["a"] == ([FLEET[0]], FLEET[:3])
+
+
+def test_a_worker_that_does_not_respond_serves_what_all_others_list_or_nothing():
+    registry = registry_of(FLEET[:3])
+    registry.await_models(FLEET[2])
+    assert not registry.models_decide()
+    for url in FLEET[:2]:
+        registry.set_models(url, [("a", "")])
+    assert not registry.models_decide()
+    assert registry.models() == {"a": (FLEET[:2], FLEET[:3])}
+    registry.set_models(FLEET[1], [("b", "")])
+    assert registry.models() == {"a": ([FLEET[0]], [FLEET[0]]), "b": ([FLEET[1]], [FLEET[1]])}
+    registry.forget_models(FLEET[2])  # it responds, and has no list
+    assert registry.models()["a"] == ([FLEET[0]], [FLEET[0], FLEET[2]])
+    registry.set_models(FLEET[2], [("b", "")])
+    registry.await_models(FLEET[2])  # what it listed before holds
+    assert registry.models()["b"] == (FLEET[1:3], FLEET[1:3])
 
 
 def test_a_worker_that_lists_nothing_serves_nothing():

@@ -313,6 +313,18 @@ def test_a_fleet_that_kubernetes_fills_needs_no_worker_urls(line: str) -> None:
     assert args.warnings() == []
 
 
+def test_waits_and_adapters_without_what_they_need_are_named() -> None:
+    line = "--worker-urls http://a:1 http://b:1"
+    assert parsed(f"{line} --model-wait-secs 5 --lora-spread --queue-size 1").warnings() == []
+    assert parsed(f"{line} --model-wait-secs 5 --queue-size 0").warnings() == [
+        "--model-wait-secs has no effect with --queue-size 0, which is the number of requests that may wait"
+    ]
+    assert parsed(f"{line} --lora-spread --model-refresh-secs 0").warnings() == [
+        "--lora-spread has no effect with --model-refresh-secs 0: workers are not asked which models they "
+        "serve, so no adapter has a parent"
+    ]
+
+
 def test_settings_of_kubernetes_without_discovery_are_named() -> None:
     settings = {
         "selector": "app=vllm",
