@@ -81,12 +81,14 @@ class Machine(RuleBasedStateMachine):
     def teardown(self):
         if not hasattr(self, "routers"):
             return
-        self.now += 12  # what no router says any more is gone
-        for router in [*self.routers, *self.routers]:  # a peer drops what two full frames lack
-            for frame in router.write_frames(self.now):
-                for other in self.routers:
-                    if other is not router:
-                        other.read(frame, self.now)
+        self.now += 10  # what no router says any more is gone
+        for _ in range(2):  # a peer drops what two full frames lack
+            self.now += 2
+            for router in self.routers:
+                for frame in router.write_frames(self.now):
+                    for other in self.routers:
+                        if other is not router:
+                            other.read(frame, self.now)
         for at, router in enumerate(self.routers):
             router.update(self.now)
             others = [loads for place, loads in enumerate(self.loads) if place != at]
