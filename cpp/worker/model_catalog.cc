@@ -203,7 +203,8 @@ bool ModelCatalog::Forget(std::string_view base, bool if_awaited) {
 }
 
 bool ModelCatalog::Await(std::string_view base, int64_t now_ns) {
-  const auto [at, is_new] = hosts_.try_emplace(std::string(base), Host{.said_ns = now_ns, .is_awaited = true});
+  const auto [at, is_new] =
+      hosts_.try_emplace(std::string(base), Host{.said_ns = now_ns, .is_awaited = true});
   changed_ = changed_ || is_new;
   return is_new;
 }
@@ -274,8 +275,9 @@ std::shared_ptr<const ModelPools::Names> ModelCatalog::NamesOf(
   }
   for (const auto& [known, use] : uses) known->card = CardOf(known->card, use.cards);
   const size_t others = whole.members().size() - awaited.size();
-  const bool all_list_the_same = std::ranges::all_of(
-      uses, [&](const auto& entry) { return entry.second.workers.size() + names->anything.size() == others; });
+  const bool all_list_the_same = std::ranges::all_of(uses, [&](const auto& entry) {
+    return entry.second.workers.size() + names->anything.size() == others;
+  });
   if (!names->any_said) names->anything = Merged(names->anything, awaited);
   const Positions anywhere =
       names->any_said && all_list_the_same ? Merged(names->anything, awaited) : names->anything;
@@ -329,8 +331,7 @@ std::shared_ptr<const ModelPools::Names> ModelCatalog::NamesOf(
       if (!known.expected && now_ns - known.said_ns > memory_ns_) continue;
       // In an empty fleet, too.
       names->decides = names->decides || names->any_said || names->anything.empty();
-      if (family != nullptr)
-        name.pool = pool_of({.workers = Merged(*family, anywhere), .residents = {}});
+      if (family != nullptr) name.pool = pool_of({.workers = Merged(*family, anywhere), .residents = {}});
     }
     names->order.push_back(entry->first);
     names->by_name.emplace(entry->first, std::move(name));

@@ -395,6 +395,19 @@ def test_a_request_for_a_sleeping_model_goes_to_the_first_worker_that_joins(harn
     assert other.wrong == []
 
 
+def test_a_model_whose_last_worker_drains_is_asleep(harness):
+    a, b, router = two(harness, model_wait_secs=600)
+    router.core.drain_worker(b.url)
+    client = harness.client(router)
+    client.send(request("POST", CHAT, body=b'{"model": "b"}'))
+    eventually(lambda: waiting(router) == 1)
+    assert demand(router) == {("b", "asleep"): 1}
+    another = ModelWorker(harness, "b")
+    join(router, another)
+    assert by(client.read_response()) == another.url
+    assert by(post(harness.client(router), "a")) == a.url
+
+
 def test_in_an_empty_fleet_too(harness):
     router = harness.router(models=["big"], model_wait_secs=600, **KNOWN)
     client = harness.client(router)

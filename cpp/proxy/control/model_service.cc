@@ -70,10 +70,10 @@ Task<void> ModelService::Poll(std::shared_ptr<Host> host, WorkerUrl url) {
   if (stopped()) co_return;
   host->failures = responded ? 0 : std::min(host->failures + 1, kMostDoublings);
   if (host->failures == kWarnedFailures && !std::exchange(host->warned, true)) {
-    Log(LogLevel::kWarning,
-        Concat(
-            "models: worker ", url.base, " does not respond to GET /v1/models; what it listed before holds, and if "
-            "that is nothing, it gets requests only while all others list the same"));
+    Log(LogLevel::kWarning, Concat(
+                                "models: worker ", url.base,
+                                " does not respond to GET /v1/models; what it listed before holds, and if "
+                                "that is nothing, it gets requests only while all others list the same"));
   }
   const int64_t refresh = Jittered(thread_.settings.Get()->model_refresh_ms * kNanosPerMs);
   const int64_t pause = responded ? refresh : std::min(refresh, kFirstRetryNs << host->failures);

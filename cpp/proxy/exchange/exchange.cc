@@ -590,7 +590,7 @@ Task<Exchange::Next> Exchange::FindModelOf(std::string name) {
   const ModelPools& pools = *whole->models();
   const bool is_known_path = RouteOf(record_.route).inference;
   if (!is_known_path && pools.Find(name) == nullptr) co_return Next::kOn;
-  RequestedModel::Result result = RequestedModel::FindPool(pools, settings_, name, thread_.clock.NowNanos());
+  RequestedModel::Result result = RequestedModel::FindPool(whole, settings_, name, thread_.clock.NowNanos());
   RequestedModel::Count(pools, name, result);
   if (result == RequestedModel::Result::kAsleep && settings_.model_wait_ms > 0) {
     const std::shared_ptr<ModelDemand> demand = pools.Find(name)->demand;
@@ -651,7 +651,7 @@ Task<RequestedModel::Result> Exchange::WaitForModel(const std::string& name, Mod
     co_await delay.For(std::min(until - now, kModelLookNanos * share));
     now = thread_.clock.NowNanos();
     const std::shared_ptr<const FleetView> whole = thread_.fleet.Get();
-    result = RequestedModel::FindPool(*whole->models(), settings_, name, now);
+    result = RequestedModel::FindPool(whole, settings_, name, now);
     found = RequestedModel::HasWorkers(whole, name, result);
   }
   model_wait_ = nullptr;

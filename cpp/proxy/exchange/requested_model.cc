@@ -30,11 +30,20 @@ std::string Listed(std::span<const std::string> names) {
   return text;
 }
 
+// Its last workers are about to leave.
+bool IsDraining(const FleetView& whole, const ModelPools::Positions& workers) {
+  return std::ranges::all_of(workers, [&](uint32_t position) { return whole.members()[position].draining; });
+}
+
 }  // namespace
 
 RequestedModel::Result RequestedModel::FindPool(
-    const ModelPools& pools, const Settings& settings, std::string_view name, int64_t now_ns) {
+    const std::shared_ptr<const FleetView>& whole, const Settings& settings, std::string_view name,
+    int64_t now_ns) {
+  const ModelPools& pools = *whole->models();
   const Result result = pools.Resolve(name, now_ns, settings.model_memory_ns());
+  if (result == Result::kPool && IsDraining(*whole, pools.names->pools[pools.Find(name)->pool].workers))
+    return Result::kAsleep;
   return result == Result::kUnknown && settings.forward_unknown_models ? Result::kForwarded : result;
 }
 

@@ -1,6 +1,6 @@
 // RequestedModel: which workers a request may go to by its model, and why it may go to none.
 //
-//   names decide?  no -> all     name listed          -> its pool
+//   names decide?  no -> all     name listed          -> its pool; if all of it drains -> asleep
 //                                not listed: there are workers that may serve anything -> these
 //                                            remembered, or in --models                -> asleep: 503
 //                                            else                                      -> unknown: 404
@@ -26,7 +26,8 @@ class RequestedModel {
 
   using Result = ModelPools::Result;
   static Result FindPool(
-      const ModelPools& pools, const Settings& settings, std::string_view name, int64_t now_ns);
+      const std::shared_ptr<const FleetView>& whole, const Settings& settings, std::string_view name,
+      int64_t now_ns);
   // A request for `name` with this result.
   static void Count(const ModelPools& pools, std::string_view name, Result result);
   // After such a result: a worker may be chosen for it now.

@@ -321,12 +321,12 @@ def warnings_about(args: RouterArgs) -> list[str]:
         )
     if args.model_wait_secs and args.queue_size == 0:
         sentences.append(
-            "--model-wait-secs has no effect with --queue-size 0, which is the number of requests that may wait"
+            "--model-wait-secs has no effect with --queue-size 0, the number of requests that may wait"
         )
     if args.lora_spread and args.model_refresh_secs == 0:
         sentences.append(
-            "--lora-spread has no effect with --model-refresh-secs 0: workers are not asked which models they "
-            "serve, so no adapter has a parent"
+            "--lora-spread has no effect with --model-refresh-secs 0: workers are not polled for models, so "
+            "no adapter has a parent"
         )
     if args.redis_url is not None and args.kv_index_backend != "redis":
         sentences.append("--redis-url has no effect without --kv-index-backend redis")

@@ -317,11 +317,11 @@ def test_waits_and_adapters_without_what_they_need_are_named() -> None:
     line = "--worker-urls http://a:1 http://b:1"
     assert parsed(f"{line} --model-wait-secs 5 --lora-spread --queue-size 1").warnings() == []
     assert parsed(f"{line} --model-wait-secs 5 --queue-size 0").warnings() == [
-        "--model-wait-secs has no effect with --queue-size 0, which is the number of requests that may wait"
+        "--model-wait-secs has no effect with --queue-size 0, the number of requests that may wait"
     ]
     assert parsed(f"{line} --lora-spread --model-refresh-secs 0").warnings() == [
-        "--lora-spread has no effect with --model-refresh-secs 0: workers are not asked which models they "
-        "serve, so no adapter has a parent"
+        "--lora-spread has no effect with --model-refresh-secs 0: workers are not polled for models, so "
+        "no adapter has a parent"
     ]
 
 
