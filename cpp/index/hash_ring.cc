@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <numeric>
 
 #include <absl/container/flat_hash_map.h>
 
@@ -40,6 +41,23 @@ void HashRing::AppendPoints(
   }
 }
 
+// Hashes are spread evenly, so their top bits put each within a few places of where it belongs.
+void HashRing::Sort(std::vector<Point>* points) {
+  const auto is_before = [](const Point& a, const Point& b) { return a.hash < b.hash; };
+  constexpr size_t kFew = 4096;
+  if (points->size() <= kFew) return std::sort(points->begin(), points->end(), is_before);
+  const int shift = 64 - std::bit_width(points->size() / 8);
+  std::vector<uint32_t> ends((size_t{1} << (64 - shift)) + 1, 0);  // first counts, then where each part ends
+  for (const Point& point : *points) ++ends[(point.hash >> shift) + 1];
+  std::partial_sum(ends.begin(), ends.end(), ends.begin());
+  std::vector<Point> sorted(points->size());
+  for (const Point& point : *points) sorted[ends[point.hash >> shift]++] = point;
+  uint32_t begin = 0;
+  for (size_t part = 0; part + 1 < ends.size(); begin = ends[part++])
+    std::sort(sorted.begin() + begin, sorted.begin() + ends[part], is_before);
+  points->swap(sorted);
+}
+
 HashRing HashRing::Changed(std::span<const Node> nodes) const {
   const size_t total = CountPoints(nodes);
   HashRing next;
@@ -62,7 +80,7 @@ HashRing HashRing::Changed(std::span<const Node> nodes) const {
       AppendPoints(nodes[owner], owner, function_, &fresh);
     }
   }
-  std::sort(fresh.begin(), fresh.end(), [](const Point& a, const Point& b) { return a.hash < b.hash; });
+  Sort(&fresh);
 
   // One merge of three ascending sequences: the ring's own points, those that were replaced, new ones.
   next.hashes_.reserve(total);

@@ -107,6 +107,7 @@ class HashRing {
 
   static void AppendPoints(
       const Node& node, uint32_t owner, HashFunction function, std::vector<Point>* points);
+  static void Sort(std::vector<Point>* points);
   void Push(Point point);
   void FillBuckets();
 

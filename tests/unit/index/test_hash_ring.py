@@ -122,3 +122,10 @@ def test_the_documented_vectors_are_points_of_the_ring():
     points = dict(testing.HashRing([("http://w1:8000", 160), ("http://127.0.0.1:8000@0", 1)], FURC).points())
     assert points[0x33F2D09E5831D9E2] == points[0x47F6163F2919E23C] == 0
     assert points[0xF94C3C22C5465489] == 1
+
+
+@pytest.mark.parametrize("function", ["furc", "xxh3"])
+def test_a_ring_of_many_points_is_in_order(function):
+    nodes = [(f"http://w{i}:8000", 200) for i in range(60)]
+    ring = testing.HashRing(nodes, testing.hash_function_by_name(function))
+    assert ring.points() == SlowRing(nodes, function).points
