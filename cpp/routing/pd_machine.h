@@ -1,0 +1,344 @@
+// PdMachine: the life cycle of one request that two workers serve (prefill/decode disaggregation). The
+// prefill worker P computes the prompt's KV blocks, the decode worker D fetches them and generates. What
+// happened goes in as an event, what has to be done comes out as actions:
+//
+//   PdMachine machine(PdCancelPrefill::kAuto);
+//   for (const PdAction action : machine.Step({.type = PdEventType::kPOkWhole})) {
+//     switch (action) { … }                                   // in this order, which is the enum's
+//   }
+//
+//   serial       planned ─▶ P open ─▶ P ok, claim ─▶ D open ─▶ D head ─▶ begun ─▶ D done ─▶ end
+//   concurrent   planned ─▶ P open ∥ D open ─▶ (P ok at any time) D head ─▶ begun ─▶ D done ─▶ end
+//   any failure before `begun`: kRetry ─▶ the host chooses, and steps kPlanned, kNoOtherPair or kNoRetry
+//
+// A request is served in attempts; each has a pair of workers, or one decode worker alone ("local").
+// Between attempts the machine is choosing(): retry() says what the next attempt must be and which workers
+// are excluded. How often, after what pause and within which budget is RetryPlan's matter.
+//
+// Which breaker counts: a D that cannot fetch the blocks fails for no fault of its own, so a 5xx of a D with
+// parameters counts against no worker, or against P if P is known to fail as well (`p_failed`). A request
+// may have killed a D whose connection is lost, so it never reaches a second D with parameters: its one
+// retry is local.
+//
+// A kept leg runs on when the client needs it no more, because the engines do not bear its end there (blocks
+// would stay held). The host moves the leg, its ticket and this machine to the keeper of legs,
+// which goes on stepping it with the leg's events until kEnd.
+//
+// Invariants. tests/stress/pd_machine.cc checks them in every order of events:
+//   - A client gets one response or an abort, never both but for a response that has begun; nothing once it
+//     has gone.
+//   - At kRetry no leg and no ticket is open. There is no retry after a body byte or the client's departure.
+//   - At kEnd no leg is live, both tickets are back, and the claim has ended. A claim ends exactly once.
+//   - P is not closed while a vLLM D waits for its blocks, and they are not closed together
+//     (except kKeepOver and PdCancelPrefill::kAlways).
+//   - D gets parameters of the same attempt's prefill, or of a claim that no D has seen.
+//   - After a D was lost, no D gets parameters. A request that was local once stays local.
+//   - A response that flows is not aborted because P's connection is lost.
+//
+// The host guarantees that no event is of an earlier attempt's leg: it joins the leg's task at kCloseP and
+// kCloseD. Events of legs that are over are ignored. Where P's response is merged into D's, the host holds
+// back kDFirstByte until it has both. It finishes the loop over a step's actions before the next step.
+//
+// Pure: no clock, socket, lock or allocation; times arrive as events. 32 bytes without padding, so equal
+// machines have equal bytes. A step costs 7 ns (benchmarks/micro/pd_machine.cc). One thread.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string_view>
+
+namespace vllm_router {
+
+enum class PdOrder : uint8_t {
+  kSerial,      // P, then D: NIXL pull, MoRI-IO READ, P2P-NCCL, shared stores
+  kConcurrent,  // both at once, vLLM: NIXL push, Mooncake, MoRI-IO WRITE
+  kSglang,      // both at once; either waits for the other, and both are closed together
+};
+
+// Whether a prefill that is of no use any more is cancelled.
+enum class PdCancelPrefill : uint8_t {
+  kAuto,    // where the engines bear it
+  kAlways,  // also where blocks at D may stay held
+  kNever,   // it runs to its end; a failure of D beside it is then not retried
+};
+
+enum class PdPlanKind : uint8_t {
+  kPair,        // prefill at P, then or meanwhile decode at D
+  kDecodeOnly,  // decode at another D, with the claim that the last attempt left
+  kLocal,       // decode alone, without parameters: D computes the prompt itself
+};
+
+struct PdPlan {
+  PdPlanKind kind = PdPlanKind::kPair;
+  PdOrder order = PdOrder::kSerial;
+  bool rebindable = false;  // another D may redeem the claim, as the parameters do not name D
+};
+
+enum class PdEventType : uint8_t {
+  // Choosing. Workers were chosen and their tickets made. No worker that retry() permits is eligible. No
+  // more attempts, or no eligible worker at all.
+  kPlanned,
+  kNoOtherPair,
+  kNoRetry,
+  // P. A response that was read whole: 2xx with complete parameters (or of a connector that needs none);
+  // 2xx without them, also if it is not JSON or an event stream; 2xx over the limit on its length; one
+  // that does not fit in the body budget; the other classes of PdResponseClassOf.
+  kPOkWhole,
+  kPOkWithout,
+  kPTooLarge,
+  kPOverBudget,
+  kPRejected,
+  kPBusy,
+  kPError,
+  // P, without a response: not reached (connect, TLS); reused connection that was closed before; lost
+  // before the response was whole; silent for too long.
+  kPUnreached,
+  kPStale,
+  kPLost,
+  kPTimeout,
+  // D. The first byte of the request has left; a 2xx head; its first body byte; its end.
+  kDSent,
+  kDHead,
+  kDFirstByte,
+  kDDone,
+  // D, before its first body byte: the other classes; a 200 stream whose first bytes are an error event of
+  // type 5xx; the message that the engine has died ("EngineCore encountered an issue").
+  kDRejected,
+  kDBusy,
+  kDError,
+  kDErrorEvent,
+  kDEngineDead,
+  // D, without a response: not one byte of the request left; not eligible any more at the hand-over; a
+  // reused connection that was provably closed before the request; lost, at any time; silent for too
+  // long: before the head, before the first byte, or within the response.
+  kDUnreached,
+  kDIneligible,
+  kDStale,
+  kDLost,
+  kDTimeout,
+  // Departures: of the client, or forced by the shutdown's deadline or the drain timeout of P or D.
+  kClientGone,
+  kClientTooSlow,
+  kDrainDeadline,
+  kWorkerRemoved,
+  // Times.
+  kHandoffLate,  // the claim is too old to be sent to a D now
+  kGraceOver,    // of a kept D
+  kKeepOver,     // of kept legs: a second behind a complete response, else the keeper's limits, a shutdown
+};
+inline constexpr int kPdEventCount = static_cast<int>(PdEventType::kKeepOver) + 1;
+
+struct PdEvent {
+  PdEventType type;
+  PdPlan plan{};              // with kPlanned
+  bool p_readable = false;    // with departures: bytes of P's response have arrived
+  bool p_failed = false;      // with failures of D: P's connection or health check fails as well
+  bool early = false;         // with kPTimeout, kDTimeout: little time has passed since the first send
+  bool timed_out = false;     // with kPUnreached, kDUnreached: by a timeout, so it is 504 at the end
+  bool server_error = false;  // with kDDone: the stream's last event reports an error of the engine
+};
+
+// What to do, in the order in which it is done.
+enum class PdAction : uint8_t {
+  // Verdicts for the circuit breakers; a leg without one is neutral.
+  kPFailed,
+  kPSucceeded,
+  kDFailed,
+  kDSucceeded,
+  // Legs. A closed connection does not return to the pool. A kept leg moves to the keeper.
+  kCloseD,
+  kKeepD,
+  kCloseP,
+  kKeepP,
+  // Tickets go back: P's load, D's load or reservation.
+  kReleaseP,
+  kReleaseD,
+  // The claim (kv_claim.h): blocks held at P for this request.
+  kMakeClaim,
+  kRedeemClaim,    // D has fetched them
+  kRejectClaim,    // D told P to free them
+  kExpireClaim,    // a D may have seen it, or it is too old: never fetched again, the lease ends it
+  kOrphanClaim,    // no D has seen it
+  kReuseClaim,     // and a new one takes its place
+  kLearnIdentity,  // P's response names its identity, if the connector needs one (NIXL push)
+  // Legs again. To the same worker on a fresh connection, with what it got before; to a new one.
+  kReopenP,
+  kReopenD,
+  kOpenP,
+  kOpenDWith,     // with parameters
+  kOpenDWithout,  // without
+  // The client. kCommit writes D's head, kRelay lets bytes through from now on, kComplete ends the response.
+  kCommit,
+  kRelay,
+  kComplete,
+  kRespondP,  // the last response of a P; of a D. If the host could not keep it: 502
+  kRespondD,
+  kRespond502,
+  kRespond503,
+  kRespond504,
+  kAbortClient,  // the connection is closed, without a last chunk
+  kRetry,        // choose as retry() says
+  kEnd,          // nothing is left to do
+};
+inline constexpr int kPdActionCount = static_cast<int>(PdAction::kEnd) + 1;
+
+std::string_view PdEventName(PdEventType type);  // planned, p_ok_whole …
+std::string_view PdActionName(PdAction action);  // close_p, open_d_with …
+
+// A set of actions; iterates in the order of the enum.
+class PdActions {
+ public:
+  class Iterator {
+   public:
+    explicit Iterator(uint64_t bits) : bits_(bits) {}
+    PdAction operator*() const { return static_cast<PdAction>(std::countr_zero(bits_)); }
+    Iterator& operator++() {
+      bits_ &= bits_ - 1;
+      return *this;
+    }
+    bool operator==(const Iterator&) const = default;
+
+   private:
+    uint64_t bits_;
+  };
+
+  void Add(PdAction action) { bits_ |= Bit(action); }
+  void Remove(PdAction action) { bits_ &= ~Bit(action); }
+  bool Has(PdAction action) const { return (bits_ & Bit(action)) != 0; }
+  bool empty() const { return bits_ == 0; }
+  Iterator begin() const { return Iterator(bits_); }
+  Iterator end() const { return Iterator(0); }
+  bool operator==(const PdActions&) const = default;
+
+ private:
+  static constexpr uint64_t Bit(PdAction action) { return uint64_t{1} << static_cast<int>(action); }
+
+  uint64_t bits_ = 0;
+};
+
+// What the next attempt must be.
+struct PdRetry {
+  PdPlanKind next = PdPlanKind::kPair;
+  bool exclude_p = false;  // not at the P, the D of this attempt
+  bool exclude_d = false;
+  bool prefer_p = false;  // the same P: it holds the prompt's prefix
+  bool counted = true;    // false: it is no attempt in the sense of RetryPlan
+  bool operator==(const PdRetry&) const = default;
+};
+
+enum class PdLeg : uint8_t {
+  kIdle,
+  kOpen,
+  kOk,      // P has responded with 2xx
+  kHead,    // from D's accepted head to its end
+  kDone,    // D has responded completely
+  kFailed,  // it ended by itself, otherwise
+  kClosed,  // by us
+  kKept,
+};
+
+enum class PdClient : uint8_t { kWait, kBegun, kGone };
+
+// The class of a status, for P and D alike.
+enum class PdResponseClass : uint8_t {
+  kOk,        // 2xx
+  kBusy,      // 408, 429, 503
+  kError,     // 500, 502, 504
+  kRejected,  // all others: the client's response
+};
+PdResponseClass PdResponseClassOf(int status);
+
+class PdMachine {
+ public:
+  explicit PdMachine(PdCancelPrefill cancel_prefill = PdCancelPrefill::kAuto)
+      : cancel_prefill_(cancel_prefill) {}
+
+  // REQUIRES of kPlanned: choosing(), and a plan that retry() permits: kDecodeOnly only if it is the next;
+  // kPair not if kLocal is the next. kLocal is possible at any time, except in front of SGLang.
+  PdActions Step(const PdEvent& event);
+
+  bool choosing() const { return choosing_; }
+  const PdRetry& retry() const { return retry_; }
+  // Steps do nothing any more.
+  bool over() const { return responded_ && !choosing_ && !IsLive(p_) && !IsLive(d_); }
+  PdLeg p() const { return p_; }
+  PdLeg d() const { return d_; }
+  PdClient client() const { return client_; }
+  bool responded() const { return responded_; }  // nothing more is sent to the client
+  bool holds_claim() const { return claim_; }
+
+  bool operator==(const PdMachine&) const = default;
+
+ private:
+  enum class Last : uint8_t { kNone, kP, kD, kBadGateway, kTimeout };
+
+  void OnP(const PdEvent& event);
+  void OnD(const PdEvent& event);
+  void OnOther(const PdEvent& event);
+  void OnPlanned(const PdPlan& plan);
+  void OnNoOtherPair();
+  void OnPSuccess(PdEventType type);
+  void OnPOverBudget();
+  void OnPStatus(PdEventType type);
+  void OnPStale();
+  void OnPLost(const PdEvent& event);
+  void OnPTimeout(bool early);
+  void OnDHead();
+  void OnDFirstByte();
+  void OnDDone(bool server_error);
+  void OnDRejected();
+  void OnDBusy();
+  void OnDError(bool p_failed);
+  void OnDUnreached(const PdEvent& event);
+  void OnDStale();
+  void OnDLost(Last last);
+  void OnDTimeout(const PdEvent& event);
+  void OnDeparture(const PdEvent& event);
+  void OnHandoffLate();
+  void OnGraceOver();
+  void OnKeepOver();
+
+  static bool IsLive(PdLeg leg) { return leg == PdLeg::kOpen || leg == PdLeg::kHead || leg == PdLeg::kKept; }
+  bool waits() const { return client_ == PdClient::kWait && !responded_; }
+  bool flows() const { return client_ == PdClient::kBegun && !responded_; }
+  PdPlanKind Next() const { return local_ ? PdPlanKind::kLocal : PdPlanKind::kPair; }
+
+  void Do(PdAction action) { actions_.Add(action); }
+  void OpenD(bool with_parameters);
+  void EndD(PdLeg how);
+  void CloseD();
+  void EndP(PdLeg how);
+  void StopP(bool d_waited);
+  void KeepP();
+  void EndClaim(PdAction how);
+  void Commit();
+  void Abort();
+  void SetLast(Last last);
+  void EndAttempt(const PdRetry& retry);
+  void Conclude();
+  void EndIfOver();
+
+  PdActions actions_;  // of the step under way; empty between steps
+  PdRetry retry_;
+  PdCancelPrefill cancel_prefill_;
+  PdOrder order_ = PdOrder::kSerial;
+  PdLeg p_ = PdLeg::kIdle;
+  PdLeg d_ = PdLeg::kIdle;
+  PdClient client_ = PdClient::kWait;
+  Last last_ = Last::kNone;  // the best response so far that can be given when no attempt is left
+  bool choosing_ = true;
+  bool responded_ = false;
+  bool rebindable_ = false;
+  bool p_ticket_ = false;
+  bool d_ticket_ = false;
+  bool claim_ = false;
+  bool parameters_ = false;  // this attempt's D has them
+  bool d_sent_ = false;      // a byte of D's request has left; stays so on a fresh connection
+  bool p_reopened_ = false;
+  bool d_reopened_ = false;
+  bool d_lost_ = false;  // of the request, as are those below
+  bool transfer_failed_ = false;
+  bool local_ = false;
+};
+
+}  // namespace vllm_router
