@@ -394,7 +394,7 @@ class _Handler(BaseHTTPRequestHandler):
         if refusal is None and thing is None:
             refusal = _Refusal(404, {}, f'pods "{words[-1]}" not found')
         if refusal is None and thing is not None and body["metadata"]["uid"] != thing["metadata"]["uid"]:
-            refusal = _Refusal(409, {}, "the UID in the precondition does not match")
+            refusal = _Refusal(422, {}, 'Pod: metadata.uid: Invalid value: "1": field is immutable')
         if refusal is not None or thing is None:
             self._status(refusal or _Refusal(500, {}, ""))
             return

@@ -159,11 +159,13 @@ class Namespace:
         self.rights.delete_namespaced_role_binding(documented("RoleBinding")["metadata"]["name"], self.name)
         self.wait_allowed(False)
 
-    def wait_allowed(self, allowed: bool, resource: str = "pods", other: Namespace | None = None) -> None:
+    def wait_allowed(
+        self, allowed: bool, resource: str = "pods", other: Namespace | None = None, verb: str = "list"
+    ) -> None:
         """Until the API server knows of it."""
         attributes = {
             "namespace": self.name,
-            "verb": "list",
+            "verb": verb,
             "resource": resource,
             "group": "" if resource == "pods" else "discovery.k8s.io",
         }

@@ -120,7 +120,7 @@ class ApiServer:
         return self._request(lambda: self._method(bool(namespace)), read_secs, *place, **given)
 
     def annotate_pod(self, namespace: str, name: str, uid: str, key: str, value: str, secs: float) -> None:
-        """Set an annotation of a pod; see `get()` for what it raises. 409: that pod has another uid.
+        """Set an annotation of a pod; see `get()` for what it raises. 422: that pod has another uid.
 
         Raises:
             HttpError: the API server returned an error.

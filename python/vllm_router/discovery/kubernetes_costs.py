@@ -67,6 +67,11 @@ def _key(url: str) -> str:
         return url
 
 
+def is_of_another_uid(error: HttpError) -> bool:
+    """Another pod has the name by now. An API server takes the uid of the patch for a change of it."""
+    return error.status == 422 and "metadata.uid" in str(error)
+
+
 class PodValues:
     """What pods are worth, and what was written of it. The time is passed in."""
 
@@ -199,7 +204,7 @@ class DeletionCosts:
             try:
                 self._writer.annotate_pod(pod.namespace, pod.name, pod.uid, ANNOTATION, str(cost), _READ_SECS)
             except HttpError as error:
-                if error.status in (404, 409):  # it has gone, or another one has its name
+                if error.status in (404, 409) or is_of_another_uid(error):  # it has gone
                     continue
                 if error.status in (403, 422):  # of this pod, or of its namespace; the others may be written
                     self._refused[pod.namespace if error.status == 403 else pod.uid] = begun

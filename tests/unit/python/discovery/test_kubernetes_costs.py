@@ -156,12 +156,18 @@ def test_the_largest_changes_come_first_and_a_turn_is_bounded() -> None:
     assert len(writer.wrote) == 1200
 
 
-@pytest.mark.parametrize("status", [404, 409])
-def test_a_pod_that_has_gone_does_not_hold_up_the_others(status: int) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [HttpError(404, "gone"), HttpError(409, "gone"), HttpError(422, "metadata.uid: field is immutable")],
+)
+def test_a_pod_that_has_gone_does_not_hold_up_the_others(
+    error: HttpError, caplog: pytest.LogCaptureFixture
+) -> None:
     writer = Writer()
-    writer.errors = [HttpError(status, "gone")]
+    writer.errors = [error]
     assert costs_of(writer, [use(A, 2), use(B, 1)], [A, B]).turn() == EVERY_SECS
     assert writer.wrote == [("b", "100")]
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("status", [403, 422])
