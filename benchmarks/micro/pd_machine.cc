@@ -23,7 +23,7 @@ constexpr PdEvent kFailing[] = {
     {.type = PdEventType::kDSent},
     {.type = PdEventType::kDError},
     {.type = PdEventType::kNoOtherPair},
-    {.type = PdEventType::kPlanned, .plan = {.kind = PdPlanKind::kLocal}},
+    {.type = PdEventType::kPlanned, .plan = {.kind = PdAttemptKind::kLocal}},
     {.type = PdEventType::kDSent},
     {.type = PdEventType::kClientGone}};
 

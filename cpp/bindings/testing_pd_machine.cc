@@ -46,7 +46,7 @@ std::vector<std::string> StepByName(
   for (const PdAction action : machine.Step(
            {.type = PdEventByName(event),
      .plan =
-                {.kind = PdByName<PdPlanKind>(kPdKinds, kind),
+                {.kind = PdByName<PdAttemptKind>(kPdKinds, kind),
                 .order = PdByName<PdOrder>(kPdOrders, order),
                 .rebindable = rebindable},
      .p_readable = p_readable,

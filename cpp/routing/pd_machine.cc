@@ -73,22 +73,22 @@ void PdMachine::OnOther(const PdEvent& event) {
 
 // ---- choosing
 
-void PdMachine::OnPlanned(const PdPlan& plan) {
+void PdMachine::OnPlanned(const PdAttempt& plan) {
   ROUTER_CHECK(choosing_, "a plan comes when the machine is choosing");
-  ROUTER_CHECK(plan.kind != PdPlanKind::kDecodeOnly || claim_, "decode alone needs a claim or is local");
-  ROUTER_CHECK(plan.kind == PdPlanKind::kLocal || !local_, "a request that is local stays local");
+  ROUTER_CHECK(plan.kind != PdAttemptKind::kDecodeOnly || claim_, "decode alone needs a claim or is local");
+  ROUTER_CHECK(plan.kind == PdAttemptKind::kLocal || !local_, "a request that is local stays local");
   choosing_ = false;
   order_ = plan.order;
   rebindable_ = plan.rebindable;
   p_ = d_ = PdLeg::kIdle;
   parameters_ = d_sent_ = p_reopened_ = d_reopened_ = false;
   d_ticket_ = true;
-  if (plan.kind == PdPlanKind::kDecodeOnly) {
+  if (plan.kind == PdAttemptKind::kDecodeOnly) {
     Do(PdAction::kReuseClaim);
     return OpenD(/*with_parameters=*/true);
   }
   EndClaim(PdAction::kOrphanClaim);
-  if (plan.kind == PdPlanKind::kLocal) {
+  if (plan.kind == PdAttemptKind::kLocal) {
     ROUTER_CHECK(plan.order != PdOrder::kSglang, "an SGLang decode worker cannot prefill by itself");
     local_ = true;
     return OpenD(/*with_parameters=*/false);
@@ -104,7 +104,7 @@ void PdMachine::OnNoOtherPair() {
   if (!choosing_) return;
   if (!transfer_failed_ || local_ || order_ == PdOrder::kSglang) return Conclude();
   local_ = true;
-  retry_ = {.next = PdPlanKind::kLocal};
+  retry_ = {.next = PdAttemptKind::kLocal};
   Do(PdAction::kRetry);
 }
 
@@ -313,7 +313,7 @@ void PdMachine::OnDUnreached(const PdEvent& event) {
   EndD(PdLeg::kFailed);
   StopP(/*d_waited=*/false);
   if (claim_ && rebindable_) {
-    return EndAttempt({.next = PdPlanKind::kDecodeOnly, .exclude_d = true, .counted = counted});
+    return EndAttempt({.next = PdAttemptKind::kDecodeOnly, .exclude_d = true, .counted = counted});
   }
   EndClaim(PdAction::kOrphanClaim);
   EndAttempt({.next = Next(), .exclude_d = true, .prefer_p = true, .counted = counted});
@@ -339,7 +339,7 @@ void PdMachine::OnDLost(Last last) {
   d_lost_ = true;
   if (!repeatable) return Conclude();
   local_ = true;
-  EndAttempt({.next = PdPlanKind::kLocal, .exclude_p = true, .exclude_d = true});
+  EndAttempt({.next = PdAttemptKind::kLocal, .exclude_p = true, .exclude_d = true});
 }
 
 void PdMachine::OnDTimeout(const PdEvent& event) {

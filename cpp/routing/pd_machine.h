@@ -62,14 +62,14 @@ enum class PdCancelPrefill : uint8_t {
   kNever,   // it runs to its end; a failure of D beside it is then not retried
 };
 
-enum class PdPlanKind : uint8_t {
+enum class PdAttemptKind : uint8_t {
   kPair,        // prefill at P, then or meanwhile decode at D
   kDecodeOnly,  // decode at another D, with the claim that the last attempt left
   kLocal,       // decode alone, without parameters: D computes the prompt itself
 };
 
-struct PdPlan {
-  PdPlanKind kind = PdPlanKind::kPair;
+struct PdAttempt {
+  PdAttemptKind kind = PdAttemptKind::kPair;
   PdOrder order = PdOrder::kSerial;
   bool rebindable = false;  // another D may redeem the claim, as the parameters do not name D
 };
@@ -130,7 +130,7 @@ inline constexpr int kPdEventCount = static_cast<int>(PdEventType::kKeepOver) + 
 
 struct PdEvent {
   PdEventType type;
-  PdPlan plan{};              // with kPlanned
+  PdAttempt plan{};           // with kPlanned
   bool p_readable = false;    // with departures: bytes of P's response have arrived
   bool p_failed = false;      // with failures of D: P's connection or health check fails as well
   bool early = false;         // with kPTimeout, kDTimeout: little time has passed since the first send
@@ -218,7 +218,7 @@ class PdActions {
 
 // What the next attempt must be.
 struct PdRetry {
-  PdPlanKind next = PdPlanKind::kPair;
+  PdAttemptKind next = PdAttemptKind::kPair;
   bool exclude_p = false;  // not at the P, the D of this attempt
   bool exclude_d = false;
   bool prefer_p = false;  // the same P: it holds the prompt's prefix
@@ -275,7 +275,7 @@ class PdMachine {
   void OnP(const PdEvent& event);
   void OnD(const PdEvent& event);
   void OnOther(const PdEvent& event);
-  void OnPlanned(const PdPlan& plan);
+  void OnPlanned(const PdAttempt& plan);
   void OnNoOtherPair();
   void OnPSuccess(PdEventType type);
   void OnPOverBudget();
@@ -301,7 +301,7 @@ class PdMachine {
   static bool IsLive(PdLeg leg) { return leg == PdLeg::kOpen || leg == PdLeg::kHead || leg == PdLeg::kKept; }
   bool waits() const { return client_ == PdClient::kWait && !responded_; }
   bool flows() const { return client_ == PdClient::kBegun && !responded_; }
-  PdPlanKind Next() const { return local_ ? PdPlanKind::kLocal : PdPlanKind::kPair; }
+  PdAttemptKind Next() const { return local_ ? PdAttemptKind::kLocal : PdAttemptKind::kPair; }
 
   void Do(PdAction action) { actions_.Add(action); }
   void OpenD(bool with_parameters);

@@ -149,14 +149,14 @@ class Checker {
     world_.p_open = world_.p_kept = false;
   }
 
-  void Plan(const PdPlan& plan) {
+  void Plan(const PdAttempt& plan) {
     ++world_.attempts;
     world_.choosing = false;
     world_.order = plan.order;
     world_.claim_own = false;
     world_.d_ticket = true;
-    world_.p_ticket = plan.kind == PdPlanKind::kPair;
-    world_.local |= plan.kind == PdPlanKind::kLocal;
+    world_.p_ticket = plan.kind == PdAttemptKind::kPair;
+    world_.local |= plan.kind == PdAttemptKind::kLocal;
   }
 
   const char* Do(PdAction action) {
@@ -244,7 +244,7 @@ class Checker {
     if (world_.lost) return kOneLost;
     if (world_.local) return kLocalStays;
     const bool own = world_.claim && !world_.claim_seen && world_.claim_own;
-    const bool both = event_.type == PdEventType::kPlanned && event_.plan.kind == PdPlanKind::kPair;
+    const bool both = event_.type == PdEventType::kPlanned && event_.plan.kind == PdAttemptKind::kPair;
     if (world_.order == PdOrder::kSerial ? !own : !both) return kOwnParameters;
     world_.d_parameters = true;
     return std::exchange(world_.d_open, true) ? kLegsFit : nullptr;
@@ -372,23 +372,23 @@ std::vector<PdEvent> Events() {
 // The plans that a host may make now: an attempt's order is its own, as a connector may change it.
 std::vector<PdEvent> Plans(const State& state, bool sglang, uint8_t attempts) {
   std::vector<PdEvent> plans;
-  const auto add = [&plans](PdPlanKind kind, PdOrder order, bool rebindable) {
+  const auto add = [&plans](PdAttemptKind kind, PdOrder order, bool rebindable) {
     plans.push_back(
         {.type = PdEventType::kPlanned, .plan = {.kind = kind, .order = order, .rebindable = rebindable}});
   };
   if (!state.world.choosing || state.world.responded || state.world.gone) return plans;
   if (state.world.attempts == attempts) return plans;
-  const PdPlanKind next = state.machine.retry().next;
+  const PdAttemptKind next = state.machine.retry().next;
   if (sglang) {
-    add(PdPlanKind::kPair, PdOrder::kSglang, false);
+    add(PdAttemptKind::kPair, PdOrder::kSglang, false);
     return plans;
   }
-  add(PdPlanKind::kLocal, PdOrder::kSerial, false);
-  if (next == PdPlanKind::kDecodeOnly) add(PdPlanKind::kDecodeOnly, PdOrder::kSerial, true);
-  if (next == PdPlanKind::kLocal) return plans;
-  add(PdPlanKind::kPair, PdOrder::kSerial, false);
-  add(PdPlanKind::kPair, PdOrder::kSerial, true);
-  add(PdPlanKind::kPair, PdOrder::kConcurrent, false);
+  add(PdAttemptKind::kLocal, PdOrder::kSerial, false);
+  if (next == PdAttemptKind::kDecodeOnly) add(PdAttemptKind::kDecodeOnly, PdOrder::kSerial, true);
+  if (next == PdAttemptKind::kLocal) return plans;
+  add(PdAttemptKind::kPair, PdOrder::kSerial, false);
+  add(PdAttemptKind::kPair, PdOrder::kSerial, true);
+  add(PdAttemptKind::kPair, PdOrder::kConcurrent, false);
   return plans;
 }
 
