@@ -47,6 +47,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingIndex(testing);
   BindTestingKvSources(testing);
   BindTestingNet(testing);
+  BindTestingPd(testing);
   BindTestingPolicy(testing);
   BindTestingPrefixEvents(testing);
   BindTestingPeerSync(testing);
