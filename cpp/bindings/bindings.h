@@ -24,6 +24,7 @@ void BindTestingEvents(pybind11::module_& testing);
 void BindTestingIndex(pybind11::module_& testing);
 void BindTestingKvSources(pybind11::module_& testing);
 void BindTestingNet(pybind11::module_& testing);
+void BindTestingPd(pybind11::module_& testing);
 void BindTestingPdMachine(pybind11::module_& testing);
 void BindTestingPolicy(pybind11::module_& testing);
 void BindTestingPrefixEvents(pybind11::module_& testing);

@@ -47,6 +47,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingIndex(testing);
   BindTestingKvSources(testing);
   BindTestingNet(testing);
+  BindTestingPd(testing);
   BindTestingPdMachine(testing);
   BindTestingPolicy(testing);
   BindTestingPrefixEvents(testing);

@@ -1,0 +1,71 @@
+#include "routing/nixl_connector.h"
+
+#include <algorithm>
+#include <array>
+
+namespace vllm_router {
+namespace {
+
+constexpr std::string_view kParameters = "kv_transfer_params";
+// Exactly these six, as the reference router sends them.
+constexpr std::string_view kPrefillParameters =
+    R"({"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,)"
+    R"("remote_host":null,"remote_port":null})";
+
+struct Needed {
+  std::string_view name;
+  BodyMap::Type type;
+};
+constexpr std::array kNeeded = {
+    Needed{"remote_engine_id", BodyMap::Type::kString}, Needed{"remote_request_id", BodyMap::Type::kString},
+    Needed{"remote_host", BodyMap::Type::kString},      Needed{"remote_port", BodyMap::Type::kNumber},
+    Needed{"remote_block_ids", BodyMap::Type::kArray},
+};
+
+bool IsEmpty(std::string_view value) {
+  return value == R"("")" || value.find_first_of("0123456789\"") == std::string_view::npos;
+}
+
+bool HasOnce(const BodyMap& parameters, const Needed& needed) {
+  const auto is_it = [&needed](const BodyMap::Member& member) { return member.Is(needed.name); };
+  const auto found = std::ranges::find_if(parameters.members(), is_it);
+  if (found == parameters.members().end() || found->type != needed.type || IsEmpty(found->value))
+    return false;
+  return std::ranges::count_if(parameters.members(), is_it) == 1;
+}
+
+class Nixl final : public KvConnector {
+ public:
+  const Traits& traits() const override {
+    static constexpr Traits kTraits{
+        .name = "nixl", .hands_parameters = true, .shortens_prefill = true, .decode_can_prefill = true};
+    return kTraits;
+  }
+
+  Order OrderOf(const PairAttempt& /*attempt*/) const override { return Order::kPrefillFirst; }
+
+  void EditPrefill(const PairAttempt& /*attempt*/, BodyPatch* patch) const override {
+    patch->Insert(kParameters, kPrefillParameters);
+  }
+
+  void EditDecode(
+      const PairAttempt& /*attempt*/, std::optional<std::string_view> parameters,
+      BodyPatch* patch) const override {
+    if (parameters) patch->InsertBytes(kParameters, *parameters);
+  }
+
+  bool IsWhole(const BodyMap& parameters) const override {
+    return parameters.ok() && std::ranges::all_of(kNeeded, [&parameters](const Needed& needed) {
+             return HasOnce(parameters, needed);
+           });
+  }
+};
+
+}  // namespace
+
+const KvConnector& NixlConnector() {
+  static const Nixl connector;
+  return connector;
+}
+
+}  // namespace vllm_router

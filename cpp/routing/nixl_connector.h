@@ -1,0 +1,20 @@
+// The connector `nixl`, vLLM's NixlPullConnector: the prefill worker keeps the prompt's blocks and says where they
+// are; the decode worker pulls them.
+//
+//   to prefill    "kv_transfer_params": {"do_remote_decode": true, "do_remote_prefill": false, …}
+//   its response  "kv_transfer_params": {"do_remote_prefill": true, "remote_block_ids": [[1, 2]], "remote_host": …}
+//   to decode     the same object, byte for byte, so that members of later versions arrive
+//
+// Seen with vLLM 0.32 (NIXL 1.5): without parameters decode computes the prompt itself. With an object that lacks its
+// host, or names fewer blocks than the prompt needs, decode's process ends. So an object counts only if all that
+// decode reads is there: remote_engine_id, remote_request_id and remote_host as text, remote_port as a number, and at
+// least one block in remote_block_ids, each of them once.
+#pragma once
+
+#include "routing/kv_connector.h"
+
+namespace vllm_router {
+
+const KvConnector& NixlConnector();
+
+}  // namespace vllm_router

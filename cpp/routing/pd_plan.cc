@@ -1,0 +1,316 @@
+#include "routing/pd_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <vector>
+
+#include "base/text.h"
+#include "routing/json_scanner.h"
+
+namespace vllm_router {
+namespace {
+
+using Member = BodyMap::Member;
+using Type = BodyMap::Type;
+
+constexpr size_t kMaxTools = 1024;
+
+bool IsBool(Type type) { return type == Type::kTrue || type == Type::kFalse; }
+
+// What no double holds counts as far from 0.
+bool IsAbove(const Member& member, double limit) {
+  if (member.type != Type::kNumber) return false;
+  double number = 0;
+  const auto [end, error] =
+      std::from_chars(member.value.data(), member.value.data() + member.value.size(), number);
+  if (error == std::errc::result_out_of_range) return !member.value.starts_with('-');
+  return number > limit;
+}
+
+bool IsAboveOne(const Member& member) { return IsAbove(member, 1); }
+
+// n, best_of
+LocalReason CheckSequences(const Member& member) {
+  if (member.type == Type::kNull || member.value == "1") return LocalReason::kNone;
+  return IsAboveOne(member) ? LocalReason::kSeveralSequences : LocalReason::kWrongType;
+}
+
+LocalReason CheckNumber(const Member& member) {
+  const bool fine = member.type == Type::kNull || member.type == Type::kNumber;
+  return fine ? LocalReason::kNone : LocalReason::kWrongType;
+}
+
+LocalReason CheckBool(const Member& member) {
+  const bool fine = member.type == Type::kNull || IsBool(member.type);
+  return fine ? LocalReason::kNone : LocalReason::kWrongType;
+}
+
+LocalReason CheckOff(const Member& member, LocalReason if_on) {
+  return member.type == Type::kTrue ? if_on : CheckBool(member);
+}
+
+// vLLM takes 0 and less for the context's length without max_tokens.
+LocalReason CheckPromptLength(const Member& member) {
+  const LocalReason reason = CheckNumber(member);
+  if (reason != LocalReason::kNone || member.type == Type::kNull) return reason;
+  return IsAbove(member, 0) ? LocalReason::kNone : LocalReason::kTruncation;
+}
+
+// A text, token ids, or a list of one text.
+LocalReason CheckPrompt(const Member& member) {
+  if (member.type == Type::kNull || member.type == Type::kString) return LocalReason::kNone;
+  if (member.type != Type::kArray) return LocalReason::kWrongType;
+  const std::optional<std::vector<std::string_view>> first = JsonElements(member.value, 2);
+  if (!first || first->empty()) return LocalReason::kWrongType;
+  const char begin = first->front().front();
+  if (begin == '[' || begin == '{') return LocalReason::kBatch;
+  if (begin == '"') return first->size() == 1 ? LocalReason::kNone : LocalReason::kBatch;
+  return IsJsonNumber(first->front()) ? LocalReason::kNone : LocalReason::kWrongType;
+}
+
+// One conversation: a list of objects.
+LocalReason CheckMessages(const Member& member) {
+  if (member.type != Type::kArray) return LocalReason::kWrongType;
+  const std::optional<std::vector<std::string_view>> first = JsonElements(member.value, 1);
+  if (!first || first->empty()) return LocalReason::kWrongType;
+  if (first->front().front() == '[') return LocalReason::kBatch;
+  return first->front().front() == '{' ? LocalReason::kNone : LocalReason::kWrongType;
+}
+
+bool IsFunction(std::string_view tool) {
+  const BodyMap map = BodyMap::Read(tool);
+  const Member* const type = map.Find("type");
+  return type != nullptr && type->Holds("function");
+}
+
+LocalReason CheckTools(const Member& member) {
+  if (member.type == Type::kNull) return LocalReason::kNone;
+  const std::optional<std::vector<std::string_view>> tools = JsonElements(member.value, kMaxTools);
+  if (!tools) return LocalReason::kWrongType;
+  const bool plain = tools->size() < kMaxTools && std::ranges::all_of(*tools, IsFunction);
+  return plain ? LocalReason::kNone : LocalReason::kServerTools;
+}
+
+LocalReason CheckSampling(std::string_view name, const Member& member) {
+  if (name == "n" || name == "best_of") return CheckSequences(member);
+  if (name == "use_beam_search") return CheckOff(member, LocalReason::kBeamSearch);
+  if (name == "max_tokens" || name == "min_tokens") return CheckNumber(member);
+  return LocalReason::kNone;
+}
+
+LocalReason CheckSamplingParams(const Member& member) {
+  if (member.type == Type::kNull) return LocalReason::kNone;
+  const BodyMap sampling = BodyMap::Read(member.value);
+  if (!sampling.ok()) return LocalReason::kWrongType;
+  std::string scratch;
+  for (const Member& inner : sampling.members()) {
+    const LocalReason reason = CheckSampling(inner.Name(&scratch).value_or(""), inner);
+    if (reason != LocalReason::kNone) return reason;
+  }
+  return LocalReason::kNone;
+}
+
+LocalReason CheckResponses(std::string_view name, const Member& member) {
+  if (name == "previous_response_id" && member.type != Type::kNull) return LocalReason::kStoredResponse;
+  if (name == "background") return CheckOff(member, LocalReason::kBackground);
+  if (name == "max_output_tokens") return CheckNumber(member);
+  if (name == "tools") return CheckTools(member);
+  if (name == "truncation" && member.type != Type::kNull && !member.Holds("disabled"))
+    return LocalReason::kTruncation;
+  return LocalReason::kNone;
+}
+
+bool HasPrompt(PdRoute route) {
+  return route == PdRoute::kCompletions || route == PdRoute::kGenerate || route == PdRoute::kExtra ||
+         route == PdRoute::kInferenceGenerate;
+}
+
+bool HasMessages(PdRoute route) { return route == PdRoute::kChat || route == PdRoute::kMessages; }
+
+LocalReason CheckMember(PdRoute route, std::string_view name, const Member& member) {
+  constexpr std::array<std::string_view, 5> kPrompts = {
+      "prompt", "text", "input_ids", "token_ids", "prompt_token_ids"};
+  if (name == "stream") return CheckBool(member);
+  if (name == "max_completion_tokens") return CheckNumber(member);
+  if (name == "truncate_prompt_tokens" || name == "pad_prompt_tokens") return CheckPromptLength(member);
+  if (name == "messages" && HasMessages(route)) return CheckMessages(member);
+  if (name == "prompt_embeds" && member.type != Type::kNull) return LocalReason::kPromptEmbeds;
+  if (name == "sampling_params" && route == PdRoute::kInferenceGenerate) return CheckSamplingParams(member);
+  if (HasPrompt(route) && std::ranges::find(kPrompts, name) != kPrompts.end()) return CheckPrompt(member);
+  if (route == PdRoute::kResponses) {
+    if (const LocalReason reason = CheckResponses(name, member); reason != LocalReason::kNone) return reason;
+  }
+  return CheckSampling(name, member);
+}
+
+LocalReason FindLocalReason(PdRoute route, const BodyMap& body) {
+  if (route == PdRoute::kBatchChat) return LocalReason::kBatch;
+  std::string scratch;
+  bool has_sampling = false;
+  for (const Member& member : body.members()) {
+    const std::string_view name = member.Name(&scratch).value_or("");
+    const LocalReason reason = CheckMember(route, name, member);
+    if (reason != LocalReason::kNone) return reason;
+    if (route == PdRoute::kInferenceGenerate && name == "sampling_params") {
+      if (has_sampling) return LocalReason::kDuplicate;
+      has_sampling = true;
+    }
+  }
+  return LocalReason::kNone;
+}
+
+// Python's json also reads UTF-16 and UTF-32 and steps over a byte order mark.
+bool MayBeObject(std::string_view body) {
+  constexpr std::string_view kBefore(" \t\r\n\0\xef\xbb\xbf\xfe\xff", 10);
+  const size_t first = body.find_first_not_of(kBefore);
+  return first != std::string_view::npos && body[first] == '{';
+}
+
+std::string ProblemText(const BodyMap& body) {
+  if (body.problem() == BodyMap::Problem::kTooManyMembers)
+    return Concat("The request body has more than ", BodyMap::kMaxMembers, " members; send fewer.");
+  return Concat(
+      "The request body is not a JSON object in UTF-8: reading stopped at byte ", body.problem_at(),
+      "; send one object and nothing after it.");
+}
+
+PdPlan Rejected(std::string error) {
+  PdPlan plan;
+  plan.kind = PdKind::kRejected;
+  plan.error = std::move(error);
+  return plan;
+}
+
+// A request that would be local, behind workers of which none can serve it alone.
+PdPlan WithoutLocal(LocalReason reason, const KvConnector& connector) {
+  return Rejected(Concat(
+      "The request cannot be split into prefill and decode (", LocalReasonName(reason),
+      "), and behind the connector ", connector.traits().name,
+      " no worker serves one alone; send a request for each prompt and each sequence."));
+}
+
+bool AnyAboveOne(const BodyMap& body, std::string_view name) {
+  return std::ranges::any_of(
+      body.members(), [name](const Member& member) { return IsAboveOne(member) && member.Is(name); });
+}
+
+void AskForOneToken(const BodyMap& body, BodyPatch* patch) {
+  patch->Insert("max_tokens", "1");
+  if (body.Find("max_completion_tokens") != nullptr) patch->Insert("max_completion_tokens", "1");
+  if (AnyAboveOne(body, "min_tokens")) patch->Insert("min_tokens", "1");
+}
+
+void AskForOneTokenInside(const BodyMap& body, BodyPatch* patch) {
+  const Member* const member = body.Find("sampling_params");
+  if (member == nullptr || member->type == Type::kNull) {
+    patch->Insert("sampling_params", R"({"max_tokens":1,"min_tokens":1})");
+    return;
+  }
+  const BodyMap sampling = BodyMap::Read(member->value);
+  BodyPatch inside;
+  StripSamplingParams(sampling, &inside);
+  inside.Insert("max_tokens", "1");
+  if (AnyAboveOne(sampling, "min_tokens")) inside.Insert("min_tokens", "1");
+  patch->InsertPatched("sampling_params", sampling, inside);
+}
+
+void Shorten(PdRoute route, const BodyMap& body, BodyPatch* patch) {
+  if (route == PdRoute::kInferenceGenerate) {
+    AskForOneTokenInside(body, patch);
+  } else if (route == PdRoute::kResponses) {
+    patch->Insert("max_output_tokens", "1");
+    patch->Insert("store", "false");
+  } else {
+    AskForOneToken(body, patch);
+  }
+  patch->Insert("stream", "false");
+  patch->Remove("stream_options");
+}
+
+}  // namespace
+
+PdRoute PdRouteOf(std::string_view method, std::string_view path, std::span<const std::string> extra_routes) {
+  struct Known {
+    std::string_view path;
+    PdRoute route;
+  };
+  constexpr std::array kKnown = {
+      Known{"/v1/completions", PdRoute::kCompletions},
+      Known{"/v1/chat/completions", PdRoute::kChat},
+      Known{"/v1/chat/completions/batch", PdRoute::kBatchChat},
+      Known{"/v1/responses", PdRoute::kResponses},
+      Known{"/v1/messages", PdRoute::kMessages},
+      Known{"/inference/v1/generate", PdRoute::kInferenceGenerate},
+      Known{"/generate", PdRoute::kGenerate},
+  };
+  if (method != "POST") return PdRoute::kOther;
+  const auto found = std::ranges::find(kKnown, path, &Known::path);
+  if (found != kKnown.end()) return found->route;
+  return std::ranges::find(extra_routes, path) != extra_routes.end() ? PdRoute::kExtra : PdRoute::kOther;
+}
+
+std::string_view LocalReasonName(LocalReason reason) {
+  switch (reason) {
+    case LocalReason::kNone:
+      return "none";
+    case LocalReason::kBatch:
+      return "batch";
+    case LocalReason::kSeveralSequences:
+      return "several_sequences";
+    case LocalReason::kBeamSearch:
+      return "beam_search";
+    case LocalReason::kWrongType:
+      return "wrong_type";
+    case LocalReason::kStoredResponse:
+      return "stored_response";
+    case LocalReason::kBackground:
+      return "background";
+    case LocalReason::kServerTools:
+      return "server_tools";
+    case LocalReason::kPromptEmbeds:
+      return "prompt_embeds";
+    case LocalReason::kTruncation:
+      return "truncation";
+    case LocalReason::kDuplicate:
+      return "duplicate";
+  }
+  return "";
+}
+
+PdPlan MakePdPlan(PdRoute route, const BodyMap& body, const KvConnector& connector) {
+  PdPlan plan;
+  if (!body.ok()) {
+    if (route == PdRoute::kOther && !MayBeObject(body.body())) return plan;
+    return Rejected(ProblemText(body));
+  }
+  plan.stripped = StripTransferMembers(body, &plan.plain);
+  if (plan.stripped.unreadable)
+    return Rejected(Concat(
+        "vllm_xargs or sampling_params has more than ", BodyMap::kMaxMembers, " members; send fewer."));
+  if (route == PdRoute::kOther) return plan;
+  plan.reason = FindLocalReason(route, body);
+  plan.kind = plan.reason == LocalReason::kNone ? PdKind::kTwoStages : PdKind::kLocal;
+  if (plan.kind == PdKind::kLocal && !connector.traits().decode_can_prefill)
+    return WithoutLocal(plan.reason, connector);
+  return plan;
+}
+
+BodyPatch PrefillPatch(
+    PdRoute route, const BodyMap& body, const KvConnector& connector, const PairAttempt& attempt) {
+  BodyPatch patch;
+  StripTransferMembers(body, &patch);
+  if (connector.traits().shortens_prefill) Shorten(route, body, &patch);
+  connector.EditPrefill(attempt, &patch);
+  return patch;
+}
+
+BodyPatch DecodePatch(
+    const PdPlan& plan, const KvConnector& connector, const PairAttempt& attempt,
+    std::optional<std::string_view> parameters) {
+  BodyPatch patch = plan.plain;
+  connector.EditDecode(attempt, parameters, &patch);
+  return patch;
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,83 @@
+// PdPlan: how one request is served by a fleet whose prompts are computed (prefill) and whose tokens are generated
+// (decode) by different workers, and the copies of its body that the workers get.
+//
+//   kTwoStages   prefill gets the request with one token to generate, decode the request itself; both are told where
+//                the KV blocks are (kv_connector.h)
+//   kLocal       one decode worker does both, with the client's body
+//   kSingle      not a request that generates: one prefill worker, as without stages
+//   kRejected    400, with a text
+//
+// Local is what becomes more than one request inside the engine: it would be answered with the first prompt's blocks,
+// or end the decode worker's process. Local is also what the two copies could disagree about, such as a value of the
+// wrong type that the prefill copy replaces. In every kind, the members with which a client could steer transfers are
+// removed (transfer_members.h). All other bytes reach the workers as they are.
+//
+// A repeated member: every one is looked at, and one reason is enough. Pure; any thread. Cost: about 1 us, whatever
+// the body's length. Views of the body are kept.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "routing/kv_connector.h"
+#include "routing/transfer_members.h"
+
+namespace vllm_router {
+
+enum class PdRoute : uint8_t {
+  kCompletions,        // /v1/completions
+  kChat,               // /v1/chat/completions
+  kBatchChat,          // /v1/chat/completions/batch
+  kResponses,          // /v1/responses
+  kMessages,           // /v1/messages
+  kInferenceGenerate,  // /inference/v1/generate
+  kGenerate,           // /generate
+  kExtra,              // one of --pd-extra-routes
+  kOther,
+};
+// `path`: without the query.
+PdRoute PdRouteOf(std::string_view method, std::string_view path, std::span<const std::string> extra_routes);
+
+enum class PdKind : uint8_t { kTwoStages, kLocal, kSingle, kRejected };
+
+// Why a request is local.
+enum class LocalReason : uint8_t {
+  kNone,
+  kBatch,             // several prompts, or lists of token ids
+  kSeveralSequences,  // n or best_of above 1
+  kBeamSearch,
+  kWrongType,       // of a member that decides; the decode worker's own error is the client's
+  kStoredResponse,  // previous_response_id: known to the decode worker that made it
+  kBackground,
+  kServerTools,   // tools that the worker calls itself, each call with a request of its own
+  kPromptEmbeds,  // beside a prompt, they are another one
+  kTruncation,  // the prompt is cut to what max_tokens leaves of the context, and prefill's copy has another one
+  kDuplicate,  // two sampling_params
+};
+std::string_view LocalReasonName(LocalReason reason);  // a label of metrics
+
+struct PdPlan {
+  PdKind kind = PdKind::kSingle;
+  LocalReason reason = LocalReason::kNone;
+  std::string error;         // kRejected: for the client
+  StrippedMembers stripped;  // from each copy
+  // One copy for kLocal and kSingle, and decode's without parameters. It does nothing to a body that is no object.
+  BodyPatch plain;
+};
+
+// The body of a kOther request may be anything; one that a worker might read as a JSON object, but the router does
+// not, is rejected.
+PdPlan MakePdPlan(PdRoute route, const BodyMap& body, const KvConnector& connector);
+
+// The copies of a request whose kind is kTwoStages. REQUIRES: body.ok().
+BodyPatch PrefillPatch(
+    PdRoute route, const BodyMap& body, const KvConnector& connector, const PairAttempt& attempt);
+// `parameters`: of ReadPrefillResponse(), whose response outlives the patch.
+BodyPatch DecodePatch(
+    const PdPlan& plan, const KvConnector& connector, const PairAttempt& attempt,
+    std::optional<std::string_view> parameters);
+
+}  // namespace vllm_router

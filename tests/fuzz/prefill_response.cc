@@ -1,0 +1,32 @@
+// The response of a hostile prefill worker: what decode is handed is an object with all that decode reads, says Boost.
+#include "routing/prefill_response.h"
+
+#include <boost/json.hpp>
+#include <boost/json/src.hpp>
+#include <string_view>
+
+#include "fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace vllm_router;
+  namespace json = boost::json;
+  const std::string_view response = AsText(data, size);
+  for (const KvConnector* const connector : KvConnectors()) {
+    const PrefillResponse told = ReadPrefillResponse(response, *connector);
+    FUZZ_CHECK(told.parameters.has_value() == (told.hand_over == HandOver::kWhole));
+    if (!told.parameters) continue;
+    FUZZ_CHECK(Inside(*told.parameters, response));
+    json::parse_options options;
+    options.max_depth = 2000;
+    boost::system::error_code error;
+    const json::value value =
+        json::parse(json::string_view(told.parameters->data(), told.parameters->size()), error, {}, options);
+    if (error) continue;  // damaged inside: decode rejects it
+    for (const char* const name :
+         {"remote_engine_id", "remote_request_id", "remote_host", "remote_port", "remote_block_ids"}) {
+      const json::value* const found = value.as_object().if_contains(name);
+      FUZZ_CHECK(found != nullptr && !found->is_null());
+    }
+  }
+  return 0;
+}

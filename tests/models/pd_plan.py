@@ -1,0 +1,235 @@
+"""What the workers of a prefill/decode pair get of a request, by Python's json and dicts; the twin of
+cpp/routing/pd_plan.h and transfer_members.h for vLLM's connectors.
+
+Slow and without spans: copies are compared by what they mean.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.models.body_map import Pairs, pairs
+
+TRANSFER = ("kv_transfer_params", "ec_transfer_params")
+PREFILL_PARAMETERS = {
+    "do_remote_decode": True,
+    "do_remote_prefill": False,
+    "remote_engine_id": None,
+    "remote_block_ids": None,
+    "remote_host": None,
+    "remote_port": None,
+}
+NEEDED = ("remote_engine_id", "remote_request_id", "remote_host", "remote_port", "remote_block_ids")
+PROMPTS = ("prompt", "text", "input_ids", "token_ids", "prompt_token_ids")
+WITH_PROMPT = ("completions", "generate", "extra", "inference_generate")
+
+
+def is_transfer(name: str) -> bool:
+    return name in TRANSFER or name.startswith("bootstrap_")
+
+
+def without_transfer(members: Pairs) -> tuple[Pairs, int]:
+    """The members without those that steer transfers, as pairs in any order, and how many there were."""
+    kept = [(name, value) for name, value in members if not is_transfer(name)]
+    count = len(members) - len(kept)
+    for place in ("vllm_xargs", "sampling_params"):
+        inside = sum(_count_inside(place, value) for name, value in kept if name == place)
+        if inside == 0:
+            continue
+        count += inside
+        last = [value for name, value in kept if name == place][-1]
+        kept = [(name, value) for name, value in kept if name != place]
+        kept.append((place, _stripped(place, last)))
+    return kept, count
+
+
+def _count_inside(place: str, value: Any) -> int:
+    if not isinstance(value, dict):
+        return 0
+    if place == "sampling_params":
+        return _count_inside("extra_args", value.get("extra_args"))
+    return sum(map(is_transfer, value))
+
+
+def _stripped(place: str, value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if place == "sampling_params":
+        return {
+            name: _stripped("extra_args", inner) if name == "extra_args" else inner
+            for name, inner in value.items()
+        }
+    return {name: inner for name, inner in value.items() if not is_transfer(name)}
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def local_reason(route: str, members: Pairs) -> str:
+    """The reason of the first member that has one."""
+    if route == "batch_chat":
+        return "batch"
+    seen = 0
+    for name, value in members:
+        if reason := _reason(route, name, value):
+            return reason
+        if route == "inference_generate" and name == "sampling_params":
+            seen += 1
+            if seen > 1:
+                return "duplicate"
+    return "none"
+
+
+def _reason(route: str, name: str, value: Any) -> str | None:
+    if value is None and name != "messages":
+        return None
+    if name == "stream":
+        return None if isinstance(value, bool) else "wrong_type"
+    if name == "messages" and route in ("chat", "messages"):
+        if not isinstance(value, list) or not value:
+            return "wrong_type"
+        if isinstance(value[0], list):
+            return "batch"
+        return None if isinstance(value[0], dict) else "wrong_type"
+    if name == "prompt_embeds":
+        return "prompt_embeds"
+    if name == "sampling_params" and route == "inference_generate":
+        if not isinstance(value, dict):
+            return "wrong_type"
+        reasons = [_sampling(inner, one) for inner, one in value.items() if one is not None]
+        return next((reason for reason in reasons if reason), None)
+    if name in PROMPTS and route in WITH_PROMPT:
+        return _prompt(value)
+    if route == "responses":
+        if name == "previous_response_id":
+            return "stored_response"
+        if name == "background":
+            return "background" if value is True else None if value is False else "wrong_type"
+        if name == "max_output_tokens":
+            return None if is_number(value) else "wrong_type"
+        if name == "truncation":
+            return None if value == "disabled" else "truncation"
+        if name == "tools":
+            if not isinstance(value, list):
+                return "wrong_type"
+            plain = all(isinstance(tool, dict) and tool.get("type") == "function" for tool in value)
+            return None if plain else "server_tools"
+    if name in ("truncate_prompt_tokens", "pad_prompt_tokens"):
+        if not is_number(value):
+            return "wrong_type"
+        return None if value > 0 else "truncation"
+    if name == "max_completion_tokens":
+        return None if is_number(value) else "wrong_type"
+    return _sampling(name, value)
+
+
+def _prompt(value: Any) -> str | None:
+    if isinstance(value, str):
+        return None
+    if not isinstance(value, list) or not value:
+        return "wrong_type"
+    if isinstance(value[0], (list, dict)):
+        return "batch"
+    if isinstance(value[0], str):
+        return None if len(value) == 1 else "batch"
+    return None if is_number(value[0]) else "wrong_type"
+
+
+def _sampling(name: str, value: Any) -> str | None:
+    if name in ("n", "best_of"):
+        if is_number(value) and value > 1:
+            return "several_sequences"
+        return None if value == 1 and isinstance(value, int) and not isinstance(value, bool) else "wrong_type"
+    if name == "use_beam_search":
+        return "beam_search" if value is True else None if value is False else "wrong_type"
+    if name in ("max_tokens", "min_tokens"):
+        return None if is_number(value) else "wrong_type"
+    return None
+
+
+def prefill_copy(route: str, members: Pairs, connector: str) -> dict[str, Any]:
+    """Of several members the last one counts."""
+    kept = dict(without_transfer(members)[0])
+    every = {name: [value for other, value in members if other == name] for name, _ in members}
+    if route == "inference_generate":
+        sampling = kept.get("sampling_params")
+        if sampling is None:
+            kept["sampling_params"] = {"max_tokens": 1, "min_tokens": 1}
+        else:
+            kept["sampling_params"] = {**sampling, "max_tokens": 1}
+            if is_number(sampling.get("min_tokens")) and sampling["min_tokens"] > 1:
+                kept["sampling_params"]["min_tokens"] = 1
+    elif route == "responses":
+        kept |= {"max_output_tokens": 1, "store": False}
+    else:
+        kept["max_tokens"] = 1
+        if "max_completion_tokens" in kept:
+            kept["max_completion_tokens"] = 1
+        if any(is_number(value) and value > 1 for value in every.get("min_tokens", [])):
+            kept["min_tokens"] = 1
+    kept["stream"] = False
+    kept.pop("stream_options", None)
+    if connector == "nixl":
+        kept["kv_transfer_params"] = PREFILL_PARAMETERS
+    return kept
+
+
+FINISHED = (
+    *("length", "stop", "tool_calls"),
+    *("max_tokens", "end_turn", "stop_sequence", "tool_use"),
+    *("completed", "incomplete"),
+)
+
+
+def hand_over(response: str, connector: str) -> tuple[str, dict[str, Any] | None]:
+    """What a prefill worker's response hands over, and the parameters."""
+    if connector == "shared_store":
+        return "not_used", None
+    try:
+        whole = json.loads(response)
+    except ValueError:
+        return "not_json", None
+    if not isinstance(whole, dict):
+        return "not_json", None
+    found = [value for name, value in pairs(response) if name == "kv_transfer_params"]
+    if not found:
+        return "absent", None
+    if len(found) > 1:
+        return "several", None
+    parameters = found[0]
+    if parameters is None:
+        return "null", None
+    if not isinstance(parameters, dict) or not is_whole(parameters):
+        return "half", None
+    end = _end(whole)
+    return (end, None) if end else ("whole", parameters)
+
+
+def is_whole(parameters: dict[str, Any]) -> bool:
+    """Of an object without repeated members."""
+    texts = [parameters.get(name) for name in ("remote_engine_id", "remote_request_id", "remote_host")]
+    blocks = parameters.get("remote_block_ids")
+    return (
+        all(isinstance(text, str) and text for text in texts)
+        and is_number(parameters.get("remote_port"))
+        and isinstance(blocks, list)
+        and any(digit in json.dumps(blocks) for digit in '0123456789"')
+    )
+
+
+def _end(response: dict[str, Any]) -> str | None:
+    choices = response.get("choices")
+    if "choices" in response:
+        if choices is None:
+            return None
+        if not isinstance(choices, list) or not choices:
+            return "unfinished"
+        if len(choices) > 1:
+            return "several"
+        if not isinstance(choices[0], dict):
+            return "not_json"
+        return None if choices[0].get("finish_reason", "stop") in FINISHED else "unfinished"
+    fine = response.get("stop_reason", "stop") in FINISHED and response.get("status", "completed") in FINISHED
+    return None if fine else "unfinished"

@@ -1,0 +1,175 @@
+"""Plans and copies for prefill and decode against their slow twin, of requests as clients may write them."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.models import pd_plan as twin
+from tests.models.body_map import pairs
+from vllm_router import _core_testing as testing
+
+ROUTES = [
+    "completions",
+    "chat",
+    "batch_chat",
+    "responses",
+    "messages",
+    "inference_generate",
+    "generate",
+    "extra",
+]
+PARAMETERS = {"remote_host": "10.9.9.9", "remote_block_ids": [[1]]}
+COUNTS = st.sampled_from([None, 0, 1, 2, 7, -3, 1.0, 1.5, 100000.0, "7", True, [], {}])
+PROMPTS = st.sampled_from(
+    [
+        "hi",
+        "",
+        ["hi"],
+        ["a", "b"],
+        [],
+        [1, 2],
+        [[1, 2]],
+        [[1], [2]],
+        None,
+        7,
+        {},
+        [True],
+        [{"content": "a"}],
+        [None],
+    ]
+)
+INNER = st.dictionaries(
+    st.sampled_from(["kv_transfer_params", "bootstrap_x", "ec_transfer_params", "a"]), st.just(1)
+)
+SAMPLING = st.fixed_dictionaries(
+    {},
+    optional={
+        "n": COUNTS,
+        "max_tokens": COUNTS,
+        "min_tokens": COUNTS,
+        "extra_args": INNER | st.just(7),
+        "a": COUNTS,
+    },
+)
+MEMBERS = {
+    "model": st.just("m"),
+    "prompt": PROMPTS,
+    "token_ids": PROMPTS,
+    "messages": st.sampled_from([[{"role": "user", "content": "hi"}], [], [[{}]], None, "hi", [7]]),
+    "input": PROMPTS,
+    "n": COUNTS,
+    "best_of": COUNTS,
+    "use_beam_search": st.sampled_from([None, True, False, 1]),
+    "max_tokens": COUNTS,
+    "min_tokens": COUNTS,
+    "max_completion_tokens": COUNTS,
+    "max_output_tokens": COUNTS,
+    "truncate_prompt_tokens": COUNTS,
+    "truncation": st.sampled_from([None, "disabled", "auto", 7]),
+    "stream": st.sampled_from([None, True, False, 1, "true"]),
+    "stream_options": st.just({"include_usage": True}),
+    "store": st.booleans(),
+    "background": st.sampled_from([None, True, False, 1]),
+    "previous_response_id": st.sampled_from([None, "resp_1"]),
+    "prompt_embeds": st.sampled_from([None, "AAAA"]),
+    "tools": st.sampled_from(
+        [None, [], [{"type": "function"}], [{"type": "mcp"}], [{"type": "function"}, {}], 7]
+    ),
+    "sampling_params": SAMPLING | st.sampled_from([None, 7, "a"]),
+    "vllm_xargs": INNER | st.just([1]),
+    "kv_transfer_params": st.sampled_from([PARAMETERS, None, "x"]),
+    "ec_transfer_params": st.just({}),
+    "bootstrap_room": st.just(7),
+}
+MEMBER = st.sampled_from(sorted(MEMBERS)).flatmap(lambda name: st.tuples(st.just(name), MEMBERS[name]))
+# A usual request with a few more members, some of them twice.
+BODIES = st.lists(MEMBER, max_size=5)
+
+
+def written(members):
+    return "{" + ",".join(f"{json.dumps(name)}:{json.dumps(value)}" for name, value in members) + "}"
+
+
+def meaning(text):
+    """Members by name with all their values, since the order of what moves to the front says nothing."""
+    return sorted((name, json.dumps(value, sort_keys=True)) for name, value in pairs(text))
+
+
+@given(st.sampled_from(ROUTES), BODIES, st.sampled_from(["nixl", "shared_store"]))
+def test_kind_reason_and_copies_are_the_twins(route, members, connector):
+    body = written(members)
+    plan = testing.pd_plan(route, body.encode(), connector)
+    assert plan["reason"] == twin.local_reason(route, members)
+    assert plan["kind"] == ("two_stages" if plan["reason"] == "none" else "local")
+    kept, count = twin.without_transfer(members)
+    assert meaning(plan["plain"].decode()) == meaning(written(kept))
+    stripped = plan["stripped"]
+    assert stripped["kv_transfer_params"] + stripped["ec_transfer_params"] + stripped["bootstrap"] == count
+    if count == 0:
+        assert plan["plain"].decode() == body
+    if plan["kind"] != "two_stages":
+        return
+    copy = testing.prefill_copy(route, body.encode(), connector).decode()
+    assert json.loads(copy) == twin.prefill_copy(route, members, connector)
+    names = [name for name, _ in pairs(copy)]
+    edited = {"max_tokens", "stream", "stream_options", "kv_transfer_params"} & set(names)
+    if route == "inference_generate":
+        edited.discard("max_tokens")
+    if route == "responses":
+        edited = {"max_output_tokens", "store", "stream"}
+    assert all(names.count(name) == 1 for name in edited)
+
+
+RESPONSES = st.fixed_dictionaries(
+    {},
+    optional={
+        "choices": st.sampled_from([None, [], 7, [{}], [7], [{"finish_reason": "length"}] * 2])
+        | st.sampled_from(["length", "stop", "abort", None]).map(lambda reason: [{"finish_reason": reason}]),
+        "stop_reason": st.sampled_from(["max_tokens", "end_turn", "refusal", None]),
+        "status": st.sampled_from(["incomplete", "completed", "failed", 7]),
+        "kv_transfer_params": st.none()
+        | st.just("x")
+        | st.fixed_dictionaries(
+            {},
+            optional={
+                "remote_engine_id": st.sampled_from(["e", "e", "e", "", None, 7]),
+                "remote_request_id": st.sampled_from(["r", "r", "r", None]),
+                "remote_host": st.sampled_from(["10.0.0.1", "10.0.0.1", "h", None, ""]),
+                "remote_port": st.sampled_from([5600, 5600, 5600, "5600", None]),
+                "remote_block_ids": st.sampled_from([[[1, 2]], [[1, 2]], [1], [], [[]], None, 7]),
+                "transfer_mode": st.sampled_from(["pull", "push"]),
+            },
+        ),
+    },
+)
+WHOLE = {
+    "remote_engine_id": "e",
+    "remote_request_id": "r",
+    "remote_host": "10.0.0.1",
+    "remote_port": 5600,
+    "remote_block_ids": [[1, 2]],
+}
+
+
+@given(RESPONSES, st.booleans(), st.sampled_from(["nixl", "shared_store"]), st.integers(0, 400))
+def test_decode_gets_whole_parameters_or_none(response, whole, connector, cut):
+    if whole:
+        response["kv_transfer_params"] = WHOLE
+    text = json.dumps(response)
+    if cut < len(text):
+        text = text[:cut]
+    found, raw, pushes = testing.read_prefill_response(text.encode(), connector)
+    expected, parameters = twin.hand_over(text, connector)
+    assert found == expected
+    assert (raw is None) == (parameters is None)
+    body = b'{"prompt":"hi","kv_transfer_params":{"remote_host":"evil"}}'
+    copy, is_raw = testing.decode_copy("completions", body, connector, text.encode())
+    if parameters is None:
+        assert json.loads(copy) == {"prompt": "hi"}
+        return
+    assert json.loads(raw) == parameters
+    assert raw in text.encode(), "not written anew"
+    assert is_raw
+    assert copy == b'{"kv_transfer_params":' + raw + b',"prompt":"hi"}'
+    assert pushes == (parameters.get("transfer_mode") == "push")

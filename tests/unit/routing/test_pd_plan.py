@@ -1,0 +1,306 @@
+"""cpp/routing/pd_plan.h: every row of which requests take two stages, and of what is edited."""
+
+import json
+import time
+
+import pytest
+
+from tests.unit.routing.test_prefill_response import CASES
+from vllm_router._core_testing import decode_copy, pd_plan, pd_route_of, prefill_copy
+
+CHAT = {"messages": [{"role": "user", "content": "hi"}]}
+
+
+def plan(route, members):
+    body = members if isinstance(members, bytes) else json.dumps(members).encode()
+    made = pd_plan(route, body, "nixl")
+    return made["kind"], made["reason"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "route"),
+    [
+        ("POST", "/v1/completions", "completions"),
+        ("POST", "/v1/chat/completions", "chat"),
+        ("POST", "/v1/chat/completions/batch", "batch_chat"),
+        ("POST", "/v1/responses", "responses"),
+        ("POST", "/v1/messages", "messages"),
+        ("POST", "/inference/v1/generate", "inference_generate"),
+        ("POST", "/generate", "generate"),
+        ("POST", "/invocations", "extra"),
+        ("POST", "/v1/embeddings", "other"),
+        ("POST", "/v1/completions/", "other"),
+        ("POST", "/tokenize", "other"),
+        ("GET", "/v1/completions", "other"),
+        ("GET", "/invocations", "other"),
+        ("post", "/v1/completions", "other"),
+    ],
+)
+def test_routes(method, path, route):
+    assert pd_route_of(method, path, ["/invocations"]) == route
+
+
+@pytest.mark.parametrize(
+    ("route", "members"),
+    [
+        ("completions", {"prompt": "hi"}),
+        ("completions", {"prompt": ["hi"]}),
+        ("completions", {"prompt": [1, 2, 3]}),
+        ("completions", {"prompt": "hi", "n": 1, "best_of": 1, "use_beam_search": False}),
+        (
+            "completions",
+            {"prompt": "hi", "n": None, "stream": None, "max_tokens": None, "prompt_embeds": None},
+        ),
+        ("chat", CHAT),
+        ("chat", {**CHAT, "truncate_prompt_tokens": 100}),
+        ("responses", {"input": "hi", "truncation": "disabled"}),
+        ("chat", {**CHAT, "tools": [{"type": "custom"}], "tool_choice": "required"}),
+        ("messages", {**CHAT, "max_tokens": 7}),
+        ("responses", {"input": ["a", "b"], "previous_response_id": None, "background": False}),
+        ("responses", {"input": "hi", "tools": [{"type": "function", "name": "f"}]}),
+        ("inference_generate", {"token_ids": [1, 2], "sampling_params": {"n": 1}}),
+        ("generate", {"prompt": "hi"}),
+        ("extra", {"prompt": "hi"}),
+    ],
+)
+def test_two_stages(route, members):
+    assert plan(route, members) == ("two_stages", "none")
+
+
+@pytest.mark.parametrize(
+    ("route", "members", "reason"),
+    [
+        ("completions", {"prompt": ["a", "b"]}, "batch"),
+        ("completions", {"prompt": [[1, 2], [3]]}, "batch"),
+        ("completions", {"prompt": [[1, 2]]}, "batch"),
+        ("completions", b'{"prompt":"a","prompt":["a","b"]}', "batch"),
+        ("completions", b'{"prompt":["a","b"],"prompt":"a"}', "batch"),
+        ("completions", rb'{"pr\u006fmpt":["a","b"]}', "batch"),
+        ("chat", {"messages": [[{"role": "user", "content": "hi"}]]}, "batch"),
+        ("batch_chat", CHAT, "batch"),
+        ("generate", {"text": ["a", "b"]}, "batch"),
+        ("extra", {"prompt": ["a", "b"]}, "batch"),
+        ("completions", {"prompt": "hi", "n": 2}, "several_sequences"),
+        ("completions", {"prompt": "hi", "best_of": 3}, "several_sequences"),
+        ("chat", {**CHAT, "n": 2}, "several_sequences"),
+        ("inference_generate", {"token_ids": [1], "sampling_params": {"n": 2}}, "several_sequences"),
+        ("completions", {"prompt": "hi", "use_beam_search": True}, "beam_search"),
+        ("completions", {"prompt": "hi", "n": 0}, "wrong_type"),
+        ("completions", {"prompt": "hi", "n": "2"}, "wrong_type"),
+        ("completions", {"prompt": "hi", "max_tokens": "7"}, "wrong_type"),
+        ("completions", {"prompt": "hi", "min_tokens": [1]}, "wrong_type"),
+        ("completions", {"prompt": "hi", "stream": "true"}, "wrong_type"),
+        ("completions", b'{"prompt":"hi","max_tokens":NaN}', "wrong_type"),
+        ("completions", b'{"prompt":"hi","max_tokens":tru}', "wrong_type"),
+        ("completions", {"prompt": 7}, "wrong_type"),
+        ("completions", {"prompt": []}, "wrong_type"),
+        ("chat", {"messages": "hi"}, "wrong_type"),
+        ("chat", {"messages": []}, "wrong_type"),
+        ("chat", {**CHAT, "max_completion_tokens": "7"}, "wrong_type"),
+        ("responses", {"input": "hi", "max_output_tokens": "7"}, "wrong_type"),
+        ("inference_generate", {"token_ids": [1], "sampling_params": 7}, "wrong_type"),
+        ("inference_generate", {"token_ids": [1], "sampling_params": {"max_tokens": "7"}}, "wrong_type"),
+        ("inference_generate", b'{"token_ids":[1],"sampling_params":{},"sampling_params":{}}', "duplicate"),
+        ("responses", {"input": "hi", "previous_response_id": "resp_1"}, "stored_response"),
+        ("responses", {"input": "hi", "background": True}, "background"),
+        ("responses", {"input": "hi", "tools": [{"type": "function"}, {"type": "mcp"}]}, "server_tools"),
+        ("completions", {"prompt": "hi", "prompt_embeds": "AAAA"}, "prompt_embeds"),
+        # cut to the context's length without max_tokens, which the copies do not share
+        ("completions", {"prompt": "hi", "truncate_prompt_tokens": -1}, "truncation"),
+        ("chat", {**CHAT, "truncate_prompt_tokens": 0}, "truncation"),
+        ("chat", {**CHAT, "truncate_prompt_tokens": "5"}, "wrong_type"),
+        ("responses", {"input": "hi", "truncation": "auto"}, "truncation"),
+    ],
+)
+def test_local_and_why(route, members, reason):
+    assert plan(route, members) == ("local", reason)
+
+
+def test_other_routes_are_single_whatever_they_send():
+    for body in (b"", b'{"input":["a","b"]}', b"--x\r\n", b"text", b"[1]"):
+        made = pd_plan("other", body, "nixl")
+        assert (made["kind"], made["plain"]) == ("single", body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"prompt":"hi"',
+        b'{"prompt":"hi"} x',
+        '{"kv_transfer_params":{}}'.encode("utf-16"),
+        b'\xef\xbb\xbf{"a":1}',
+    ],
+)
+def test_what_a_worker_might_read_otherwise_is_rejected_on_every_route(body):
+    for route in ("completions", "chat", "responses", "other"):
+        made = pd_plan(route, body, "nixl")
+        assert made["kind"] == "rejected"
+        assert made["error"].startswith(
+            "The request body is not a JSON object in UTF-8: reading stopped at byte "
+        )
+
+
+def test_a_body_that_is_no_object_is_rejected_where_one_is_needed():
+    for body in (b"", b"[]", b"text"):
+        assert pd_plan("chat", body, "nixl")["kind"] == "rejected"
+
+
+def test_too_many_members_are_rejected_with_the_limit():
+    many = json.dumps({str(i): i for i in range(1025)}).encode()
+    assert (
+        pd_plan("other", many, "nixl")["error"] == "The request body has more than 1024 members; send fewer."
+    )
+    inside = b'{"vllm_xargs":' + many + b"}"
+    assert pd_plan("completions", inside, "nixl")["error"].startswith(
+        "vllm_xargs or sampling_params has more than 1024"
+    )
+
+
+@pytest.mark.parametrize(
+    "route",
+    ["completions", "chat", "responses", "messages", "inference_generate", "extra", "other", "batch_chat"],
+)
+def test_no_copy_of_any_kind_has_the_clients_transfer_members(route):
+    body = b'{"kv_transfer_params":{"remote_host":"x"},"ec_transfer_params":1,"bootstrap_room":2,"a":1.0}'
+    made = pd_plan(route, body, "nixl")
+    assert made["plain"] == b'{"a":1.0}'
+    assert made["stripped"] == {
+        "kv_transfer_params": 1,
+        "ec_transfer_params": 1,
+        "bootstrap": 1,
+        "unreadable": False,
+    }
+
+
+KV = (
+    b'"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,'
+    b'"remote_block_ids":null,"remote_host":null,"remote_port":null}'
+)
+
+
+@pytest.mark.parametrize(
+    ("route", "body", "copy"),
+    [
+        # max_tokens, and stream, are inserted if absent.
+        ("completions", b'{"prompt":"hi"}', b'{"max_tokens":1,"stream":false,KV,"prompt":"hi"}'),
+        (
+            "completions",
+            b'{"model":"m","stream":true,"max_tokens":7,"prompt":"hi"}',
+            b'{"max_tokens":1,"stream":false,KV,"model":"m","prompt":"hi"}',
+        ),
+        ("completions", b'{"stream_options":{},"a":1}', b'{"max_tokens":1,"stream":false,KV,"a":1}'),
+        # max_completion_tokens if present
+        (
+            "chat",
+            b'{"max_completion_tokens":7,"messages":[{}]}',
+            b'{"max_tokens":1,"max_completion_tokens":1,"stream":false,KV,"messages":[{}]}',
+        ),
+        # min_tokens if it is above 1
+        ("completions", b'{"min_tokens":2}', b'{"max_tokens":1,"min_tokens":1,"stream":false,KV}'),
+        ("completions", b'{"min_tokens":1e5}', b'{"max_tokens":1,"min_tokens":1,"stream":false,KV}'),
+        ("completions", b'{"min_tokens":1}', b'{"max_tokens":1,"stream":false,KV,"min_tokens":1}'),
+        ("completions", b'{"min_tokens":0}', b'{"max_tokens":1,"stream":false,KV,"min_tokens":0}'),
+        ("completions", b'{"min_tokens":null}', b'{"max_tokens":1,"stream":false,KV,"min_tokens":null}'),
+        (
+            "completions",
+            b'{"min_tokens":9,"min_tokens":0}',
+            b'{"max_tokens":1,"min_tokens":1,"stream":false,KV}',
+        ),
+        (
+            "messages",
+            b'{"max_tokens":9,"messages":[{}]}',
+            b'{"max_tokens":1,"stream":false,KV,"messages":[{}]}',
+        ),
+        # responses have a limit of their own, and prefill stores nothing
+        (
+            "responses",
+            b'{"input":"hi","store":true,"max_output_tokens":9}',
+            b'{"max_output_tokens":1,"store":false,"stream":false,KV,"input":"hi"}',
+        ),
+        # inside sampling_params
+        (
+            "inference_generate",
+            b'{"token_ids":[1],"sampling_params":{"max_tokens":9,"min_tokens":3,"top_p":1.0}}',
+            b'{"sampling_params":{"max_tokens":1,"min_tokens":1,"top_p":1.0},"stream":false,KV,"token_ids":[1]}',
+        ),
+        (
+            "inference_generate",
+            b'{"sampling_params":{"min_tokens":1,"extra_args":{"kv_transfer_params":1,"x":1.0}}}',
+            b'{"sampling_params":{"extra_args":{"x":1.0},"max_tokens":1,"min_tokens":1},"stream":false,KV}',
+        ),
+        (
+            "inference_generate",
+            b'{"token_ids":[1]}',
+            b'{"sampling_params":{"max_tokens":1,"min_tokens":1},"stream":false,KV,"token_ids":[1]}',
+        ),
+        (
+            "inference_generate",
+            b'{"sampling_params":null,"token_ids":[1]}',
+            b'{"sampling_params":{"max_tokens":1,"min_tokens":1},"stream":false,KV,"token_ids":[1]}',
+        ),
+        # the client's own, and repeated or escaped names
+        (
+            "completions",
+            rb'{"max_t\u006fkens":7,"kv_transfer_params":{"remote_host":"x"},"max_tokens":8,"bootstrap_room":1,"a":1}',
+            b'{"max_tokens":1,"stream":false,KV,"a":1}',
+        ),
+        # everything else as it was
+        (
+            "completions",
+            b'{"z":1.0, "y" : 1e5,"x":12345678901234567890,"w":"\\u00e9\\/", "stop":[],"eos":false}',
+            b'{"max_tokens":1,"stream":false,KV,'
+            b'"z":1.0, "y" : 1e5,"x":12345678901234567890,"w":"\\u00e9\\/", "stop":[],"eos":false}',
+        ),
+    ],
+)
+def test_the_prefill_copy(route, body, copy):
+    assert prefill_copy(route, body, "nixl") == copy.replace(b"KV", KV)
+
+
+def test_the_decode_copy_is_the_clients_body_and_the_parameters():
+    body = b'{"model":"m","stream":true,"stream_options":{},"max_tokens":7,"min_tokens":3,"prompt":"hi"}'
+    whole = CASES["completions"]["prefill_response"].encode()
+    raw = whole[whole.index(b'{"do_remote_prefill"') : whole.index(b',"ec_transfer_params"')]
+    assert decode_copy("completions", body, "nixl", whole) == (
+        b'{"kv_transfer_params":' + raw + b"," + body[1:],
+        True,
+    )
+    assert decode_copy("completions", body, "nixl", b'{"kv_transfer_params":null}') == (body, False)
+
+
+@pytest.mark.parametrize(
+    "case", [name for name, case in CASES.items() if {"client_request", "decode_request"} <= set(case)]
+)
+def test_real_requests_get_the_copies_that_real_engines_took(case):
+    recorded = CASES[case]
+    body = json.dumps(recorded["client_request"]).encode()
+    route = pd_route_of("POST", recorded["path"], [])
+    if case in ("n2", "list2"):  # which is what was recorded: a wrong text, and blocks that nobody fetched
+        assert pd_plan(route, body, "nixl")["kind"] == "local"
+        return
+    assert pd_plan(route, body, "nixl")["kind"] == "two_stages"
+    prefill = json.loads(prefill_copy(route, body, "nixl"))
+    assert list(prefill["kv_transfer_params"]) == list(recorded["prefill_request"]["kv_transfer_params"])
+    if case == "generate":  # recorded without its sampling_params changed, and rejected
+        return
+    assert prefill == recorded["prefill_request"]
+    decode = json.loads(decode_copy(route, body, "nixl", recorded["prefill_response"].encode())[0])
+    assert decode == recorded["decode_request"]
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        b'"n":' + b"1" * 8_000_000,
+        b'"truncation":"' + rb"\u0064" * 1_000_000 + b'"',
+        b'"tools":[' + b"{}," * 2_000_000 + b"{}]",
+        b'"prompt":[' + b"[" * 4_000_000 + b"]" * 4_000_000 + b"]",
+        b",".join([b'"vllm_xargs":{"bootstrap_":[]}'] * 1000),
+    ],
+)
+def test_hostile_values_cost_time_by_their_length(member):
+    body = b'{"input":"hi",' + member + b"}"
+    began = time.process_time()
+    for route in ("responses", "completions"):
+        pd_plan(route, body, "nixl")
+    assert time.process_time() - began < 2
