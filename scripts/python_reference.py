@@ -43,6 +43,8 @@ CLASSES = {
     "replay.Trace": (("replay/trace.py", "Trace"),),
     "replay.Capacity": (("replay/capacity.py", "Capacity"),),
     "testing.SimulatedWorker": (("testing.py", "SimulatedWorker"),),
+    "testing.KvCounters": (("testing.py", "KvCounters"),),
+    "testing.CapturedRequest": (("testing.py", "CapturedRequest"),),
     "testing.FakeMooncakeMaster": (("_fake_mooncake_master.py", "FakeMooncakeMaster"),),
     "testing.KvEventPublisher": (("_kv_event_publisher.py", "KvEventPublisher"),),
 }
@@ -88,6 +90,8 @@ def _members(node: ast.ClassDef, overridden: Container[str] = ()) -> Iterator[st
         "Fleet",
         "Event",
         "Capacity",
+        "KvCounters",
+        "CapturedRequest",
     )
     values = node.name in value_classes or any(ast.unparse(base) == "enum.Enum" for base in node.bases)
     fields = node.body if values else []

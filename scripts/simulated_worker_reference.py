@@ -112,6 +112,39 @@ With `--kv-events-polled` it keeps events as TensorRT-LLM does: `POST /kv_cache_
 one about the capacity. The last `--kv-events-buffer-steps` are kept. A cache that is emptied is a `removed` with all of its blocks. Faults of
 KV events do not affect these.
 
+## Stages
+
+With `--stage` a worker is one half of a prefill/decode pair, as vLLM 0.32 with NIXL pull. The KV blocks are in the memory of the
+process: both halves must be in one process, as they are in a test. In Python:
+
+```python
+with SimulatedWorker(stage="prefill") as prefill, SimulatedWorker(stage="decode") as decode:
+    ...
+    prefill.kv_counters().stranded  # requests whose lease ended before a pull
+```
+
+- A prefill worker whose request has `kv_transfer_params.do_remote_decode` holds the blocks of the prompt and names them in the response, in 14
+  members; else the member is `null`. A stream holds them too and does not say so. They are free after a pull, a notice of the decode worker
+  or `--kv-lease-s`, and if the client leaves before the prompt is computed. While too few blocks are free, responses wait.
+- A decode worker with such parameters pulls the blocks, computes nothing of the prompt, and reports the prefill worker's `cached_tokens`.
+  Its text is that of what it pulled: each token is ` GARBAGE` for blocks that were reused, are of another prompt, or whose lease has ended.
+  Without parameters it computes the prompt itself.
+- A pull that fails (a dead prefill worker, another engine, blocks that are none) is 500, in a stream an event of it; or, with
+  `--kv-load-failure-policy recompute`, the prompt is computed. The prefill worker hears nothing of it.
+- Each prompt and each of `n` choices holds blocks of its own, and a response names those of one: the rest is stranded.
+- Parameters that name fewer blocks than a prompt needs end the decode engine, and so do parameters without a host, an engine, a request, a
+  port or blocks, once the client has left; until then there is no response. An engine that has ended responds 500 to everything,
+  and `/health` is 503.
+- A decode client that leaves before the engine has the request leaves the blocks held; before the pull, the blocks are freed at once; during the
+  pull, both sides keep them until it has ended.
+- `close_gate()` and `open_gate()` hold requests at six points, `captured()` has the bytes that arrived, `advance_leases()` moves the clock,
+  and a body with a member that is there twice is refused with 400.
+- `/metrics` counts a request that waits for blocks as waiting (`vllm:num_requests_waiting_by_reason`,
+  `vllm:num_requests_kv_fetch_by_stage`).
+
+Not as in the engine: a decode worker does not look into its own cache before it pulls nor keep what it pulled, a transfer takes no
+time, a handshake that fails does so at once, and only the host is known to be missed as described.
+
 ## Faults
 
 They affect requests to the POST paths and to `/echo`, not `/health`, `/metrics` and `/stats`. Of several, the first in this order that
@@ -180,7 +213,8 @@ def render() -> str:
 
 
 def _code(option: Option) -> str:
-    return option.shown_default if option.name in COEFFICIENTS else f"`{option.shown_default}`"
+    plain = option.name in COEFFICIENTS or option.default == ""
+    return option.shown_default if plain else f"`{option.shown_default}`"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
+#include <algorithm>
 #include <type_traits>
 
+#include "base/text.h"
 #include "bindings/bindings.h"
 #include "bindings/callables.h"
 #include "bindings/errors.h"
 #include "simulation/simulated_worker.h"
+#include "simulation/stage_worker.h"
 
 namespace vllm_router {
 
@@ -47,6 +50,41 @@ std::unique_ptr<SimulatedWorker> StartWorker(const SimulatedWorkerOptions& optio
   return ValueOrThrow(std::move(worker));
 }
 
+StageWorker& StageOf(SimulatedWorker& worker) {
+  StageWorker* const stage = worker.stage();
+  if (stage == nullptr)
+    throw py::value_error("the worker has no stage; make it with stage=\"prefill\" or \"decode\"");
+  return *stage;
+}
+
+StageGate GateByName(std::string_view name) {
+  const auto found = std::find(kStageGateNames.begin(), kStageGateNames.end(), name);
+  if (found == kStageGateNames.end()) {
+    std::string known;
+    for (const std::string_view gate : kStageGateNames)
+      known += (known.empty() ? "" : ", ") + std::string(gate);
+    throw py::value_error("the gate is " + Quoted(name) + "; it must be one of " + known);
+  }
+  return static_cast<StageGate>(found - kStageGateNames.begin());
+}
+
+// (path, headers, body) of each, the body as bytes.
+py::list CapturedBy(SimulatedWorker& worker) {
+  py::list listed;
+  for (const CapturedRequest& request : StageOf(worker).captured()) {
+    py::list headers;
+    for (const auto& [name, value] : request.headers) {
+      const auto latin1 = [](const std::string& text) {
+        return py::reinterpret_steal<py::str>(
+            PyUnicode_DecodeLatin1(text.data(), static_cast<Py_ssize_t>(text.size()), nullptr));
+      };
+      headers.append(py::make_tuple(latin1(name), latin1(value)));
+    }
+    listed.append(py::make_tuple(request.path, headers, py::bytes(request.body)));
+  }
+  return listed;
+}
+
 }  // namespace
 
 void BindSimulation(py::module_& module) {
@@ -74,6 +112,10 @@ void BindSimulation(py::module_& module) {
   options.Add("kv_events_replay_port", &Options::kv_events_replay_port);
   options.Add("kv_events_buffer_steps", &Options::kv_events_buffer_steps);
   options.Add("kv_events_polled", &Options::kv_events_polled);
+  options.Add("stage", &Options::stage);
+  options.Add("connector", &Options::connector);
+  options.Add("kv_load_failure_policy", &Options::kv_load_failure_policy);
+  options.Add("kv_lease_s", &Options::kv_lease_s);
   options.Add("status_code", &Options::faults, &Faults::status_code);
   options.Add("fail_first_n", &Options::faults, &Faults::fail_first_n);
   options.Add("retry_after_s", &Options::faults, &Faults::retry_after_s);
@@ -109,7 +151,31 @@ void BindSimulation(py::module_& module) {
             ThrowIfError(worker.SetFaults(options.faults));
           },
           py::arg("options"))
-      .def("stats_json", &SimulatedWorker::StatsJson);
+      .def("stats_json", &SimulatedWorker::StatsJson)
+      .def(
+          "set_gate",
+          [](SimulatedWorker& worker, const std::string& gate, bool closed) {
+            StageOf(worker).SetGate(GateByName(gate), closed);
+          },
+          py::arg("gate"), py::arg("closed"))
+      .def(
+          "waiting_at",
+          [](SimulatedWorker& worker, const std::string& gate) {
+            return StageOf(worker).waiting_at(GateByName(gate));
+          },
+          py::arg("gate"))
+      .def("captured", &CapturedBy)
+      .def("kv_counters_json", [](SimulatedWorker& worker) { return StageOf(worker).CountersJson(); })
+      .def(
+          "advance_leases",
+          [](SimulatedWorker& worker, int64_t nanos) { StageOf(worker).AdvanceLeases(nanos); },
+          py::arg("nanos"))
+      .def(
+          "fail_handshakes",
+          [](SimulatedWorker& worker, int64_t count) { StageOf(worker).FailHandshakes(count); },
+          py::arg("count"))
+      .def_property_readonly(
+          "engine_id", [](SimulatedWorker& worker) { return StageOf(worker).engine_id(); });
 }
 
 }  // namespace vllm_router

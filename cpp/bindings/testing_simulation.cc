@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/clock.h"
@@ -15,9 +16,12 @@
 #include "simulation/batch_engine.h"
 #include "simulation/block_chain.h"
 #include "simulation/block_pool.h"
+#include "simulation/kv_fabric.h"
 #include "simulation/live_engine.h"
 #include "simulation/openai_api.h"
 #include "simulation/response_text.h"
+#include "simulation/stage_worker.h"
+#include "simulation/transfer_params.h"
 
 namespace vllm_router {
 
@@ -243,9 +247,79 @@ void BindLiveEngine(py::module_& testing) {
       .def("resident_blocks", [](LiveEngine& engine) { return engine.ReadState().resident_blocks; });
 }
 
+// A fabric whose clock stands still until a test advances it.
+class TimedFabric {
+ public:
+  void AdvanceClock(int64_t nanos) { clock_.Advance(nanos); }
+  KvFabric& operator*() { return fabric_; }
+
+ private:
+  ManualClock clock_;
+  KvFabric fabric_{clock_};
+};
+
+void BindKvFabric(py::module_& testing) {
+  using namespace py::literals;
+  py::class_<TimedFabric>(testing, "KvFabric")
+      .def(py::init<>())
+      .def("advance_clock", &TimedFabric::AdvanceClock)
+      .def(
+          "attach",
+          [](TimedFabric& self, const std::string& id, const std::string& host, uint16_t port, size_t blocks,
+             int64_t lease) {
+            return (*self).Attach(id, {host, port, blocks, lease});
+          },
+          "id"_a, "host"_a = "h", "port"_a = 0, "blocks"_a = 8, "lease"_a = 30)
+      .def("detach", [](TimedFabric& self, const std::string& id) { (*self).Detach(id); })
+      .def("forget", [](TimedFabric& self, const std::string& id) { (*self).Forget(id); })
+      .def(
+          "engine_at", [](TimedFabric& self, const std::string& host,
+                          uint16_t port) { return (*self).EngineAt(host, port); })
+      .def("attached", [](TimedFabric& self, const std::string& id) { return (*self).attached(id); })
+      .def(
+          "hold", [](TimedFabric& self, const std::string& engine, const std::string& request,
+                     const Chain& contents) { return (*self).Hold(engine, request, contents); })
+      .def(
+          "use", [](TimedFabric& self, const std::string& engine,
+                    const Chain& contents) { (*self).Use(engine, contents); })
+      .def(
+          "pull",  // the contents, or why there are none
+          [](TimedFabric& self, const std::string& engine, const std::string& request,
+             const std::vector<uint32_t>& blocks) -> std::variant<Chain, std::string> {
+            using Result = KvFabric::Pulled::Result;
+            KvFabric::Pulled pulled = (*self).Pull(engine, request, blocks);
+            if (pulled.result == Result::kDead) return "dead";
+            if (pulled.result == Result::kBadBlocks) return "bad blocks";
+            return std::move(pulled.contents);
+          })
+      .def(
+          "release", [](TimedFabric& self, const std::string& engine,
+                        const std::string& request) { (*self).Release(engine, request); })
+      .def(
+          "advance",
+          [](TimedFabric& self, const std::string& engine, int64_t nanos) { (*self).Advance(engine, nanos); })
+      .def("counters", [](TimedFabric& self, const std::string& engine) {
+        const KvFabric::Counters counters = (*self).CountersOf(engine);
+        return py::dict(
+            "held"_a = counters.held, "held_blocks"_a = counters.held_blocks, "pulled"_a = counters.pulled,
+            "released"_a = counters.released, "stranded"_a = counters.stranded,
+            "double_pull"_a = counters.double_pull, "late_pull"_a = counters.late_pull,
+            "unknown_pull"_a = counters.unknown_pull);
+      });
+  // (do_remote_decode, do_remote_prefill, whole, blocks), or ValueError.
+  testing.def("read_transfer_params", [](const py::bytes& body) {
+    const TransferParams params = ValueOrThrow(ReadTransferParams(std::string(body)));
+    return std::tuple(params.remote_decode, params.remote_prefill, params.whole, params.blocks);
+  });
+  testing.def("kv_contents", [](const py::bytes& text, size_t block_tokens) {
+    return KvContents(SimulatedPrompt::FromText(std::string(text)), block_tokens);
+  });
+}
+
 }  // namespace
 
 void BindTestingSimulation(py::module_& testing) {
+  BindKvFabric(testing);
   BindBatchEngine(testing);
   BindLiveEngine(testing);
   testing.def("block_chain", [](const std::vector<uint32_t>& tokens, size_t block_tokens) {

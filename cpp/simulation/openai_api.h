@@ -55,6 +55,10 @@ struct SimRequest {
   size_t embedding_dimensions = 64;
   bool base64 = false;  // encoding_format
   size_t max_model_len = 0;
+  // The KV blocks of the prompts came from another worker, which had this many of their tokens in its cache: nothing
+  // of them is computed.
+  bool pulled = false;
+  size_t pulled_cached_tokens = 0;
 
   size_t choices() const { return prompts.size() * choices_per_prompt; }
   size_t prompt_tokens() const;  // of all prompts

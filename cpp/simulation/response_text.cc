@@ -21,6 +21,9 @@ constexpr std::string_view kText =  // 64 windows of four bytes
     " oar old own pea pen pie ram ray red run sea sky sun tea two way";
 static_assert(kText.size() == kWords * SimulatedPrompt::kTokenBytes);
 
+constexpr std::string_view kGarbage = " GARBAGE";
+constexpr uint64_t kGarbageSeed = 0x4741524241474521;  // "!EGABRAG": no prompt's, but for one in 2^64
+
 // SplitMix64's finaliser: one word drawn per token costs nanoseconds, whatever the token's number.
 uint64_t Mix(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -50,12 +53,14 @@ std::string TextOfTokens(std::span<const uint32_t> tokens) {
 }
 
 uint64_t AnswerSeed(const SimulatedPrompt& prompt, size_t choice) {
+  if (prompt.garbage) return kGarbageSeed;
   return Mix(Xxh3(prompt.tokens.data(), prompt.tokens.size() * sizeof(uint32_t)) + choice);
 }
 
 uint64_t AnswerDraw(uint64_t seed, size_t number) { return Mix(seed + number * 0x9e3779b97f4a7c15u); }
 
 std::string_view AnswerToken(uint64_t seed, size_t token) {
+  if (seed == kGarbageSeed) return kGarbage;
   const size_t word = AnswerDraw(seed, token) % kWords;
   return kText.substr(word * SimulatedPrompt::kTokenBytes, SimulatedPrompt::kTokenBytes);
 }

@@ -27,7 +27,8 @@ struct SimulatedPrompt {
 
   std::vector<uint32_t> tokens;
   size_t last_token_bytes =
-      kTokenBytes;  // 1..4: how much of the last token is text; 4 when given as token ids
+      kTokenBytes;       // 1..4: how much of the last token is text; 4 when given as token ids
+  bool garbage = false;  // it is continued from KV blocks that are not its own: every token is " GARBAGE"
 
   static SimulatedPrompt FromText(std::string_view text);
 };
@@ -40,7 +41,7 @@ std::string TextOfTokens(std::span<const uint32_t> tokens);
 uint64_t AnswerSeed(const SimulatedPrompt& prompt, size_t choice);
 // 64 pseudorandom bits for this number: they choose tokens and make embeddings.
 uint64_t AnswerDraw(uint64_t seed, size_t number);
-// Four bytes of text that need no escaping in JSON.
+// Four bytes of text (a garbage token: eight) that need no escaping in JSON.
 std::string_view AnswerToken(uint64_t seed, size_t token);
 void AppendAnswer(uint64_t seed, size_t tokens, std::string* text);
 

@@ -1,9 +1,12 @@
 #include "simulation/simulated_worker.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <span>
 #include <thread>
 #include <vector>
 
+#include "base/text.h"
 #include "net/listener.h"
 #include "simulation/worker_connection.h"
 
@@ -34,6 +37,23 @@ Status Check(const Faults& faults) {
   return InRange("retry_after_s", faults.retry_after_s, 0, 1e9);
 }
 
+Status OneOf(const char* name, std::string_view value, std::span<const std::string_view> known) {
+  if (std::find(known.begin(), known.end(), value) != known.end()) return absl::OkStatus();
+  std::string words;
+  for (const std::string_view word : known) words += (words.empty() ? "" : " or ") + Quoted(word);
+  return absl::InvalidArgumentError(Concat(name, " is ", Quoted(value), "; it must be ", words));
+}
+
+Status CheckStage(const SimulatedWorkerOptions& options) {
+  constexpr std::string_view kStages[] = {"", "prefill", "decode"};
+  constexpr std::string_view kConnectors[] = {"nixl"};
+  constexpr std::string_view kPolicies[] = {"fail", "recompute"};
+  ROUTER_RETURN_IF_ERROR(OneOf("stage", options.stage, kStages));
+  ROUTER_RETURN_IF_ERROR(OneOf("connector", options.connector, kConnectors));
+  ROUTER_RETURN_IF_ERROR(OneOf("kv_load_failure_policy", options.kv_load_failure_policy, kPolicies));
+  return InRange("kv_lease_s", options.kv_lease_s, 0.001, 1e6);
+}
+
 Status Check(const SimulatedWorkerOptions& options) {
   const BatchEngineOptions& engine = options.engine;
   ROUTER_RETURN_IF_ERROR(InRange("threads", options.threads, 1, 256));
@@ -59,6 +79,7 @@ Status Check(const SimulatedWorkerOptions& options) {
         "kv_events_polled is set, and kv_events_port is " + Plain(options.kv_events_port) +
         "; an engine either publishes its KV events or keeps them for polls: set one of both");
   }
+  ROUTER_RETURN_IF_ERROR(CheckStage(options));
   ROUTER_RETURN_IF_ERROR(
       InRange("fixed_response_bytes", static_cast<double>(options.fixed_response_bytes), 0, 1e9));
   return Check(options.faults);
@@ -125,6 +146,7 @@ StatusOr<std::unique_ptr<SimulatedWorker>> SimulatedWorker::Start(const Simulate
       [shared] { shared->OnEveryLoop([](Impl::Lane& lane) { lane.thread.WakeWaiting(); }); });
   shared->state.OnCrash([shared] {
     if (KvEventPublisher* const events = shared->state.kv_events()) events->Stop();
+    if (StageWorker* const stage = shared->state.stage()) stage->Stop();
     shared->OnEveryLoop([](Impl::Lane& lane) {
       lane.listener.reset();
       lane.thread.CloseAll(true);
@@ -149,6 +171,7 @@ uint16_t SimulatedWorker::port() const { return impl_->port; }
 
 void SimulatedWorker::Stop() {
   if (std::exchange(impl_->stopped, true)) return;
+  if (StageWorker* const stage = impl_->state.stage()) stage->Stop();
   impl_->OnEveryLoop([](Impl::Lane& lane) {
     lane.listener.reset();
     lane.thread.stopping = true;
@@ -187,6 +210,8 @@ Status SimulatedWorker::RestartKvEvents() {
   }
   return absl::OkStatus();
 }
+
+StageWorker* SimulatedWorker::stage() { return impl_->state.stage(); }
 
 bool SimulatedWorker::crashed() const { return impl_->state.crashed(); }
 

@@ -85,7 +85,15 @@ struct SimulatedWorkerOptions {
   size_t kv_events_buffer_steps = 10'000;  // batches kept for replays, or events for polls
   // Instead of ports: events wait to be polled, as TensorRT-LLM has it (kv_event_buffer.h).
   bool kv_events_polled = false;
+  // One half of a pair (stage_worker.h): "prefill" or "decode"; "": a worker of its own.
+  std::string stage;
+  std::string connector = "nixl";  // the only one
+  // What a decode worker does when it cannot pull: "fail" is 500, "recompute" computes the prompt itself.
+  std::string kv_load_failure_policy = "fail";
+  double kv_lease_s = 30;  // vLLM's kv_lease_duration
 };
+
+class StageWorker;
 
 class SimulatedWorker {
  public:
@@ -108,6 +116,9 @@ class SimulatedWorker {
   // 0. Returns when that is done. Blocks that requests hold stay in the cache and are not announced again.
   // FailedPrecondition without KV events.
   Status RestartKvEvents();
+
+  // Of a worker with a stage; null: it has none.
+  StageWorker* stage();
 
   // An object of numbers: requests, running, waiting, finished, aborted, failed, prompt_tokens,
   // cached_tokens, generation_tokens, cache_blocks, evicted_blocks, connections, open_connections; and

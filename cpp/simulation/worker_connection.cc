@@ -18,6 +18,8 @@ namespace {
 constexpr size_t kFirstRead = 4 * 1024;
 constexpr uint64_t kMaxBodyBytes = uint64_t{1} << 30;  // more is a mistake, even in a test
 constexpr size_t kMaxBatchBytes = 64 * 1024;           // of events that are due together
+// A closed gate is looked at again after this time: it may be opened by any thread, and so may a worker end.
+constexpr int64_t kGateNanos = 1'000'000;
 constexpr int64_t kHangNanos = int64_t{3600} * 1'000'000'000;
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 constexpr std::string_view kGarbage = "\x16\x03\x01 this is not HTTP\r\n\r\n";
@@ -52,7 +54,8 @@ std::string QuotedLatin1(std::string_view text) {
 
 // Of responses that have begun.
 Usage UsageOf(const SimRequest& request, const LiveEngine::Progress& progress) {
-  return {request.prompt_tokens(), progress.hit_tokens, request.answer_tokens * request.choices()};
+  const size_t cached = request.pulled ? request.pulled_cached_tokens : progress.hit_tokens;
+  return {request.prompt_tokens(), cached, request.answer_tokens * request.choices()};
 }
 
 // Leaves the fault alone when the value is invalid.
@@ -205,6 +208,12 @@ void WorkerConnection::ReadHeadFields(const RequestHead& head) {
       .close = !head.keep_alive || head.minor_version == 0,
       .faults = *thread_.faults.Get(),
   };
+  if (state_.stage() != nullptr && answering_.post && IsApi(answering_.route)) {
+    answering_.staged = std::make_unique<Staged>();
+    CapturedRequest& captured = answering_.staged->captured;
+    captured.path = head.path;
+    for (const HeaderField& field : head.fields) captured.headers.emplace_back(field.name, field.value);
+  }
   for (const HeaderField& field : head.fields) {
     // Two letters decide for nearly all fields.
     if (field.name.size() < 6 || (field.name[0] | 0x20) != 'x' || field.name[1] != '-') continue;
@@ -242,8 +251,7 @@ Task<bool> WorkerConnection::Answer() {
       const bool more = co_await ReadMore();
       if (!more) co_return false;
     }
-    if (api && !fixed)
-      request = ParseRequest(ApiOf(route), buffer_.view().substr(0, length), state_.options().model);
+    if (api && !fixed) request = Parse(buffer_.view().substr(0, length));
     buffer_.Consume(length);
   } else {
     BodyReader reader(head.framing, head.content_length, MessageKind::kRequest);
@@ -252,7 +260,7 @@ Task<bool> WorkerConnection::Answer() {
     uint64_t bytes = 0;
     const BodyResult result = co_await ReadBody(&reader, &body, &bytes, nullptr);
     if (result != BodyResult::kRead) co_return false;
-    if (api && !fixed) request = ParseRequest(ApiOf(route), body, state_.options().model);
+    if (api && !fixed) request = Parse(body);
   }
 
   if (fixed || api) {
@@ -326,13 +334,34 @@ void WorkerConnection::CountEnd(bool complete) {
   Count(answering_.broken ? thread_.counts.failed : thread_.counts.aborted);
 }
 
+StatusOr<SimRequest> WorkerConnection::Parse(std::string_view body) {
+  StageWorker* const stage = state_.stage();
+  if (stage == nullptr) return ParseRequest(ApiOf(answering_.route), body, state_.options().model);
+  answering_.staged->captured.body = body;
+  stage->Capture(std::move(answering_.staged->captured));
+  StatusOr<TransferParams> params = ReadTransferParams(body);
+  if (!params.ok()) {
+    stage->CountDuplicate();
+    return params.status();
+  }
+  answering_.staged->params = *std::move(params);
+  return ParseRequest(ApiOf(answering_.route), body, state_.options().model);
+}
+
 Task<bool> WorkerConnection::AnswerApi(StatusOr<SimRequest> parsed) {
+  StageWorker* const stage = state_.stage();
+  if (stage != nullptr && stage->dead()) {
+    const bool keep = co_await SendError(500, kEngineDead);
+    co_return keep;
+  }
   if (!parsed.ok()) {
+    if (stage != nullptr && !stage->prefills()) stage->Release(answering_.staged->params);
     const std::string message(parsed.status().message());
     const bool keep = co_await SendError(HttpStatusOf(parsed.status()), message);
     co_return keep;
   }
-  const SimRequest& request = *parsed;
+  SimRequest& request = *parsed;
+  if (stage != nullptr && request.api == Api::kResponses) answering_.request_id = stage->RandomHex(16);
   const std::string id =
       answering_.request_id.empty() ? Hex16(state_.NextRequestNumber()) : std::move(answering_.request_id);
   const AnswerStamp stamp{id, std::time(nullptr), thread_.fingerprint};
@@ -344,6 +373,16 @@ Task<bool> WorkerConnection::AnswerApi(StatusOr<SimRequest> parsed) {
     co_return keep;
   }
 
+  bool keep = false;
+  if (stage != nullptr && !stage->prefills()) {
+    keep = co_await AnswerDecode(request, stamp);
+  } else {
+    keep = co_await AnswerGeneration(request, stamp);
+  }
+  co_return keep;
+}
+
+Task<bool> WorkerConnection::AnswerGeneration(const SimRequest& request, const AnswerStamp& stamp) {
   EngineWork work(state_, request);
   const bool streamed = request.stream && request.answer_tokens > 0;
   bool complete;
@@ -353,6 +392,9 @@ Task<bool> WorkerConnection::AnswerApi(StatusOr<SimRequest> parsed) {
     complete = co_await AnswerWhole(request, work, stamp);
   }
   CountEnd(complete);
+  const bool staged = answering_.staged != nullptr;
+  if (staged && !complete && !answering_.broken && !answering_.staged->prefilled)
+    state_.stage()->CountAborted();
   work.Refresh();
   Count(thread_.counts.generation_tokens, work.progress().tokens * request.choices());
   co_return complete && !answering_.close;
@@ -366,13 +408,27 @@ Task<bool> WorkerConnection::AnswerWhole(
     const bool here = co_await WaitForEvent(work);
     if (!here) co_return false;
   }
+  const Usage usage = UsageOf(request, work.progress());
+  if (answering_.staged != nullptr) {
+    const bool here = co_await FinishPrefill(request, stamp, usage);
+    if (!here) co_return false;
+  }
   std::string body;
-  WriteAnswer(request, stamp, UsageOf(request, work.progress()), &body);
+  WriteAnswer(request, stamp, usage, &body);
+  if (answering_.staged != nullptr) AppendTransfer(&body);
   out_.clear();
   WriteOwnResponse({.body = body, .close = answering_.close, .to_head = answering_.to_head}, &out_);
   if (answering_.faults.close_early)
     answering_.bytes_left = static_cast<int64_t>(out_.size() - body.size() / 2);
   CountFinished();
+  if (answering_.staged != nullptr) {
+    const size_t head_bytes = out_.size() - (answering_.to_head ? 0 : body.size());
+    const bool head_sent = co_await Send(std::string_view(out_).substr(0, head_bytes));
+    if (!head_sent) co_return false;
+    const bool here = co_await Pass(StageGate::kPrefillBody);
+    if (!here) co_return false;
+    out_.erase(0, head_bytes);
+  }
   const bool sent = co_await Send(out_);
   co_return sent;
 }
@@ -380,7 +436,8 @@ Task<bool> WorkerConnection::AnswerWhole(
 Task<bool> WorkerConnection::AnswerStreamed(
     const SimRequest& request, EngineWork& work, const AnswerStamp& stamp) {
   const std::string_view head = answering_.http_10 ? kStreamHeadUntilClose : kStreamHead;
-  if (!state_.options().late_head) {
+  const bool head_sent = answering_.staged != nullptr && answering_.staged->head_sent;
+  if (!state_.options().late_head && !head_sent) {
     const bool sent = co_await Send(head);
     if (!sent) co_return false;
   }
@@ -389,6 +446,11 @@ Task<bool> WorkerConnection::AnswerStreamed(
 
   const ResponseStream stream(request, stamp);
   const Usage usage = UsageOf(request, work.progress());
+  if (answering_.staged != nullptr) {
+    const bool here = co_await Pass(StageGate::kFirstByte);
+    if (!here) co_return false;
+    work.Refresh();
+  }
   const size_t break_at =
       answering_.faults.close_early ? (request.answer_tokens + 1) / 2 : request.answer_tokens;
   std::string events;
@@ -399,6 +461,10 @@ Task<bool> WorkerConnection::AnswerStreamed(
     const size_t due = std::min(break_at, work.progress().tokens);
     while (token < due && events.size() < kMaxBatchBytes) stream.Token(token++, &events);
     const bool last = token == request.answer_tokens;
+    if (last && answering_.staged != nullptr) {
+      const bool here = co_await FinishPrefill(request, stamp, usage);
+      if (!here) co_return false;
+    }
     if (last) stream.End(usage, &events);
     out_.clear();
     if (head_due) out_ = head;
@@ -427,12 +493,169 @@ Task<bool> WorkerConnection::AnswerStreamed(
   co_return false;
 }
 
+// All other requests end without a response, as the process that serves them exits.
+bool WorkerConnection::EngineDied() {
+  const StageWorker* const stage = state_.stage();
+  if (stage == nullptr || !stage->dead()) return false;
+  answering_.broken = true;
+  return true;
+}
+
+Task<bool> WorkerConnection::Pass(StageGate gate) {
+  StageWorker& stage = *state_.stage();
+  if (!stage.closed(gate)) co_return !gone_;
+  stage.Enter(gate);
+  bool here = true;
+  while (here && stage.closed(gate)) here = co_await WaitUntil(state_.Now() + kGateNanos);
+  stage.Exit(gate);
+  co_return here;
+}
+
+// The engine has finished it; from now on a client that leaves ends nothing.
+Task<bool> WorkerConnection::FinishPrefill(
+    const SimRequest& request, const AnswerStamp& stamp, const Usage& usage) {
+  StageWorker& stage = *state_.stage();
+  Staged& staged = *answering_.staged;
+  if (!stage.prefills()) {
+    if (request.stream) co_return true;  // it passed the gate with its first token
+    const bool here = co_await Pass(StageGate::kFirstByte);
+    co_return here;
+  }
+  for (;;) {
+    std::optional<std::string> transfer =
+        stage.FinishPrefill(staged.params, request, stamp.request_id, usage.cached_tokens);
+    if (transfer) {
+      staged.transfer = *std::move(transfer);
+      break;
+    }
+    const bool here = co_await WaitUntil(state_.Now() + kGateNanos);
+    if (!here) co_return false;
+  }
+  staged.prefilled = true;
+  const bool here = co_await Pass(StageGate::kPrefillHead);
+  co_return here;
+}
+
+void WorkerConnection::AppendTransfer(std::string* body) const {
+  const bool messages = answering_.route == SimRoute::kMessages;
+  if (answering_.route == SimRoute::kEmbeddings) return;
+  if (messages && answering_.staged->transfer == "null") return;
+  body->pop_back();
+  body->append(R"(,"kv_transfer_params":)").append(answering_.staged->transfer);
+  body->append(messages ? "}" : R"(,"ec_transfer_params":null})");
+}
+
+Task<bool> WorkerConnection::AnswerDecode(SimRequest& request, const AnswerStamp& stamp) {
+  StageWorker& stage = *state_.stage();
+  Staged& staged = *answering_.staged;
+  if (request.stream && request.answer_tokens > 0 && !state_.options().late_head) {
+    staged.head_sent = co_await Send(answering_.http_10 ? kStreamHeadUntilClose : kStreamHead);
+    if (!staged.head_sent) co_return !CountGone();
+  }
+  const bool admitted = co_await Pass(StageGate::kAdmission);
+  if (!admitted) co_return !CountGone();  // the engine never saw it, so the prefill worker is not told
+
+  const bool transfers = staged.params.remote_prefill;
+  PullEnd end = PullEnd::kFailed;
+  if (transfers) end = co_await PullBlocks(&request);
+  if (end == PullEnd::kGone) {
+    if (gone_) stage.CountAborted();
+    co_return !CountGone();
+  }
+  const bool recomputes = end == PullEnd::kFailed && (!transfers || stage.recomputes());
+  if (recomputes) stage.CountLocalPrefills(request.prompts.size());
+  if (end != PullEnd::kPulled && !recomputes) {
+    const bool keep = co_await SendStageError(end == PullEnd::kFailed ? kTransferFailed : kEngineDead);
+    co_return keep;
+  }
+  const auto blocks = static_cast<int64_t>(end == PullEnd::kPulled ? staged.blocks : 0);
+  stage.AddDecodeBlocks(blocks);
+  const bool keep = co_await AnswerGeneration(request, stamp);
+  stage.AddDecodeBlocks(-blocks);
+  co_return keep;
+}
+
+Task<WorkerConnection::PullEnd> WorkerConnection::PullBlocks(SimRequest* request) {
+  StageWorker& stage = *state_.stage();
+  Staged& staged = *answering_.staged;
+  staged.blocks = stage.BlocksOf(*request);
+  stage.AddDeferred(1);
+  const bool scheduled = co_await Pass(StageGate::kPullBegin);
+  if (!scheduled) {
+    stage.AddDeferred(-1);
+    if (!stage.dead()) stage.Release(staged.params);
+    co_return PullEnd::kGone;
+  }
+  if (!staged.params.whole) {  // the engine trips over them when it aborts the request
+    bool here = true;
+    while (here) here = co_await WaitUntil(state_.Now() + kGateNanos);
+    stage.AddDeferred(-1);
+    if (!thread_.stopping) state_.EndEngine();
+    co_return PullEnd::kGone;
+  }
+  if (!stage.NamesEnoughBlocks(staged.params, *request)) {
+    stage.AddDeferred(-1);
+    state_.EndEngine();
+    co_return PullEnd::kEngineDied;
+  }
+  co_await AwaitPullEnd();
+  stage.AddDeferred(-1);
+  if (stage.dead()) co_return PullEnd::kGone;
+  const bool pulled = stage.Pull(staged.params, request);
+  co_return gone_ ? PullEnd::kGone : pulled ? PullEnd::kPulled : PullEnd::kFailed;
+}
+
+// A pull that has begun is not cancelled: when the client leaves, the blocks stay until the prefill worker has responded
+// (the gate) or is dead.
+Task<void> WorkerConnection::AwaitPullEnd() {
+  StageWorker& stage = *state_.stage();
+  const TransferParams& params = answering_.staged->params;
+  const auto blocks = static_cast<int64_t>(answering_.staged->blocks);
+  const auto waits = [&] {
+    return stage.closed(StageGate::kPullEnd) && stage.IsPeerAlive(params) && !thread_.stopping &&
+           !state_.crashed() && !stage.dead();
+  };
+  stage.AddFetching(1);
+  stage.AddDecodeBlocks(blocks);
+  stage.Enter(StageGate::kPullEnd);
+  bool here = true;
+  while (here && waits()) here = co_await WaitUntil(state_.Now() + kGateNanos);
+  stage.Exit(StageGate::kPullEnd);
+  stage.AddFetching(-1);
+  if (!here) {
+    stage.AddDeferred(-1);
+    stage.AddLeaked(blocks);
+    while (waits()) co_await delay_.For(kGateNanos);
+    stage.AddLeaked(-blocks);
+    stage.AddDeferred(1);
+  }
+  stage.AddDecodeBlocks(-blocks);
+}
+
+Task<bool> WorkerConnection::SendStageError(std::string_view message) {
+  if (!answering_.staged->head_sent) {
+    const bool keep = co_await SendError(500, message);
+    co_return keep;
+  }
+  Count(thread_.counts.failed);
+  const std::string events = Concat(
+                                 R"(data: {"error": {"message": )", JsonQuoted(message),
+                                 R"(, "type": "InternalServerError", "param": null, "code": 500}})") +
+                             "\n\ndata: [DONE]\n\n";
+  out_.clear();
+  if (!answering_.http_10) WriteChunkSize(events.size(), &out_);
+  out_ += events;
+  if (!answering_.http_10) out_ += "\r\n0\r\n\r\n";
+  const bool sent = co_await Send(out_);
+  co_return sent && !answering_.close;
+}
+
 Task<bool> WorkerConnection::WaitForEvent(EngineWork& work) {
   Watch();
   thread_.awaiting_event.insert(this);
   co_await delay_.For(work.progress().next_event - state_.Now());
   thread_.awaiting_event.erase(this);
-  if (gone_) co_return false;
+  if (gone_ || EngineDied()) co_return false;
   work.Refresh();
   co_return true;
 }
@@ -452,7 +675,7 @@ Task<bool> WorkerConnection::WaitUntil(int64_t time) {
   while (state_.Now() < time) {
     Watch();
     co_await delay_.For(time - state_.Now());
-    if (gone_) co_return false;
+    if (gone_ || EngineDied()) co_return false;
   }
   co_return true;
 }
@@ -463,7 +686,8 @@ Task<bool> WorkerConnection::AnswerPlain() {
   switch (route) {
     case SimRoute::kHealth:
     case SimRoute::kPing:
-      keep = co_await SendOwn(answering_.faults.health_status, "");
+      keep = co_await SendOwn(
+          state_.stage() != nullptr && state_.stage()->dead() ? 503 : answering_.faults.health_status, "");
       break;
     case SimRoute::kModels:
       keep = co_await SendOwn(200, state_.ModelsJson());

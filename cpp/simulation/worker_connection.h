@@ -8,6 +8,7 @@
 // Lives in the coroutine that Serve() spawns, on one loop's thread.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -60,6 +61,16 @@ class WorkerConnection {
   void WakeEarly() { delay_.Cancel(); }
 
  private:
+  // What a worker with a stage keeps of a request to an API.
+  struct Staged {
+    CapturedRequest captured;
+    TransferParams params;
+    bool head_sent = false;        // of a stream
+    bool prefilled = false;        // the engine has finished it: its blocks outlive the connection
+    size_t blocks = 0;             // decode: allocated for the transfer
+    std::string transfer{"null"};  // prefill: the response's kv_transfer_params
+  };
+
   // The data of a request's head that outlive its bytes, and how its response is to be sent.
   struct Answering {
     SimRoute route = SimRoute::kUnknown;
@@ -69,9 +80,10 @@ class WorkerConnection {
     bool close = false;  // the connection, after the response
     std::string request_id;
     Faults faults;
-    int64_t bytes_left = -1;  // until the connection is to be closed; -1: no limit
-    bool broken = false;      // broken off on purpose, because a fault requested it
-    bool counted = false;     // as finished
+    int64_t bytes_left = -1;         // until the connection is to be closed; -1: no limit
+    bool broken = false;             // broken off on purpose, because a fault requested it
+    bool counted = false;            // as finished
+    std::unique_ptr<Staged> staged;  // of a worker with a stage
   };
 
   static Task<void> Live(WorkerThread& thread, Socket socket);
@@ -92,7 +104,22 @@ class WorkerConnection {
   void CountFinished();
   // It has ended. `complete`: all of it was sent.
   void CountEnd(bool complete);
+  // As ParseRequest; of a worker with a stage, it captures the request and reads its parameters as well.
+  StatusOr<SimRequest> Parse(std::string_view body);
   Task<bool> AnswerApi(StatusOr<SimRequest> parsed);
+  Task<bool> AnswerGeneration(const SimRequest& request, const AnswerStamp& stamp);
+
+  // Of a worker with a stage. False of the first two: the client has gone.
+  Task<bool> Pass(StageGate gate);
+  bool EngineDied();
+  Task<bool> FinishPrefill(const SimRequest& request, const AnswerStamp& stamp, const Usage& usage);
+  Task<bool> AnswerDecode(SimRequest& request, const AnswerStamp& stamp);
+  enum class PullEnd : uint8_t { kPulled, kFailed, kEngineDied, kGone };
+  Task<PullEnd> PullBlocks(SimRequest* request);
+  Task<void> AwaitPullEnd();
+  // As the result of Answer(): an error, which a stream whose head is sent carries as an event.
+  Task<bool> SendStageError(std::string_view message);
+  void AppendTransfer(std::string* body) const;
   // True: the whole response was sent.
   Task<bool> AnswerStreamed(const SimRequest& request, EngineWork& work, const AnswerStamp& stamp);
   Task<bool> AnswerWhole(const SimRequest& request, EngineWork& work, const AnswerStamp& stamp);

@@ -71,6 +71,7 @@ WorkerState::WorkerState(const SimulatedWorkerOptions& options)
       counts_(static_cast<size_t>(options.threads)),
       faults_(std::make_shared<const Faults>(options.faults)),
       engine_(options.engine, clock_) {
+  if (!options_.stage.empty()) stage_ = std::make_unique<StageWorker>(options_, KvFabric::OfProcess());
   if (options.fixed_response_bytes > 0) {
     const std::string body = FixedBody(options.fixed_response_bytes);
     WriteOwnResponse({.body = body}, &fixed_response_);
@@ -105,6 +106,10 @@ LiveEngine::JobId WorkerState::StartWork(const SimRequest& request) {
   const size_t block_tokens = options_.engine.block_tokens;
   std::vector<LiveEngine::Part> parts;
   for (const SimulatedPrompt& prompt : request.prompts) {
+    if (request.pulled) {  // one token of the prompt is computed, and its blocks are in the stage's accounts
+      parts.push_back({.prompt_tokens = 1, .output_tokens = static_cast<uint32_t>(request.answer_tokens)});
+      continue;
+    }
     std::vector<uint64_t> blocks = BlockChain(prompt.tokens, block_tokens);
     const size_t prompt_blocks = blocks.size();
     std::vector<uint32_t> tokens;
@@ -137,6 +142,11 @@ void WorkerState::LeaveWork(LiveEngine::JobId job) {
 void WorkerState::WakeKvEvents() {
   if (kv_events_ != nullptr) kv_events_->Wake();
   if (kv_buffer_ != nullptr) kv_buffer_->Collect();
+}
+
+void WorkerState::EndEngine() {
+  stage_->Die();
+  on_sooner_();  // those that wait for the engine notice
 }
 
 void WorkerState::Crash() {
@@ -182,11 +192,34 @@ std::string WorkerState::StatsJson() {
   return json + "\"paths\":{" + paths + "}}";
 }
 
+std::string WorkerState::StageMetrics(const std::string& labels, uint64_t waiting) {
+  const std::string some_labels = labels.substr(0, labels.size() - 1);
+  std::string text;
+  const auto gauge = [&text](std::string_view name, std::string_view help) {
+    text += Concat("# HELP ", name, " ", help, "\n# TYPE ", name, " gauge\n");
+  };
+  const auto sample = [&](std::string_view name, std::string_view label, std::string_view value,
+                          int64_t number) {
+    text += Concat(name, some_labels, ",", label, "=\"", value, "\"} ", number, "\n");
+  };
+  constexpr std::string_view kByReason = "vllm:num_requests_waiting_by_reason";
+  gauge(kByReason, "Number of requests waiting to be processed, by reason.");
+  sample(kByReason, "reason", "capacity", static_cast<int64_t>(waiting));
+  sample(kByReason, "reason", "deferred", stage_->deferred());
+  constexpr std::string_view kByStage = "vllm:num_requests_kv_fetch_by_stage";
+  gauge(kByStage, "Number of requests that wait for KV blocks of another engine.");
+  sample(kByStage, "stage", "waiting_to_start", stage_->deferred() - stage_->fetching());
+  sample(kByStage, "stage", "in_progress", stage_->fetching());
+  return text;
+}
+
 std::string WorkerState::MetricsText() {
   const LiveEngine::State engine = engine_.ReadState();
   std::string quoted_model =
       JsonQuoted(options_.model.name);  // Prometheus escapes what JSON does, as far as names go
   const std::string labels = "{engine=\"0\",model_name=" + quoted_model + "}";
+  const uint64_t deferred = stage_ == nullptr ? 0 : static_cast<uint64_t>(stage_->deferred());
+  const uint64_t held_blocks = engine.held_blocks + (stage_ == nullptr ? 0 : stage_->HeldBlocks());
   std::string text;
   const auto sample = [&](std::string_view name, std::string_view kind, std::string_view help,
                           std::string value) {
@@ -201,11 +234,12 @@ std::string WorkerState::MetricsText() {
       count(engine.load.running));
   sample(
       "vllm:num_requests_waiting", "gauge", "Number of requests waiting to be processed.",
-      count(engine.load.waiting));
+      count(engine.load.waiting + deferred));
+  if (stage_ != nullptr) text += StageMetrics(labels, engine.load.waiting);
   const double capacity = static_cast<double>(std::max<uint64_t>(1, options_.engine.cache_blocks));
   sample(
       "vllm:kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage.",
-      std::to_string(static_cast<double>(engine.held_blocks) / capacity));
+      std::to_string(static_cast<double>(held_blocks) / capacity));
   sample(
       "vllm:prefix_cache_queries_total", "counter",
       "Prefix cache queries, in terms of number of queried tokens.", count(prompt_tokens));

@@ -17,6 +17,7 @@
 #include "simulation/kv_event_publisher.h"
 #include "simulation/live_engine.h"
 #include "simulation/simulated_worker.h"
+#include "simulation/stage_worker.h"
 
 namespace vllm_router {
 
@@ -98,6 +99,10 @@ class WorkerState {
   void Crash();
   bool crashed() const { return crashed_.load(); }
 
+  StageWorker* stage() const { return stage_.get(); }  // null: none
+  // REQUIRES: a stage.
+  void EndEngine();
+
   std::string_view fixed_response() const { return fixed_response_; }
   std::string StatsJson();
   std::string MetricsText();
@@ -109,6 +114,7 @@ class WorkerState {
  private:
   bool has_kv_events() const { return kv_events_ != nullptr || kv_buffer_ != nullptr; }
   void WakeKvEvents();
+  std::string StageMetrics(const std::string& labels, uint64_t waiting);
   uint64_t Sum(std::atomic<uint64_t> WorkerCounts::*count) const;
 
   const SimulatedWorkerOptions options_;
@@ -125,6 +131,7 @@ class WorkerState {
   LiveEngine engine_;
   std::unique_ptr<KvEventPublisher> kv_events_;
   std::unique_ptr<KvEventBuffer> kv_buffer_;
+  std::unique_ptr<StageWorker> stage_;
 };
 
 // A request's job in the engine: released on every path.

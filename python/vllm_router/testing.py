@@ -25,7 +25,7 @@ from vllm_router._fake_mooncake_master import FakeMooncakeMaster
 from vllm_router._kv_event_publisher import KvEventPublisher
 from vllm_router._messages import quoted
 
-__all__ = ["FakeMooncakeMaster", "KvEventPublisher", "SimulatedWorker"]
+__all__ = ["CapturedRequest", "FakeMooncakeMaster", "KvCounters", "KvEventPublisher", "SimulatedWorker"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,61 @@ class Option:
         """As a person is told it."""
         if self.name in _engines.COEFFICIENTS:
             return "the engine's"
+        if self.default == "":
+            return "none"
         return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
+
+
+@dataclasses.dataclass(frozen=True)
+class KvCounters:
+    """What became of the KV blocks of a simulated worker with a stage.
+
+    `held`, `held_blocks` and `leaked_at_decode` are as of now, the others count from the start. They count
+    requests unless they say otherwise.
+    """
+
+    held: int
+    """Prefill: its blocks wait to be pulled."""
+    held_blocks: int
+    """Prefill: blocks of those."""
+    pulled: int
+    """Prefill: its blocks were read, and are free."""
+    released: int
+    """Prefill: freed without a transfer, by a notice of the decode worker."""
+    stranded: int
+    """Prefill: its lease ended before a pull."""
+    double_pull: int
+    """Prefill: pulls of blocks that had been pulled or released before."""
+    late_pull: int
+    """Prefill: pulls of blocks whose lease had ended."""
+    unknown_pull: int
+    """Prefill: pulls under an id that the worker never held."""
+    aborted: int
+    """Its client left before the engine had finished it."""
+    local_prefills: int
+    """Decode: prompts that it computed itself."""
+    failed_pulls: int
+    """Decode: pulls that failed."""
+    leaked_at_decode: int
+    """Decode: blocks held for pulls under way whose client has left."""
+    killed: int
+    """1: the engine is dead."""
+    duplicate_members: int
+    """Bodies refused with 400: a member is there twice, or `kv_transfer_params` is no object."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CapturedRequest:
+    """A request to one of the APIs, as it arrived at a simulated worker with a stage."""
+
+    path: str
+    headers: list[tuple[str, str]]
+    """Names and values as they were written, in their order."""
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        """The first value of this name, in any case; None without it."""
+        return next((value for key, value in self.headers if key.lower() == name.lower()), None)
 
 
 DEFAULT_ENGINE = "quick"
@@ -57,6 +111,8 @@ DEFAULT_ENGINE = "quick"
 _FAULTS = "Faults (of API requests and /echo; a request may set its own by x-sim-… headers)"
 
 _EVENTS = "KV events (over ZeroMQ in the shape of vLLM 0.32, or polled in that of TensorRT-LLM)"
+
+_STAGES = "Stages (one half of a prefill/decode pair, as vLLM 0.32 with NIXL pull)"
 
 _WORDS = {bool: "true or false", int: "a whole number, 0 or more", float: "a number", str: "a text"}
 _PORT = "a whole number from 0 to 65535"
@@ -127,6 +183,18 @@ OPTIONS: dict[str, Option] = {
             "kv_events_polled",
             "Publish no KV events, but keep them for POST /kv_cache_events, as TensorRT-LLM does.",
             _EVENTS,
+        ),
+        Option("stage", "prefill or decode: one half of a pair; without it a worker of its own.", _STAGES),
+        Option("connector", "How the halves transfer KV blocks; there is nixl.", _STAGES),
+        Option(
+            "kv_load_failure_policy",
+            "A transfer that fails: fail responds with 500, recompute computes the prompt.",
+            _STAGES,
+        ),
+        Option(
+            "kv_lease_s",
+            "Time in seconds for which a prefill worker holds blocks that wait for a pull.",
+            _STAGES,
         ),
         Option("status_code", "Respond with this error status; 0 is none.", _FAULTS),
         Option(
@@ -284,6 +352,50 @@ class SimulatedWorker:
             OSError: the worker has none (`kv_events_port`, `kv_events_polled`).
         """
         self._worker.restart_kv_events()
+
+    @property
+    def engine_id(self) -> str:
+        """The id under which a worker with a stage names its blocks: `remote_engine_id`.
+
+        Raises:
+            ValueError: the worker has no stage; so do all methods below that need one.
+        """
+        return self._worker.engine_id
+
+    def kv_counters(self) -> KvCounters:
+        """What became of the KV blocks so far. Needs a stage."""
+        return KvCounters(**json.loads(self._worker.kv_counters_json()))
+
+    def captured(self) -> list[CapturedRequest]:
+        """The requests to the APIs, the oldest first; the last 4,096 are kept. Needs a stage."""
+        return [CapturedRequest(*request) for request in self._worker.captured()]
+
+    def close_gate(self, gate: str) -> None:
+        """From now on requests wait at this point, until `open_gate`. Needs a stage.
+
+        Args:
+            gate: of a prefill worker `prefill_head` (the blocks are held, nothing is sent) or `prefill_body`
+                (the head is sent); of a decode worker `admission` (between API server and engine; a stream's
+                head is sent), `pull_begin` (the engine has it), `pull_end` (the pull has begun, and goes on
+                if the client leaves) or `first_byte` (of the body).
+        """
+        self._worker.set_gate(gate, True)
+
+    def open_gate(self, gate: str) -> None:
+        """Lets all requests through that wait at this gate, within a millisecond or two, and later ones."""
+        self._worker.set_gate(gate, False)
+
+    def waiting_at(self, gate: str) -> int:
+        """How many requests wait at this gate now."""
+        return self._worker.waiting_at(gate)
+
+    def fail_handshakes(self, count: int) -> None:
+        """So many of the next handshakes with prefill workers that it does not know fail. Needs a stage."""
+        self._worker.fail_handshakes(count)
+
+    def advance_leases(self, seconds: float) -> None:
+        """Moves the clock of this worker's leases ahead, so that no test waits for them. Needs a stage."""
+        self._worker.advance_leases(round(seconds * 1e9))
 
     def stop(self) -> None:
         """Closes the port and all connections. Again: nothing."""
