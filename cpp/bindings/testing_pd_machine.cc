@@ -136,9 +136,9 @@ void BindTestingPdMachine(py::module_& testing) {
       .def_property_readonly("responded", &PdMachine::responded)
       .def_property_readonly("holds_claim", &PdMachine::holds_claim)
       .def_property_readonly("over", &PdMachine::over);
-  testing.def("pd_response_class", [](int status) {
+  testing.def("pd_response_class", [](int status, bool has_retry_after) {
     constexpr std::string_view kClasses[] = {"ok", "busy", "error", "rejected"};
-    return kClasses[static_cast<size_t>(PdResponseClassOf(status))];
+    return kClasses[static_cast<size_t>(PdResponseClassOf(status, has_retry_after))];
   });
   testing.def("pd_events", [] {
     std::vector<std::string> names;

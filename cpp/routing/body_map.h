@@ -33,7 +33,7 @@ class BodyMap {
  public:
   static constexpr size_t kMaxMembers = 1024;
   // A longer name that has escapes equals no name.
-  static constexpr size_t kMaxEscapedName = 1024;
+  static constexpr size_t kMaxEscapedName = 256;
 
   enum class Problem : uint8_t { kNone, kNotAnObject, kTooManyMembers };
   // By its spelling; kOther is no JSON, such as Python's NaN.

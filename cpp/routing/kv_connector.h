@@ -35,7 +35,7 @@ struct PairAttempt {
 class KvConnector {
  public:
   enum class Order : uint8_t {
-    kPrefillFirst,  // the decode worker's request needs the prefill worker's response, or at least its end
+    kPrefillFirst,  // the decode worker's request needs the prefill worker's response, or its end
     kBothAtOnce,    // each waits for the other
   };
 
@@ -43,7 +43,7 @@ class KvConnector {
     std::string_view name;  // of --kv-connector
     // The prefill worker's response has parameters, without which decode computes the prompt itself.
     bool hands_parameters;
-    // Prefill would generate, so its copy asks for one token.
+    // Prefill would generate, so its copy is limited to one token.
     bool shortens_prefill;
     // The decode worker can serve a request alone.
     bool decode_can_prefill;

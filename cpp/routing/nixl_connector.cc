@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 namespace vllm_router {
 namespace {
@@ -22,15 +23,27 @@ constexpr std::array kNeeded = {
     Needed{"remote_block_ids", BodyMap::Type::kArray},
 };
 
-bool IsEmpty(std::string_view value) {
-  return value == R"("")" || value.find_first_of("0123456789\"") == std::string_view::npos;
+// A list of lists of numbers, at least one number.
+bool IsBlockList(std::string_view value) {
+  return value.find_first_of("0123456789") != std::string_view::npos &&
+         value.find_first_not_of("0123456789[], \t\r\n") == std::string_view::npos;
+}
+
+bool IsPort(std::string_view value) {
+  uint32_t port = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), port);
+  return error == std::errc() && end == value.data() + value.size() && port > 0 && port <= 65'535;
+}
+
+bool IsUsable(const BodyMap::Member& member) {
+  if (member.type == BodyMap::Type::kString) return member.value != R"("")";
+  return member.type == BodyMap::Type::kArray ? IsBlockList(member.value) : IsPort(member.value);
 }
 
 bool HasOnce(const BodyMap& parameters, const Needed& needed) {
   const auto is_it = [&needed](const BodyMap::Member& member) { return member.Is(needed.name); };
   const auto found = std::ranges::find_if(parameters.members(), is_it);
-  if (found == parameters.members().end() || found->type != needed.type || IsEmpty(found->value))
-    return false;
+  if (found == parameters.members().end() || found->type != needed.type || !IsUsable(*found)) return false;
   return std::ranges::count_if(parameters.members(), is_it) == 1;
 }
 

@@ -7,8 +7,8 @@
 //
 // Seen with vLLM 0.32 (NIXL 1.5): without parameters decode computes the prompt itself. With an object that lacks its
 // host, or names fewer blocks than the prompt needs, decode's process ends. So an object counts only if all that
-// decode reads is there: remote_engine_id, remote_request_id and remote_host as text, remote_port as a number, and at
-// least one block in remote_block_ids, each of them once.
+// decode reads is there: remote_engine_id, remote_request_id and remote_host as text, remote_port as a port, and
+// numbers in remote_block_ids, one or more, each of them once.
 #pragma once
 
 #include "routing/kv_connector.h"

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "worker/circuit_breaker.h"
 
 namespace vllm_router {
 namespace {
@@ -31,11 +32,17 @@ static_assert(std::size(kActionNames) == kPdActionCount);
 std::string_view PdEventName(PdEventType type) { return kEventNames[static_cast<size_t>(type)]; }
 std::string_view PdActionName(PdAction action) { return kActionNames[static_cast<size_t>(action)]; }
 
-PdResponseClass PdResponseClassOf(int status) {
+PdResponseClass PdResponseClassOf(int status, bool has_retry_after) {
   if (status / 100 == 2) return PdResponseClass::kOk;
-  if (status == 408 || status == 429 || status == 503) return PdResponseClass::kBusy;
-  if (status == 500 || status == 502 || status == 504) return PdResponseClass::kError;
-  return PdResponseClass::kRejected;
+  if (status == 501 || status == 505) return PdResponseClass::kRejected;
+  switch (VerdictOf(status, has_retry_after)) {
+    case BreakerResult::kNeutral:
+      return PdResponseClass::kBusy;
+    case BreakerResult::kSuccess:
+      return PdResponseClass::kRejected;
+    default:
+      return PdResponseClass::kError;
+  }
 }
 
 PdActions PdMachine::Step(const PdEvent& event) {

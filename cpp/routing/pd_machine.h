@@ -80,9 +80,9 @@ enum class PdEventType : uint8_t {
   kPlanned,
   kNoOtherPair,
   kNoRetry,
-  // P. A response that was read whole: 2xx with complete parameters (or of a connector that needs none);
-  // 2xx without them, also if it is not JSON or an event stream; 2xx over the limit on its length; one
-  // that does not fit in the body budget; the other classes of PdResponseClassOf.
+  // P. A response that was read whole: 2xx with complete parameters; 2xx without them, also if it is not
+  // JSON or an event stream, or if the connector uses none; 2xx over the limit on its length; one that
+  // does not fit in the body budget; the other classes of PdResponseClassOf.
   kPOkWhole,
   kPOkWithout,
   kPTooLarge,
@@ -96,13 +96,15 @@ enum class PdEventType : uint8_t {
   kPStale,
   kPLost,
   kPTimeout,
-  // D. The first byte of the request has left; a 2xx head; its first body byte; its end.
+  // D. The first byte of the request leaves: stepped before it is written, so that no claim passes for
+  // unseen; a 2xx head; its first body byte; its end.
   kDSent,
   kDHead,
   kDFirstByte,
   kDDone,
   // D, before its first body byte: the other classes; a 200 stream whose first bytes are an error event of
-  // type 5xx; the message that the engine has died ("EngineCore encountered an issue").
+  // type 5xx; the message that the engine has died ("EngineCore encountered an issue"), for which the
+  // start of a 5xx body is read before the step: the status alone does not tell it from kDError.
   kDRejected,
   kDBusy,
   kDError,
@@ -130,10 +132,12 @@ inline constexpr int kPdEventCount = static_cast<int>(PdEventType::kKeepOver) + 
 
 struct PdEvent {
   PdEventType type;
-  PdAttempt plan{};           // with kPlanned
-  bool p_readable = false;    // with departures: bytes of P's response have arrived
-  bool p_failed = false;      // with failures of D: P's connection or health check fails as well
-  bool early = false;         // with kPTimeout, kDTimeout: little time has passed since the first send
+  PdAttempt plan{};         // with kPlanned
+  bool p_readable = false;  // with departures: bytes of P's response have arrived
+  bool p_failed = false;    // with failures of D: P's connection or health check fails as well
+  // With kPTimeout, kDTimeout: another attempt is worth its time, since little has passed since the first
+  // send, or since it was the limit of a transfer, behind which D alone needs no P.
+  bool early = false;
   bool timed_out = false;     // with kPUnreached, kDUnreached: by a timeout, so it is 504 at the end
   bool server_error = false;  // with kDDone: the stream's last event reports an error of the engine
 };
@@ -240,13 +244,14 @@ enum class PdLeg : uint8_t {
 enum class PdClient : uint8_t { kWait, kBegun, kGone };
 
 // The class of a status, for P and D alike.
+// The class of a status, for P and D alike; it follows VerdictOf of worker/circuit_breaker.h.
 enum class PdResponseClass : uint8_t {
   kOk,        // 2xx
-  kBusy,      // 408, 429, 503
-  kError,     // 500, 502, 504
+  kBusy,      // 408, 429, 503 with Retry-After
+  kError,     // other 5xx, but 501 and 505
   kRejected,  // all others: the client's response
 };
-PdResponseClass PdResponseClassOf(int status);
+PdResponseClass PdResponseClassOf(int status, bool has_retry_after);
 
 class PdMachine {
  public:

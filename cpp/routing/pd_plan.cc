@@ -15,6 +15,7 @@ using Member = BodyMap::Member;
 using Type = BodyMap::Type;
 
 constexpr size_t kMaxTools = 1024;
+constexpr size_t kMaxParts = 65'536;  // of one list
 
 bool IsBool(Type type) { return type == Type::kTrue || type == Type::kFalse; }
 
@@ -36,9 +37,12 @@ LocalReason CheckSequences(const Member& member) {
   return IsAboveOne(member) ? LocalReason::kSeveralSequences : LocalReason::kWrongType;
 }
 
-LocalReason CheckNumber(const Member& member) {
-  const bool fine = member.type == Type::kNull || member.type == Type::kNumber;
-  return fine ? LocalReason::kNone : LocalReason::kWrongType;
+// A whole number; what engines reject would leave its blocks at prefill, whose copy has another number.
+LocalReason CheckCount(const Member& member, int minimum) {
+  if (member.type == Type::kNull) return LocalReason::kNone;
+  const bool is_whole =
+      member.type == Type::kNumber && member.value.find_first_of(".eE") == std::string_view::npos;
+  return is_whole && IsAbove(member, minimum - 1) ? LocalReason::kNone : LocalReason::kWrongType;
 }
 
 LocalReason CheckBool(const Member& member) {
@@ -52,8 +56,8 @@ LocalReason CheckOff(const Member& member, LocalReason if_on) {
 
 // vLLM takes 0 and less for the context's length without max_tokens.
 LocalReason CheckPromptLength(const Member& member) {
-  const LocalReason reason = CheckNumber(member);
-  if (reason != LocalReason::kNone || member.type == Type::kNull) return reason;
+  if (member.type == Type::kNull) return LocalReason::kNone;
+  if (member.type != Type::kNumber) return LocalReason::kWrongType;
   return IsAbove(member, 0) ? LocalReason::kNone : LocalReason::kTruncation;
 }
 
@@ -69,13 +73,87 @@ LocalReason CheckPrompt(const Member& member) {
   return IsJsonNumber(first->front()) ? LocalReason::kNone : LocalReason::kWrongType;
 }
 
+// A URL that has what it names in itself.
+bool IsInline(const Member& url) { return url.value.starts_with(R"("data:)"); }
+
+// Both workers get the same bytes of it. What lies behind a URL is fetched by each worker, and may have changed; a
+// uuid names what a worker has seen before.
+bool IsInlineMedia(const BodyMap& part) {
+  constexpr std::array<std::string_view, 5> kMedia = {
+      "image_url", "audio_url", "video_url", "input_audio", "source"};
+  bool found = false;
+  for (const Member& member : part.members()) {
+    if (member.Is("uuid")) return false;
+    if (std::ranges::none_of(kMedia, [&](std::string_view name) { return member.Is(name); })) continue;
+    const BodyMap inner = BodyMap::Read(member.value);
+    const Member* const url = inner.Find("url");
+    const Member* const data = inner.Find("data");
+    const bool is_inline = member.type == Type::kString ? IsInline(member)
+                           : url != nullptr             ? data == nullptr && IsInline(*url)
+                                                        : data != nullptr && data->type == Type::kString;
+    if (!is_inline) return false;
+    found = true;
+  }
+  return found;
+}
+
+constexpr int kMessageDepth = 3;  // messages, parts of one, and parts of a tool's result
+
+bool HasSharedContent(std::string_view content, int depth);
+
+// A message, at kMessageDepth, or a part of its content.
+bool IsShared(std::string_view part, int depth) {
+  constexpr std::array<std::string_view, 10> kTexts = {
+      "text",     "input_text",  "output_text", "refusal",       "thinking",
+      "tool_use", "tool_result", "message",     "function_call", "function_call_output"};
+  constexpr std::array<std::string_view, 5> kInline = {
+      "image_url", "input_audio", "image", "input_image", "video_url"};
+  const BodyMap map = BodyMap::Read(part);
+  if (!map.ok()) return part.front() != '{';  // a text, or what every worker rejects
+  for (const Member& member : map.members()) {
+    const bool is_content = member.Is("content") || member.Is("output");
+    if (is_content && member.type == Type::kArray && !HasSharedContent(member.value, depth - 1)) return false;
+  }
+  const Member* const type = map.Find("type");
+  if (type == nullptr) {
+    // vLLM takes the type of a part without one from its other members.
+    return depth == kMessageDepth || (map.members().size() == 1 && map.members().front().Is("text"));
+  }
+  const auto is = [type](std::string_view name) { return type->Holds(name); };
+  if (std::ranges::any_of(kTexts, is)) return true;
+  return std::ranges::any_of(kInline, is) && IsInlineMedia(map);
+}
+
+bool HasSharedContent(std::string_view content, int depth) {
+  if (depth == 0) return false;
+  const std::optional<std::vector<std::string_view>> parts = JsonElements(content, kMaxParts);
+  return parts && parts->size() < kMaxParts &&
+         std::ranges::all_of(*parts, [depth](std::string_view part) { return IsShared(part, depth); });
+}
+
+// messages, input and system: a text, or a list whose parts both workers see alike.
+LocalReason CheckContent(const Member& member, int depth = kMessageDepth) {
+  if (member.type != Type::kArray) return LocalReason::kNone;
+  return HasSharedContent(member.value, depth) ? LocalReason::kNone : LocalReason::kMedia;
+}
+
 // One conversation: a list of objects.
 LocalReason CheckMessages(const Member& member) {
   if (member.type != Type::kArray) return LocalReason::kWrongType;
   const std::optional<std::vector<std::string_view>> first = JsonElements(member.value, 1);
   if (!first || first->empty()) return LocalReason::kWrongType;
   if (first->front().front() == '[') return LocalReason::kBatch;
-  return first->front().front() == '{' ? LocalReason::kNone : LocalReason::kWrongType;
+  return first->front().front() == '{' ? CheckContent(member) : LocalReason::kWrongType;
+}
+
+// A template of the client may render another prompt each time.
+LocalReason CheckTemplate(std::string_view name, const Member& member) {
+  if (member.type == Type::kNull) return LocalReason::kNone;
+  if (name == "chat_template") return LocalReason::kTemplate;
+  const BodyMap inner = BodyMap::Read(member.value);
+  if (!inner.ok()) return LocalReason::kWrongType;
+  const Member* const given = inner.Find("chat_template");
+  return given == nullptr || given->type == Type::kNull ? LocalReason::kNone : LocalReason::kTemplate;
 }
 
 bool IsFunction(std::string_view tool) {
@@ -95,7 +173,8 @@ LocalReason CheckTools(const Member& member) {
 LocalReason CheckSampling(std::string_view name, const Member& member) {
   if (name == "n" || name == "best_of") return CheckSequences(member);
   if (name == "use_beam_search") return CheckOff(member, LocalReason::kBeamSearch);
-  if (name == "max_tokens" || name == "min_tokens") return CheckNumber(member);
+  if (name == "max_tokens") return CheckCount(member, 1);
+  if (name == "min_tokens") return CheckCount(member, 0);
   return LocalReason::kNone;
 }
 
@@ -114,7 +193,8 @@ LocalReason CheckSamplingParams(const Member& member) {
 LocalReason CheckResponses(std::string_view name, const Member& member) {
   if (name == "previous_response_id" && member.type != Type::kNull) return LocalReason::kStoredResponse;
   if (name == "background") return CheckOff(member, LocalReason::kBackground);
-  if (name == "max_output_tokens") return CheckNumber(member);
+  if (name == "max_output_tokens") return CheckCount(member, 1);
+  if (name == "input") return CheckContent(member);
   if (name == "tools") return CheckTools(member);
   if (name == "truncation" && member.type != Type::kNull && !member.Holds("disabled"))
     return LocalReason::kTruncation;
@@ -132,9 +212,11 @@ LocalReason CheckMember(PdRoute route, std::string_view name, const Member& memb
   constexpr std::array<std::string_view, 5> kPrompts = {
       "prompt", "text", "input_ids", "token_ids", "prompt_token_ids"};
   if (name == "stream") return CheckBool(member);
-  if (name == "max_completion_tokens") return CheckNumber(member);
+  if (name == "max_completion_tokens") return CheckCount(member, 1);
   if (name == "truncate_prompt_tokens" || name == "pad_prompt_tokens") return CheckPromptLength(member);
   if (name == "messages" && HasMessages(route)) return CheckMessages(member);
+  if (name == "system" && route == PdRoute::kMessages) return CheckContent(member, kMessageDepth - 1);
+  if (name == "chat_template" || name == "chat_template_kwargs") return CheckTemplate(name, member);
   if (name == "prompt_embeds" && member.type != Type::kNull) return LocalReason::kPromptEmbeds;
   if (name == "sampling_params" && route == PdRoute::kInferenceGenerate) return CheckSamplingParams(member);
   if (HasPrompt(route) && std::ranges::find(kPrompts, name) != kPrompts.end()) return CheckPrompt(member);
@@ -142,6 +224,29 @@ LocalReason CheckMember(PdRoute route, std::string_view name, const Member& memb
     if (const LocalReason reason = CheckResponses(name, member); reason != LocalReason::kNone) return reason;
   }
   return CheckSampling(name, member);
+}
+
+// What workers reject before their engine sees the request, which then frees no blocks at prefill; its copy would
+// have been fine.
+LocalReason CheckTogether(PdRoute route, const BodyMap& body) {
+  const auto any_of = [&body](std::string_view name, auto holds) {
+    return std::ranges::any_of(
+        body.members(), [&](const Member& member) { return holds(member) && member.Is(name); });
+  };
+  const bool streams = any_of("stream", [](const Member& member) { return member.type == Type::kTrue; });
+  const bool is_whole = any_of("stream", [](const Member& member) { return member.type != Type::kTrue; });
+  const bool has_options =
+      any_of("stream_options", [](const Member& member) { return member.type != Type::kNull; });
+  if (has_options && (!streams || is_whole)) return LocalReason::kWrongType;
+  if (any_of("stream_options", [](const Member& member) {
+        return member.type != Type::kNull && member.type != Type::kObject;
+      }))
+    return LocalReason::kWrongType;
+  if (streams && any_of("prompt_logprobs", [](const Member& member) { return member.type != Type::kNull; }))
+    return LocalReason::kWrongType;
+  const Member* const limit = route == PdRoute::kMessages ? body.Find("max_tokens") : nullptr;
+  const bool lacks_limit = route == PdRoute::kMessages && (limit == nullptr || limit->type == Type::kNull);
+  return lacks_limit ? LocalReason::kWrongType : LocalReason::kNone;
 }
 
 LocalReason FindLocalReason(PdRoute route, const BodyMap& body) {
@@ -157,7 +262,7 @@ LocalReason FindLocalReason(PdRoute route, const BodyMap& body) {
       has_sampling = true;
     }
   }
-  return LocalReason::kNone;
+  return CheckTogether(route, body);
 }
 
 // Python's json also reads UTF-16 and UTF-32 and steps over a byte order mark.
@@ -195,13 +300,13 @@ bool AnyAboveOne(const BodyMap& body, std::string_view name) {
       body.members(), [name](const Member& member) { return IsAboveOne(member) && member.Is(name); });
 }
 
-void AskForOneToken(const BodyMap& body, BodyPatch* patch) {
+void LimitToOneToken(const BodyMap& body, BodyPatch* patch) {
   patch->Insert("max_tokens", "1");
   if (body.Find("max_completion_tokens") != nullptr) patch->Insert("max_completion_tokens", "1");
   if (AnyAboveOne(body, "min_tokens")) patch->Insert("min_tokens", "1");
 }
 
-void AskForOneTokenInside(const BodyMap& body, BodyPatch* patch) {
+void LimitToOneTokenInside(const BodyMap& body, BodyPatch* patch) {
   const Member* const member = body.Find("sampling_params");
   if (member == nullptr || member->type == Type::kNull) {
     patch->Insert("sampling_params", R"({"max_tokens":1,"min_tokens":1})");
@@ -217,12 +322,12 @@ void AskForOneTokenInside(const BodyMap& body, BodyPatch* patch) {
 
 void Shorten(PdRoute route, const BodyMap& body, BodyPatch* patch) {
   if (route == PdRoute::kInferenceGenerate) {
-    AskForOneTokenInside(body, patch);
+    LimitToOneTokenInside(body, patch);
   } else if (route == PdRoute::kResponses) {
     patch->Insert("max_output_tokens", "1");
     patch->Insert("store", "false");
   } else {
-    AskForOneToken(body, patch);
+    LimitToOneToken(body, patch);
   }
   patch->Insert("stream", "false");
   patch->Remove("stream_options");
@@ -274,6 +379,10 @@ std::string_view LocalReasonName(LocalReason reason) {
       return "truncation";
     case LocalReason::kDuplicate:
       return "duplicate";
+    case LocalReason::kMedia:
+      return "media";
+    case LocalReason::kTemplate:
+      return "template";
   }
   return "";
 }

@@ -88,7 +88,10 @@ PrefillResponse ReadPrefillResponse(std::string_view response, const KvConnector
   const BodyMap map = BodyMap::Read(response);
   out.hand_over = map.ok() ? CheckParameters(map, connector, &out) : HandOver::kNotJson;
   if (out.hand_over == HandOver::kWhole) out.hand_over = CheckEnd(map);
-  if (out.hand_over != HandOver::kWhole) out.parameters.reset();
+  if (out.hand_over != HandOver::kWhole) {
+    out.parameters.reset();
+    out.pushes = false;
+  }
   return out;
 }
 

@@ -65,6 +65,7 @@ StrippedMembers StripSamplingParams(const BodyMap& sampling_params, BodyPatch* p
 StrippedMembers StripTransferMembers(const BodyMap& body, BodyPatch* patch) {
   StrippedMembers found = StripHere(body, patch);
   AddTo(StripInside(body, "vllm_xargs", StripHere, patch), &found);
+  AddTo(StripInside(body, "extra_args", StripHere, patch), &found);
   AddTo(StripInside(body, "sampling_params", StripSamplingParams, patch), &found);
   return found;
 }

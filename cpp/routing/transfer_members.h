@@ -7,7 +7,7 @@
 // them, so they are removed from every copy of a request.
 //
 //   kv_transfer_params, ec_transfer_params, bootstrap_*     at the top level
-//   vllm_xargs, sampling_params.extra_args                  the same names inside; vLLM merges both into the arguments
+//   vllm_xargs, extra_args, sampling_params.extra_args      the same names inside; vLLM merges these into the arguments
 //                                                           from which its connectors take kv_transfer_params
 //
 // Pure; any thread.

@@ -6,7 +6,7 @@
 //                       content c   d   a   b   -   -          Pull(e1, "r7", {3, 4}) -> {a, b}, and the blocks are free
 //                               free    r7      free
 //
-// Nothing protects a reader: a pull reads the blocks by their numbers, whoever they belong to now. A block that was
+// Nothing protects a reader: a pull reads the blocks by their numbers, of whatever prompt they are by now. A block that was
 // freed by a pull keeps its content until it is used again, so a second pull may still be right. When a lease ends the
 // contents are wiped at once, as if all had been reused: the worst case, so that a test sees a late pull in the text.
 //
@@ -78,7 +78,7 @@ class KvFabric {
   // are free, and nothing has changed. REQUIRES of both: the engine is known; of Hold: the request's id is new.
   std::optional<std::vector<uint32_t>> Hold(
       const std::string& engine, const std::string& request, std::span<const uint64_t> contents);
-  // A request that no decode worker will ask for: its contents pass through blocks that are free, as many as there are.
+  // A request whose blocks no decode worker pulls: its contents pass through blocks that are free, as many as there are.
   void Use(const std::string& engine, std::span<const uint64_t> contents);
 
   // Reads the blocks and frees those of the request, if it is held, whichever they are. A pull that fails frees nothing.

@@ -2,11 +2,12 @@
 // prompts and holds their KV blocks, a decode worker pulls them and generates.
 //
 //   prefill   {"kv_transfer_params":{"do_remote_decode":true,...}}   -> FinishPrefill: holds blocks, names them
-//   decode    {"kv_transfer_params":{...,"remote_block_ids":[[3,4]]}} -> CheckPull, Pull: the text of what was pulled
+//   decode    {"kv_transfer_params":{...,"remote_block_ids":[[3,4]]}} -> NamesEnoughBlocks, Pull: the text of what was pulled
 //
 // The connection (worker_connection.h) drives it and waits at its gates: points that a test closes to hold requests
 // there. The blocks are in the KvFabric of the process. It has the engine's bad manners as well: blocks that are fewer
-// than the prompt needs end a decode worker, and so does a missing host once the client has left.
+// than the prompt needs end a decode worker, and so does a missing host once the client has left. It differs in one: a
+// request that it rejects always frees the blocks at prefill, where vLLM frees them only if its API's types were right.
 //
 // Thread-safe: the gates and gauges are atomic, the rest is behind one mutex, a leaf but for the fabric's.
 #pragma once
@@ -66,7 +67,7 @@ class StageWorker {
     uint64_t failed_pulls = 0;       // decode
     uint64_t leaked_at_decode = 0;   // decode: blocks now held for a pull whose client has left
     uint64_t killed = 0;             // 1: the engine is dead
-    uint64_t duplicate_members = 0;  // bodies that were refused for one
+    uint64_t duplicate_members = 0;  // bodies that were rejected for one
   };
 
   // REQUIRES: options.stage is "prefill" or "decode". The fabric outlives it.

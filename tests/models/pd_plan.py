@@ -33,7 +33,7 @@ def without_transfer(members: Pairs) -> tuple[Pairs, int]:
     """The members without those that steer transfers, as pairs in any order, and how many there were."""
     kept = [(name, value) for name, value in members if not is_transfer(name)]
     count = len(members) - len(kept)
-    for place in ("vllm_xargs", "sampling_params"):
+    for place in ("vllm_xargs", "extra_args", "sampling_params"):
         inside = sum(_count_inside(place, value) for name, value in kept if name == place)
         if inside == 0:
             continue
@@ -79,7 +79,64 @@ def local_reason(route: str, members: Pairs) -> str:
             seen += 1
             if seen > 1:
                 return "duplicate"
-    return "none"
+    return _together(route, members)
+
+
+def _together(route: str, members: Pairs) -> str:
+    """What decode's API rejects, and prefill's copy does not show."""
+    streams = [value for name, value in members if name == "stream"]
+    options = [value for name, value in members if name == "stream_options" and value is not None]
+    if options and (not streams or not all(value is True for value in streams)):
+        return "wrong_type"
+    if not all(isinstance(value, dict) for value in options):
+        return "wrong_type"
+    logprobs = any(name == "prompt_logprobs" and value is not None for name, value in members)
+    if logprobs and any(value is True for value in streams):
+        return "wrong_type"
+    return "wrong_type" if route == "messages" and dict(members).get("max_tokens") is None else "none"
+
+
+def is_count(value: Any, minimum: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
+
+
+TEXTS = (
+    *("text", "input_text", "output_text", "refusal", "thinking", "tool_use", "tool_result"),
+    *("message", "function_call", "function_call_output"),
+)
+INLINE = ("image_url", "input_audio", "image", "input_image", "video_url")
+MEDIA = ("image_url", "audio_url", "video_url", "input_audio", "source")
+
+
+def media(value: Any, depth: int = 3) -> str | None:
+    """Lists whose parts the two workers could see differently."""
+    if not isinstance(value, list):
+        return None
+    return None if depth > 0 and all(is_shared(part, depth) for part in value) else "media"
+
+
+def is_shared(part: Any, depth: int) -> bool:
+    if not isinstance(part, dict):
+        return True
+    if any(media(part.get(name), depth - 1) for name in ("content", "output")):
+        return False
+    if "type" not in part:
+        return depth == 3 or list(part) == ["text"]
+    if part["type"] in TEXTS:
+        return True
+    places = [value for name, value in part.items() if name in MEDIA]
+    inline = bool(places) and "uuid" not in part and all(map(is_inline, places))
+    return part["type"] in INLINE and inline
+
+
+def is_inline(place: Any) -> bool:
+    if isinstance(place, str):
+        return place.startswith("data:")
+    if not isinstance(place, dict):
+        return False
+    if "url" in place:
+        return "data" not in place and isinstance(place["url"], str) and place["url"].startswith("data:")
+    return isinstance(place.get("data"), str)
 
 
 def _reason(route: str, name: str, value: Any) -> str | None:
@@ -92,7 +149,15 @@ def _reason(route: str, name: str, value: Any) -> str | None:
             return "wrong_type"
         if isinstance(value[0], list):
             return "batch"
-        return None if isinstance(value[0], dict) else "wrong_type"
+        return media(value) if isinstance(value[0], dict) else "wrong_type"
+    if name == "system" and route == "messages":
+        return media(value, 2)
+    if name == "chat_template":
+        return "template"
+    if name == "chat_template_kwargs":
+        if not isinstance(value, dict):
+            return "wrong_type"
+        return None if value.get("chat_template") is None else "template"
     if name == "prompt_embeds":
         return "prompt_embeds"
     if name == "sampling_params" and route == "inference_generate":
@@ -108,7 +173,9 @@ def _reason(route: str, name: str, value: Any) -> str | None:
         if name == "background":
             return "background" if value is True else None if value is False else "wrong_type"
         if name == "max_output_tokens":
-            return None if is_number(value) else "wrong_type"
+            return None if is_count(value, 1) else "wrong_type"
+        if name == "input":
+            return media(value)
         if name == "truncation":
             return None if value == "disabled" else "truncation"
         if name == "tools":
@@ -121,7 +188,7 @@ def _reason(route: str, name: str, value: Any) -> str | None:
             return "wrong_type"
         return None if value > 0 else "truncation"
     if name == "max_completion_tokens":
-        return None if is_number(value) else "wrong_type"
+        return None if is_count(value, 1) else "wrong_type"
     return _sampling(name, value)
 
 
@@ -145,7 +212,7 @@ def _sampling(name: str, value: Any) -> str | None:
     if name == "use_beam_search":
         return "beam_search" if value is True else None if value is False else "wrong_type"
     if name in ("max_tokens", "min_tokens"):
-        return None if is_number(value) else "wrong_type"
+        return None if is_count(value, int(name == "max_tokens")) else "wrong_type"
     return None
 
 
@@ -211,11 +278,14 @@ def is_whole(parameters: dict[str, Any]) -> bool:
     """Of an object without repeated members."""
     texts = [parameters.get(name) for name in ("remote_engine_id", "remote_request_id", "remote_host")]
     blocks = parameters.get("remote_block_ids")
+    port = parameters.get("remote_port")
     return (
         all(isinstance(text, str) and text for text in texts)
-        and is_number(parameters.get("remote_port"))
+        and is_count(port, 1)
+        and port <= 65535
         and isinstance(blocks, list)
-        and any(digit in json.dumps(blocks) for digit in '0123456789"')
+        and any(digit in json.dumps(blocks) for digit in "0123456789")
+        and all(c in "0123456789[], " for c in json.dumps(blocks))
     )
 
 

@@ -52,12 +52,31 @@ SAMPLING = st.fixed_dictionaries(
         "a": COUNTS,
     },
 )
+URLS = st.sampled_from(["data:image/png;base64,AA", "http://h/x", None, 7])
+PLACES = URLS | st.fixed_dictionaries({}, optional={"url": URLS, "data": URLS, "type": st.just("base64")})
+PARTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(["text", "image_url", "image", "input_image", "input_audio", "file", 7]),
+        "text": st.just("hi"),
+        "image_url": PLACES,
+        "source": PLACES,
+        "uuid": st.just("u"),
+    },
+)
+RESULTS = st.builds(lambda parts: {"type": "tool_result", "content": parts}, st.lists(PARTS, max_size=2))
+CONTENT = st.just("hi") | st.lists(PARTS | RESULTS | st.just("a"), max_size=3)
 MEMBERS = {
     "model": st.just("m"),
     "prompt": PROMPTS,
     "token_ids": PROMPTS,
-    "messages": st.sampled_from([[{"role": "user", "content": "hi"}], [], [[{}]], None, "hi", [7]]),
-    "input": PROMPTS,
+    "messages": st.sampled_from([[{"role": "user", "content": "hi"}], [], [[{}]], None, "hi", [7]])
+    | st.lists(CONTENT.map(lambda content: {"role": "user", "content": content}), min_size=1, max_size=2),
+    "input": PROMPTS | CONTENT.map(lambda content: [{"role": "user", "content": content}]),
+    "system": CONTENT,
+    "chat_template": st.sampled_from([None, "{{ x }}"]),
+    "chat_template_kwargs": st.sampled_from([None, {}, {"chat_template": None}, {"chat_template": "x"}, 7]),
+    "prompt_logprobs": st.sampled_from([None, 0, 1]),
     "n": COUNTS,
     "best_of": COUNTS,
     "use_beam_search": st.sampled_from([None, True, False, 1]),
@@ -68,7 +87,7 @@ MEMBERS = {
     "truncate_prompt_tokens": COUNTS,
     "truncation": st.sampled_from([None, "disabled", "auto", 7]),
     "stream": st.sampled_from([None, True, False, 1, "true"]),
-    "stream_options": st.just({"include_usage": True}),
+    "stream_options": st.sampled_from([{"include_usage": True}, None, 7]),
     "store": st.booleans(),
     "background": st.sampled_from([None, True, False, 1]),
     "previous_response_id": st.sampled_from([None, "resp_1"]),
@@ -78,6 +97,7 @@ MEMBERS = {
     ),
     "sampling_params": SAMPLING | st.sampled_from([None, 7, "a"]),
     "vllm_xargs": INNER | st.just([1]),
+    "extra_args": INNER | st.just([1]),
     "kv_transfer_params": st.sampled_from([PARAMETERS, None, "x"]),
     "ec_transfer_params": st.just({}),
     "bootstrap_room": st.just(7),
@@ -136,8 +156,8 @@ RESPONSES = st.fixed_dictionaries(
                 "remote_engine_id": st.sampled_from(["e", "e", "e", "", None, 7]),
                 "remote_request_id": st.sampled_from(["r", "r", "r", None]),
                 "remote_host": st.sampled_from(["10.0.0.1", "10.0.0.1", "h", None, ""]),
-                "remote_port": st.sampled_from([5600, 5600, 5600, "5600", None]),
-                "remote_block_ids": st.sampled_from([[[1, 2]], [[1, 2]], [1], [], [[]], None, 7]),
+                "remote_port": st.sampled_from([5600, 5600, 5600, "5600", None, 0, 1.5, 99999999]),
+                "remote_block_ids": st.sampled_from([[[1, 2]], [[1, 2]], [1], [], [[]], None, 7, [["a1"]]]),
                 "transfer_mode": st.sampled_from(["pull", "push"]),
             },
         ),

@@ -44,7 +44,7 @@ def test_prefill_is_told_exactly_six_members():
 def test_decode_is_told_the_same_bytes():
     raw = (
         b'{ "remote_block_ids":[[1]],"remote_engine_id":"e","remote_request_id":"r","remote_host":"h" ,'
-        b' "later":1.0, "remote_port":12345678901234567890}'
+        b' "later":12345678901234567890, "remote_port":5600}'
     )
     response = b'{"choices":[{"finish_reason":"stop"}],"kv_transfer_params" : ' + raw + b"}"
     assert decode_copy("completions", b'{"prompt":"hi"}', "nixl", response) == (

@@ -9,6 +9,12 @@ from tests.unit.routing.test_prefill_response import CASES
 from vllm_router._core_testing import decode_copy, pd_plan, pd_route_of, prefill_copy
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
+MAX = {"max_tokens": 7}
+INLINE = "data:image/png;base64,AA"
+
+
+def user(*parts):
+    return {"messages": [{"role": "user", "content": list(parts)}]}
 
 
 def plan(route, members):
@@ -56,6 +62,17 @@ def test_routes(method, path, route):
         ("responses", {"input": "hi", "truncation": "disabled"}),
         ("chat", {**CHAT, "tools": [{"type": "custom"}], "tool_choice": "required"}),
         ("messages", {**CHAT, "max_tokens": 7}),
+        (
+            "messages",
+            {**CHAT, "max_tokens": 7, "system": [{"type": "text", "text": "hi", "cache_control": {}}]},
+        ),
+        ("chat", user({"type": "text", "text": "hi"}, {"text": "hi"}, "hi")),
+        ("chat", user({"type": "image_url", "image_url": {"url": INLINE}})),
+        ("chat", user({"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}})),
+        ("messages", {**user({"type": "image", "source": {"type": "base64", "data": "AA"}}), **MAX}),
+        ("responses", {"input": [{"role": "user", "content": [{"type": "input_text", "text": "hi"}]}]}),
+        ("chat", {**CHAT, "stream": True, "stream_options": {"include_usage": True}}),
+        ("chat", {**CHAT, "prompt_logprobs": 1, "chat_template_kwargs": {"enable_thinking": False}}),
         ("responses", {"input": ["a", "b"], "previous_response_id": None, "background": False}),
         ("responses", {"input": "hi", "tools": [{"type": "function", "name": "f"}]}),
         ("inference_generate", {"token_ids": [1, 2], "sampling_params": {"n": 1}}),
@@ -110,6 +127,39 @@ def test_two_stages(route, members):
         ("chat", {**CHAT, "truncate_prompt_tokens": 0}, "truncation"),
         ("chat", {**CHAT, "truncate_prompt_tokens": "5"}, "wrong_type"),
         ("responses", {"input": "hi", "truncation": "auto"}, "truncation"),
+        # what each worker would fetch by itself, or know by a name that the client chooses
+        ("chat", user({"type": "image_url", "image_url": {"url": "http://h/x"}}), "media"),
+        ("chat", user({"type": "image_url", "image_url": {"url": INLINE}, "uuid": "u"}), "media"),
+        ("chat", user({"text": "hi", "image_url": "http://h/x"}), "media"),
+        ("chat", user({"role": "user", "image_url": "http://h/x"}), "media"),
+        (
+            "messages",
+            {**user({"type": "image", "source": {"type": "url", "url": "http://h"}}), **MAX},
+            "media",
+        ),
+        (
+            "messages",
+            {
+                **user(
+                    {"type": "tool_result", "content": [{"type": "image", "source": {"url": "http://h"}}]}
+                ),
+                **MAX,
+            },
+            "media",
+        ),
+        ("responses", {"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "media"),
+        ("responses", {"input": [{"type": "item_reference", "id": "msg_1"}]}, "media"),
+        ("chat", {**CHAT, "chat_template": "{{ range(9) | random }}"}, "template"),
+        ("chat", {**CHAT, "chat_template_kwargs": {"chat_template": "x"}}, "template"),
+        # decode's API rejects it before its engine could free prefill's blocks
+        ("chat", {**CHAT, "max_tokens": 5.5}, "wrong_type"),
+        ("chat", {**CHAT, "max_tokens": 0}, "wrong_type"),
+        ("chat", {**CHAT, "min_tokens": -1}, "wrong_type"),
+        ("chat", {**CHAT, "stream_options": {}}, "wrong_type"),
+        ("chat", {**CHAT, "stream": True, "stream_options": 7}, "wrong_type"),
+        ("completions", b'{"prompt":"a","stream":true,"stream":false,"stream_options":{}}', "wrong_type"),
+        ("completions", {"prompt": "hi", "stream": True, "prompt_logprobs": 1}, "wrong_type"),
+        ("messages", CHAT, "wrong_type"),
     ],
 )
 def test_local_and_why(route, members, reason):
@@ -161,11 +211,14 @@ def test_too_many_members_are_rejected_with_the_limit():
     ["completions", "chat", "responses", "messages", "inference_generate", "extra", "other", "batch_chat"],
 )
 def test_no_copy_of_any_kind_has_the_clients_transfer_members(route):
-    body = b'{"kv_transfer_params":{"remote_host":"x"},"ec_transfer_params":1,"bootstrap_room":2,"a":1.0}'
+    body = (
+        b'{"kv_transfer_params":{"remote_host":"x"},"ec_transfer_params":1,"bootstrap_room":2,"a":1.0,'
+        b'"extra_args":{"kv_transfer_params":{}}}'
+    )
     made = pd_plan(route, body, "nixl")
-    assert made["plain"] == b'{"a":1.0}'
+    assert made["plain"] == b'{"extra_args":{},"a":1.0}'
     assert made["stripped"] == {
-        "kv_transfer_params": 1,
+        "kv_transfer_params": 2,
         "ec_transfer_params": 1,
         "bootstrap": 1,
         "unreadable": False,
