@@ -97,10 +97,14 @@ class MeetingConnector final : public KvConnector {
  public:
   const Traits& traits() const override {
     static constexpr Traits kTraits{
-        .name = "meeting", .hands_parameters = false, .shortens_prefill = false, .decode_can_prefill = false};
+        .name = "meeting",
+        .hands_parameters = false,
+        .shortens_prefill = false,
+        .decode_can_prefill = false,
+        .rebindable = false};
     return kTraits;
   }
-  Order OrderOf(const PairAttempt& /*attempt*/) const override { return Order::kBothAtOnce; }
+  PdOrder OrderOf(const PairAttempt& /*attempt*/) const override { return PdOrder::kSglang; }
   void EditPrefill(const PairAttempt& attempt, BodyPatch* patch) const override { Meet(attempt, patch); }
   void EditDecode(
       const PairAttempt& attempt, std::optional<std::string_view> /*parameters*/,
@@ -191,11 +195,12 @@ py::dict TraitsOf(const KvConnector& connector) {
   const KvConnector::Traits& traits = connector.traits();
   py::dict told;
   told["name"] = traits.name;
-  told["order"] = connector.OrderOf(SomeAttempt()) == KvConnector::Order::kPrefillFirst ? "prefill_first"
-                                                                                        : "both_at_once";
+  constexpr std::string_view kOrderNames[] = {"serial", "concurrent", "sglang"};
+  told["order"] = kOrderNames[static_cast<size_t>(connector.OrderOf(SomeAttempt()))];
   told["hands_parameters"] = traits.hands_parameters;
   told["shortens_prefill"] = traits.shortens_prefill;
   told["decode_can_prefill"] = traits.decode_can_prefill;
+  told["rebindable"] = traits.rebindable;
   return told;
 }
 

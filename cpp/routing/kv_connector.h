@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "routing/body_patch.h"
+#include "routing/pd_machine.h"
 
 namespace vllm_router {
 
@@ -34,11 +35,6 @@ struct PairAttempt {
 
 class KvConnector {
  public:
-  enum class Order : uint8_t {
-    kPrefillFirst,  // the decode worker's request needs the prefill worker's response, or its end
-    kBothAtOnce,    // each waits for the other
-  };
-
   struct Traits {
     std::string_view name;  // of --kv-connector
     // The prefill worker's response has parameters, without which decode computes the prompt itself.
@@ -47,12 +43,14 @@ class KvConnector {
     bool shortens_prefill;
     // The decode worker can serve a request alone.
     bool decode_can_prefill;
+    // What a prefill worker handed over names no decode worker, so another one may be given it.
+    bool rebindable;
   };
 
   virtual ~KvConnector() = default;
   virtual const Traits& traits() const = 0;
   // Of an attempt, since it may depend on what is known of the prefill worker.
-  virtual Order OrderOf(const PairAttempt& attempt) const = 0;
+  virtual PdOrder OrderOf(const PairAttempt& attempt) const = 0;
 
   virtual void EditPrefill(const PairAttempt& attempt, BodyPatch* patch) const = 0;
   // `parameters`: the raw object of the prefill worker's response, of which IsWhole() was true, or nothing. Its bytes

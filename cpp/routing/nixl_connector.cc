@@ -51,11 +51,15 @@ class Nixl final : public KvConnector {
  public:
   const Traits& traits() const override {
     static constexpr Traits kTraits{
-        .name = "nixl", .hands_parameters = true, .shortens_prefill = true, .decode_can_prefill = true};
+        .name = "nixl",
+        .hands_parameters = true,
+        .shortens_prefill = true,
+        .decode_can_prefill = true,
+        .rebindable = true};
     return kTraits;
   }
 
-  Order OrderOf(const PairAttempt& /*attempt*/) const override { return Order::kPrefillFirst; }
+  PdOrder OrderOf(const PairAttempt& /*attempt*/) const override { return PdOrder::kSerial; }
 
   void EditPrefill(const PairAttempt& /*attempt*/, BodyPatch* patch) const override {
     patch->Insert(kParameters, kPrefillParameters);

@@ -10,11 +10,12 @@ class SharedStore final : public KvConnector {
         .name = "shared_store",
         .hands_parameters = false,
         .shortens_prefill = true,
-        .decode_can_prefill = true};
+        .decode_can_prefill = true,
+        .rebindable = true};
     return kTraits;
   }
 
-  Order OrderOf(const PairAttempt& /*attempt*/) const override { return Order::kPrefillFirst; }
+  PdOrder OrderOf(const PairAttempt& /*attempt*/) const override { return PdOrder::kSerial; }
 
   void EditPrefill(const PairAttempt& /*attempt*/, BodyPatch* /*patch*/) const override {}
   void EditDecode(

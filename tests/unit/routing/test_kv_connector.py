@@ -25,7 +25,7 @@ def test_the_table_has_each_connector_once():
 
 
 def test_a_connector_may_tell_both_the_same_and_shorten_nothing():
-    assert kv_connector_traits("meeting")["order"] == "both_at_once"
+    assert kv_connector_traits("meeting")["order"] == "sglang"
     body = b'{"stream":true,"max_tokens":7,"prompt":"hi","bootstrap_room":1}'
     both = {
         "bootstrap_host": "10.0.0.1",

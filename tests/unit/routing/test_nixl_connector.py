@@ -34,10 +34,11 @@ def test_prefill_is_told_exactly_six_members():
     assert copy == b'{"max_tokens":1,"stream":false,' + told + b',"prompt":"hi"}'
     assert kv_connector_traits("nixl") == {
         "name": "nixl",
-        "order": "prefill_first",
+        "order": "serial",
         "hands_parameters": True,
         "shortens_prefill": True,
         "decode_can_prefill": True,
+        "rebindable": True,
     }
 
 

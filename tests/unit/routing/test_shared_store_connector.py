@@ -9,7 +9,7 @@ def test_prefill_is_shortened_and_nothing_else():
     assert (
         prefill_copy("completions", BODY, "shared_store") == b'{"max_tokens":1,"stream":false,"prompt":"hi"}'
     )
-    assert kv_connector_traits("shared_store")["order"] == "prefill_first"
+    assert kv_connector_traits("shared_store")["order"] == "serial"
 
 
 def test_decode_gets_the_clients_body_whatever_prefill_sent():
