@@ -107,4 +107,9 @@ const BodyMap::Member* BodyMap::Find(std::string_view name) const {
   return found == members_.rend() ? nullptr : &*found;
 }
 
+size_t BodyMap::Count(std::string_view name) const {
+  return static_cast<size_t>(
+      std::ranges::count_if(members_, [name](const Member& member) { return member.Is(name); }));
+}
+
 }  // namespace vllm_router

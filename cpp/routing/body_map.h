@@ -61,6 +61,7 @@ class BodyMap {
   std::span<const Member> members() const { return members_; }  // empty unless ok()
   // The last one of the name, which counts in Python's json; nullptr if there is none.
   const Member* Find(std::string_view name) const;
+  size_t Count(std::string_view name) const;
 
  private:
   explicit BodyMap(std::string_view body) : body_(body) {}

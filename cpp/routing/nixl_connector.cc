@@ -41,10 +41,9 @@ bool IsUsable(const BodyMap::Member& member) {
 }
 
 bool HasOnce(const BodyMap& parameters, const Needed& needed) {
-  const auto is_it = [&needed](const BodyMap::Member& member) { return member.Is(needed.name); };
-  const auto found = std::ranges::find_if(parameters.members(), is_it);
-  if (found == parameters.members().end() || found->type != needed.type || !IsUsable(*found)) return false;
-  return std::ranges::count_if(parameters.members(), is_it) == 1;
+  const BodyMap::Member* const found = parameters.Find(needed.name);
+  if (found == nullptr || found->type != needed.type || !IsUsable(*found)) return false;
+  return parameters.Count(needed.name) == 1;
 }
 
 class Nixl final : public KvConnector {

@@ -17,6 +17,13 @@ using Type = BodyMap::Type;
 constexpr size_t kMaxTools = 1024;
 constexpr size_t kMaxParts = 65'536;  // of one list
 
+// Of all members of that name.
+template <typename Holds>
+bool AnyOf(const BodyMap& body, std::string_view name, Holds holds) {
+  return std::ranges::any_of(
+      body.members(), [&](const Member& member) { return holds(member) && member.Is(name); });
+}
+
 bool IsBool(Type type) { return type == Type::kTrue || type == Type::kFalse; }
 
 // What no double holds counts as far from 0.
@@ -229,24 +236,19 @@ LocalReason CheckMember(PdRoute route, std::string_view name, const Member& memb
 // What workers reject before their engine sees the request, which then frees no blocks at prefill; its copy would
 // have been fine.
 LocalReason CheckTogether(PdRoute route, const BodyMap& body) {
-  const auto any_of = [&body](std::string_view name, auto holds) {
-    return std::ranges::any_of(
-        body.members(), [&](const Member& member) { return holds(member) && member.Is(name); });
-  };
-  const bool streams = any_of("stream", [](const Member& member) { return member.type == Type::kTrue; });
-  const bool is_whole = any_of("stream", [](const Member& member) { return member.type != Type::kTrue; });
-  const bool has_options =
-      any_of("stream_options", [](const Member& member) { return member.type != Type::kNull; });
-  if (has_options && (!streams || is_whole)) return LocalReason::kWrongType;
-  if (any_of("stream_options", [](const Member& member) {
-        return member.type != Type::kNull && member.type != Type::kObject;
+  const bool streams = AnyOf(body, "stream", [](const Member& one) { return one.type == Type::kTrue; });
+  const bool all_stream = !AnyOf(body, "stream", [](const Member& one) { return one.type != Type::kTrue; });
+  const bool takes_options = streams && all_stream;
+  if (AnyOf(body, "stream_options", [takes_options](const Member& one) {
+        return one.type != Type::kNull && (one.type != Type::kObject || !takes_options);
       }))
     return LocalReason::kWrongType;
-  if (streams && any_of("prompt_logprobs", [](const Member& member) { return member.type != Type::kNull; }))
+  if (streams && AnyOf(body, "prompt_logprobs", [](const Member& one) { return one.type != Type::kNull; }))
     return LocalReason::kWrongType;
-  const Member* const limit = route == PdRoute::kMessages ? body.Find("max_tokens") : nullptr;
-  const bool lacks_limit = route == PdRoute::kMessages && (limit == nullptr || limit->type == Type::kNull);
-  return lacks_limit ? LocalReason::kWrongType : LocalReason::kNone;
+  if (route != PdRoute::kMessages) return LocalReason::kNone;
+  const Member* const limit = body.Find("max_tokens");
+  const bool has_limit = limit != nullptr && limit->type != Type::kNull;
+  return has_limit ? LocalReason::kNone : LocalReason::kWrongType;
 }
 
 LocalReason FindLocalReason(PdRoute route, const BodyMap& body) {
@@ -295,15 +297,10 @@ PdPlan WithoutLocal(LocalReason reason, const KvConnector& connector) {
       " no worker serves one alone; send a request for each prompt and each sequence."));
 }
 
-bool AnyAboveOne(const BodyMap& body, std::string_view name) {
-  return std::ranges::any_of(
-      body.members(), [name](const Member& member) { return IsAboveOne(member) && member.Is(name); });
-}
-
 void LimitToOneToken(const BodyMap& body, BodyPatch* patch) {
   patch->Insert("max_tokens", "1");
   if (body.Find("max_completion_tokens") != nullptr) patch->Insert("max_completion_tokens", "1");
-  if (AnyAboveOne(body, "min_tokens")) patch->Insert("min_tokens", "1");
+  if (AnyOf(body, "min_tokens", IsAboveOne)) patch->Insert("min_tokens", "1");
 }
 
 void LimitToOneTokenInside(const BodyMap& body, BodyPatch* patch) {
@@ -316,7 +313,7 @@ void LimitToOneTokenInside(const BodyMap& body, BodyPatch* patch) {
   BodyPatch inside;
   StripSamplingParams(sampling, &inside);
   inside.Insert("max_tokens", "1");
-  if (AnyAboveOne(sampling, "min_tokens")) inside.Insert("min_tokens", "1");
+  if (AnyOf(sampling, "min_tokens", IsAboveOne)) inside.Insert("min_tokens", "1");
   patch->InsertPatched("sampling_params", sampling, inside);
 }
 

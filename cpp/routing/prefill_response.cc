@@ -40,11 +40,9 @@ HandOver CheckEnd(const BodyMap& response) {
 
 // The parameters themselves; `raw` is set for kWhole.
 HandOver CheckParameters(const BodyMap& response, const KvConnector& connector, PrefillResponse* out) {
-  const auto is_it = [](const BodyMap::Member& member) { return member.Is(kParameters); };
-  const auto members = response.members();
-  const auto found = std::ranges::find_if(members, is_it);
-  if (found == members.end()) return HandOver::kAbsent;
-  if (std::ranges::count_if(members, is_it) > 1) return HandOver::kSeveral;
+  const BodyMap::Member* const found = response.Find(kParameters);
+  if (found == nullptr) return HandOver::kAbsent;
+  if (response.Count(kParameters) > 1) return HandOver::kSeveral;
   if (found->type == BodyMap::Type::kNull) return HandOver::kNull;
   if (found->type != BodyMap::Type::kObject) return HandOver::kHalf;
   const BodyMap parameters = BodyMap::Read(found->value);

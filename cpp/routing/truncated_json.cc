@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "routing/json_scanner.h"
 #include "routing/request_view.h"
 
 namespace vllm_router {
@@ -10,8 +11,6 @@ namespace {
 
 constexpr size_t kMostDepth = 1000;
 constexpr size_t kNone = std::string_view::npos;
-
-bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
 // Bytes of the character with this first byte.
 size_t CharacterBytes(unsigned char lead) { return lead < 0xc0 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4; }
@@ -64,7 +63,7 @@ std::optional<JsonRepair> CloseJson(std::string_view text) {
   bool name = false;    // the next string is a member's name
   bool in_string = false;
   size_t at = 0;
-  while (at < text.size() && IsBlank(text[at])) ++at;
+  while (at < text.size() && JsonScanner::IsBlank(text[at])) ++at;
   if (at == text.size() || text[at] != '{') return std::nullopt;
   while (at < text.size() && !in_string) {
     const char c = text[at];
@@ -94,10 +93,11 @@ std::optional<JsonRepair> CloseJson(std::string_view text) {
     } else if (c == ':') {
       name = false;
       ++at;
-    } else if (IsBlank(c)) {
+    } else if (JsonScanner::IsBlank(c)) {
       ++at;
     } else {  // a number or a word, whose end must be seen
-      while (at < text.size() && !IsBlank(text[at]) && std::string_view(",:]}[{\"").find(text[at]) == kNone)
+      while (at < text.size() && !JsonScanner::IsBlank(text[at]) &&
+             std::string_view(",:]}[{\"").find(text[at]) == kNone)
         ++at;
       if (at < text.size() && !name) keep = at;
     }

@@ -113,25 +113,22 @@ ModelCatalog::ModelCatalog() : other_(std::make_shared<ModelDemand>()), memory_n
 
 // The youngest: a worker that lists other names each time costs its own, and none that others are asked for.
 bool ModelCatalog::MakeRoom(Idle* idle, bool of_label) {
-  const auto is_idle = [](const std::shared_ptr<Known>& known) {
-    return known.use_count() == 1 && !known->expected;
-  };
   if (!std::exchange(idle->is_filled, true)) {
-    std::vector<std::pair<uint64_t, std::string_view>> by_age;
-    for (const auto& [name, known] : known_) {
-      if (is_idle(known)) by_age.emplace_back(known->number, name);
+    std::vector<const std::pair<const std::string, std::shared_ptr<Known>>*> by_age;
+    for (const auto& entry : known_) {
+      if (IsIdle(entry.second)) by_age.push_back(&entry);
     }
-    std::ranges::sort(by_age);
-    for (const auto& [number, name] : by_age) {
-      idle->names.emplace_back(name);
-      if (known_.find(name)->second->demand != nullptr) idle->labelled.emplace_back(name);
+    std::ranges::sort(by_age, {}, [](const auto* entry) { return entry->second->number; });
+    for (const auto* const entry : by_age) {
+      idle->names.push_back(entry->first);
+      if (entry->second->demand != nullptr) idle->labelled.push_back(entry->first);
     }
   }
   std::vector<std::string>& names = of_label ? idle->labelled : idle->names;
   while (!names.empty()) {
     const auto found = known_.find(names.back());
     names.pop_back();
-    if (found == known_.end() || !is_idle(found->second)) continue;  // forgotten or listed meanwhile
+    if (found == known_.end() || !IsIdle(found->second)) continue;  // forgotten or listed meanwhile
     const bool has_label = found->second->demand != nullptr;
     if (of_label && !has_label) continue;
     if (has_label) --labels_;
@@ -231,7 +228,7 @@ void ModelCatalog::Prune(std::span<const Listed> workers, int64_t now_ns) {
   });
   std::erase_if(known_, [&](const auto& entry) {
     const Known& known = *entry.second;
-    const bool idle = entry.second.use_count() == 1 && !known.expected && now_ns - known.said_ns > memory_ns_;
+    const bool idle = IsIdle(entry.second) && now_ns - known.said_ns > memory_ns_;
     if (idle && known.demand != nullptr) --labels_;
     return idle;
   });

@@ -181,7 +181,11 @@ class ModelCatalog {
     bool is_awaited = false;  // it has not listed anything yet
   };
 
-  // Names that nothing but memory keeps, the youngest last, as they are when the first is needed. While one list or
+  // Nothing but memory keeps it.
+  static bool IsIdle(const std::shared_ptr<Known>& known) {
+    return known.use_count() == 1 && !known->expected;
+  }
+  // The names of those that are idle, the youngest last, as they are when the first is needed. While one list or
   // one set of settings is read none is added to them.
   struct Idle {
     bool is_filled = false;

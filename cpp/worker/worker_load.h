@@ -95,8 +95,8 @@ class alignas(64) WorkerLoad {
         .polled_waiting = HighOf(polled)};
   }
 
-  // Of the worker's requests beyond those of this router and its peers; `waiting` <= `requests` have no first token. One
-  // thread at a time, as the next; both may be called at once.
+  // Of the worker's requests beyond those of this router and its peers; `waiting` of them have no first token.
+  // REQUIRES: waiting <= requests. One thread at a time, as the next; both may be called at once.
   void SetPolled(int64_t requests, int64_t waiting) {
     const uint64_t now = Pair(requests, waiting);
     const uint64_t before = polled_.exchange(now, std::memory_order_relaxed);

@@ -203,8 +203,8 @@ Task<AdminReply> FanOut(IoThread& thread, CancelScope& scope, const FanOutReques
         .body = ErrorBody("There are no workers to send the request to.", row.type, row.code),
         .error_code = row.code};
   }
-  const ModelAliases aliases = thread.settings.Get()->model_aliases;
-  std::optional<AdminReply> rejection = KeepServing(*fleet, aliases, request, &hosts);
+  const std::shared_ptr<const Settings> settings = thread.settings.Get();
+  std::optional<AdminReply> rejection = KeepServing(*fleet, settings->model_aliases, request, &hosts);
   if (rejection) co_return *std::move(rejection);
   std::vector<FanOutResponse> responses(hosts.size());
   co_await ForEach(hosts.size(), kMaxFanOutAtOnce, [&](size_t i) {

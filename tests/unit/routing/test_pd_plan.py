@@ -328,7 +328,7 @@ def test_real_requests_get_the_copies_that_real_engines_took(case):
     recorded = CASES[case]
     body = json.dumps(recorded["client_request"]).encode()
     route = pd_route_of("POST", recorded["path"], [])
-    if case in ("n2", "list2"):  # which is what was recorded: a wrong text, and blocks that nobody fetched
+    if case in ("n2", "list2"):  # recorded: a wrong text, and blocks that were never fetched
         assert pd_plan(route, body, "nixl")["kind"] == "local"
         return
     assert pd_plan(route, body, "nixl")["kind"] == "two_stages"

@@ -252,7 +252,7 @@ def test_a_decode_worker_without_parameters_computes_the_prompt(decode, single):
     assert counts(decode) == {"local_prefills": 2}
 
 
-# Prefill: blocks that nobody pulls.
+# Prefill: blocks that are never pulled.
 
 
 def test_fact_2_a_streaming_prefill_holds_blocks_and_says_nothing(prefill):
@@ -361,7 +361,7 @@ def test_fact_11_the_head_of_a_stream_is_sent_before_the_engine_has_it(prefill, 
         assert read_until(stream, b"[DONE]")
 
 
-def test_a_client_that_leaves_before_the_engine_has_the_request_tells_nobody(prefill, decode):
+def test_a_client_that_leaves_before_the_engine_has_the_request_gives_no_notice(prefill, decode):
     decode.close_gate("admission")
     send_and_leave(decode, "admission", compute(prefill))
     assert counts(prefill) == {"held": 1, "held_blocks": 15}
@@ -485,7 +485,7 @@ def test_facts_21_to_23_a_transfer_that_fails(prefill, single, policy, wrong):
         else:
             assert (status, texts(answer)) == (200, texts(post(single, completion())[1]))
             assert counts(decode) == {"failed_pulls": 1, "local_prefills": 1}
-        assert counts(prefill) == {"held": 1, "held_blocks": 15}  # nobody tells it
+        assert counts(prefill) == {"held": 1, "held_blocks": 15}  # it gets no notice
 
 
 def test_fact_29_a_dead_prefill_worker_is_500_or_an_event_and_decode_lives_on(prefill, decode):
