@@ -87,6 +87,7 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
             # A word that has a form of its own: origins and URLs have the same, paths another.
             forms = {
                 "fan_out_path": PATH,
+                "pd_extra_routes": st.from_regex(r"/[a-z][a-z0-9_/]{0,8}", fullmatch=True),
                 "request_id_headers": NAME,
                 "hash_key_headers": NAME,
                 "kv_event_source": SOURCE,
