@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from vllm_router._messages import show
-from vllm_router._secrets import shown_urls
 from vllm_router.errors import UnusedOptionWarning
 from vllm_router.settings.kinds import Text, Unfit
 from vllm_router.settings.names import FLAGS, POLICY_OPTIONS, SPELLINGS, unknown_name, warn_of_former_name
@@ -290,6 +289,13 @@ def check_settings(args: RouterArgs) -> None:
 
 
 def _check_stages(args: RouterArgs) -> None:
+    named = {"prefill_urls": [url for url, _ in args.prefill_urls], "decode_urls": args.decode_urls}
+    for name, urls in named.items():
+        for url in urls:
+            try:
+                worker_url(url)
+            except Unfit as unfit:
+                raise ValueError(FLAGS[name].complaint([url], unfit)) from None
     if not args.vllm_pd_disaggregation:
         return
     for name in ("worker_dns", "worker_srv", "service_discovery"):
@@ -298,11 +304,6 @@ def _check_stages(args: RouterArgs) -> None:
                 f"{name} is set, and vllm_pd_disaggregation is on: it does not tell prefill from decode "
                 "workers; name them with --prefill and --decode, or in a --worker-file with worker_type"
             )
-    for url in (*(url for url, _ in args.prefill_urls), *args.decode_urls):
-        try:
-            worker_url(url)
-        except Unfit as unfit:
-            raise ValueError(f"a prefill or decode worker is {shown_urls(url)}; it must be {unfit}") from None
     if args.worker_file is not None:
         return
     if not args.prefill_urls and not args.decode_urls:

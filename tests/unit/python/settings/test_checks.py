@@ -567,7 +567,7 @@ def test_a_source_that_tells_no_stages_does_not_go_with_them(source: str) -> Non
 
 
 def test_a_bad_url_of_a_stage_is_named() -> None:
-    with pytest.raises(ValueError, match="a prefill or decode worker is p:8000; it must be"):
+    with pytest.raises(ValueError, match="prefill_urls is p:8000; it is the URL of a prefill"):
         parsed("--mode pd --prefill p:8000 --decode http://d:8000")._validate_router_args()
 
 
