@@ -289,9 +289,9 @@ def check_settings(args: RouterArgs) -> None:
 
 
 def _check_stages(args: RouterArgs) -> None:
-    named = {"prefill_urls": [url for url, _ in args.prefill_urls], "decode_urls": args.decode_urls}
-    for name, urls in named.items():
-        for url in urls:
+    for name in ("prefill_urls", "decode_urls"):
+        for row in getattr(args, name) or ():
+            url = row if isinstance(row, str) else row[0]
             try:
                 worker_url(url)
             except Unfit as unfit:
