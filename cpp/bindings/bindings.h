@@ -37,6 +37,7 @@ void BindTestingRouting(pybind11::module_& testing);
 void BindTestingSharedPool(pybind11::module_& testing);
 void BindTestingSimulation(pybind11::module_& testing);
 void BindTestingSourceState(pybind11::module_& testing);
+void BindTestingStages(pybind11::module_& testing);
 void BindTestingWorker(pybind11::module_& testing);
 void BindTestingZmq(pybind11::module_& testing);
 

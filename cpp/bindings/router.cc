@@ -314,6 +314,12 @@ std::shared_ptr<const FleetView> Serving(std::shared_ptr<const FleetView> fleet,
   return Serving(fleet, FindModelMember(bytes.view()).name);
 }
 
+// The workers of which a request gets one. A fleet with stages has two for each; callers choose the prefill worker.
+std::shared_ptr<const FleetView> Choosable(PyRouter& self, const Given& given) {
+  const std::shared_ptr<const FleetView>& whole = self.fleet();
+  return whole->stages() != nullptr ? whole->stages()->prefill : Serving(whole, given);
+}
+
 // Where the policy does not read the part of a request that the argument `what` is.
 void CheckReads(const Router& router, KeyParts part, std::string_view what) {
   if (Has(router.needs(), part)) return;
@@ -547,10 +553,10 @@ py::object Select(
     return made;
   };
   const bool is_whole = alternatives == 0 && among.is_none() && (IsEmptyTuple(exclude) || exclude.is_none());
-  if (is_whole && !self.fleet()->models()->decides())
+  if (is_whole && self.fleet()->stages() == nullptr && !self.fleet()->models()->decides())
     return py::cast(shared(self.router().Select(key, *self.fleet())));
   // Iterating over the collections may run Python code, so the fleet is held here and not in the cache.
-  const std::shared_ptr<const FleetView> fleet = Serving(self.fleet(), given);
+  const std::shared_ptr<const FleetView> fleet = Choosable(self, given);
   if (is_whole) return py::cast(shared(self.router().Select(key, *fleet)));
   const std::optional<FleetView> smaller = Narrowed(exclude, among, *fleet);
   const FleetView& view = smaller ? *smaller : *fleet;
@@ -635,7 +641,7 @@ py::object Explain(
     const py::object& cost_override) {
   const Router& router = self.router();
   const Given given{body, prompt, messages, token_ids, headers, model, path, shared_ranges, cost_override};
-  const std::shared_ptr<const FleetView> fleet = Serving(self.fleet(), given);
+  const std::shared_ptr<const FleetView> fleet = Choosable(self, given);
   const std::optional<FleetView> smaller = Narrowed(exclude, among, *fleet);
   const FleetView& view = smaller ? *smaller : *fleet;
 
@@ -997,8 +1003,10 @@ std::unique_ptr<Batch> SelectBatch(
 
   const auto size = static_cast<py::ssize_t>(*rows);
   const std::shared_ptr<const FleetView>& whole = self.fleet();
-  const std::shared_ptr<const FleetView> fleet =
-      whole->models()->decides() ? Serving(whole, name.value_or("")) : whole;
+  const std::shared_ptr<const FleetView> fleet = whole->stages() != nullptr ? whole->stages()->prefill
+                                                 : whole->models()->decides()
+                                                     ? Serving(whole, name.value_or(""))
+                                                     : whole;
   auto batch = std::make_unique<Batch>();
   batch->workers = py::array_t<int32_t>(size);
   batch->matched = py::array_t<int64_t>(size);
@@ -1185,14 +1193,38 @@ std::string BatchRepr(const Batch& batch) {
 
 // ---- The router --------------------------------------------------------------------------------------
 
-std::unique_ptr<PyRouter> MakeRouter(std::vector<std::string> worker_urls, const py::dict& given) {
+// Of a fleet with two stages: URLs and bootstrap ports of prefill workers, URLs of decode workers, the options of the
+// decode policy, and if that one was not named itself.
+using Stages = std::tuple<
+    std::vector<std::pair<std::string, std::optional<uint16_t>>>, std::vector<std::string>, py::dict, bool>;
+
+std::unique_ptr<PyRouter> MakeRouter(
+    std::vector<std::string> worker_urls, const py::dict& given, const std::optional<Stages>& stages) {
   RouterOptions options = RouterOptionsOf(given);
   options.worker_urls = std::move(worker_urls);
+  if (stages) {
+    const auto& [prefill_urls, decode_urls, decode, is_inherited] = *stages;
+    options.disaggregated = true;
+    for (const auto& [url, port] : prefill_urls)
+      options.prefill_urls.push_back({.url = url, .bootstrap_port = port});
+    options.decode_urls = decode_urls;
+    options.decode_policy = RouterOptionsOf(decode).policy;
+    if (is_inherited) options.decode_policy = ValueOrThrow(InheritedDecodePolicy(options.decode_policy));
+  }
 
   const py::gil_scoped_release release;
   StatusOr<std::shared_ptr<Router>> router = Router::Create(options);
   const py::gil_scoped_acquire acquire;
   return std::make_unique<PyRouter>(ValueOrThrow(std::move(router)));
+}
+
+WorkerRole RoleOf(const std::string& worker_type, std::optional<uint16_t> bootstrap_port) {
+  const std::optional<Stage> stage = StageByName(worker_type);
+  if (!stage) {
+    throw py::value_error(
+        "worker_type is " + Quoted(worker_type) + "; it must be one of regular, prefill, decode");
+  }
+  return {.stage = *stage, .bootstrap_port = bootstrap_port};
 }
 
 // A change of the fleet waits for other changes, so other Python threads run meanwhile.
@@ -1231,7 +1263,8 @@ py::list WorkerRows(PyRouter& self) {
         worker.url.url, member.healthy, member.draining, worker.load.open_requests(),
         static_cast<double>(worker.weight) / kWeightOne, worker.url.rank, worker.load.own_queued_prefill(),
         worker.load.own_expected_output(), worker.load.own_context(),
-        worker.selections.load(std::memory_order_relaxed), worker.load.own_waiting()));
+        worker.selections.load(std::memory_order_relaxed), worker.load.own_waiting(),
+        std::string(StageName(worker.stage))));
   }
   return rows;
 }
@@ -1239,7 +1272,7 @@ py::list WorkerRows(PyRouter& self) {
 // Rows: URL, weight, ready, leaving, drain_secs, incarnation, data_parallel_size (0: the router's), detail, models.
 using ListedWorker = std::tuple<
     std::string, double, bool, bool, std::optional<double>, std::string, uint32_t, std::string,
-    std::vector<std::string>>;
+    std::vector<std::string>, std::string, std::optional<uint16_t>>;
 
 // Lists of URLs: joined, left, changed, held. Without a list: the last one again.
 py::tuple Reconcile(
@@ -1251,9 +1284,20 @@ py::tuple Reconcile(
     if (list) {
       std::vector<Router::DeclaredWorker> workers;
       workers.reserve(list->size());
-      for (const auto& [url, weight, ready, leaving, drain_secs, incarnation, ranks, detail, models] :
-           *list) {
-        workers.push_back({url, weight, ready, leaving, drain_secs, incarnation, ranks, detail, models});
+      for (
+          const auto& [url, weight, ready, leaving, drain_secs, incarnation, ranks, detail, models, worker_type, bootstrap_port] :
+          *list) {
+        workers.push_back(
+            {url,
+             weight,
+             ready,
+             leaving,
+             drain_secs,
+             incarnation,
+             ranks,
+             detail,
+             models,
+             {.stage = StageByName(worker_type).value_or(Stage::kAll), .bootstrap_port = bootstrap_port}});
       }
       difference = self.router().Reconcile(source, workers, complete, deleted);
     } else {
@@ -1483,7 +1527,7 @@ void BindRouter(py::module_& module) {
       });
 
   py::class_<PyRouter> router_class(module, "Router", ClassDoc("Router"));
-  router_class.def(py::init(&MakeRouter), "worker_urls"_a, "options"_a)
+  router_class.def(py::init(&MakeRouter), "worker_urls"_a, "options"_a, "stages"_a = py::none())
       .def(
           "select", &Select, "One decision, load reserved.", "body"_a = py::none(), py::kw_only(),
           "prompt"_a = py::none(), "messages"_a = py::none(), "token_ids"_a = py::none(),
@@ -1502,10 +1546,14 @@ void BindRouter(py::module_& module) {
           "model"_a = py::none())
       .def(
           "add_worker",
-          [](PyRouter& self, const std::string& url, double weight) {
-            ChangeFleet([&] { return self.router().AddWorker(url, weight); });
+          [](PyRouter& self, const std::string& url, double weight, const std::string& worker_type,
+             std::optional<uint16_t> bootstrap_port) {
+            const WorkerRole role = RoleOf(worker_type, bootstrap_port);
+            ChangeFleet(
+                [&] { return self.router().AddWorker(url, weight, /*receives_api_key=*/true, role); });
           },
-          "Add a worker (all its ranks) at the end of the fleet.", "url"_a, "weight"_a = 1.0)
+          "Add a worker (all its ranks) at the end of the fleet.", "url"_a, "weight"_a = 1.0, py::kw_only(),
+          "worker_type"_a = "regular", "bootstrap_port"_a = py::none())
       .def(
           "finish_session",
           [](PyRouter& self, const std::string& session_id) {

@@ -60,6 +60,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingSharedPool(testing);
   BindTestingSimulation(testing);
   BindTestingSourceState(testing);
+  BindTestingStages(testing);
   BindTestingWorker(testing);
   BindTestingZmq(testing);
 }

@@ -1,5 +1,7 @@
 #include <pybind11/stl.h>
 
+#include <map>
+#include <span>
 #include <tuple>
 
 #include "base/clock.h"
@@ -10,6 +12,7 @@
 #include "worker/outlier_detector.h"
 #include "worker/retry_after_backoff.h"
 #include "worker/slow_start.h"
+#include "worker/stage.h"
 #include "worker/worker_registry.h"
 #include "worker/worker_url.h"
 
@@ -41,25 +44,60 @@ py::dict ParsedUrl(const std::string& url) {
 
 // A plan that holds the version of its view, to check that views and plans stay together.
 struct NumberedPlan final : FleetPlan {
-  NumberedPlan(uint64_t number, uint64_t membership)
-      : FleetPlan(nullptr), number(number), membership(membership) {}
+  NumberedPlan(uint64_t number, const FleetView& fleet)
+      : FleetPlan(nullptr), number(number), membership(fleet.membership_version()), stage(fleet.stage()) {}
   const uint64_t number;
   const uint64_t membership;
+  const Stage stage;
 };
+
+WorkerRole RoleOf(const std::string& worker_type, std::optional<uint16_t> bootstrap_port) {
+  const std::optional<Stage> stage = StageByName(worker_type);
+  if (!stage) throw py::value_error("no worker type is called " + worker_type);
+  return {.stage = *stage, .bootstrap_port = bootstrap_port};
+}
 
 // A row of a source's list: URL, weight, ready, leaving, drain_secs, incarnation.
 using ListedWorker = std::tuple<std::string, double, bool, bool, std::optional<double>, std::string>;
 
 class RegistryHarness {
  public:
-  RegistryHarness(double share, double hold_secs)
+  RegistryHarness(double share, double hold_secs, bool staged)
       : registry_(
             [](const FleetView& next) {
               const auto* last = static_cast<const NumberedPlan*>(next.plan());
-              return std::make_shared<NumberedPlan>(
-                  last == nullptr ? 1 : last->number + 1, next.membership_version());
+              return std::make_shared<NumberedPlan>(last == nullptr ? 1 : last->number + 1, next);
             },
-            {.share = share, .hold_ns = static_cast<int64_t>(hold_secs * 1e9)}) {}
+            {.share = share, .hold_ns = static_cast<int64_t>(hold_secs * 1e9)}, staged) {}
+
+  // Of a worker that is named from now on, by this spelling of its URL.
+  void SetRole(const std::string& url, const std::string& worker_type, std::optional<uint16_t> port) {
+    roles_[url] = RoleOf(worker_type, port);
+  }
+
+  // A fleet with stages has prefill workers, until it is told otherwise.
+  WorkerRole RoleOfUrl(const std::string& url) const {
+    const auto found = roles_.find(url);
+    if (found != roles_.end()) return found->second;
+    return {.stage = registry_.is_staged() ? Stage::kPrefill : Stage::kAll};
+  }
+
+  FleetView StageView(const std::string& worker_type) const {
+    const std::shared_ptr<const FleetView> fleet = registry_.snapshot().Load();
+    if (fleet->stages() == nullptr) throw py::value_error("the fleet has no stages");
+    return *fleet->stages()->of(StageByName(worker_type).value());
+  }
+
+  std::vector<py::tuple> Roles() const {
+    std::vector<py::tuple> roles;
+    const std::shared_ptr<const FleetView> fleet = registry_.snapshot().Load();
+    for (const FleetView::Member& member : fleet->members()) {
+      const Worker& worker = *member.worker;
+      roles.push_back(
+          py::make_tuple(worker.url.url, std::string(StageName(worker.stage)), worker.bootstrap_port));
+    }
+    return roles;
+  }
 
   WorkerRegistry& registry() { return registry_; }
 
@@ -197,11 +235,11 @@ class RegistryHarness {
   }
 
  private:
-  static std::vector<WorkerRegistry::Declared> DeclaredOf(const std::vector<ListedWorker>& list) {
+  std::vector<WorkerRegistry::Declared> DeclaredOf(const std::vector<ListedWorker>& list) const {
     std::vector<WorkerRegistry::Declared> declared;
     for (const auto& [url, weight, ready, leaving, drain_secs, incarnation] : list) {
       declared.push_back(
-          {.worker = {.url = url, .weight = weight},
+          {.worker = {.url = url, .weight = weight, .role = RoleOfUrl(url)},
            .ready = ready,
            .leaving = leaving,
            .drain_secs = drain_secs,
@@ -218,6 +256,7 @@ class RegistryHarness {
   WorkerRegistry registry_;
   std::optional<uint64_t> manager_;
   int64_t now_ns_ = 0;
+  std::map<std::string, WorkerRole> roles_;
 };
 
 int64_t Nanos(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
@@ -408,6 +447,13 @@ void BindTestingWorker(py::module_& testing) {
       .def("observe", &HealthTracker::Observe, py::arg("success"))
       .def_property_readonly("healthy", &HealthTracker::healthy);
 
+  testing.def("stage_names", [] {
+    std::vector<std::string_view> names;
+    for (const Stage stage : {Stage::kAll, Stage::kPrefill, Stage::kDecode})
+      names.push_back(StageName(stage));
+    return names;
+  });
+  testing.def("stage_is_known", [](const std::string& name) { return StageByName(name).has_value(); });
   testing.def("parse_worker_url", &ParsedUrl);
   testing.def("same_host", [](const std::string& a, const std::string& b) {
     return SameHost(ParseWorkerUrl(a).value(), ParseWorkerUrl(b).value());
@@ -430,6 +476,15 @@ void BindTestingWorker(py::module_& testing) {
             if (plan == nullptr) return std::nullopt;
             return std::pair(plan->number, plan->membership);
           })
+      .def_property_readonly(
+          "plan_stage",
+          [](const FleetView& view) -> std::optional<std::string_view> {
+            const auto* plan = static_cast<const NumberedPlan*>(view.plan());
+            if (plan == nullptr) return std::nullopt;
+            return StageName(plan->stage);
+          })
+      .def_property_readonly("stage", [](const FleetView& view) { return StageName(view.stage()); })
+      .def_property_readonly("has_stages", [](const FleetView& view) { return view.stages() != nullptr; })
       .def_property_readonly("in_rotation", &FleetView::in_rotation)
       .def_property_readonly("ejected", &FleetView::ejected)
       .def_property_readonly("may_eject", &MayEject)
@@ -440,7 +495,14 @@ void BindTestingWorker(py::module_& testing) {
       });
 
   py::class_<RegistryHarness>(testing, "Registry")
-      .def(py::init<double, double>(), py::arg("guard") = 0.5, py::arg("hold_secs") = 60.0)
+      .def(
+          py::init<double, double, bool>(), py::arg("guard") = 0.5, py::arg("hold_secs") = 60.0,
+          py::arg("staged") = false)
+      .def(
+          "set_role", &RegistryHarness::SetRole, py::arg("url"), py::arg("worker_type"),
+          py::arg("bootstrap_port") = py::none())
+      .def("stage_view", &RegistryHarness::StageView)
+      .def("roles", &RegistryHarness::Roles)
       .def("reconcile", &RegistryHarness::Reconcile)
       .def("would_reconcile", &RegistryHarness::WouldReconcile)
       .def("adopt", &RegistryHarness::Adopt)
@@ -483,7 +545,8 @@ void BindTestingWorker(py::module_& testing) {
       .def(
           "add",
           [](RegistryHarness& self, const std::string& url, double weight) {
-            RaiseIfError(self.registry().Add(url, weight));
+            const WorkerRegistry::NewWorker worker{.url = url, .weight = weight, .role = self.RoleOfUrl(url)};
+            RaiseIfError(self.registry().AddAll(std::span(&worker, 1)));
           },
           py::arg("url"), py::arg("weight") = 1.0)
       .def(

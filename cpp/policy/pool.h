@@ -4,6 +4,10 @@
 //   policy     Choose(key, view), Observe(decision)
 //   index      which blocks each worker's cache holds; null if the policy matches no blocks
 //
+// A fleet with stages (worker/stage.h) has a second policy, for its decode workers; `policy` and `index` are then
+// those of its prefill workers. The decode policy may have an index too, of what this router sent: what engines
+// and other routers tell goes to index() only.
+//
 // Whatever learns of a worker's cache (a poll of its capacity, an admin request, a response) says it
 // here, and it reaches the index and a policy with a memory of its own alike.
 //
@@ -32,25 +36,31 @@ struct PolicyParts {
 
 class Pool {
  public:
-  explicit Pool(PolicyParts parts, const GuardOptions& guard = {})
-      : policy_(std::move(parts.policy)),
-        index_(std::move(parts.index)),
+  // `decode`: of decode workers; without its policy the fleet has no stages.
+  explicit Pool(PolicyParts parts, const GuardOptions& guard = {}, PolicyParts decode = {})
+      : main_(std::move(parts)),
+        decode_(std::move(decode)),
         registry_(
-            [policy = policy_, index = index_](const FleetView& next) {
-              std::shared_ptr<const FleetPlan> plan = policy->Plan(next);
-              return index != nullptr ? index->MakePlan(std::move(plan), next) : plan;
+            [main = main_, decode = decode_](const FleetView& next) {
+              const PolicyParts& own = next.stage() == Stage::kDecode ? decode : main;
+              std::shared_ptr<const FleetPlan> plan = own.policy->Plan(next);
+              return own.index != nullptr ? own.index->MakePlan(std::move(plan), next) : plan;
             },
-            guard) {}
+            guard, /*is_staged=*/decode_.policy != nullptr) {}
 
-  Policy& policy() const { return *policy_; }
-  const std::shared_ptr<Policy>& shared_policy() const { return policy_; }
-  KvIndex* index() const { return index_.get(); }
+  Policy& policy() const { return *main_.policy; }
+  KvIndex* index() const { return main_.index.get(); }
+  bool is_staged() const { return decode_.policy != nullptr; }
+  // The one that chooses in views of that stage. REQUIRES for kDecode: is_staged().
+  const std::shared_ptr<Policy>& policy_of(Stage stage) const {
+    return stage == Stage::kDecode ? decode_.policy : main_.policy;
+  }
   WorkerRegistry& registry() { return registry_; }
   const Snapshot<FleetView>& fleet_snapshot() const { return registry_.snapshot(); }
   std::shared_ptr<const FleetView> fleet() const { return registry_.snapshot().Load(); }
 
   // True if it can use the capacity of the workers' caches.
-  bool models_caches() const { return index_ != nullptr || policy_->remembers_prompts(); }
+  bool models_caches() const { return ModelsCaches(main_) || (is_staged() && ModelsCaches(decode_)); }
   // An unknown size changes nothing.
   void SetCacheSize(WorkerId worker, const CacheSize& size);
   // The worker holds a prompt of these blocks, as became known after the decision.
@@ -58,12 +68,17 @@ class Pool {
   // The worker's cache is empty now.
   void ForgetCache(WorkerId worker);
 
-  // The figures of the policy and of the index, for the workers of `fleet`.
+  // The figures of the policy and of the index, for the workers of `fleet`. Of two policies, those that both have
+  // are sums, and those by worker are of the policy of the worker's stage.
   void Report(const FleetView& fleet, StatsWriter* writer) const;
 
  private:
-  const std::shared_ptr<Policy> policy_;
-  const std::shared_ptr<KvIndex> index_;
+  static bool ModelsCaches(const PolicyParts& parts) {
+    return parts.index != nullptr || parts.policy->remembers_prompts();
+  }
+
+  const PolicyParts main_;
+  const PolicyParts decode_;  // empty in a fleet without stages
   WorkerRegistry registry_;
 };
 

@@ -130,7 +130,7 @@ class RendezvousHash final : public KeyedPolicy {
   static Owner HighestOf(const FleetView& fleet, ScoreOf score_of) {
     Highest<uint64_t> highest(fleet);
     for (uint32_t position = 0; position < fleet.members().size(); ++position)
-      if (!fleet.members()[position].other_model) highest.Add(position, score_of(position));
+      if (!fleet.members()[position].elsewhere()) highest.Add(position, score_of(position));
     return highest.owner();
   }
 
@@ -138,7 +138,7 @@ class RendezvousHash final : public KeyedPolicy {
   static Owner HighestWeightedOf(const MembersPlan& plan, const FleetView& fleet, ScoreOf score_of) {
     Highest<double> highest(fleet);
     for (uint32_t position = 0; position < fleet.members().size(); ++position) {
-      if (fleet.members()[position].other_model) continue;
+      if (fleet.members()[position].elsewhere()) continue;
       const double share = ShareOf(score_of(position));
       const uint32_t weight = plan.weights[position];
       if (MayReach(share, weight, highest.best_score)) highest.Add(position, WeightedScore(share, weight));

@@ -25,10 +25,10 @@ struct RingPlan final : FleetPlan {
   const std::shared_ptr<const HashRing> ring;
 };
 
-// A worker of another pool keeps its number as an owner, without points. A pool's view that is made for one
+// A worker of another pool or stage keeps its number as an owner, without points. A pool's view that is made for one
 // request (pool 0) has the ring of all.
 bool OnRing(const FleetView::Member& member, const FleetView& fleet) {
-  return fleet.pool() == 0 || !member.other_model;
+  return !member.other_stage && (fleet.pool() == 0 || !member.other_model);
 }
 
 }  // namespace

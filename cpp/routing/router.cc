@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "base/time_units.h"
 #include "hashing/hash.h"
@@ -18,13 +19,19 @@ namespace {
 
 // The workers of the fleet, and why each of them may not be chosen.
 std::string NobodyEligible(const FleetView& fleet, const WorkerRegistry& registry) {
-  if (fleet.members().empty()) {
+  const bool is_stage = fleet.stage() != Stage::kAll;
+  const std::string where =
+      is_stage ? Concat("the ", StageName(fleet.stage()), " stage") : std::string("the fleet");
+  const auto members = std::ranges::count_if(
+      fleet.members(), [](const FleetView::Member& member) { return !member.other_stage; });
+  if (members == 0) {
     const std::string awaited = registry.Awaited();
     if (!awaited.empty()) {
-      return Concat("no worker can take the request: the fleet has 0 workers; waiting for ", awaited);
+      return Concat("no worker can take the request: ", where, " has 0 workers; waiting for ", awaited);
     }
-    return "no worker can take the request: the fleet has 0 workers; add one with add_worker(url) or "
-           "--worker-urls";
+    return Concat(
+        "no worker can take the request: ", where, " has 0 workers; add one with add_worker(url) or ",
+        is_stage ? Concat("--", StageName(fleet.stage())) : std::string("--worker-urls"));
   }
   size_t unhealthy = 0;
   size_t draining = 0;
@@ -33,6 +40,7 @@ std::string NobodyEligible(const FleetView& fleet, const WorkerRegistry& registr
   size_t others = 0;
   size_t excluded = 0;  // healthy, but excluded for this request: by earlier attempts, or by the caller
   for (const FleetView::Member& member : fleet.members()) {
+    if (member.other_stage) continue;
     if (member.other_model) {
       ++others;
     } else if (!member.healthy) {
@@ -48,9 +56,9 @@ std::string NobodyEligible(const FleetView& fleet, const WorkerRegistry& registr
     }
   }
   return Concat(
-      "no worker can take the request: the fleet has ", fleet.members().size(),
-      fleet.members().size() == 1 ? " worker" : " workers", ", of which ", unhealthy, " unhealthy, ",
-      draining, " draining", resting == 0 ? std::string() : Concat(", ", resting, " not ready"),
+      "no worker can take the request: ", where, " has ", members, members == 1 ? " worker" : " workers",
+      ", of which ", unhealthy, " unhealthy, ", draining, " draining",
+      resting == 0 ? std::string() : Concat(", ", resting, " not ready"),
       open == 0 ? std::string() : Concat(", ", open, " with an open circuit breaker"),
       others == 0 ? std::string() : Concat(", ", others, " that do not serve the model"), " and ", excluded,
       " excluded; add a worker, or wait until one is healthy");
@@ -72,13 +80,46 @@ void ListCandidates(const FleetView& fleet, Explanation* explanation) {
 
 int64_t NanosOf(double secs) { return static_cast<int64_t>(secs * static_cast<double>(kNanosPerSecond)); }
 
-std::vector<WorkerRegistry::NewWorker> EachWith(double weight, std::span<const std::string> names) {
+std::vector<WorkerRegistry::NewWorker> EachWith(
+    double weight, const WorkerRole& role, std::span<const std::string> names) {
   std::vector<WorkerRegistry::NewWorker> workers;
-  for (const std::string& name : names) workers.push_back({.url = name, .weight = weight});
+  for (const std::string& name : names) {
+    workers.push_back({.url = name, .weight = weight, .role = role});
+  }
   return workers;
 }
 
+bool MatchesPrompts(const Policy& policy) {
+  const KeyParts needs = policy.Needs();
+  return Has(needs, KeyParts::kBlocks) || Has(needs, KeyParts::kPrompt) ||
+         Has(needs, KeyParts::kPrefixDigest);
+}
+
+StatusOr<PolicyParts> MakeDecodePolicy(const RouterOptions& options) {
+  PolicyOptions own = options.decode_policy;
+  if (own.policy.empty()) {
+    StatusOr<PolicyOptions> inherited = InheritedDecodePolicy(options.policy);
+    ROUTER_RETURN_IF_ERROR(inherited.status());
+    own = *std::move(inherited);
+  }
+  own.block_size = options.policy.block_size;
+  own.peer_sync_stride_tokens = 0;  // the other index is the one that engines and routers tell
+  own.kv_index_max_entries = 0;
+  return MakePolicy(own);
+}
+
 }  // namespace
+
+StatusOr<PolicyOptions> InheritedDecodePolicy(const PolicyOptions& policy) {
+  const StatusOr<PolicyParts> made = MakePolicy(policy);
+  ROUTER_RETURN_IF_ERROR(made.status());
+  PolicyOptions own = policy;
+  if (MatchesPrompts(*made->policy)) {
+    own.policy = "least_load";
+    own.least_load_metric = LeastLoadMetric::kTokens;
+  }
+  return own;
+}
 
 StatusOr<std::shared_ptr<Router>> Router::Create(const RouterOptions& options) {
   StatusOr<PolicyParts> policy = MakePolicy(options.policy);
@@ -93,20 +134,28 @@ StatusOr<std::shared_ptr<Router>> Router::CreateWith(const RouterOptions& option
         "hash_key_headers has ", options.session_key.headers.size(), " names; at most ", kMaxKeyHeaders,
         " are read: name only the headers that identify sessions, best first"));
   }
-  std::shared_ptr<Router> router(new Router(options, std::move(policy)));
-  ROUTER_RETURN_IF_ERROR(
-      router->AddAll(DeclaredFleet::kStatic, options.worker_urls, /*weight=*/1.0, /*receives_api_key=*/true));
+  PolicyParts decode;
+  if (options.disaggregated) {
+    StatusOr<PolicyParts> made = MakeDecodePolicy(options);
+    ROUTER_RETURN_IF_ERROR(made.status());
+    decode = *std::move(made);
+  }
+  std::shared_ptr<Router> router(new Router(options, std::move(policy), std::move(decode)));
+  ROUTER_RETURN_IF_ERROR(router->AddStatic());
   return router;
 }
 
-Router::Router(const RouterOptions& options, PolicyParts policy)
+Router::Router(const RouterOptions& options, PolicyParts policy, PolicyParts decode)
     : options_(options),
-      shared_(std::make_shared<Shared>(std::move(policy.policy))),
+      shared_(std::make_shared<Shared>(std::move(policy.policy), std::move(decode.policy))),
       pool_(
           {.policy = {shared_, shared_->policy.get()}, .index = std::move(policy.index)},
-          {.share = options.discovery_guard, .hold_ns = NanosOf(options.discovery_hold_secs)}),
+          {.share = options.discovery_guard, .hold_ns = NanosOf(options.discovery_hold_secs)},
+          shared_->decode == nullptr
+              ? PolicyParts()
+              : PolicyParts{.policy = {shared_, shared_->decode.get()}, .index = std::move(decode.index)}),
       keys_(
-          pool_.policy().Needs(),
+          pool_.is_staged() ? pool_.policy().Needs() | shared_->decode->Needs() : pool_.policy().Needs(),
           {.block_size = options.policy.block_size,
            .tokenize = options.tokenize,
            .session_key = options.session_key,
@@ -129,7 +178,9 @@ Status Router::SetCacheBlocks(std::string_view url, uint32_t block_tokens, uint6
 }
 
 StatusOr<std::vector<std::string>> Router::WithRanks(
-    std::span<const std::string> urls, uint32_t ranks) const {
+    std::span<const std::string> urls, Stage stage, uint32_t ranks) const {
+  if (ranks == 0 && stage == Stage::kPrefill) ranks = options_.prefill_data_parallel_size;
+  if (ranks == 0 && stage == Stage::kDecode) ranks = options_.decode_data_parallel_size;
   if (ranks == 0) ranks = options_.data_parallel_size;
   std::vector<std::string> names;
   for (const std::string& url : urls) {
@@ -144,24 +195,49 @@ StatusOr<std::vector<std::string>> Router::WithRanks(
   return names;
 }
 
-Status Router::AddWorkers(std::span<const std::string> urls, double weight, bool receives_api_key) {
-  return AddAll(DeclaredFleet::kApi, urls, weight, receives_api_key);
+Status Router::AddWorkers(
+    std::span<const std::string> urls, double weight, bool receives_api_key, const WorkerRole& role) {
+  const StatusOr<std::vector<std::string>> names = WithRanks(urls, role.stage);
+  if (!names.ok()) return names.status();
+  std::vector<WorkerRegistry::NewWorker> workers = EachWith(weight, role, *names);
+  for (WorkerRegistry::NewWorker& worker : workers) worker.receives_api_key = receives_api_key;
+  return pool_.registry().AddAll(workers);
 }
 
-Status Router::AddAll(
-    std::string_view source, std::span<const std::string> urls, double weight, bool receives_api_key) {
-  const StatusOr<std::vector<std::string>> names = WithRanks(urls);
-  if (!names.ok()) return names.status();
-  std::vector<WorkerRegistry::NewWorker> workers = EachWith(weight, *names);
-  for (WorkerRegistry::NewWorker& worker : workers) worker.receives_api_key = receives_api_key;
-  return pool_.registry().AddAll(workers, source);
+// The workers of the options.
+Status Router::AddStatic() {
+  std::vector<std::pair<std::string, WorkerRole>> wanted;
+  if (is_staged()) {
+    for (const RouterOptions::StageUrl& worker : options_.prefill_urls)
+      wanted.push_back({worker.url, {.stage = Stage::kPrefill, .bootstrap_port = worker.bootstrap_port}});
+    for (const std::string& url : options_.decode_urls) wanted.push_back({url, {.stage = Stage::kDecode}});
+    if (!options_.worker_urls.empty()) {
+      Log(LogLevel::kWarning,
+          Concat(
+              options_.worker_urls.size(), " worker URLs are ignored, the first of them ",
+              options_.worker_urls.front(), ": the fleet is split into prefill and decode workers"));
+    }
+  } else {
+    for (const std::string& url : options_.worker_urls) wanted.push_back({url, {}});
+  }
+  std::vector<std::pair<std::string, WorkerRole>> named;
+  for (const auto& [url, role] : wanted) {
+    StatusOr<std::vector<std::string>> ranks = WithRanks(std::span(&url, 1), role.stage);
+    if (!ranks.ok()) return ranks.status();
+    for (std::string& name : *ranks) named.emplace_back(std::move(name), role);
+  }
+  std::vector<WorkerRegistry::NewWorker> workers;
+  workers.reserve(named.size());
+  for (const auto& [name, role] : named) workers.push_back({.url = name, .role = role});
+  return pool_.registry().AddAll(workers, DeclaredFleet::kStatic);
 }
 
 StatusOr<std::vector<WorkerRegistry::Declared>> Router::DeclaredOf(
     std::span<const DeclaredWorker> list, std::vector<std::string>* names) const {
   std::vector<std::pair<const DeclaredWorker*, size_t>> of_names;  // and how many of the names are its
   for (const DeclaredWorker& worker : list) {
-    StatusOr<std::vector<std::string>> ranks = WithRanks(std::span(&worker.url, 1), worker.ranks);
+    StatusOr<std::vector<std::string>> ranks =
+        WithRanks(std::span(&worker.url, 1), worker.role.stage, worker.ranks);
     if (!ranks.ok()) return ranks.status();
     of_names.emplace_back(&worker, ranks->size());
     std::move(ranks->begin(), ranks->end(), std::back_inserter(*names));
@@ -171,7 +247,7 @@ StatusOr<std::vector<WorkerRegistry::Declared>> Router::DeclaredOf(
   for (const auto& [worker, ranks] : of_names) {
     for (size_t i = 0; i < ranks; ++i) {
       declared.push_back(
-          {.worker = {.url = *name++, .weight = worker->weight},
+          {.worker = {.url = *name++, .weight = worker->weight, .role = worker->role},
            .ready = worker->ready,
            .leaving = worker->leaving,
            .drain_secs = worker->drain_secs,
@@ -200,14 +276,17 @@ StatusOr<Difference> Router::WouldReconcile(
   return pool_.registry().WouldReconcile(source, *declared, complete, SteadyClock().NowNanos());
 }
 
-Status Router::MayAddWorker(std::string_view url, double weight) {
+Status Router::MayAddWorker(std::string_view url, double weight, const WorkerRole& role) {
   const std::string one(url);
-  const StatusOr<std::vector<std::string>> names = WithRanks(std::span(&one, 1));
+  const StatusOr<std::vector<std::string>> names = WithRanks(std::span(&one, 1), role.stage);
   if (!names.ok()) return names.status();
-  return pool_.registry().MayAdd(EachWith(weight, *names));
+  return pool_.registry().MayAdd(EachWith(weight, role, *names));
 }
 
-LoadShare Router::ShareOf(const RoutingKey& key, const Decision& decision) const {
+LoadShare Router::ShareOf(const RoutingKey& key, const Decision& decision, bool transferred) const {
+  if (transferred) {
+    return {.queued_prefill = 0, .expected_output = key.expected_output, .context = key.prompt_tokens};
+  }
   uint64_t bytes = 0;
   if (decision.unit == MatchUnit::kBlocks) bytes = decision.matched * keys_.block_bytes();
   if (decision.unit == MatchUnit::kBytes) bytes = decision.matched;
@@ -221,9 +300,10 @@ LoadShare Router::ShareOf(const RoutingKey& key, const Decision& decision) const
       .context = key.prompt_tokens};
 }
 
-StatusOr<Ticket> Router::Select(const RoutingKey& key, const FleetView& fleet) {
+StatusOr<Ticket> Router::Select(const RoutingKey& key, const FleetView& fleet, bool transferred) {
   ExpireTickets();
-  return options_.max_worker_requests != 0 ? SelectBelow(key, fleet) : SelectAny(key, fleet);
+  return options_.max_worker_requests != 0 ? SelectBelow(key, fleet, transferred)
+                                           : SelectAny(key, fleet, transferred);
 }
 
 void Router::ExpireTickets() const {
@@ -231,24 +311,24 @@ void Router::ExpireTickets() const {
 }
 
 StatusOr<Ticket> Router::SelectPinned(
-    const RoutingKey& key, const FleetView& fleet, uint32_t position, bool bounded) {
+    const RoutingKey& key, const FleetView& fleet, uint32_t position, bool bounded, bool transferred) {
   const FleetView only = fleet.Only(position);
-  StatusOr<Ticket> ticket = bounded ? Select(key, only) : SelectAny(key, only);
+  StatusOr<Ticket> ticket = bounded ? Select(key, only, transferred) : SelectAny(key, only, transferred);
   if (ticket.ok()) ticket->CallPinned();
   return ticket;
 }
 
 // A policy that does not weigh the loading of an adapter decides among the workers that have it, if it can.
 std::optional<Decision> Router::Choose(const RoutingKey& key, const FleetView& fleet) const {
-  if (fleet.residents() == nullptr || pool_.policy().weighs_residents())
-    return pool_.policy().Choose(key, fleet);
+  Policy& policy = *PolicyOf(fleet.stage());
+  if (fleet.residents() == nullptr || policy.weighs_residents()) return policy.Choose(key, fleet);
   const FleetView residents = fleet.OnlyResidents();
-  if (residents.eligible().empty()) return pool_.policy().Choose(key, fleet);
+  if (residents.eligible().empty()) return policy.Choose(key, fleet);
   if (key.explanation != nullptr) ListCandidates(residents, key.explanation.get());
-  return pool_.policy().Choose(key, residents);
+  return policy.Choose(key, residents);
 }
 
-StatusOr<Ticket> Router::SelectAny(const RoutingKey& key, const FleetView& fleet) {
+StatusOr<Ticket> Router::SelectAny(const RoutingKey& key, const FleetView& fleet, bool transferred) {
   if (key.explanation != nullptr) ListCandidates(fleet, key.explanation.get());
   std::optional<Decision> decision = Choose(key, fleet);
   if (!decision) return absl::UnavailableError(NobodyEligible(fleet, pool_.registry()));
@@ -256,7 +336,8 @@ StatusOr<Ticket> Router::SelectAny(const RoutingKey& key, const FleetView& fleet
   const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
   worker->selections.fetch_add(1, std::memory_order_relaxed);
   return Ticket(
-      pool_.shared_policy(), worker, *decision, ShareOf(key, *decision), {key.prompt_bytes, key.of_model});
+      PolicyOf(fleet.stage()), worker, *decision, ShareOf(key, *decision, transferred),
+      {key.prompt_bytes, key.of_model});
 }
 
 std::vector<uint32_t> Router::FullOf(const FleetView& fleet) const {
@@ -289,7 +370,7 @@ std::vector<Decision> Router::Rank(const RoutingKey& key, const FleetView& fleet
   return ranked;
 }
 
-StatusOr<Ticket> Router::SelectBelow(const RoutingKey& key, const FleetView& fleet) {
+StatusOr<Ticket> Router::SelectBelow(const RoutingKey& key, const FleetView& fleet, bool transferred) {
   if (key.explanation != nullptr) ListCandidates(fleet, key.explanation.get());
   const int64_t most = options_.max_worker_requests;
   for (;;) {
@@ -309,10 +390,10 @@ StatusOr<Ticket> Router::SelectBelow(const RoutingKey& key, const FleetView& fle
     decision->explanation = key.explanation;
     const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
     std::optional<Ticket> ticket = Ticket::MakeBelow(
-        most, pool_.shared_policy(), worker, *decision, ShareOf(key, *decision),
+        most, PolicyOf(fleet.stage()), worker, *decision, ShareOf(key, *decision, transferred),
         {key.prompt_bytes, key.of_model});
     if (!ticket) {  // another thread took its last slot meanwhile
-      pool_.policy().Observe(*decision, {.end = Outcome::End::kNotSent});
+      PolicyOf(fleet.stage())->Observe(*decision, {.end = Outcome::End::kNotSent});
       continue;
     }
     worker->selections.fetch_add(1, std::memory_order_relaxed);
@@ -322,8 +403,10 @@ StatusOr<Ticket> Router::SelectBelow(const RoutingKey& key, const FleetView& fle
 
 bool Router::FinishSession(std::string_view session_id) {
   bool known = false;
-  for (const std::string& key : keys_.session_keys().KeysOf(session_id))
+  for (const std::string& key : keys_.session_keys().KeysOf(session_id)) {
     known |= pool_.policy().FinishSession(key);
+    if (is_staged()) known |= PolicyOf(Stage::kDecode)->FinishSession(key);
+  }
   return known;
 }
 
@@ -334,6 +417,8 @@ std::optional<uint64_t> Router::SessionHash(const RequestView& request) const {
 }
 
 int64_t Router::FreePlaces(const FleetView& fleet) const {
+  if (const StageViews* const stages = fleet.stages())
+    return std::min(FreePlaces(*stages->prefill), FreePlaces(*stages->decode));
   const auto free_at = [this](const Worker& worker) {
     return std::max<int64_t>(0, int64_t{options_.max_worker_requests} - worker.load.open_requests());
   };
@@ -349,6 +434,13 @@ int64_t Router::FreePlaces(const FleetView& fleet) const {
     if (member.in_rotation()) free += free_at(*member.worker);
   }
   return free;
+}
+
+std::string NoPairMessage(const FleetView& whole) {
+  const StageViews& stages = *whole.stages();
+  return Concat(
+      "No workers available: ", stages.prefill->eligible().size(), " prefill, ",
+      stages.decode->eligible().size(), " decode");
 }
 
 }  // namespace vllm_router

@@ -4,6 +4,9 @@
 //                                ^            ^
 //                     what Needs() names    a FleetView: one snapshot, or a smaller one for a retry
 //
+// A fleet may have two stages, prefill and decode workers (RouterOptions::disaggregated): each is chosen from its own
+// view, FleetView::stages(), by its own policy.
+//
 //   auto router = Router::Create({.policy = {.policy = "least_load"}, .worker_urls = {"http://a:8000"}});
 //   auto fleet = (*router)->fleet();
 //   StatusOr<Ticket> ticket = (*router)->Select((*router)->MakeKey(request), *fleet);
@@ -47,10 +50,28 @@ struct RouterOptions {
   uint32_t max_worker_requests = 0;  // maximum open requests per worker; 0: no limit
   double ticket_lease_secs = 0;      // a ticket that is not renewed for so long ends; 0: never
   uint32_t data_parallel_size = 1;   // > 1: every URL without @rank becomes URL@0 .. URL@n-1
+
+  // Two stages. `policy` is then that of prefill workers, and worker_urls are ignored.
+  struct StageUrl {
+    std::string url;
+    std::optional<uint16_t> bootstrap_port = {};
+  };
+  bool disaggregated = false;
+  std::vector<StageUrl> prefill_urls;
+  std::vector<std::string> decode_urls;
+  // Without a name: InheritedDecodePolicy(policy). Its block_size is always that of `policy`.
+  PolicyOptions decode_policy{.policy = ""};
+  uint32_t prefill_data_parallel_size = 0;  // of the stage; 0: data_parallel_size
+  uint32_t decode_data_parallel_size = 0;
+
   // Of lists of workers (worker/declared_fleet.h).
   double discovery_guard = 0.5;  // share of a source's workers that a list may leave out without doubt
   double discovery_hold_secs = 60;
 };
+
+// The policy of decode workers where none is set: `policy`, but least_load by tokens if that matches prompts, since a
+// decode worker gets a prompt's blocks from elsewhere.
+StatusOr<PolicyOptions> InheritedDecodePolicy(const PolicyOptions& policy);
 
 class Router {
  public:
@@ -60,6 +81,9 @@ class Router {
   ~Router();
 
   const Policy& policy() const { return pool_.policy(); }
+  // The one that chooses in views of that stage; in a fleet without stages there is one for all.
+  const Policy& policy_of(Stage stage) const { return *PolicyOf(stage); }
+  bool is_staged() const { return pool_.is_staged(); }
   // The workers, and what is known of their caches.
   Pool& pool() { return pool_; }
   const Pool& pool() const { return pool_; }
@@ -67,12 +91,16 @@ class Router {
 
   // The fleet. Adding expands data-parallel ranks as Create does; all are added or none.
   // `receives_api_key`: whether requests to the worker carry the workers' key.
-  Status AddWorkers(std::span<const std::string> urls, double weight = 1.0, bool receives_api_key = true);
-  Status AddWorker(std::string_view url, double weight = 1.0, bool receives_api_key = true) {
+  Status AddWorkers(
+      std::span<const std::string> urls, double weight = 1.0, bool receives_api_key = true,
+      const WorkerRole& role = {});
+  Status AddWorker(
+      std::string_view url, double weight = 1.0, bool receives_api_key = true, const WorkerRole& role = {}) {
     const std::string one(url);
-    return AddWorkers(std::span(&one, 1), weight, receives_api_key);
+    return AddWorkers(std::span(&one, 1), weight, receives_api_key, role);
   }
-  Status MayAddWorker(std::string_view url, double weight);  // the result that AddWorker would have
+  // The result that AddWorker would have.
+  Status MayAddWorker(std::string_view url, double weight, const WorkerRole& role = {});
   // The whole list of a source of workers. Each stands for all ranks of its engine: `ranks` of them, or
   // with 0 as many as data_parallel_size says.
   struct DeclaredWorker {
@@ -85,6 +113,7 @@ class Router {
     uint32_t ranks = 0;
     std::string detail;
     std::vector<std::string> models;
+    WorkerRole role;
   };
   StatusOr<Difference> Reconcile(
       std::string_view source, std::span<const DeclaredWorker> list, bool complete,
@@ -142,12 +171,14 @@ class Router {
   }
 
   // Unavailable when no worker in `fleet` is eligible, or all eligible ones have max_worker_requests
-  // open; the message tells how many there are and why not.
-  StatusOr<Ticket> Select(const RoutingKey& key, const FleetView& fleet);
+  // open; the message tells how many there are and why not. The policy is that of fleet.stage().
+  // `transferred`: the worker gets the prompt's blocks from another one, so that none of it is to be computed.
+  StatusOr<Ticket> Select(const RoutingKey& key, const FleetView& fleet, bool transferred = false);
   // The member at `position`, in any state, without an alternative. The policy observes it like any
   // choice. `bounded`: Unavailable when it has max_worker_requests.
   StatusOr<Ticket> SelectPinned(
-      const RoutingKey& key, const FleetView& fleet, uint32_t position, bool bounded);
+      const RoutingKey& key, const FleetView& fleet, uint32_t position, bool bounded,
+      bool transferred = false);
   // Forgets the worker of a session, under any header or member that may carry it. True: a policy knew
   // it.
   bool FinishSession(std::string_view session_id);
@@ -163,40 +194,48 @@ class Router {
   const std::shared_ptr<TicketLeases>& leases() const { return leases_; }
   void ExpireTickets() const;
   // Free request slots under max_worker_requests of the workers that may be chosen now: the eligible
-  // ones or, if no circuit breaker admits a request, all healthy ones. REQUIRES: max_worker_requests is
-  // not 0.
+  // ones or, if no circuit breaker admits a request, all healthy ones. Of two stages those of the one that has
+  // fewer, since a request needs both. REQUIRES: max_worker_requests is not 0.
   int64_t FreePlaces(const FleetView& fleet) const;
 
  private:
-  StatusOr<std::vector<std::string>> WithRanks(std::span<const std::string> urls, uint32_t ranks = 0) const;
+  StatusOr<std::vector<std::string>> WithRanks(
+      std::span<const std::string> urls, Stage stage, uint32_t ranks = 0) const;
   // One for each rank; their URLs are in `names`.
   StatusOr<std::vector<WorkerRegistry::Declared>> DeclaredOf(
       std::span<const DeclaredWorker> list, std::vector<std::string>* names) const;
-  Status AddAll(
-      std::string_view source, std::span<const std::string> urls, double weight, bool receives_api_key);
-  Router(const RouterOptions& options, PolicyParts policy);
+  Status AddStatic();
+  Router(const RouterOptions& options, PolicyParts policy, PolicyParts decode);
 
   // State that tickets may use after the router is gone.
   struct Shared {
-    explicit Shared(std::shared_ptr<Policy> policy) : policy(std::move(policy)) {}
+    Shared(std::shared_ptr<Policy> policy, std::shared_ptr<Policy> decode)
+        : policy(std::move(policy)), decode(std::move(decode)) {}
     const std::shared_ptr<Policy> policy;
+    const std::shared_ptr<Policy> decode;  // null in a fleet without stages
     ModelLengths lengths;
   };
 
   // The eligible workers that have max_worker_requests open.
   std::vector<uint32_t> FullOf(const FleetView& fleet) const;
-  LoadShare ShareOf(const RoutingKey& key, const Decision& decision) const;
+  LoadShare ShareOf(const RoutingKey& key, const Decision& decision, bool transferred) const;
+  const std::shared_ptr<Policy>& PolicyOf(Stage stage) const {
+    return pool_.policy_of(is_staged() ? stage : Stage::kAll);
+  }
   std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) const;
-  StatusOr<Ticket> SelectAny(const RoutingKey& key, const FleetView& fleet);
-  StatusOr<Ticket> SelectBelow(const RoutingKey& key, const FleetView& fleet);
+  StatusOr<Ticket> SelectAny(const RoutingKey& key, const FleetView& fleet, bool transferred);
+  StatusOr<Ticket> SelectBelow(const RoutingKey& key, const FleetView& fleet, bool transferred);
 
   const RouterOptions options_;
   const std::shared_ptr<Shared> shared_;
-  Pool pool_;  // its policy keeps the shared state alive
+  Pool pool_;  // its policies keep the shared state alive
   PagedPrompts paged_;
   const KeyBuilder keys_;
   const std::shared_ptr<TicketLeases> leases_ =
       std::make_shared<TicketLeases>();  // its tickets may outlive the router
 };
+
+// Why a request that needs a worker of each stage got none: the eligible ones. REQUIRES: whole.stages().
+std::string NoPairMessage(const FleetView& whole);
 
 }  // namespace vllm_router

@@ -113,7 +113,8 @@ class DeclaredFleet::Change {
 
   // Of a listed source; `row` is known.
   void Declare(std::string_view source, Row* row, const WorkerSpec& spec) {
-    if (row->owners.empty()) {  // it drains, and is wanted again: with a warm cache
+    if (IsOfOtherStage(*row, source, spec)) return;  // it came into the fleet since the list was taken
+    if (row->owners.empty()) {                       // it drains, and is wanted again: with a warm cache
       if (spec.leaving) return;
       changed_ = true;
       row->owners.emplace_back(source);
@@ -164,7 +165,8 @@ class DeclaredFleet::Change {
     row->since_ns = now_ns_;
     row->member = {
         .worker = std::make_shared<Worker>(
-            WorkerId{fleet_.next_worker_++}, std::move(url), row->spec.weight, fleet_.loads_.New()),
+            WorkerId{fleet_.next_worker_++}, std::move(url), row->spec.weight, fleet_.loads_.New(),
+            row->spec.role),
         .healthy = healthy,
         .resting = !row->spec.ready};
     SetIncarnation(*row);
@@ -249,7 +251,9 @@ class DeclaredFleet::Change {
   // What the owner says now. False if that is what it said before.
   bool Update(Row* row, const WorkerSpec& spec) {
     WorkerSpec& known = row->spec;
-    if (!spec.incarnation.empty() && !known.incarnation.empty() && spec.incarnation != known.incarnation) {
+    const bool is_named_anew =
+        !spec.incarnation.empty() && !known.incarnation.empty() && spec.incarnation != known.incarnation;
+    if (is_named_anew || spec.role != known.role) {
       const bool leaving = spec.leaving;
       if (row->serves() && !leaving) Leave(*row);
       WorkerUrl url = std::move(known.url);  // as it was spelled first
@@ -420,6 +424,11 @@ DeclaredFleet::Source* DeclaredFleet::Listed(std::string_view name) {
   return &found->second;
 }
 
+bool DeclaredFleet::IsOfOtherStage(const Row& row, std::string_view source, const WorkerSpec& spec) {
+  return row.spec.role.stage != spec.role.stage &&
+         std::ranges::any_of(row.owners, [source](const std::string& owner) { return owner != source; });
+}
+
 Status DeclaredFleet::MayReconcile(std::string_view source, std::span<const WorkerSpec> list) const {
   std::set<std::string> keys;
   size_t fresh = 0;
@@ -429,7 +438,15 @@ Status DeclaredFleet::MayReconcile(std::string_view source, std::span<const Work
       return absl::InvalidArgumentError(
           Concat("worker ", spec.url.url, " is in the list of ", source, " twice; name it once"));
     }
-    if (!positions_.contains(*key)) ++fresh;
+    const auto known = positions_.find(*key);
+    if (known == positions_.end()) {
+      ++fresh;
+    } else if (const Row& row = rows_[known->second]; IsOfOtherStage(row, source, spec)) {
+      return absl::InvalidArgumentError(Concat(
+          "worker ", spec.url.url, " is in the list of ", source, " as ", StageName(spec.role.stage),
+          ", but ", row.owners.front() != source ? row.owners.front() : row.owners.back(), " declares it as ",
+          StageName(row.spec.role.stage), "; a worker has one stage: correct one of the two"));
+    }
   }
   if (list.size() > kMaxWorkers || rows_.size() + fresh > kMaxRows) {
     return absl::ResourceExhaustedError(Concat(

@@ -18,6 +18,8 @@
 // counts for its weight, `ready`, `leaving` and the rest; when the owner lets it go, the next one's; and
 // it leaves when the last one does.
 //
+// All owners of a worker agree on its stage: a list that says another than those before it is rejected.
+//
 // Without a server (managed() is false) nobody checks workers or drains them: they serve at once and leave
 // at once.
 //
@@ -53,6 +55,7 @@ namespace vllm_router {
 // A worker as a source declares it. A rank of an engine is a worker of its own.
 struct WorkerSpec {
   WorkerUrl url;
+  WorkerRole role = {};             // another one: another engine, as with `incarnation`
   uint32_t weight = kWeightOne;     // relative capacity in thousandths
   bool ready = true;                // false: it stays in the fleet, and gets no new requests
   bool leaving = false;             // it ends soon: its requests may finish, and it gets no new ones
@@ -184,6 +187,8 @@ class DeclaredFleet {
 
   class Change;  // one call that may change rows
 
+  // Other sources than `source` declare the worker, for another stage.
+  static bool IsOfOtherStage(const Row& row, std::string_view source, const WorkerSpec& spec);
   // The error that Reconcile would have.
   Status MayReconcile(std::string_view source, std::span<const WorkerSpec> list) const;
   Source* Listed(std::string_view name);  // REQUIRES: CheckName() is OK

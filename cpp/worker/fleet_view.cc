@@ -12,7 +12,7 @@ FleetView::FleetView(std::vector<Member> members, uint64_t membership, uint64_t 
     is_eligible_[i] = members_[i].serves() ? 1 : 0;
     const Worker& worker = *members_[i].worker;
     loads_.push_back(&worker.load);
-    if (members_[i].other_model) continue;
+    if (members_[i].elsewhere()) continue;
     const bool closed = worker.breaker.state() == BreakerState::kClosed;
     if (!closed || worker.backoff.active()) all_admitting_ = false;
     if (!members_[i].in_rotation()) continue;
@@ -49,6 +49,14 @@ FleetView FleetView::PoolOf(std::span<const uint32_t> positions, uint64_t pool) 
   for (const uint32_t position : positions) members[position].other_model = false;
   FleetView view(std::move(members), membership_version_, pool);
   view.plan_ = plan_;
+  return view;
+}
+
+FleetView FleetView::StageOf(Stage stage) const {
+  std::vector<Member> members = members_;
+  for (Member& member : members) member.other_stage = member.worker->stage != stage;
+  FleetView view(std::move(members), membership_version_);
+  view.stage_ = stage;
   return view;
 }
 

@@ -25,6 +25,7 @@
 namespace vllm_router {
 
 struct ModelPools;
+struct StageViews;
 
 // Base of what a policy precomputes for a view. A policy may own another (its fallback), so plans form a
 // chain, and each policy finds its own by the owner: FindPlan<RingPlan>(fleet, this).
@@ -46,7 +47,9 @@ class FleetView {
     bool resting = false;      // its source says that it is not ready
     bool open = false;         // its circuit breaker
     bool other_model = false;  // of a pool's view: it does not serve the pool's models
-    bool in_rotation() const { return healthy && !draining && !resting && !other_model; }
+    bool other_stage = false;  // of a stage's view: it is of the other one
+    bool elsewhere() const { return other_model || other_stage; }
+    bool in_rotation() const { return healthy && !draining && !resting && !elsewhere(); }
     bool serves() const { return in_rotation() && !open; }
   };
 
@@ -88,6 +91,14 @@ class FleetView {
   // The same fleet with all others out of rotation. Positions and plan stay.
   FleetView PoolOf(std::span<const uint32_t> positions, uint64_t pool) const;
 
+  // kAll for the whole fleet and for pools of models; else the others are out of rotation.
+  Stage stage() const { return stage_; }
+  // Of the whole fleet as it was published; null for a fleet without stages, and in views of a stage or a pool.
+  const StageViews* stages() const { return stages_.get(); }
+  void set_stages(std::shared_ptr<const StageViews> stages) { stages_ = std::move(stages); }
+  // The same fleet with all of the other stage out of rotation. Positions stay; there is no plan.
+  FleetView StageOf(Stage stage) const;
+
   // Of requests for an adapter that any of these workers can load: 1 for those that have it, by position. Null: they
   // are alike.
   using Residents = std::vector<uint8_t>;
@@ -121,15 +132,30 @@ class FleetView {
   std::shared_ptr<const FleetPlan> plan_;
   std::shared_ptr<const ModelPools> models_;
   std::shared_ptr<const Residents> residents_;
+  Stage stage_ = Stage::kAll;
+  std::shared_ptr<const StageViews> stages_;
 };
 
-// The plan that `owner` made for this view (or, while planning, for the previous one); null if there is none.
+// The two stages of a fleet, made with it: equal positions, each with the plan of its own policy.
+struct StageViews {
+  std::shared_ptr<const FleetView> prefill;
+  std::shared_ptr<const FleetView> decode;
+
+  const std::shared_ptr<const FleetView>& of(Stage stage) const {
+    return stage == Stage::kDecode ? decode : prefill;
+  }
+};
+
+// The plan that `owner` made for this view (or, while planning, for the previous one); null if there is none. Of a
+// whole fleet with stages: for its own stage, of which each has a policy.
 template <typename Plan>
 const Plan* FindPlan(const FleetView& fleet, const void* owner) {
   for (const FleetPlan* plan = fleet.plan(); plan != nullptr; plan = plan->inner.get()) {
     if (plan->owner == owner) return static_cast<const Plan*>(plan);
   }
-  return nullptr;
+  if (fleet.stages() == nullptr) return nullptr;
+  const Plan* const prefill = FindPlan<Plan>(*fleet.stages()->prefill, owner);
+  return prefill != nullptr ? prefill : FindPlan<Plan>(*fleet.stages()->decode, owner);
 }
 
 }  // namespace vllm_router

@@ -17,6 +17,7 @@
 #include "worker/circuit_breaker.h"
 #include "worker/outlier_detector.h"
 #include "worker/retry_after_backoff.h"
+#include "worker/stage.h"
 #include "worker/worker_load.h"
 #include "worker/worker_url.h"
 
@@ -41,11 +42,21 @@ struct CacheSize {
 };
 
 struct Worker {
-  Worker(WorkerId id, WorkerUrl url, uint32_t weight, std::shared_ptr<WorkerLoad> load)
-      : id(id), url(std::move(url)), weight(weight), shared_load(std::move(load)), load(*shared_load) {}
+  Worker(
+      WorkerId id, WorkerUrl url, uint32_t weight, std::shared_ptr<WorkerLoad> load,
+      const WorkerRole& role = {})
+      : id(id),
+        url(std::move(url)),
+        stage(role.stage),
+        bootstrap_port(role.bootstrap_port),
+        weight(weight),
+        shared_load(std::move(load)),
+        load(*shared_load) {}
 
   const WorkerId id;
   const WorkerUrl url;
+  const Stage stage;  // kAll in a fleet without stages
+  const std::optional<uint16_t> bootstrap_port;
   std::atomic<uint32_t> weight;                   // relative capacity in thousandths, kMinWeight..kMaxWeight
   const std::shared_ptr<WorkerLoad> shared_load;  // beside those of other workers (LoadPages)
   WorkerLoad& load;

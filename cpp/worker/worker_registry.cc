@@ -23,16 +23,35 @@ StatusOr<uint32_t> WeightInThousandths(std::string_view url, double weight) {
   return static_cast<uint32_t>(thousandths);
 }
 
+// A fleet with stages has no other workers, one without has none of them.
+Status CheckStage(std::string_view url, Stage stage, bool is_staged) {
+  if ((stage != Stage::kAll) == is_staged) return absl::OkStatus();
+  if (is_staged) {
+    return absl::InvalidArgumentError(Concat(
+        "worker ", url, " has no stage, and this fleet is split into prefill and decode workers; declare it ",
+        "with worker_type prefill or decode"));
+  }
+  return absl::InvalidArgumentError(Concat(
+      "worker ", url, " is declared as ", StageName(stage),
+      ", and this fleet has no stages; start the router ",
+      "with --mode pd, or declare the worker as regular"));
+}
+
 bool Serves(const Row& row) { return row.serves(); }
 
 }  // namespace
 
-WorkerRegistry::WorkerRegistry(Planner planner, const GuardOptions& guard)
-    : planner_(std::move(planner)), snapshot_(std::make_shared<const FleetView>()) {
+WorkerRegistry::WorkerRegistry(Planner planner, const GuardOptions& guard, bool is_staged)
+    : planner_(std::move(planner)), is_staged_(is_staged), snapshot_(std::make_shared<const FleetView>()) {
   MutexLock lock(mutex_);
   fleet_.set_guard(guard);
   auto empty = std::make_shared<FleetView>();
   empty->set_models(models_.Publish(*empty, {}, nullptr, nullptr, 0));
+  if (is_staged_) {
+    empty->set_stages(std::make_shared<const StageViews>(StageViews{
+        .prefill = std::make_shared<const FleetView>(empty->StageOf(Stage::kPrefill)),
+        .decode = std::make_shared<const FleetView>(empty->StageOf(Stage::kDecode))}));
+  }
   snapshot_.Publish(std::move(empty));
 }
 
@@ -42,8 +61,9 @@ StatusOr<WorkerSpec> WorkerRegistry::Parse(const NewWorker& worker) const {
   if (requires_addresses_) ROUTER_RETURN_IF_ERROR(RequireAddress(*url));
   const StatusOr<uint32_t> weight = WeightInThousandths(url->url, worker.weight);
   if (!weight.ok()) return weight.status();
+  ROUTER_RETURN_IF_ERROR(CheckStage(url->url, worker.role.stage, is_staged_));
   url->receives_api_key = worker.receives_api_key;
-  return WorkerSpec{.url = *std::move(url), .weight = *weight};
+  return WorkerSpec{.url = *std::move(url), .role = worker.role, .weight = *weight};
 }
 
 StatusOr<std::vector<WorkerSpec>> WorkerRegistry::ParseAll(std::span<const NewWorker> workers) const {
@@ -314,6 +334,14 @@ void WorkerRegistry::CallManagers() {
   for (const auto& [id, changed] : managers_) changed();
 }
 
+std::shared_ptr<const FleetView> WorkerRegistry::PlannedStage(
+    const FleetView& next, Stage stage, const StageViews* last) const {
+  FleetView view = next.StageOf(stage);
+  view.set_plan(last->of(stage)->shared_plan());
+  view.set_plan(planner_ ? planner_(view) : nullptr);
+  return std::make_shared<const FleetView>(std::move(view));
+}
+
 void WorkerRegistry::Publish() {
   std::vector<FleetView::Member> members;
   std::vector<std::pair<WorkerId, uint32_t>> published;
@@ -334,9 +362,17 @@ void WorkerRegistry::Publish() {
   }
   FleetView next(std::move(members), membership_version_);
   const std::shared_ptr<const FleetView> last = snapshot_.Load();
-  next.set_plan(last->shared_plan());
-  next.set_plan(planner_ ? planner_(next) : nullptr);
-  next.set_models(models_.Publish(next, listed, last->models().get(), planner_, SteadyClock().NowNanos()));
+  if (is_staged_) {
+    next.set_stages(std::make_shared<const StageViews>(StageViews{
+        .prefill = PlannedStage(next, Stage::kPrefill, last->stages()),
+        .decode = PlannedStage(next, Stage::kDecode, last->stages())}));
+  } else {
+    next.set_plan(last->shared_plan());
+    next.set_plan(planner_ ? planner_(next) : nullptr);
+  }
+  // Pools of models have no stages, and so no plan where each policy plans for a stage.
+  const Planner of_pools = is_staged_ ? nullptr : planner_;
+  next.set_models(models_.Publish(next, listed, last->models().get(), of_pools, SteadyClock().NowNanos()));
   snapshot_.Publish(std::make_shared<const FleetView>(std::move(next)));
 }
 

@@ -31,13 +31,16 @@ class WorkerRegistry {
   // its plan. Must not call back into the registry.
   using Planner = std::function<std::shared_ptr<const FleetPlan>(const FleetView& next)>;
 
-  explicit WorkerRegistry(Planner planner, const GuardOptions& guard = {});
+  // `is_staged`: each worker is of one of the two stages, which are planned each for itself instead of the whole
+  // (FleetView::stages); otherwise none is.
+  explicit WorkerRegistry(Planner planner, const GuardOptions& guard = {}, bool is_staged = false);
 
   // A worker as a caller names it.
   struct NewWorker {
     std::string_view url;
     double weight = 1.0;
     bool receives_api_key = true;  // false: a third party may have added it
+    WorkerRole role = {};
   };
   // Many at once, planned and published once: all of them or, when one is rejected, none. InvalidArgument
   // for a bad URL or weight, AlreadyExists, ResourceExhausted at kMaxWorkers.
@@ -112,6 +115,7 @@ class WorkerRegistry {
   uint64_t rows_version() const;
   std::vector<SourceReport> Sources() const;
   const Snapshot<FleetView>& snapshot() const { return snapshot_; }
+  bool is_staged() const { return is_staged_; }
 
  private:
   StatusOr<WorkerSpec> Parse(const NewWorker& worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -127,7 +131,12 @@ class WorkerRegistry {
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CallManagers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // The view of a stage of `next`, with its plan; `last`: the stages before.
+  std::shared_ptr<const FleetView> PlannedStage(
+      const FleetView& next, Stage stage, const StageViews* last) const;
+
   const Planner planner_;
+  const bool is_staged_;
   mutable Mutex mutex_;  // held while the policy plans
   DeclaredFleet fleet_ ABSL_GUARDED_BY(mutex_);
   ModelCatalog models_ ABSL_GUARDED_BY(mutex_);

@@ -1009,8 +1009,17 @@ class Batch:
 class Router:
     """The C++ part of `vllm_router.Router`."""
 
-    def __init__(self, worker_urls: list[str], options: dict[str, Any]) -> None:
-        """`options`: what `router_args.check_policy_options()` returns."""
+    def __init__(
+        self,
+        worker_urls: list[str],
+        options: dict[str, Any],
+        stages: tuple[list[tuple[str, int | None]], list[str], dict[str, Any], bool] | None = None,
+    ) -> None:
+        """`options`: what `router_args.check_policy_options()` returns.
+
+        `stages`, of a fleet of prefill and decode workers: their URLs, the options of the decode policy, and
+        whether that one was not named.
+        """
 
     def select(
         self,
@@ -1155,7 +1164,14 @@ class Router:
         than the bound before; one match in 16 is timed) and `match_seconds`, their sum.
         """
 
-    def add_worker(self, url: str, weight: float = 1.0) -> None:
+    def add_worker(
+        self,
+        url: str,
+        weight: float = 1.0,
+        *,
+        worker_type: str = "regular",
+        bootstrap_port: int | None = None,
+    ) -> None:
         """Add a worker at the end of the fleet: `http://host:port[/prefix][@rank]`.
 
         A router that is not served also takes names, `ray://<id>` and `name://<id>`, of workers to which the
@@ -1165,9 +1181,11 @@ class Router:
         Args:
             url: Its name in every later call, without a trailing slash.
             weight: Relative capacity, 0.01 to 100; loads are compared as load / weight.
+            worker_type: `prefill` or `decode` in a fleet that has these two stages, else `regular`.
+            bootstrap_port: Where decode workers learn of a prefill worker's engine, 1 to 65535.
 
         Raises:
-            ValueError: a bad URL or weight.
+            ValueError: a bad URL or weight, or a type that the fleet does not have.
             WorkerExistsError: it is in the fleet already.
             RouterError: the fleet is full.
         """
@@ -1287,11 +1305,12 @@ class Router:
 
     def _worker_rows(
         self,
-    ) -> list[tuple[str, bool, bool, int, float, int | None, int, int, int, int, int]]: ...
+    ) -> list[tuple[str, bool, bool, int, float, int | None, int, int, int, int, int, str]]: ...
     def _reconcile(
         self,
         source: str,
-        workers: list[tuple[str, float, bool, bool, float | None, str, int, str, list[str]]] | None,
+        workers: list[tuple[str, float, bool, bool, float | None, str, int, str, list[str], str, int | None]]
+        | None,
         complete: bool,
         deleted: list[str],
     ) -> tuple[list[str], list[str], list[str], list[str]]: ...

@@ -39,7 +39,7 @@ from vllm_router.errors import UnusedOptionWarning
 from vllm_router.reload import SettingsFile
 from vllm_router.router_args import RouterArgs
 from vllm_router.server import Server
-from vllm_router.settings.checks import OWN_DEFAULTS, check_policy_options, check_server_names
+from vllm_router.settings.checks import OWN_DEFAULTS, check_policy_options, check_server_names, has_stages
 from vllm_router.settings.names import FLAGS, POLICY_OPTIONS
 
 __all__ = ["Batch", "PolicyType", "Router", "Ticket", "WorkerInfo", "policy_from_str"]
@@ -100,6 +100,8 @@ class WorkerInfo(NamedTuple):
     """Decisions that chose this worker, ever."""
     waiting_requests: int
     """Open requests before their first token."""
+    worker_type: str = "regular"
+    """`prefill` or `decode` in a fleet that has these two stages."""
 
 
 class _Workers(list[WorkerInfo]):
@@ -164,16 +166,24 @@ class Router(_core.Router):
                 )
             _check_for_secrets(url)
         name = policy.value if isinstance(policy, PolicyType) else policy
-        checked = check_policy_options({"policy": name, "seed": seed, **options}, warn=_warn)
+        given = {"policy": name, "seed": seed, **options}
+        checked = check_policy_options(given, warn=_warn)
+        stages = _stages_of(given, checked)
         self._args = RouterArgs(**served)
         self._settings_file: SettingsFile | None = None
         self._set_by: Mapping[str, str] | None = None  # of the command: where settings come from
         self._routing = {name: checked[name] for name in POLICY_OPTIONS if name in checked}
+        self._has_stages = stages is not None
+        self._routing["vllm_pd_disaggregation"] = self._has_stages
         self._followers: weakref.WeakValueDictionary[str, Follower] = weakref.WeakValueDictionary()
         self._follow_lock = threading.Lock()
         if served:
             self._args._validate_router_args()
-        if isinstance(worker_urls, Mapping):
+        if stages is not None:
+            if checked["prefill_policy"] is not None:
+                checked = check_policy_options({**given, "policy": checked["prefill_policy"]}, warn=_quiet)
+            super().__init__(urls, checked, stages)
+        elif isinstance(worker_urls, Mapping):
             super().__init__([], checked)
             for url, weight in worker_urls.items():
                 self.add_worker(url, weight)
@@ -225,7 +235,8 @@ class Router(_core.Router):
 
     def _with_routing(self, args: RouterArgs) -> RouterArgs:
         """The settings, those of the router itself among them."""
-        return dataclasses.replace(args, worker_urls=self.worker_urls, **self._routing)
+        urls = [] if self._has_stages else self.worker_urls
+        return dataclasses.replace(args, worker_urls=urls, **self._routing)
 
     def start(self) -> int:
         """Serve until SIGTERM or SIGINT, as the command does.
@@ -469,6 +480,25 @@ def _sources_of(options: Mapping[str, Any]) -> list[Source]:
 def _is_name(url: str) -> bool:
     """Whether it names a worker to which the router never connects."""
     return url.lower().startswith(("ray://", "name://"))
+
+
+def _stages_of(given: Mapping[str, Any], checked: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Workers and policy options of the two stages as the core takes them; None: the fleet has no stages."""
+    if not has_stages(checked):
+        return None
+    prefill = RouterArgs._parse_prefill_urls(checked["prefill_urls"])
+    decode = RouterArgs._parse_decode_urls(checked["decode_urls"])
+    for url in (*(url for url, _ in prefill), *decode):
+        if not isinstance(url, str):
+            raise TypeError(f"prefill_urls or decode_urls holds {quoted(url)}; both must hold URLs as str")
+        _check_for_secrets(url)
+    named = checked["decode_policy"]
+    options = check_policy_options({**given, "policy": named or checked["policy"]}, warn=_quiet)
+    return prefill, decode, options, named is None
+
+
+def _quiet(_sentence: str) -> None:
+    """For options that were checked before."""
 
 
 def _is_served(name: str) -> bool:

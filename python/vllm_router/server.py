@@ -174,9 +174,11 @@ class Server:
         options = args.server_options()
         live = {name: options[name] for name in _core.Server.live_option_names if name in options}
         router_options = args.router_options()
+        # Those of two stages need a restart.
+        takes_workers = ("worker_urls" in change or self._holds) and not args.vllm_pd_disaggregation
         applied = self._core.apply(
             live,
-            router_options["worker_urls"] if "worker_urls" in change or self._holds else None,
+            router_options["worker_urls"] if takes_workers else None,
             router_options["discovery_guard"],
             router_options["discovery_hold_secs"],
             dry_run,

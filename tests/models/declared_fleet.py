@@ -85,6 +85,7 @@ class Row:
     kept_out: bool = False  # drained by an admin
     worker_id: int | None = None
     last_owner: str = ""  # while it has none
+    role: tuple[str, int | None] = ("regular", None)  # worker type and bootstrap port
 
     @property
     def address(self) -> Address:
@@ -134,16 +135,41 @@ def change(method: Callable[P, T]) -> Callable[P, T]:
 
 
 class DeclaredFleet:
-    def __init__(self, guard: float = 0.5, hold_secs: float = 60.0) -> None:
+    def __init__(self, guard: float = 0.5, hold_secs: float = 60.0, staged: bool = False) -> None:
         self.guard = guard
         self.hold_secs = hold_secs
+        self.is_staged = staged
+        self.named_roles: dict[str, tuple[str, int | None]] = {}  # by URL as it is spelled
         self.is_managed = False
         self.declared: list[Row] = []  # in the order of the last change, and those that came since
         self.lists: dict[str, tuple[list[Spec], bool]] = {}  # and whether they were complete
+        self.list_roles: dict[str, dict[str, tuple[str, int | None]]] = {}  # by source, by URL
         self.holds: dict[str, dict[str, Hold]] = {}  # by source, by URL
         self.last_time = 0.0
         self.next_row_id = 0
         self.next_worker_id = 0
+
+    # What is declared of a worker besides, from now on.
+
+    def set_role(self, url: str, worker_type: str, bootstrap_port: int | None = None) -> None:
+        self.named_roles[url] = worker_type, bootstrap_port
+
+    def role_of(self, url: str) -> tuple[str, int | None]:
+        """RefusedError for a worker that this fleet cannot have."""
+        role = self.named_roles.get(url, ("prefill" if self.is_staged else "regular", None))
+        if (role[0] != "regular") != self.is_staged:
+            raise RefusedError(f"{url} is {role[0]}")
+        return role
+
+    def role_when(self, source: str, url: str) -> tuple[str, int | None]:
+        """What the last list of a source says, as the URL was spelled there."""
+        return self.list_roles[source][url]
+
+    def is_of_other_stage(self, row: Row, source: str, role: tuple[str, int | None]) -> bool:
+        return row.role[0] != role[0] and any(owner != source for owner in row.owners)
+
+    def roles(self) -> list[tuple[str, str, int | None]]:
+        return [(row.url, *row.role) for row in self.serving()]
 
     # What it answers.
 
@@ -227,6 +253,14 @@ class DeclaredFleet:
             thousandths(spec.weight)
         if len(set(listed)) < len(listed) or len(listed) > MAX_LISTED:
             raise RefusedError("a worker twice, or too many")
+        if rows is not None:
+            roles = {spec.url: self.role_of(spec.url) for spec in specs}
+            for row in self.declared:
+                for spec in specs:
+                    same = row.address == address(spec.url)
+                    if same and self.is_of_other_stage(row, source, roles[spec.url]):
+                        raise RefusedError(f"{row.url} is {row.role[0]} elsewhere")
+            self.list_roles[source] = roles
 
         self.lists[source] = specs, complete
         difference = Difference()
@@ -252,19 +286,22 @@ class DeclaredFleet:
 
     def declare(self, source: str, spec: Spec, difference: Difference) -> None:
         row = next((row for row in self.declared if row.address == address(spec.url)), None)
+        role = self.role_when(source, spec.url)
         if row is None:
             if not spec.leaving:
-                difference.joined.append(self.join(spec, source).url)
+                difference.joined.append(self.join(spec, source, role).url)
+        elif self.is_of_other_stage(row, source, role):
+            return
         elif not row.owners:
             if not spec.leaving:
                 row.owners = [source]
                 row.draining = row.leaving = row.kept_out = False
-                self.apply(row, spec)
+                self.apply(row, spec, role)
                 difference.joined.append(row.url)
         else:
             row.owners = sorted({*row.owners, source}, key=self.owner_order)
             if source == row.owners[0]:
-                self.take_word(row, spec, difference)
+                self.take_word(row, spec, role, difference)
 
     @staticmethod
     def owner_order(source: str) -> tuple[int, str]:
@@ -272,11 +309,11 @@ class DeclaredFleet:
         known = [*BY_HAND, *FIRST_SOURCES]
         return (known.index(source), "") if source in known else (len(known), source)
 
-    def take_word(self, row: Row, spec: Spec, difference: Difference) -> None:
-        if self.apply(row, spec):
+    def take_word(self, row: Row, spec: Spec, role: tuple[str, int | None], difference: Difference) -> None:
+        if self.apply(row, spec, role):
             (difference.changed if row in self.declared else difference.left).append(row.url)
 
-    def join(self, spec: Spec, owner: str) -> Row:
+    def join(self, spec: Spec, owner: str, role: tuple[str, int | None]) -> Row:
         row = Row(
             spelled(spec.url),
             thousandths(spec.weight),
@@ -284,6 +321,7 @@ class DeclaredFleet:
             ready=spec.ready,
             drain_secs=spec.drain_secs,
             incarnation=spec.incarnation,
+            role=role,
         )
         self.declared.append(row)
         self.start(row)
@@ -305,10 +343,12 @@ class DeclaredFleet:
         row.worker_id = self.next_worker_id
         self.next_worker_id += 1
 
-    def apply(self, row: Row, spec: Spec) -> bool:
+    def apply(self, row: Row, spec: Spec, role: tuple[str, int | None]) -> bool:
         """What the first owner says now. True if it is something new."""
         row.held = False
-        if row.incarnation and spec.incarnation and row.incarnation != spec.incarnation:
+        is_named_anew = row.incarnation and spec.incarnation and row.incarnation != spec.incarnation
+        if is_named_anew or row.role != role:
+            row.role = role
             if spec.leaving:
                 self.declared.remove(row)
             else:
@@ -403,7 +443,7 @@ class DeclaredFleet:
         specs, _ = self.lists.get(row.owners[0], ([], True))
         for spec in specs:
             if address(spec.url) == row.address:
-                self.take_word(row, spec, difference)
+                self.take_word(row, spec, self.role_when(row.owners[0], spec.url), difference)
 
     @change
     def adopt(self, source: str) -> list[str]:
@@ -454,7 +494,7 @@ class DeclaredFleet:
     def add(self, url: str, weight: float = 1.0) -> None:
         if any(row.address == address(url) for row in self.declared):
             raise RefusedError(f"{url} is there already")
-        row = self.join(Spec(url, weight), "api")
+        row = self.join(Spec(url, weight), "api", self.role_of(url))
         if not row.serves:
             self.serve(row)
 

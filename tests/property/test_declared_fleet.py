@@ -34,6 +34,7 @@ SPECS = st.tuples(
     st.sampled_from(["", "one", "two"]),
 )
 LISTS = st.lists(SPECS, max_size=6, unique_by=lambda spec: address(spec[0]))
+WORKER_TYPES = st.sampled_from(["prefill", "decode", "decode", "regular"])
 PAUSES = st.sampled_from([0.0, 1.0, 30.0, 60.0])
 NO_SUCH = 1_000_000
 
@@ -60,11 +61,12 @@ class DeclaredFleets(RuleBasedStateMachine):
         guard=st.sampled_from([0.5, 0.5, 0.0, 0.3, 1.0]),
         hold_secs=st.sampled_from([60.0, 60.0, 0.0]),
         managed=st.booleans(),
+        staged=SELDOM,
         workers=st.lists(URLS, max_size=2, unique_by=address),
     )
-    def begin(self, guard, hold_secs, managed, workers):
-        self.twin = DeclaredFleet(guard, hold_secs)
-        self.registry = testing.Registry(guard, hold_secs)
+    def begin(self, guard, hold_secs, managed, staged, workers):
+        self.twin = DeclaredFleet(guard, hold_secs, staged)
+        self.registry = testing.Registry(guard, hold_secs, staged)
         self.version, self.membership = self.registry.version, self.registry.view.membership
         self.sequence, self.members = [], self.registry.members()
         self.change("managed", managed)
@@ -107,12 +109,23 @@ class DeclaredFleets(RuleBasedStateMachine):
     def a_list_after_a_dry_run(self, source, specs, complete, pause):
         self.now += pause
         rows, version = self.registry.rows(), self.registry.version
-        would = self.registry.would_reconcile(source, specs, complete, self.now)
+        try:
+            would = self.registry.would_reconcile(source, specs, complete, self.now)
+        except ValueError:
+            would = None
         assert (self.registry.rows(), self.registry.version) == (rows, version)
         assert self.registry.members() == self.members
-        _, does = self.change("reconcile", source, specs, complete, [], self.now)
-        self.last[source] = specs
-        assert would == does
+        answers = self.change("reconcile", source, specs, complete, [], self.now)
+        if answers is not None:
+            self.last[source] = specs
+        assert would == (None if answers is None else answers[1])
+
+    @rule(url=URLS, worker_type=WORKER_TYPES, port=st.sampled_from([None, None, 8998, 9000]))
+    def another_role(self, url, worker_type, port):
+        """Of a worker that is named so from now on; mostly the URL of another spelling has the old one."""
+        if self.twin.is_staged or worker_type == "regular":
+            self.twin.set_role(url, worker_type, port)
+            self.registry.set_role(url, worker_type, port)
 
     @rule(source=SOURCES, specs=LISTS, complete=MOSTLY, deleted=st.lists(URLS, max_size=2), pause=PAUSES)
     def a_list(self, source, specs, complete, deleted, pause):
@@ -291,6 +304,19 @@ class DeclaredFleets(RuleBasedStateMachine):
         ]
         assert view.eligible == self.twin.eligible()
         assert view.plan is None or view.plan[1] == view.membership
+        assert [tuple(role) for role in self.registry.roles()] == self.twin.roles()
+
+    @invariant()
+    def each_stage_has_its_workers_and_no_others(self):
+        whole, types = self.registry.view, [role[1] for role in self.twin.roles()]
+        assert whole.has_stages == self.twin.is_staged
+        for stage in ("prefill", "decode") if self.twin.is_staged else ():
+            view = self.registry.stage_view(stage)
+            assert view.eligible == [at for at in self.twin.eligible() if types[at] == stage]
+            assert (view.stage, view.membership) == (stage, whole.membership)
+            weights = [self.twin.serving()[at].weight for at in view.eligible]
+            assert (view.eligible_weight, view.equal_weights) == (sum(weights), len(set(weights)) <= 1)
+            assert view.plan is None or (view.plan[1], view.plan_stage) == (view.membership, stage)
 
     @invariant()
     def the_work_for_a_server_is_the_twins(self):

@@ -87,6 +87,7 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
             # A word that has a form of its own: origins and URLs have the same, paths another.
             forms = {
                 "fan_out_path": PATH,
+                "pd_extra_routes": st.from_regex(r"/[a-z][a-z0-9_/]{0,8}", fullmatch=True),
                 "request_id_headers": NAME,
                 "hash_key_headers": NAME,
                 "kv_event_source": SOURCE,
@@ -155,6 +156,10 @@ def command_line(settings: dict[str, Any]) -> list[str]:
                 line += [flag.spelling, *map(str, value if isinstance(value, list) else [value])]
             case Words():
                 line += [flag.spelling, *value]
+            case Raw():
+                for row in value:
+                    url, *port = (row,) if isinstance(row, str) else row
+                    line += [flag.spelling, url, *("none" if one is None else str(one) for one in port)]
             case _:
                 line.append(f"{flag.spelling}={value}")
     return line
@@ -211,7 +216,10 @@ def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
     if any(settings.get(name) for name in heard) or settings.get("kv_events_engine", "auto") != "auto":
         settings["kv_events"] = "auto"
     if any(name.startswith("shared_cache_") for name in settings):
-        settings |= {"shared_cache_type": "hicache", "policy": "kv_logit"}
+        settings |= {"shared_cache_type": "hicache", "policy": "kv_logit", "prefill_policy": None}
+    if settings.get("vllm_pd_disaggregation"):
+        settings |= {"prefill_urls": [("http://p", None)], "decode_urls": ["http://d"]}
+        settings |= {"worker_dns": [], "worker_srv": [], "service_discovery": False}
     return settings
 
 

@@ -1,5 +1,7 @@
 #include "proxy/admin/admin.h"
 
+#include <algorithm>
+#include <array>
 #include <boost/json.hpp>
 #include <boost/json/src.hpp>  // Boost.JSON's one translation unit in this extension
 #include <charconv>
@@ -91,6 +93,7 @@ struct FleetCall {
   std::string url;
   double weight = 1.0;
   std::optional<double> timeout_secs;
+  WorkerRole role = {};  // in a body only
 };
 
 StatusOr<std::optional<double>> NumberInQuery(std::string_view query, std::string_view name) {
@@ -129,6 +132,25 @@ StatusOr<std::optional<double>> NumberInBody(const json::object& object, std::st
   return absl::InvalidArgumentError(Concat("'", name, "' must be a number"));
 }
 
+StatusOr<WorkerRole> RoleInBody(const json::object& object) {
+  WorkerRole role;
+  if (const json::value* type = object.if_contains("worker_type"); type != nullptr && !type->is_null()) {
+    const std::optional<Stage> stage =
+        type->is_string() ? StageByName(std::string_view(type->as_string())) : std::nullopt;
+    if (!stage) return absl::InvalidArgumentError("'worker_type' must be one of regular, prefill, decode");
+    role.stage = *stage;
+  }
+  if (const json::value* port = object.if_contains("bootstrap_port"); port != nullptr && !port->is_null()) {
+    boost::system::error_code error;
+    const auto number = port->to_number<uint16_t>(error);
+    if (error || number == 0) {
+      return absl::InvalidArgumentError("'bootstrap_port' must be a whole number between 1 and 65535");
+    }
+    role.bootstrap_port = number;
+  }
+  return role;
+}
+
 StatusOr<FleetCall> CallInBody(std::string_view body) {
   boost::system::error_code error;
   const json::value parsed = json::parse(body, error);
@@ -142,7 +164,9 @@ StatusOr<FleetCall> CallInBody(std::string_view body) {
   if (!weight.ok()) return weight.status();
   const StatusOr<std::optional<double>> timeout = NumberInBody(*object, "timeout_secs");
   if (!timeout.ok()) return timeout.status();
-  return FleetCall{std::string(url->as_string()), weight->value_or(1.0), *timeout};
+  const StatusOr<WorkerRole> role = RoleInBody(*object);
+  if (!role.ok()) return role.status();
+  return FleetCall{std::string(url->as_string()), weight->value_or(1.0), *timeout, *role};
 }
 
 // The body counts only without a query.
@@ -211,10 +235,10 @@ json::value TimeOrNull(std::optional<int64_t> unix_seconds) {
 
 json::object Describe(const FleetView::Member& member) {
   const Worker& worker = *member.worker;
-  return {
+  json::object described = {
       {"url", worker.url.url},
       {"model_id", "unknown"},
-      {"worker_type", "regular"},
+      {"worker_type", StageName(worker.stage)},
       {"is_healthy", member.healthy},
       {"load", worker.load.open_requests()},
       {"connection_mode", "Http"},
@@ -223,6 +247,15 @@ json::object Describe(const FleetView::Member& member) {
       {"draining", member.draining},
       {"circuit_breaker", BreakerStateName(worker.breaker.state())},
       {"weight", static_cast<double>(worker.weight) / kWeightOne}};
+  if (worker.bootstrap_port) described["bootstrap_port"] = *worker.bootstrap_port;
+  return described;
+}
+
+// Workers of a stage, and those of them that are in rotation.
+json::object Describe(const FleetView& stage) {
+  const auto total = std::ranges::count_if(
+      stage.members(), [](const FleetView::Member& member) { return !member.other_stage; });
+  return {{"healthy", stage.in_rotation()}, {"total", total}};
 }
 
 json::object Describe(const ModelCard& card) {
@@ -431,7 +464,10 @@ AdminReply Admin::Health(const Settings& settings) const {
       ++unknown;
     }
   }
-  const bool serves = fleet->in_rotation() != 0 || fleet->members().empty();
+  const StageViews* const stages = fleet->stages();
+  const bool has_pair =
+      stages == nullptr || (stages->prefill->in_rotation() != 0 && stages->decode->in_rotation() != 0);
+  const bool serves = (fleet->in_rotation() != 0 && has_pair) || fleet->members().empty();
   const bool good = settings.health_compat ? unhealthy.empty() && unknown == 0 : serves;
   const bool panic = fleet->in_rotation() != 0 && fleet->eligible().empty();
   if (good && !panic && unhealthy.empty() && unknown == 0) return Text(200, "All servers healthy");
@@ -445,6 +481,7 @@ AdminReply Admin::Health(const Settings& settings) const {
     add(Concat("Not checked yet: ", unknown, " of ", fleet->members().size(), " servers"));
   }
   if (!unhealthy.empty()) add("Unhealthy servers: " + JsonText(unhealthy));
+  if (!serves && !has_pair) add(NoPairMessage(*fleet));
   if (text.empty()) add("All servers are draining");
   return Text(good ? 200 : 503, std::move(text));
 }
@@ -453,6 +490,7 @@ AdminReply Admin::Health(const Settings& settings) const {
 // start that means nothing yet.
 AdminReply Admin::Readiness(bool tried) const {
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
+  if (fleet->stages() != nullptr) return StagedReadiness(*fleet, tried);
   const size_t total = fleet->members().size();
   if (draining_.load(std::memory_order_relaxed)) {
     return Json(503, {{"status", "not_ready"}, {"reason", "shutting down"}, {"total_workers", total}});
@@ -471,6 +509,28 @@ AdminReply Admin::Readiness(bool tried) const {
   }
   return Json(
       200, {{"status", "ready"}, {"healthy_workers", fleet->in_rotation()}, {"total_workers", total}});
+}
+
+// A request needs a worker of each stage.
+AdminReply Admin::StagedReadiness(const FleetView& fleet, bool tried) const {
+  const FleetView& prefill = *fleet.stages()->prefill;
+  const FleetView& decode = *fleet.stages()->decode;
+  std::string reason;
+  if (draining_.load(std::memory_order_relaxed)) {
+    reason = "shutting down";
+  } else if (prefill.eligible().empty() || decode.eligible().empty()) {
+    reason = AwaitedSource(router_->pool().registry());
+    if (reason.empty()) reason = NoPairMessage(fleet);
+  } else if (!tried) {
+    reason = "no worker has passed a health check yet";
+  }
+  json::object body = {
+      {"status", reason.empty() ? "ready" : "not_ready"},
+      {"prefill", Describe(prefill)},
+      {"decode", Describe(decode)}};
+  if (reason.empty()) return Json(200, std::move(body));
+  body["reason"] = reason;
+  return Json(503, std::move(body));
 }
 
 // The same members for every policy: without prefix_aware nothing is enabled and nothing counted.
@@ -875,12 +935,17 @@ AdminReply Admin::ListWorkers() const {
 AdminReply Admin::Workers() const {
   json::array workers;
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
-  for (const FleetView::Member& member : fleet->members()) workers.emplace_back(Describe(member));
+  std::array<size_t, 3> counts{};  // by stage
+  for (const FleetView::Member& member : fleet->members()) {
+    workers.emplace_back(Describe(member));
+    ++counts[static_cast<size_t>(member.worker->stage)];
+  }
   const size_t total = workers.size();
+  const auto [regular, prefill, decode] = counts;
   return Json(
       200, {{"workers", std::move(workers)},
             {"total", total},
-            {"stats", {{"prefill_count", 0}, {"decode_count", 0}, {"regular_count", total}}}});
+            {"stats", {{"prefill_count", prefill}, {"decode_count", decode}, {"regular_count", regular}}}});
 }
 
 AdminReply Admin::OneWorker(std::string_view encoded_url) const {
@@ -931,7 +996,7 @@ Task<AdminReply> Admin::Add(IoThread& thread, const AdminRequest& request, NewWo
   const std::string message =
       status.ok() ? "Successfully added worker: " + url : std::string(status.message());
   json::object reply = {{"success", true}, {"message", message}};
-  if (status.ok()) TellPeers(std::move(told), &reply);
+  if (status.ok() && !router_->is_staged()) TellPeers(std::move(told), &reply);  // a fact has no stage
   if (as_json) {
     co_return status.ok() ? Json(200, std::move(reply))
                           : Json(400, {{"error", message}, {"code", "ADD_WORKER_FAILED"}});
@@ -943,7 +1008,7 @@ Task<AdminReply> Admin::Add(IoThread& thread, const AdminRequest& request, NewWo
 // A worker joins once it passes its health check, so that adding it never makes a request fail. Errors
 // that are known without the check are reported before the wait.
 Task<Status> Admin::AddWhenHealthy(IoThread& thread, const AdminRequest& request, NewWorker added) {
-  const Status may = router_->MayAddWorker(added.url, added.weight);
+  const Status may = router_->MayAddWorker(added.url, added.weight, added.role);
   if (!may.ok()) co_return may;
   WorkerUrl worker = *ParseWorkerUrl(added.url);
   worker.receives_api_key = added.receives_api_key;
@@ -964,7 +1029,7 @@ Task<Status> Admin::AddWhenHealthy(IoThread& thread, const AdminRequest& request
         if (cards) router_->pool().registry().SetModels(worker.base, *cards, thread.clock.NowNanos());
         if (scope.cancelled()) break;
       }
-      const Status joined = router_->AddWorker(added.url, added.weight, added.receives_api_key);
+      const Status joined = router_->AddWorker(added.url, added.weight, added.receives_api_key, added.role);
       router_->fleet()->MarkChecked(worker.base);
       if (joined.ok() && !added.receives_api_key && !thread.bearer.empty()) {
         Log(LogLevel::kWarning,
@@ -991,12 +1056,20 @@ Task<Status> Admin::AddWhenHealthy(IoThread& thread, const AdminRequest& request
 }
 
 Task<AdminReply> Admin::AddAsCalled(IoThread& thread, const AdminRequest& request, bool as_json) {
+  if (!as_json &&
+      router_->is_staged()) {  // POST /workers names the stage; the text is the reference router's
+    co_return Text(400, "PD router requires specific add_prefill_server or add_decode_server methods");
+  }
   const StatusOr<FleetCall> call = as_json ? CallInBody(request.body) : ReadCall(request);
   if (!call.ok() && as_json) {
     co_return Json(400, {{"error", std::string(call.status().message())}, {"code", "ADD_WORKER_FAILED"}});
   }
   if (!call.ok()) co_return Refusal(call.status());
-  NewWorker worker{.url = call->url, .weight = call->weight, .receives_api_key = request.has_admin_key};
+  NewWorker worker{
+      .url = call->url,
+      .weight = call->weight,
+      .receives_api_key = request.has_admin_key,
+      .role = call->role};
   AdminReply reply = co_await Add(thread, request, std::move(worker), as_json);
   co_return reply;
 }

@@ -55,6 +55,7 @@ class Admin final : public OwnEndpoints {
  private:
   AdminReply Health(const Settings& settings) const;
   AdminReply Readiness(bool tried) const;
+  AdminReply StagedReadiness(const FleetView& fleet, bool tried) const;
   AdminReply PrefixRouting() const;
   AdminReply IndexStats() const;
   AdminReply IndexClear() const;
@@ -85,6 +86,7 @@ class Admin final : public OwnEndpoints {
     std::string url;
     double weight = 1.0;
     bool receives_api_key = false;
+    WorkerRole role = {};
   };
   Task<AdminReply> Add(IoThread& thread, const AdminRequest& request, NewWorker worker, bool as_json);
   Task<Status> AddWhenHealthy(IoThread& thread, const AdminRequest& request, NewWorker worker);

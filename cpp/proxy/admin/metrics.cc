@@ -552,7 +552,12 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
     }
   };
   page->Counter("policy_decisions_total", "Policy decisions that chose the worker.");
-  each(&WorkerSum::decisions, {Label("policy", router_->policy().name())});
+  for (size_t i = 0; i < workers.size(); ++i) {
+    page->Add(
+        static_cast<double>(sums[i].decisions),
+        {Label("policy", router_->policy_of(workers[i]->stage).name()),
+         Label("worker", workers[i]->url.url)});
+  }
   page->Counter("decision_reasons_total", "Policy decisions by reason.");
   for (size_t reason = 0; reason < kReasonCount; ++reason) {
     page->AddUnlessZero(
@@ -1000,6 +1005,11 @@ void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {
     }
   };
   const auto load = [](const FleetView::Member& member) { return member.worker->load.open_requests(); };
+  page->Gauge("worker_info", "Always 1; worker_type has the worker's stage: regular, prefill or decode.");
+  for (const FleetView::Member& member : fleet.members()) {
+    page->Add(
+        1, {Label("worker", member.worker->url.url), Label("worker_type", StageName(member.worker->stage))});
+  }
   page->Gauge("worker_health", "1 while the worker is healthy, else 0.");
   each([](const FleetView::Member& member) { return member.healthy ? 1 : 0; });
   page->Gauge(

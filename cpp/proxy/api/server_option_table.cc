@@ -118,6 +118,7 @@ const OptionTable<FixedOptions>& FixedOptionTable() {
       {.name = "shared_cache_verify",
        .member = Word<&O::shared_cache_verifies_all>(),
        .words = {{"edges", false}, {"all", true}}},
+      {.name = "kv_connector", .member = Member<&O::kv_connector>()},
       {.name = "access_log", .member = Member<&O::access_log>()},
       {.name = "record_log", .member = Member<&O::record_log>()},
       {.name = "record_log_salt_file", .member = Member<&O::record_log_salt_file>()},
@@ -127,6 +128,7 @@ const OptionTable<FixedOptions>& FixedOptionTable() {
 
 const OptionTable<Settings>& SettingsTable() {
   using O = Settings;
+  using Pd = PdSettings;
   static const auto* table = new OptionTable<O>{
       {.name = "max_payload_size", .member = Member<&O::max_payload_size>()},
       {.name = "queue_timeout_secs", .member = Seconds<&O::queue_timeout_ms>()},
@@ -162,6 +164,31 @@ const OptionTable<Settings>& SettingsTable() {
       {.name = "cb_timeout_duration_secs", .member = Seconds<&O::breaker, &BreakerOptions::open_ms>()},
       {.name = "cb_window_duration_secs", .member = Seconds<&O::breaker, &BreakerOptions::window_ms>()},
       {.name = "disable_circuit_breaker", .member = Member<&O::breaker, &BreakerOptions::disabled>()},
+      {.name = "bootstrap_port", .member = Member<&O::pd, &Pd::bootstrap_port>()},
+      {.name = "pd_transfer_timeout_secs", .member = Seconds<&O::pd, &Pd::transfer_timeout_ms>()},
+      {.name = "pd_prefill_timeout_secs", .member = Seconds<&O::pd, &Pd::prefill_timeout_ms>()},
+      {.name = "pd_handoff_limit_ms", .member = Member<&O::pd, &Pd::handoff_limit_ms>()},
+      {.name = "pd_grace_ms", .member = Member<&O::pd, &Pd::grace_ms>()},
+      {.name = "pd_orphan",
+       .member = Word<&O::pd, &Pd::orphan>(),
+       .words =
+           {{"reject", PdOrphan::kRefuse}, {"collect", PdOrphan::kCollect}, {"expire", PdOrphan::kExpire}}},
+      {.name = "pd_orphan_max", .member = Member<&O::pd, &Pd::orphan_max>()},
+      {.name = "pd_cancel_prefill",
+       .member = Word<&O::pd, &Pd::cancel_prefill>(),
+       .words =
+           {{"auto", PdCancelPrefill::kAuto},
+            {"always", PdCancelPrefill::kAlways},
+            {"never", PdCancelPrefill::kNever}}},
+      {.name = "pd_on_prefill_loss",
+       .member = Word<&O::pd, &Pd::on_prefill_loss>(),
+       .words = {{"503", PdOnPrefillLoss::kUnavailable}, {"local", PdOnPrefillLoss::kLocal}}},
+      {.name = "pd_request_id",
+       .member = Word<&O::pd, &Pd::request_id>(),
+       .words = {{"addresses", PdRequestId::kAddresses}, {"plain", PdRequestId::kPlain}}},
+      {.name = "pd_extra_routes", .member = Member<&O::pd, &Pd::extra_routes>()},
+      {.name = "pd_prefill_response_bytes", .member = Member<&O::pd, &Pd::prefill_response_bytes>()},
+      {.name = "pd_strip_client_params", .member = Member<&O::pd, &Pd::strip_client_params>()},
       {.name = "health_compat", .member = Member<&O::health_compat>()},
       {.name = "preserve_host", .member = Member<&O::preserve_host>()},
       {.name = "trust_forwarded", .member = Member<&O::trust_forwarded>()},

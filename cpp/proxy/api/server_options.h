@@ -83,6 +83,8 @@ struct FixedOptions {
   bool peer_sync_admin = false;       // workers that admins add, remove and drain
   RateLimitScope rate_limit_scope = RateLimitScope::kFleet;
 
+  std::string kv_connector = "nixl";  // which the server copies to PdSettings
+
   SharedCacheType shared_cache_type = SharedCacheType::kNone;
   std::vector<std::string> shared_cache_urls;  // of the masters; empty: as the workers tell
   std::string shared_cache_layout;             // JSON (client/pool_report.h); empty: as the workers tell

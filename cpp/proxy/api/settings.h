@@ -27,6 +27,7 @@
 #include "base/limits.h"
 #include "base/time_units.h"
 #include "proxy/api/cors.h"
+#include "proxy/api/pd_settings.h"
 #include "routing/model_alias.h"
 #include "routing/retry_plan.h"
 #include "worker/circuit_breaker.h"
@@ -66,6 +67,7 @@ struct Settings {
 
   RetryOptions retry;
   BreakerOptions breaker;
+  PdSettings pd;
 
   bool preserve_host = false;
   bool trust_forwarded = true;

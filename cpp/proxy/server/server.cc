@@ -36,6 +36,7 @@
 #include "proxy/control/shared_pool_service.h"
 #include "proxy/control/trtllm_poller.h"
 #include "proxy/telemetry/telemetry_shard.h"
+#include "routing/kv_connector.h"
 
 namespace vllm_router {
 namespace {
@@ -87,13 +88,15 @@ void LimitToAffordable(Settings* limited, const Settings* former) {
 void Complete(Settings* settings, const Settings* former, const Router& router) {
   LimitToAffordable(settings, former);
   if (settings->load_poll_interval_ms < 0) {
-    const bool polls = router.policy().name() == "power_of_two";
+    const bool polls = router.policy_of(Stage::kPrefill).name() == "power_of_two" ||
+                       router.policy_of(Stage::kDecode).name() == "power_of_two";
     settings->load_poll_interval_ms = polls ? settings->worker_startup_check_ms : 0;
   }
 }
 
 ServerOptions Completed(ServerOptions options, const Router& router) {
   Complete(&options, nullptr, router);
+  options.pd.kv_connector = options.kv_connector;
   return options;
 }
 
@@ -244,6 +247,13 @@ Status CheckSharedCache(const FixedOptions& options) {
       Concat("shared_cache_layout cannot be used: ", std::string(pool.status().message())));
 }
 
+Status CheckKvConnector(const FixedOptions& options) {
+  if (FindKvConnector(options.kv_connector) != nullptr) return absl::OkStatus();
+  std::vector<std::string_view> known;
+  for (const KvConnector* const connector : KvConnectors()) known.push_back(connector->traits().name);
+  return WordIsUnknown("kv_connector", options.kv_connector, known);
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Server>> Server::Start(
@@ -264,6 +274,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
   }
   ROUTER_RETURN_IF_ERROR(CheckKvSources(options));
   ROUTER_RETURN_IF_ERROR(CheckSharedCache(options));
+  ROUTER_RETURN_IF_ERROR(CheckKvConnector(options));
   StatusOr<std::unique_ptr<TlsFiles>> tls = TlsFiles::Open(options);
   if (!tls.ok()) return tls.status();
   StatusOr<std::unique_ptr<RedisPool>> redis = OpenRedis(options, *router);
@@ -502,6 +513,7 @@ void Server::OnReloadTimer(void* server) {
 
 void Server::Publish(Settings settings) {
   Complete(&settings, settings_.Load().get(), *router_);
+  settings.pd.kv_connector = options_.kv_connector;
   limits_.Follow(settings);
   ExpectModels(settings);
   const auto published = std::make_shared<const Settings>(std::move(settings));

@@ -38,7 +38,7 @@ from vllm_router.settings.yaml import MAX_YAML_BYTES, composed_yaml, too_long
 __all__ = ["FileSource", "workers_of_text"]
 
 _SPEC_NAMES = tuple(field.name for field in dataclasses.fields(WorkerSpec))
-_LATER_NAMES = ("role", "bootstrap_port")
+_LATER_NAMES = ("role",)
 _ENDPOINT_NAMES = ("address", "port", "labels", "name", "namespace")
 _HOW = "write workers: [http://gpu-0:8000, http://gpu-1:8000]"
 _WHAT = "file of workers"

@@ -54,6 +54,7 @@ _MAX_BACKOFF_SECS = 30.0
 _REPEAT_SECS = 60.0  # the same message is logged again after this
 _MAX_MESSAGES = 64  # that are remembered for it
 _SHORTEST_PAUSE_SECS = 0.01  # a look() that returns at once with again_secs=0 must not keep a core busy
+WORKER_TYPES = ("regular", "prefill", "decode")
 MAX_MODELS = 1024  # of a worker
 _MAX_SHOWN = 3  # workers that are left out, in a message
 _FEWEST_WORKERS = 64  # a list that the core finds too long is not cut below this
@@ -89,7 +90,12 @@ class WorkerSpec(_WithDetail):
     incarnation: str = ""
     """Any text; another one than before means that the engine has started anew, with an empty cache."""
     data_parallel_size: int | None = None
-    """How many ranks it has, 1 to 4096; None: the router's `intra_node_data_parallel_size`."""
+    """How many ranks it has, 1 to 4096; None: the router's `intra_node_data_parallel_size`, or that of its
+    stage."""
+    worker_type: str = "regular"
+    """`prefill` or `decode` in a fleet that has these two stages, else `regular`."""
+    bootstrap_port: int | None = None
+    """Where decode workers learn of a prefill worker's engine, 1 to 65535."""
     models: Sequence[str] = ()
     """The models that it serves; empty: those that it lists in GET /v1/models. Kept as a tuple."""
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
@@ -118,6 +124,16 @@ class WorkerSpec(_WithDetail):
             if not 1 <= ranks <= 4096:
                 raise ValueError(f"data_parallel_size is {ranks}; it must be between 1 and 4096")
             object.__setattr__(self, "data_parallel_size", int(ranks))
+        if self.worker_type not in WORKER_TYPES:
+            known = ", ".join(WORKER_TYPES)
+            raise ValueError(f"worker_type is {show(self.worker_type)}; it must be one of {known}")
+        port = self.bootstrap_port
+        if port is not None:
+            if isinstance(port, bool) or not isinstance(port, numbers.Integral):
+                raise TypeError(f"bootstrap_port is {show(port)}; it must be an int or None")
+            if not 1 <= port <= 65535:
+                raise ValueError(f"bootstrap_port is {port}; it must be between 1 and 65535")
+            object.__setattr__(self, "bootstrap_port", int(port))
         if isinstance(self.models, (str, bytes)) or not isinstance(self.models, Sequence):
             raise TypeError(f"models is {described(self.models)}; it must be a list of names")
         if len(self.models) > MAX_MODELS:
@@ -678,6 +694,8 @@ def rows_of(workers: Iterable[WorkerSpec]) -> list[tuple[Any, ...]]:
                 spec.data_parallel_size or 0,
                 spec.detail,
                 list(spec.models),
+                spec.worker_type,
+                spec.bootstrap_port,
             )
         )
     return rows

@@ -185,9 +185,11 @@ class RouterArgs(ReferenceTable, Table):
 
     @staticmethod
     def _parse_prefill_urls(prefill: Sequence[Any] | None) -> list[tuple[str, int | None]]:
-        """`[["http://a", "8998"], ["http://b", "none"], ["http://c"]]` as (URL, bootstrap port or None)."""
+        """`[["http://a", "8998"], ["http://b", "none"], {"url": "http://c"}]` as (URL, port or None)."""
         pairs: list[tuple[str, int | None]] = []
         for row in prefill or ():
+            if isinstance(row, Mapping):  # as YAML may have it
+                row = _row_of(row, "url", "bootstrap_port")
             url, *more = (row,) if isinstance(row, str) else row
             port = more[0] if more else None
             if isinstance(port, str) and port.lower() == "none":
@@ -217,7 +219,8 @@ class RouterArgs(ReferenceTable, Table):
     @staticmethod
     def _parse_decode_urls(decode: Sequence[Any] | None) -> list[str]:
         """`[["http://a"], ["http://b"]]` as a list of URLs."""
-        return [row if isinstance(row, str) else row[0] for row in decode or ()]
+        rows = [_row_of(row, "url") if isinstance(row, Mapping) else row for row in decode or ()]
+        return [row if isinstance(row, str) else row[0] for row in rows]
 
     # YAML
 
@@ -308,6 +311,9 @@ class RouterArgs(ReferenceTable, Table):
         # A policy that matches no blocks has no such option.
         if self.peer_sync is not None and options.get("peer_sync_stride_tokens") == 0:
             options["peer_sync_stride_tokens"] = PEER_SYNC_STRIDE_TOKENS
+        if self.vllm_pd_disaggregation:
+            return {"worker_urls": [], **options}
+        options["prefill_urls"], options["decode_urls"] = [], []
         return {"worker_urls": FLAGS["worker_urls"].check(self.worker_urls), **options}
 
     def server_options(self) -> dict[str, Any]:
@@ -328,6 +334,13 @@ class RouterArgs(ReferenceTable, Table):
         if options["prometheus_host"] is None or options["prometheus_port"] is None:
             options["prometheus_host"] = options["prometheus_port"] = None
         return options
+
+
+def _row_of(row: Mapping[str, Any], *names: str) -> list[Any]:
+    """The values of a mapping in this order; of the first name there has to be one. Raises LookupError."""
+    if not set(row) <= set(names):
+        raise LookupError(names)
+    return [row[names[0]], *(row[name] for name in names[1:] if name in row)]
 
 
 def _host_name() -> str:

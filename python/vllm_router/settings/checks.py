@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from vllm_router._messages import show
 from vllm_router.errors import UnusedOptionWarning
-from vllm_router.settings.kinds import Text
+from vllm_router.settings.kinds import Text, Unfit
 from vllm_router.settings.names import FLAGS, POLICY_OPTIONS, SPELLINGS, unknown_name, warn_of_former_name
 from vllm_router.settings.policies import (
     DEFAULT_POLICY,
@@ -25,6 +25,7 @@ from vllm_router.settings.policies import (
     LOGIT_POLICIES,
     PREFIX_POLICIES,
 )
+from vllm_router.settings.urls import worker_url
 
 if TYPE_CHECKING:
     from vllm_router.settings.args import RouterArgs
@@ -44,6 +45,23 @@ _OF_KUBERNETES = (
     "kube_context",
     "pod_deletion_cost",
     "discovery_resync_secs",
+)
+
+# Settings of --vllm-pd-disaggregation.
+_OF_STAGES = (
+    "prefill_urls",
+    "decode_urls",
+    "prefill_policy",
+    "decode_policy",
+    "prefill_data_parallel_size",
+    "decode_data_parallel_size",
+    "kv_connector",
+    "bootstrap_port",
+    *(
+        name
+        for name in FLAGS
+        if name.startswith("pd_") and name not in ("pd_kv_events", "pd_strip_client_params")
+    ),
 )
 
 # Options whose default is the policy's own.
@@ -150,13 +168,30 @@ def default_policy(given: Iterable[str]) -> str:
 
 
 def _unread_options(options: Mapping[str, Any]) -> list[str]:
-    """Sentences about options that the chosen policy does not read."""
-    policy = FLAGS["policy"].check(options["policy"])
+    """Sentences about options that the chosen policies do not read."""
+    policies = _policies_of(options)
+    which = f"policy {policies[0]}" if len(policies) == 1 else f"policies {' and '.join(policies)}"
     return [
-        f"{name} has no effect on the policy {policy}; it belongs to {' and '.join(FLAGS[name].policies)}"
+        f"{name} has no effect on the {which}; it belongs to {' and '.join(FLAGS[name].policies)}"
         for name, value in options.items()
-        if FLAGS[name].policies and policy not in FLAGS[name].policies and not FLAGS[name].is_default(value)
+        if FLAGS[name].policies
+        and not set(policies) & set(FLAGS[name].policies)
+        and not FLAGS[name].is_default(value)
     ]
+
+
+def _policies_of(options: Mapping[str, Any]) -> list[str]:
+    """The policy, or those of the two stages."""
+    policy = FLAGS["policy"].check(options["policy"])
+    if not has_stages(options):
+        return [policy]
+    named = [FLAGS[name].check(options.get(name)) or policy for name in ("prefill_policy", "decode_policy")]
+    return list(dict.fromkeys(named))
+
+
+def has_stages(options: Mapping[str, Any]) -> bool:
+    """Whether a router with these options has prefill and decode workers."""
+    return any(options.get(name) for name in ("vllm_pd_disaggregation", "prefill_urls", "decode_urls"))
 
 
 def check_settings(args: RouterArgs) -> None:
@@ -217,6 +252,7 @@ def check_settings(args: RouterArgs) -> None:
             "set kv_events to auto"
         )
     _check_shared_cache(args)
+    _check_stages(args)
     if args.health_check_endpoint[:1] != "/":
         raise ValueError(
             f"health_check_endpoint is {show(args.health_check_endpoint)}; it is a path and must start "
@@ -252,6 +288,35 @@ def check_settings(args: RouterArgs) -> None:
         )
 
 
+def _check_stages(args: RouterArgs) -> None:
+    for name in ("prefill_urls", "decode_urls"):
+        for row in getattr(args, name) or ():
+            url = row if isinstance(row, str) else row[0]
+            try:
+                worker_url(url)
+            except Unfit as unfit:
+                raise ValueError(FLAGS[name].complaint([url], unfit)) from None
+    if not args.vllm_pd_disaggregation:
+        return
+    for name in ("worker_dns", "worker_srv", "service_discovery"):
+        if getattr(args, name):
+            raise ValueError(
+                f"{name} is set, and vllm_pd_disaggregation is on: it does not tell prefill from decode "
+                "workers; name them with --prefill and --decode, or in a --worker-file with worker_type"
+            )
+    if args.worker_file is not None:
+        return
+    if not args.prefill_urls and not args.decode_urls:
+        raise ValueError(
+            "PD disaggregation mode requires --prefill and --decode, --vllm-discovery-address, or "
+            "--service-discovery with --prefill-selector and --decode-selector, of which only --prefill and "
+            "--decode are implemented; or a --worker-file with workers of both types"
+        )
+    for name in ("prefill", "decode"):
+        if not getattr(args, f"{name}_urls"):
+            raise ValueError(f"PD disaggregation mode requires --{name}")
+
+
 def _check_shared_cache(args: RouterArgs) -> None:
     if FLAGS["shared_cache_type"].check(args.shared_cache_type) == "none":
         for name in ("shared_cache_url", "shared_cache_layout"):
@@ -262,6 +327,8 @@ def _check_shared_cache(args: RouterArgs) -> None:
                 )
         return
     policy = FLAGS["policy"].check(args.policy)
+    if args.vllm_pd_disaggregation:
+        policy = FLAGS["prefill_policy"].check(args.prefill_policy) or policy
     if policy not in LOGIT_POLICIES:
         raise ValueError(
             f"shared_cache_type is {args.shared_cache_type}, and the policy {policy} does not read the pool; "
@@ -363,7 +430,19 @@ def warnings_about(args: RouterArgs) -> list[str]:
     alone = not found and len(args.worker_urls) == args.intra_node_data_parallel_size == 1
     if alone and FLAGS["policy"].check(args.policy) == "power_of_two":
         sentences.append("power_of_two has nothing to choose between while there is only one worker")
-    if not args.worker_urls and not found:
+    if args.vllm_pd_disaggregation:
+        if args.worker_urls:
+            sentences.append(
+                f"--worker-urls has no effect with --vllm-pd-disaggregation: {len(args.worker_urls)} URLs "
+                "are ignored; --prefill and --decode name the workers"
+            )
+    else:
+        sentences += [
+            f"{FLAGS[name].spelling} has no effect without --vllm-pd-disaggregation"
+            for name in _OF_STAGES
+            if not FLAGS[name].is_default(getattr(args, name))
+        ]
+    if not args.worker_urls and not found and not args.vllm_pd_disaggregation:
         sentences.append(
             "no worker URLs are given: requests get 503 until POST /add_worker?url=http://host:8000 adds one"
         )

@@ -14,9 +14,8 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 
-from vllm_router.settings.flag import Alias, NotBuilt, option
+from vllm_router.settings.flag import NotBuilt, option
 from vllm_router.settings.kinds import Choice, Number, Raw, Switch, Text, Words
-from vllm_router.settings.policies import POLICY
 
 # The flags of 0.1.17 in Python: a framework that uses it has room for them in its parser.
 REFERENCE_FLAGS = frozenset(
@@ -104,7 +103,11 @@ _pd = partial(
     option,
     group=_PD_GROUP,
     live="restart",
-    not_built=NotBuilt("prefill/decode disaggregation", "every worker in --worker-urls runs both stages"),
+    not_built=NotBuilt(
+        "discovery and KV events of prefill and decode workers",
+        "these workers come from --prefill, --decode, --worker-file and POST /workers, and --kv-event-source "
+        "names their events",
+    ),
 )
 _stages = partial(
     option,
@@ -168,40 +171,8 @@ class ReferenceTable:
         no_effect="it was for gRPC workers; HTTP workers need none",
     )
 
-    vllm_pd_disaggregation: bool = _pd(
-        False,
-        Switch(),
-        "run prefill and decode on different workers",
-        aliases=(
-            "pd_disaggregation",
-            Alias("mode", kind=Choice(("regular", "pd")), meaning={"regular": False, "pd": True}),
-        ),
-    )
-    prefill_urls: list[tuple[str, int | None]] = _pd(
-        [],
-        Raw("URL [PORT]", rows=True),
-        "the prefill workers, each with a bootstrap port or none",
-        urls=True,
-        spelled="prefill",
-        aliases=(Alias("prefill_workers", kind=Raw("URL", split=True)),),
-    )
-    decode_urls: list[str] = _pd(
-        [],
-        Raw("URL", nargs=1, rows=True),
-        "the decode workers",
-        urls=True,
-        spelled="decode",
-        aliases=(Alias("decode_workers", kind=Raw("URL", split=True)),),
-    )
-    prefill_policy: str | None = _pd(None, POLICY, "the policy of the prefill stage")
-    decode_policy: str | None = _pd(None, POLICY, "the policy of the decode stage")
     vllm_discovery_address: str | None = _pd(
         None, Text("HOST:PORT"), "the address at which workers register themselves", urls=True
-    )
-    kv_connector: str = _pd(
-        "nixl",
-        Choice(("nixl", "mooncake", "moriio")),
-        "the transfer method of KV caches from prefill to decode",
     )
     profile: bool = option(
         False,

@@ -23,6 +23,7 @@ from vllm_router.settings.kinds import (
     NameServer,
     Number,
     NumberOr,
+    Raw,
     RedisUrl,
     RequestPath,
     Seconds,
@@ -53,6 +54,7 @@ from vllm_router.settings.urls import (
     model_alias,
     model_name,
     origin,
+    pd_route,
     prefix_source,
     srv_name,
     validation_url,
@@ -66,6 +68,8 @@ DEFAULT_REQUEST_ID_HEADERS = ("x-request-id", "x-correlation-id", "x-trace-id", 
 _server = partial(option, group="Server", scope="server", live="restart")
 _workers = partial(option, group="Workers", scope="server", live="restart")
 _models = partial(option, group="Models", scope="server", live="request")
+_stages = partial(option, group="Prefill/decode", scope="routing", live="restart")
+_pd = partial(option, group="Prefill/decode", scope="server", live="request")
 _scaling = partial(option, group="Scaling", scope="server", live="request")
 _policy = partial(option, group="Routing policy", scope="routing", live="restart")
 _timeouts = partial(option, group="Timeouts", scope="server", live="request")
@@ -1533,4 +1537,144 @@ class Table:
         Switch(),
         "skip the verification of workers' certificates",
         more="Connections to workers can then be intercepted, prompts and keys included.",
+    )
+
+    vllm_pd_disaggregation: bool = _stages(
+        False,
+        Switch(),
+        "serve each request with two workers: one computes the prompt's KV blocks (prefill), the other "
+        "generates (decode)",
+        aliases=(
+            "pd_disaggregation",
+            Alias("mode", kind=Choice(("regular", "pd")), meaning={"regular": False, "pd": True}),
+        ),
+        more="--worker-urls is ignored then.",
+    )
+    prefill_urls: list[tuple[str, int | None]] = _stages(
+        [],
+        Raw("URL [PORT]", rows=True),
+        "the URL of a prefill worker, and its bootstrap port or none",
+        urls=True,
+        spelled="prefill",
+        aliases=(Alias("prefill_workers", kind=Raw("URL", split=True)),),
+        more="May be repeated. --prefill-workers takes several URLs, separated by blanks or commas. Without "
+        "a port: --bootstrap-port.",
+    )
+    decode_urls: list[str] = _stages(
+        [],
+        Raw("URL", nargs=1, rows=True),
+        "the URL of a decode worker",
+        urls=True,
+        spelled="decode",
+        aliases=(Alias("decode_workers", kind=Raw("URL", split=True)),),
+        more="May be repeated. --decode-workers takes several URLs, separated by blanks or commas.",
+    )
+    prefill_policy: str | None = _stages(
+        None, POLICY, "the policy that chooses the prefill worker", more="Unset: that of --policy."
+    )
+    decode_policy: str | None = _stages(
+        None,
+        POLICY,
+        "the policy that chooses the decode worker",
+        more="Unset: that of --policy; or, if that matches prompts, least_load by tokens, since a decode "
+        "worker gets a prompt's blocks from elsewhere.",
+    )
+    prefill_data_parallel_size: int = _stages(
+        0,
+        Number(1, 4096, zero="as --intra-node-data-parallel-size"),
+        "the number of data-parallel ranks behind each prefill worker URL",
+    )
+    decode_data_parallel_size: int = _stages(
+        0,
+        Number(1, 4096, zero="as --intra-node-data-parallel-size"),
+        "the number of data-parallel ranks behind each decode worker URL",
+    )
+    kv_connector: str = _pd(
+        "nixl",
+        Choice(
+            ("nixl", "shared_store"),
+            later=dict.fromkeys(
+                ("nixl_push", "mooncake", "moriio", "p2p_nccl", "sglang", "auto"),
+                "use nixl, or shared_store for a store that all workers read",
+            ),
+        ),
+        "how KV blocks get from prefill to decode workers, as the engines' --kv-transfer-config says",
+        live="restart",
+    )
+    bootstrap_port: int = _pd(
+        8998,
+        Number(1, 65535),
+        "the bootstrap port of prefill workers for which --prefill names none",
+        more="No connector that is implemented uses it.",
+    )
+    pd_transfer_timeout_secs: float = _pd(
+        30,
+        Seconds(),
+        "the maximum time from a decode worker's request, with blocks to fetch, to its first byte",
+    )
+    pd_prefill_timeout_secs: float = _pd(
+        0,
+        Seconds("as --request-timeout-secs"),
+        "the maximum time of a prefill worker's request",
+    )
+    pd_handoff_limit_ms: int = _pd(
+        10000,
+        Number(100, 60000),
+        "the maximum age in milliseconds of a prefill worker's blocks when a decode worker is sent for them",
+        more="Keep it below the engines' lease of such blocks, 30 s.",
+    )
+    pd_grace_ms: int = _pd(
+        500,
+        Number(0, 10000),
+        "the time in milliseconds for which a request that is of no use any more stays open, so that its "
+        "engine has seen it before it is aborted",
+    )
+    pd_orphan: str = _pd(
+        "reject",
+        Choice(("reject", "collect", "expire"), aliases={"refuse": "reject"}, metavar="WHAT"),
+        "what frees blocks at a prefill worker that no decode worker will fetch",
+        more="reject: a request with their parameters that a decode worker rejects, for vLLM 0.32 and newer; "
+        "collect: one that fetches them and generates one token; expire: the engine, once their lease ends.",
+    )
+    pd_orphan_max: int = _pd(
+        64,
+        Number(0, 4096),
+        "the maximum number of requests of --pd-orphan that are under way at once",
+        more="0: none is made.",
+    )
+    pd_cancel_prefill: str = _pd(
+        "auto",
+        Choice(("auto", "always", "never"), metavar="WHEN"),
+        "when a prefill that is of no use any more is aborted",
+        more="auto: where the engines bear it; always: also where blocks may then stay held at a decode "
+        "worker; never: it runs to its end.",
+    )
+    pd_on_prefill_loss: str = _pd(
+        "503",
+        Choice(("503", "local"), metavar="WHAT"),
+        "what becomes of requests while no prefill worker can be chosen",
+        more="503: they fail; local: a decode worker computes their prompts, too.",
+    )
+    pd_request_id: str = _pd(
+        "addresses",
+        Choice(("addresses", "plain"), metavar="FORM"),
+        "the form of X-Request-Id that both workers get",
+        more="addresses: with the addresses of both, which some connectors read; plain: 32 hexadecimal "
+        "digits.",
+    )
+    pd_extra_routes: list[str] = _pd(
+        [],
+        Words("PATH", each=pd_route),
+        "additional paths whose POST requests are served by two workers, as those of /v1/completions are",
+    )
+    pd_prefill_response_bytes: int = _pd(
+        64 * 2**20,
+        Number(1024, 2**32),
+        "the maximum size in bytes of a prefill worker's response",
+    )
+    pd_strip_client_params: bool = _pd(
+        True,
+        Switch(),
+        "remove members of clients' requests that steer transfers of KV blocks, such as kv_transfer_params",
+        more="Some values of them end a worker's process.",
     )

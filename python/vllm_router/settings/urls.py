@@ -174,6 +174,13 @@ def fan_out_path(text: str) -> str:
     return text
 
 
+def pd_route(text: str) -> str:
+    """A path whose requests two workers serve, as --pd-extra-routes takes it."""
+    if not re.fullmatch(r"/[!-~]+", text) or re.search(r"[*?#%]", text):
+        raise Unfit(f"paths like /v2/generate, without a query, and {quoted(text)} is none of these")
+    return text
+
+
 _ZMQ_HOST = r"\[[0-9a-fA-F:.]+\]|[^:/\[\]\s;]+"
 
 

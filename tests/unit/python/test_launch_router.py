@@ -206,6 +206,7 @@ def test_help_is_grouped_and_says_what_is_not_built() -> None:
         "Logging and metrics:",
         "Retries, breaker, admission:",
         "Security:",
+        "Prefill/decode:",
         "Accepted from older scripts, without effect:",
     ]
     before, after = result.stdout.split("not implemented yet, and accepted at their defaults only")

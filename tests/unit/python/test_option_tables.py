@@ -24,6 +24,10 @@ BOTH = sorted(CORE.keys() & ARGS.keys())
 
 ONLY_ARGS = {
     "worker_urls": "an argument of its own of the core's Router",
+    **dict.fromkeys(
+        ["vllm_pd_disaggregation", "prefill_urls", "decode_urls", "prefill_policy", "decode_policy"],
+        "arguments of their own of the core's Router",
+    ),
     "hash_key_fallback": "one of its words is built, so the core has nothing to choose",
     "config_reload": "the server reads it, in Python",
     "log_level": "set for the whole process, by configure_log()",
@@ -52,6 +56,7 @@ WORDS_IN_PYTHON_ALONE = {
     "policy": "compared with the registry below",
     "fallback_policy": "compared with the registry below",
     "tls_min_version": "a text that OpenSSL reads",
+    "kv_connector": "compared with the connectors below",
 }
 KINDS = {Switch: {"switch"}, Words: {"texts"}, Choice: {"word", "text"}}
 
@@ -111,6 +116,10 @@ def test_an_option_has_one_set_of_words(name):
     kind = ARGS[name].kind
     assert sorted(CORE[name]["words"]) == sorted(kind.names)
     assert CORE[name]["not_built"] == list(kind.later)
+
+
+def test_both_know_the_same_connectors():
+    assert ARGS["kv_connector"].kind.names == tuple(one["name"] for one in testing.kv_connectors())
 
 
 # Policies

@@ -821,3 +821,56 @@ def test_a_list_is_planned_and_published_once():
     assert registry.version == version + 1, "nothing has changed"
     declare(registry, spec(A, 2.0, ready=False), B, D)
     assert registry.view.plan == (number + 2, membership + 1), "it rests in the fleet"
+
+
+# What a worker is declared as.
+
+
+@pytest.fixture
+def staged(new_fleet):
+    fleet = new_fleet(staged=True)
+    fleet.set_role(A, "prefill", 8998)
+    fleet.set_role(B, "decode")
+    return fleet
+
+
+def test_two_sources_agree_on_the_stage_of_a_worker(staged):
+    declare(staged, A, B, source="file")
+    staged.set_role(A, "decode")
+    with pytest.raises(
+        ValueError, match=r"list of mine as decode, but file declares it as prefill|elsewhere"
+    ):
+        declare(staged, A, source="mine")
+    assert staged.roles() == [(A, "prefill", 8998), (B, "decode", None)]
+    assert owners(staged)[A] == ["file"]
+
+
+def test_a_worker_of_another_stage_is_another_worker(staged):
+    staged.managed(True)
+    declare(staged, A, B)
+    admit_all(staged)
+    staged.set_role(B, "prefill")
+    assert declare(staged, A, B) == ([], [], [B], [])
+    assert states(staged) == {A: "serving", B: "pending"}
+    admit_all(staged)
+    assert staged.roles() == [(A, "prefill", 8998), (B, "prefill", None)]
+
+
+def test_another_bootstrap_port_is_another_engine(staged):
+    declare(staged, A)
+    before = [member[1] for member in staged.members()]
+    staged.set_role(A, "prefill", 9000)
+    assert declare(staged, A)[2] == [A]
+    assert staged.roles() == [(A, "prefill", 9000)]
+    assert [member[1] for member in staged.members()] != before
+
+
+def test_a_list_of_old_does_not_change_the_stage_of_a_worker_that_was_added_since(staged):
+    staged.set_role(A, "prefill")
+    declare(staged, A, B, source="static")
+    staged.remove(A)
+    staged.set_role(A, "decode")
+    staged.add(A)
+    again(staged, source="static")
+    assert staged.roles() == [(A, "decode", None), (B, "decode", None)]
+    assert owners(staged)[A] == ["api"]

@@ -247,11 +247,15 @@ def test_workers_that_start_are_pending_for_the_models_that_they_may_serve(harne
         ModelWorker(harness, "a"), model_refresh_secs=3600, models=["m", "n"], health_check_interval_secs=600
     )
     wait_until_known(router, 1)
-    router.core._reconcile("file", [(slow.url, 1.0, True, False, None, "", 0, "", ["m"])], True, [])
+    router.core._reconcile(
+        "file", [(slow.url, 1.0, True, False, None, "", 0, "", ["m"], "regular", None)], True, []
+    )
     said = wait_for(harness, router, "m", ready=0, pending=1)
     assert said["stale"] is True
     assert asked(harness, router, "n")["pending"] == 0
-    router.core._reconcile("file", [(slow.url, 1.0, True, False, None, "", 0, "", [])], True, [])
+    router.core._reconcile(
+        "file", [(slow.url, 1.0, True, False, None, "", 0, "", [], "regular", None)], True, []
+    )
     wait_for(harness, router, "m", pending=0, stale=True)  # it may be of any model
 
 

@@ -174,10 +174,13 @@ def test_rows_are_what_the_core_takes() -> None:
         data_parallel_size=4,
         models=["m", "org/n"],
         labels={"pod": "default/vllm-7", "node": "n1"},
+        worker_type="prefill",
+        bootstrap_port=8998,
     )
+    detail = "node=n1 pod=default/vllm-7"
     assert rows_of([full, B]) == [
-        ("http://a:1", 2.0, False, True, 5.0, "uid-1", 4, "node=n1 pod=default/vllm-7", ["m", "org/n"]),
-        ("http://b:1", 1.0, True, False, None, "", 0, "", []),
+        ("http://a:1", 2.0, False, True, 5.0, "uid-1", 4, detail, ["m", "org/n"], "prefill", 8998),
+        ("http://b:1", 1.0, True, False, None, "", 0, "", [], "regular", None),
     ]
     assert len(WorkerSpec("http://a:1", labels={"k": "v" * 500}).detail) == 200
 

@@ -187,6 +187,13 @@ def test_policy_options_are_filled_with_defaults() -> None:
         "tokenize": "auto",
         "max_worker_requests": 0,
         "ticket_lease_secs": 0,
+        "vllm_pd_disaggregation": False,
+        "prefill_urls": [],
+        "decode_urls": [],
+        "prefill_policy": None,
+        "decode_policy": None,
+        "prefill_data_parallel_size": 0,
+        "decode_data_parallel_size": 0,
     }
 
 
@@ -527,3 +534,71 @@ def test_settings_of_routers_that_do_not_meet_are_named() -> None:
 )
 def test_strides_have_their_own_default_where_routers_meet(line: str, stride: int) -> None:
     assert parsed(line).router_options()["peer_sync_stride_tokens"] == stride
+
+
+# Two stages.
+
+PAIR = "--prefill http://p:8000 --decode http://d:8000"
+
+
+@pytest.mark.parametrize("mode", ["--mode pd", "--vllm-pd-disaggregation", "--pd-disaggregation"])
+def test_every_spelling_of_the_mode_needs_workers_of_both_stages(mode: str) -> None:
+    parsed(f"{mode} {PAIR}")._validate_router_args()
+    for line, text in [
+        ("--decode http://d:8000", "PD disaggregation mode requires --prefill"),
+        ("--prefill http://p:8000", "PD disaggregation mode requires --decode"),
+        (
+            "",
+            "PD disaggregation mode requires --prefill and --decode, --vllm-discovery-address, or --service",
+        ),
+    ]:
+        with pytest.raises(ValueError, match=f"^{text}"):
+            parsed(f"{mode} {line}")._validate_router_args()
+    parsed(f"{mode} --worker-file workers.yaml")._validate_router_args()
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["--worker-dns http://vllm:8000", "--worker-srv _http._tcp.vllm", "--service-discovery --selector app=v"],
+)
+def test_a_source_that_tells_no_stages_does_not_go_with_them(source: str) -> None:
+    with pytest.raises(ValueError, match="does not tell prefill from decode workers"):
+        parsed(f"--mode pd {PAIR} {source}")._validate_router_args()
+
+
+def test_a_bad_url_of_a_stage_is_named() -> None:
+    with pytest.raises(ValueError, match="prefill_urls is p:8000; it is the URL of a prefill"):
+        parsed("--mode pd --prefill p:8000 --decode http://d:8000")._validate_router_args()
+
+
+def test_a_connector_that_is_not_built_is_named_with_those_that_are() -> None:
+    with pytest.raises(ValueError, match=r"connector mooncake is not implemented .* use nixl, or shared"):
+        RouterArgs(kv_connector="mooncake")._validate_router_args()
+    with pytest.raises(ValueError, match=r"must be one of nixl, shared_store"):
+        RouterArgs(kv_connector="nccl")._validate_router_args()
+
+
+def test_what_has_no_effect_with_stages_or_without_them_is_said() -> None:
+    [ignored] = parsed(f"--mode pd {PAIR} --worker-urls http://w:8000").warnings()
+    assert ignored.startswith("--worker-urls has no effect with --vllm-pd-disaggregation: 1 URLs are ignored")
+    assert parsed(f"--mode pd {PAIR} --pd-grace-ms 5").warnings() == []
+    regular = parsed(f"--worker-urls http://w:8000 {PAIR} --pd-grace-ms 5 --decode-policy random").warnings()
+    assert regular == [
+        f"{name} has no effect without --vllm-pd-disaggregation"
+        for name in ("--prefill", "--decode", "--decode-policy", "--pd-grace-ms")
+    ]
+
+
+def test_an_option_counts_that_the_policy_of_either_stage_reads() -> None:
+    line = f"--mode pd {PAIR} --policy random --max-tree-size 10000"
+    assert parsed(f"{line} --decode-policy cache_aware").warnings() == []
+    assert parsed(f"{line} --prefill-policy cache_aware").warnings() == []
+    [unread] = parsed(f"{line} --decode-policy round_robin").warnings()
+    assert unread.startswith("max_tree_size has no effect on the policies random and round_robin")
+
+
+def test_the_core_gets_the_workers_of_the_mode_that_is_on() -> None:
+    staged = parsed(f"--mode pd {PAIR} --worker-urls http://w:8000").router_options()
+    assert (staged["worker_urls"], staged["decode_urls"]) == ([], ["http://d:8000"])
+    regular = parsed(f"{PAIR} --worker-urls http://w:8000").router_options()
+    assert (regular["worker_urls"], regular["decode_urls"]) == (["http://w:8000"], [])

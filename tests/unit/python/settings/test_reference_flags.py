@@ -151,11 +151,6 @@ def test_other_spellings_mean_the_same(written: str, ordinary: str) -> None:
     assert parsed(written) == parsed(ordinary)
 
 
-def test_a_prefill_worker_without_a_port_is_quoted_back_as_it_was_given() -> None:
-    with pytest.raises(ValueError, match=r"^--prefill http://a:8000 is not implemented in"):
-        parsed("--prefill http://a:8000")._validate_router_args()
-
-
 @pytest.mark.parametrize("spelling", sorted(NOT_BUILT))
 def test_a_flag_that_is_not_built_is_accepted_at_its_default_only(spelling: str) -> None:
     flag = NOT_BUILT[spelling]

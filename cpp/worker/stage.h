@@ -1,0 +1,47 @@
+// Stage: what a worker does in a fleet that serves each request with two workers: one computes the KV blocks of
+// the prompt (prefill), another receives them and generates (decode). A fleet has stages or it has none; a worker
+// keeps its stage for life.
+//
+//   regular fleet   kAll       kAll       kAll
+//   staged fleet    kPrefill   kPrefill   kDecode
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace vllm_router {
+
+enum class Stage : uint8_t { kAll, kPrefill, kDecode };
+
+// As `worker_type` has it: regular, prefill, decode.
+constexpr std::string_view StageName(Stage stage) {
+  switch (stage) {
+    case Stage::kAll:
+      return "regular";
+    case Stage::kPrefill:
+      return "prefill";
+    case Stage::kDecode:
+      return "decode";
+  }
+  return "regular";
+}
+
+// Nullopt for any other name.
+constexpr std::optional<Stage> StageByName(std::string_view name) {
+  for (const Stage stage : {Stage::kAll, Stage::kPrefill, Stage::kDecode}) {
+    if (StageName(stage) == name) return stage;
+  }
+  return std::nullopt;
+}
+
+// What a worker is declared as.
+struct WorkerRole {
+  Stage stage = Stage::kAll;
+  std::optional<uint16_t>
+      bootstrap_port;  // where decode workers learn of a prefill worker's engine; null: unknown
+
+  friend bool operator==(const WorkerRole&, const WorkerRole&) = default;
+};
+
+}  // namespace vllm_router
