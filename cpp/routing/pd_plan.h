@@ -89,7 +89,8 @@ PdPlan MakePdPlan(PdRoute route, const BodyMap& body, const KvConnector& connect
 // rather than half of them. REQUIRES: body.ok().
 BodyPatch PrefillPatch(
     PdRoute route, const BodyMap& body, const KvConnector& connector, const PairAttempt& attempt);
-// `parameters`: of ReadPrefillResponse(), whose response outlives the patch.
+// `parameters`: of ReadPrefillResponse(), whose response outlives the patch. Decode alone gets `plain`, as what some
+// connectors tell it without parameters makes it wait for prefill.
 BodyPatch DecodePatch(
     const PdPlan& plan, const KvConnector& connector, const PairAttempt& attempt,
     std::optional<std::string_view> parameters);
