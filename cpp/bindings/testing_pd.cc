@@ -15,6 +15,7 @@
 #include "routing/body_patch.h"
 #include "routing/json_scanner.h"
 #include "routing/kv_connector.h"
+#include "routing/merged_response.h"
 #include "routing/mooncake_engines.h"
 #include "routing/pair_id.h"
 #include "routing/pd_plan.h"
@@ -314,6 +315,21 @@ void BindTestingPd(py::module_& testing) {
     return py::make_tuple(
         HandOverName(told.hand_over), told.parameters ? py::object(PdBytes(*told.parameters)) : py::none(),
         told.pushes);
+  });
+
+  testing.def("wants_merge", [](const std::string& route, const py::bytes& request) {
+    return WantsMerge(RouteNamed(route), BodyMap::Read(ViewOfBytes(request)));
+  });
+  testing.def(
+      "merge_responses",
+      [](const std::string& route, const py::bytes& prefill, const py::bytes& decode) -> py::object {
+        const std::optional<std::string> merged =
+            MergeResponses(RouteNamed(route), ViewOfBytes(prefill), ViewOfBytes(decode));
+        return merged ? py::object(PdBytes(*merged)) : py::none();
+      });
+  testing.def("merge_usage", [](const py::bytes& prefill, const py::bytes& decode) -> py::object {
+    const std::optional<std::string> merged = MergeUsage(ViewOfBytes(prefill), ViewOfBytes(decode));
+    return merged ? py::object(PdBytes(*merged)) : py::none();
   });
 
   testing.def("order_of", [](const std::string& connector, const py::dict& told) {
