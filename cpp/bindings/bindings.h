@@ -26,6 +26,7 @@ void BindTestingKvSources(pybind11::module_& testing);
 void BindTestingNet(pybind11::module_& testing);
 void BindTestingPd(pybind11::module_& testing);
 void BindTestingPdMachine(pybind11::module_& testing);
+void BindTestingPdRegistrations(pybind11::module_& testing);
 void BindTestingPolicy(pybind11::module_& testing);
 void BindTestingPrefixEvents(pybind11::module_& testing);
 void BindTestingPeerSync(pybind11::module_& testing);

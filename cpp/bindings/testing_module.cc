@@ -49,6 +49,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingNet(testing);
   BindTestingPd(testing);
   BindTestingPdMachine(testing);
+  BindTestingPdRegistrations(testing);
   BindTestingPolicy(testing);
   BindTestingPrefixEvents(testing);
   BindTestingPeerSync(testing);

@@ -15,15 +15,20 @@
 #include "routing/body_patch.h"
 #include "routing/json_scanner.h"
 #include "routing/kv_connector.h"
+#include "routing/merged_response.h"
+#include "routing/mooncake_engines.h"
 #include "routing/pair_id.h"
 #include "routing/pd_plan.h"
 #include "routing/prefill_response.h"
+#include "routing/sglang_connector.h"
 #include "routing/transfer_members.h"
+#include "routing/transfer_parameters.h"
 
 namespace vllm_router {
 namespace {
 
 namespace py = pybind11;
+using py::literals::operator""_a;
 
 py::bytes PdBytes(std::string_view text) { return {text.data(), text.size()}; }
 
@@ -92,38 +97,7 @@ py::tuple Splice(const py::bytes& body, const py::list& edits) {
   return py::make_tuple(pieces, spliced.size, spliced.removed, places);
 }
 
-// Like SGLang's: both workers meet at a bootstrap server, and decode cannot compute a prompt.
-class MeetingConnector final : public KvConnector {
- public:
-  const Traits& traits() const override {
-    static constexpr Traits kTraits{
-        .name = "meeting",
-        .hands_parameters = false,
-        .shortens_prefill = false,
-        .decode_can_prefill = false,
-        .rebindable = false};
-    return kTraits;
-  }
-  PdOrder OrderOf(const PairAttempt& /*attempt*/) const override { return PdOrder::kSglang; }
-  void EditPrefill(const PairAttempt& attempt, BodyPatch* patch) const override { Meet(attempt, patch); }
-  void EditDecode(
-      const PairAttempt& attempt, std::optional<std::string_view> /*parameters*/,
-      BodyPatch* patch) const override {
-    Meet(attempt, patch);
-  }
-  bool IsWhole(const BodyMap& /*parameters*/) const override { return false; }
-
- private:
-  static void Meet(const PairAttempt& attempt, BodyPatch* patch) {
-    patch->Insert("bootstrap_host", std::string("\"") + std::string(attempt.prefill.host) + "\"");
-    const std::optional<uint16_t> port = attempt.prefill.bootstrap_port;
-    patch->Insert("bootstrap_port", port ? std::to_string(*port) : "null");
-  }
-};
-
 const KvConnector& ConnectorNamed(const std::string& name) {
-  static const MeetingConnector meeting;
-  if (name == meeting.traits().name) return meeting;
   const KvConnector* const found = FindKvConnector(name);
   if (found == nullptr) throw py::key_error(name);
   return *found;
@@ -139,13 +113,71 @@ PdRoute RouteNamed(std::string_view name) {
   return static_cast<PdRoute>(at);
 }
 
-PairAttempt SomeAttempt() {
-  PairAttempt attempt;
-  attempt.id = "id";
-  attempt.prefill = {.host = "10.0.0.1", .port = 8000, .bootstrap_port = 8998};
-  attempt.decode = {.host = "10.0.0.2", .port = 8000};
-  return attempt;
+PushIdentity IdentityOf(const py::dict& told) {
+  PushIdentity identity;
+  identity.engine_id = told["engine_id"].cast<std::string>();
+  identity.host = told["host"].cast<std::string>();
+  identity.port = told["port"].cast<uint16_t>();
+  identity.tp_size = told["tp_size"].cast<uint32_t>();
+  identity.pp_size = told["pp_size"].cast<std::optional<uint32_t>>();
+  return identity;
 }
+
+// An attempt of a dict with the names of PairAttempt, and the texts that it views.
+class AttemptOf {
+ public:
+  explicit AttemptOf(const py::dict& told) {
+    attempt_.id = TextOf(told, "id", "id");
+    attempt_.prefill = {.host = "10.0.0.1", .port = 8000, .bootstrap_port = 8998};
+    attempt_.decode = {.host = "10.0.0.2", .port = 8000};
+    if (told.contains("prefill")) attempt_.prefill = EndOf(told["prefill"]);
+    if (told.contains("decode")) attempt_.decode = EndOf(told["decode"]);
+    if (told.contains("bits")) {
+      const auto [high, low] = told["bits"].cast<std::pair<uint64_t, uint64_t>>();
+      attempt_.bits = PairBits{.high = high, .low = low};
+    }
+    if (told.contains("mode"))
+      attempt_.moriio_mode = TextOf(told, "mode", "") == "READ" ? MoriioMode::kRead : MoriioMode::kWrite;
+    if (told.contains("rooms")) rooms_ = told["rooms"].cast<std::vector<uint64_t>>();
+    attempt_.rooms = rooms_;
+    if (told.contains("listed_prompts")) attempt_.listed_prompts = told["listed_prompts"].cast<size_t>();
+    attempt_.rank_fields = told.contains("rank_fields") && told["rank_fields"].cast<bool>();
+  }
+  AttemptOf(const AttemptOf&) = delete;
+  AttemptOf& operator=(const AttemptOf&) = delete;
+
+  operator const PairAttempt&() const { return attempt_; }
+  const PairAttempt* operator->() const { return &attempt_; }
+
+ private:
+  std::string_view TextOf(const py::dict& told, const char* name, const char* otherwise) {
+    return texts_.emplace_back(told.contains(name) ? told[name].cast<std::string>() : otherwise);
+  }
+
+  template <typename Number>
+  static std::optional<Number> NumberOf(const py::dict& told, const char* name) {
+    return told.contains(name) ? told[name].cast<std::optional<Number>>() : std::nullopt;
+  }
+
+  PairEnd EndOf(const py::dict& told) {
+    PairEnd end;
+    end.host = TextOf(told, "host", "");
+    end.port = NumberOf<uint16_t>(told, "port").value_or(0);
+    end.rank = NumberOf<uint32_t>(told, "rank");
+    end.bootstrap_port = NumberOf<uint16_t>(told, "bootstrap_port");
+    end.engine_id = TextOf(told, "engine_id", "");
+    if (told.contains("push")) end.push = &identities_.emplace_back(IdentityOf(told["push"]));
+    end.zmq_address = TextOf(told, "zmq_address", "");
+    end.tp_size = NumberOf<uint32_t>(told, "tp_size");
+    end.dp_size = NumberOf<uint32_t>(told, "dp_size");
+    return end;
+  }
+
+  std::deque<std::string> texts_;
+  std::deque<PushIdentity> identities_;
+  std::vector<uint64_t> rooms_;
+  PairAttempt attempt_;
+};
 
 py::dict Stripped(const StrippedMembers& stripped) {
   py::dict counts;
@@ -165,25 +197,29 @@ py::dict Plan(const std::string& route, const py::bytes& body, const std::string
   described["reason"] = LocalReasonName(plan.reason);
   described["error"] = plan.error;
   described["stripped"] = Stripped(plan.stripped);
+  described["listed_prompts"] = plan.listed_prompts;
   described["plain"] = PdBytes(plan.plain.Apply(map).Joined());
   return described;
 }
 
-py::bytes PrefillCopy(const std::string& route, const py::bytes& body, const std::string& connector) {
+py::bytes PrefillCopy(
+    const std::string& route, const py::bytes& body, const std::string& connector, const py::dict& told) {
   const BodyMap map = BodyMap::Read(ViewOfBytes(body));
-  const BodyPatch patch = PrefillPatch(RouteNamed(route), map, ConnectorNamed(connector), SomeAttempt());
+  const AttemptOf attempt(told);
+  const BodyPatch patch = PrefillPatch(RouteNamed(route), map, ConnectorNamed(connector), attempt);
   return PdBytes(patch.Apply(map).Joined());
 }
 
 // Decode's copy after the prefill worker's `response`, and whether the parameters are the response's own bytes.
 py::tuple DecodeCopy(
     const std::string& route, const py::bytes& body, const std::string& connector_name,
-    const py::bytes& response) {
+    const py::bytes& response, const py::dict& attempt_told) {
   const KvConnector& connector = ConnectorNamed(connector_name);
   const BodyMap map = BodyMap::Read(ViewOfBytes(body));
   const PdPlan plan = MakePdPlan(RouteNamed(route), map, connector);
   const PrefillResponse told = ReadPrefillResponse(ViewOfBytes(response), connector);
-  const BodyPatch patch = DecodePatch(plan, connector, SomeAttempt(), told.parameters);
+  const AttemptOf attempt(attempt_told);
+  const BodyPatch patch = DecodePatch(plan, connector, attempt, told.parameters);
   const SplicedBody spliced = patch.Apply(map);
   const bool raw = told.parameters && std::ranges::any_of(spliced.pieces, [&told](std::string_view piece) {
                      return piece.data() == told.parameters->data();
@@ -191,12 +227,19 @@ py::tuple DecodeCopy(
   return py::make_tuple(PdBytes(spliced.Joined()), raw);
 }
 
+std::string_view OrderName(PdOrder order) {
+  constexpr std::array<std::string_view, 3> kNames = {"serial", "concurrent", "sglang"};
+  return kNames.at(static_cast<size_t>(order));
+}
+
 py::dict TraitsOf(const KvConnector& connector) {
+  constexpr std::array<std::string_view, 3> kIdForms = {"either", "addresses", "plain"};
   const KvConnector::Traits& traits = connector.traits();
   py::dict told;
   told["name"] = traits.name;
-  constexpr std::string_view kOrderNames[] = {"serial", "concurrent", "sglang"};
-  told["order"] = kOrderNames[static_cast<size_t>(connector.OrderOf(SomeAttempt()))];
+  told["order"] = OrderName(connector.OrderOf(AttemptOf(py::dict())));
+  told["ends_by_length"] = traits.ends_by_length;
+  told["id_form"] = kIdForms.at(static_cast<size_t>(traits.id_form));
   told["hands_parameters"] = traits.hands_parameters;
   told["shortens_prefill"] = traits.shortens_prefill;
   told["decode_can_prefill"] = traits.decode_can_prefill;
@@ -252,8 +295,9 @@ void BindTestingPd(py::module_& testing) {
         return kRoutes.at(static_cast<size_t>(PdRouteOf(method, path, extra)));
       });
   testing.def("pd_plan", &Plan);
-  testing.def("prefill_copy", &PrefillCopy);
-  testing.def("decode_copy", &DecodeCopy);
+  testing.def("prefill_copy", &PrefillCopy, "route"_a, "body"_a, "connector"_a, "attempt"_a = py::dict());
+  testing.def(
+      "decode_copy", &DecodeCopy, "route"_a, "body"_a, "connector"_a, "response"_a, "attempt"_a = py::dict());
 
   testing.def("kv_connectors", [] {
     py::list all;
@@ -273,9 +317,71 @@ void BindTestingPd(py::module_& testing) {
         told.pushes);
   });
 
+  testing.def("wants_merge", [](const std::string& route, const py::bytes& request) {
+    return WantsMerge(RouteNamed(route), BodyMap::Read(ViewOfBytes(request)));
+  });
+  testing.def(
+      "merge_responses",
+      [](const std::string& route, const py::bytes& prefill, const py::bytes& decode) -> py::object {
+        const std::optional<std::string> merged =
+            MergeResponses(RouteNamed(route), ViewOfBytes(prefill), ViewOfBytes(decode));
+        return merged ? py::object(PdBytes(*merged)) : py::none();
+      });
+  testing.def("merge_usage", [](const py::bytes& prefill, const py::bytes& decode) -> py::object {
+    const std::optional<std::string> merged = MergeUsage(ViewOfBytes(prefill), ViewOfBytes(decode));
+    return merged ? py::object(PdBytes(*merged)) : py::none();
+  });
+
+  testing.def("order_of", [](const std::string& connector, const py::dict& told) {
+    return OrderName(ConnectorNamed(connector).OrderOf(AttemptOf(told)));
+  });
+  testing.def("missing_for_pair", [](const std::string& connector, const py::dict& told) {
+    return ConnectorNamed(connector).Missing(AttemptOf(told));
+  });
+  testing.def("read_push_identity", [](const py::bytes& parameters) -> py::object {
+    const std::optional<PushIdentity> identity = ReadPushIdentity(BodyMap::Read(ViewOfBytes(parameters)));
+    if (!identity) return py::none();
+    py::dict told;
+    told["engine_id"] = identity->engine_id;
+    told["host"] = identity->host;
+    told["port"] = identity->port;
+    told["tp_size"] = identity->tp_size;
+    told["pp_size"] = identity->pp_size;
+    return told;
+  });
+  testing.def("says_push", [](const py::bytes& parameters) {
+    return SaysPush(BodyMap::Read(ViewOfBytes(parameters)));
+  });
+  testing.def("read_mooncake_engines", [](const py::bytes& reply) {
+    return ReadMooncakeEngines(ViewOfBytes(reply));
+  });
+  testing.def("draw_room", &DrawRoom);
+  testing.def("transfer_text_in", [](const py::bytes& object, const std::string& name, size_t limit) {
+    return TextIn(BodyMap::Read(ViewOfBytes(object)), name, limit);
+  });
+  testing.def("transfer_count_in", [](const py::bytes& object, const std::string& name, uint32_t most) {
+    return CountIn(BodyMap::Read(ViewOfBytes(object)), name, most);
+  });
+  testing.def("transfer_has", [](const std::string& what, const py::bytes& object, const std::string& name) {
+    const BodyMap map = BodyMap::Read(ViewOfBytes(object));
+    if (what == "once") return OnlyMember(map, name) != nullptr;
+    if (what == "port") return HasPort(map, name);
+    return what == "blocks" ? HasBlocks(map, name) : HasText(map, name);
+  });
+
   testing.def("host_and_port", &HostAndPort);
   testing.def("pair_id", &PairId);
   testing.def("plain_pair_id", &PlainPairId);
+  testing.def("xfer_id", [](uint64_t high, uint64_t low) { return XferId({.high = high, .low = low}); });
+  testing.def("tx_id", [](uint64_t high, uint64_t low) { return TxId({.high = high, .low = low}); });
+  testing.def("pair_id_prefix", &PairIdPrefix);
+  testing.def(
+      "new_pair_id",
+      [](const std::string& connector, const py::dict& told, const std::string& client_id, bool plain) {
+        const AttemptOf attempt(told);
+        return NewPairId(
+            ConnectorNamed(connector), attempt->prefill, attempt->decode, client_id, *attempt->bits, plain);
+      });
 }
 
 }  // namespace vllm_router

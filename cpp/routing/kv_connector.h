@@ -5,32 +5,51 @@
 //   client's body ─┬─ EditPrefill ─▶ prefill worker ── its response's parameters ─┐
 //                  └─ EditDecode ◀────────────────────────────────────────────────┘──▶ decode worker
 //
-// A connector is stateless: all that it needs of an attempt is in PairAttempt, which grows with connectors that need an
-// id of the transfer or the identity and sizes of a worker. Pure; any thread.
+// A connector is stateless: all that it needs of an attempt is in PairAttempt. What is not known yet, Missing() names,
+// and then neither copy may be sent: with half of what they need, workers wait for each other. Pure; any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "routing/body_patch.h"
+#include "routing/pair_id.h"
 #include "routing/pd_machine.h"
+#include "routing/push_identity.h"
+#include "worker/moriio_mode.h"
 
 namespace vllm_router {
 
-// One worker of a pair.
+inline constexpr uint16_t kDefaultBootstrapPort = 8998;  // of Mooncake and SGLang
+
+// One worker of a pair, and what connectors need of it.
 struct PairEnd {
   std::string_view host;
   uint16_t port = 0;
   std::optional<uint32_t> rank = {};            // of its data-parallel engines
   std::optional<uint16_t> bootstrap_port = {};  // where peers learn of it
+  std::string_view engine_id = {};     // of the rank, as the bootstrap server says (mooncake_engines.h)
+  const PushIdentity* push = nullptr;  // of the rank, as an earlier response said
+  // As the worker registered (events/pd_registration.h), or as flags say.
+  std::string_view zmq_address = {};
+  std::optional<uint32_t> tp_size = {};
+  std::optional<uint32_t> dp_size = {};
 };
 
 struct PairAttempt {
-  std::string_view id;  // X-Request-Id of both legs (pair_id.h)
+  std::string_view id;  // X-Request-Id of both legs, of NewPairId()
   PairEnd prefill;
   PairEnd decode;
+  std::optional<PairBits> bits = {};  // new for each attempt: they become the transfer's id
+  std::optional<MoriioMode> moriio_mode = {};
+  // SGLang: one for each prompt of the request (PdPlan::listed_prompts), of DrawRoom().
+  std::span<const uint64_t> rooms = {};
+  std::optional<size_t> listed_prompts = {};
+  bool rank_fields = false;  // --pd-sglang-rank-fields
 };
 
 class KvConnector {
@@ -41,17 +60,23 @@ class KvConnector {
     bool hands_parameters;
     // Prefill would generate, so its copy is limited to one token.
     bool shortens_prefill;
-    // The decode worker can serve a request alone.
+    // Blocks are sent only if prefill ends by that limit, so nothing else may stop it.
+    bool ends_by_length = false;
+    // The decode worker can serve a request alone. If not, both workers meet in a room for each prompt.
     bool decode_can_prefill;
     // What a prefill worker handed over names no decode worker, so another one may be given it.
     bool rebindable;
+    PairIdForm id_form = PairIdForm::kEither;
   };
 
   virtual ~KvConnector() = default;
   virtual const Traits& traits() const = 0;
   // Of an attempt, since it may depend on what is known of the prefill worker.
   virtual PdOrder OrderOf(const PairAttempt& attempt) const = 0;
+  // What has to be known before this pair can be told anything, for messages; empty if nothing is missing.
+  virtual std::string_view Missing(const PairAttempt& attempt) const;
 
+  // Both REQUIRE that nothing is missing.
   virtual void EditPrefill(const PairAttempt& attempt, BodyPatch* patch) const = 0;
   // `parameters`: the raw object of the prefill worker's response, of which IsWhole() was true, or nothing. Its bytes
   // outlive the patch.
@@ -60,6 +85,8 @@ class KvConnector {
   // True if the decode worker can use this object of the prefill worker's response. Half an object can end its
   // process.
   virtual bool IsWhole(const BodyMap& parameters) const = 0;
+  // True if ReadPushIdentity() of this object holds for later attempts. REQUIRES: it is whole.
+  virtual bool IsOfPush(const BodyMap& parameters) const;
 
  protected:
   KvConnector() = default;
@@ -70,5 +97,16 @@ class KvConnector {
 // nullptr for a name that is not in the table.
 const KvConnector* FindKvConnector(std::string_view name);
 std::span<const KvConnector* const> KvConnectors();
+
+// The worker in a pair's id: the ZMQ address that it registered, else host:port.
+std::string PairAddress(const PairEnd& end);
+
+// X-Request-Id for both legs of an attempt. `plain`: --pd-request-id plain, for connectors that read no addresses.
+std::string NewPairId(
+    const KvConnector& connector, const PairEnd& prefill, const PairEnd& decode, std::string_view client_id,
+    const PairBits& bits, bool plain);
+
+// True if the id names the ZMQ addresses that both workers registered.
+bool IdNamesZmqAddresses(const PairAttempt& attempt);
 
 }  // namespace vllm_router

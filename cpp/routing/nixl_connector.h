@@ -9,6 +9,9 @@
 // host, or names fewer blocks than the prompt needs, decode's process ends. So an object counts only if all that
 // decode reads is there: remote_engine_id, remote_request_id and remote_host as text, remote_port as a port, and
 // numbers in remote_block_ids, one or more, each of them once.
+//
+// A prefill worker whose response says "transfer_mode": "push" is served as by nixl_push (nixl_push_connector.h): its
+// decode worker is told who it is, and from then on both are told at once.
 #pragma once
 
 #include "routing/kv_connector.h"

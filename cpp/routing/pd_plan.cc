@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -185,13 +186,39 @@ LocalReason CheckSampling(std::string_view name, const Member& member) {
   return LocalReason::kNone;
 }
 
-LocalReason CheckSamplingParams(const Member& member) {
+constexpr size_t kMaxStops = 1024;
+
+template <typename IsOne>
+LocalReason CheckStopList(const Member& member, IsOne is_one) {
+  const std::optional<std::vector<std::string_view>> elements = JsonElements(member.value, kMaxStops);
+  const bool fine = elements && elements->size() < kMaxStops && std::ranges::all_of(*elements, is_one);
+  return fine ? LocalReason::kNone : LocalReason::kWrongType;
+}
+
+// Where prefill's copy has none of them: what decode rejects would leave prefill's blocks waiting for it.
+LocalReason CheckStop(PdRoute route, std::string_view name, const Member& member) {
+  if (member.type == Type::kNull) return LocalReason::kNone;
+  if (name == "ignore_eos") return CheckBool(member);
+  if (name == "stop_token_ids") {
+    return CheckStopList(member, [](std::string_view one) {
+      return IsJsonNumber(one) && one.find_first_of(".eE") == std::string_view::npos;
+    });
+  }
+  const bool is_texts = name == "stop" || (name == "stop_sequences" && route == PdRoute::kMessages);
+  if (!is_texts || member.type == Type::kString) return LocalReason::kNone;
+  return CheckStopList(member, [](std::string_view one) { return one.starts_with('"'); });
+}
+
+LocalReason CheckSamplingParams(const Member& member, bool ends_by_length) {
   if (member.type == Type::kNull) return LocalReason::kNone;
   const BodyMap sampling = BodyMap::Read(member.value);
   if (!sampling.ok()) return LocalReason::kWrongType;
   std::string scratch;
   for (const Member& inner : sampling.members()) {
-    const LocalReason reason = CheckSampling(inner.Name(&scratch).value_or(""), inner);
+    const std::string_view name = inner.Name(&scratch).value_or("");
+    LocalReason reason = CheckSampling(name, inner);
+    if (reason == LocalReason::kNone && ends_by_length)
+      reason = CheckStop(PdRoute::kInferenceGenerate, name, inner);
     if (reason != LocalReason::kNone) return reason;
   }
   return LocalReason::kNone;
@@ -225,7 +252,6 @@ LocalReason CheckMember(PdRoute route, std::string_view name, const Member& memb
   if (name == "system" && route == PdRoute::kMessages) return CheckContent(member, kMessageDepth - 1);
   if (name == "chat_template" || name == "chat_template_kwargs") return CheckTemplate(name, member);
   if (name == "prompt_embeds" && member.type != Type::kNull) return LocalReason::kPromptEmbeds;
-  if (name == "sampling_params" && route == PdRoute::kInferenceGenerate) return CheckSamplingParams(member);
   if (HasPrompt(route) && std::ranges::find(kPrompts, name) != kPrompts.end()) return CheckPrompt(member);
   if (route == PdRoute::kResponses) {
     if (const LocalReason reason = CheckResponses(name, member); reason != LocalReason::kNone) return reason;
@@ -251,18 +277,18 @@ LocalReason CheckTogether(PdRoute route, const BodyMap& body) {
   return has_limit ? LocalReason::kNone : LocalReason::kWrongType;
 }
 
-LocalReason FindLocalReason(PdRoute route, const BodyMap& body) {
+LocalReason FindLocalReason(PdRoute route, const BodyMap& body, bool ends_by_length) {
   if (route == PdRoute::kBatchChat) return LocalReason::kBatch;
   std::string scratch;
   bool has_sampling = false;
   for (const Member& member : body.members()) {
     const std::string_view name = member.Name(&scratch).value_or("");
-    const LocalReason reason = CheckMember(route, name, member);
+    const bool is_sampling = route == PdRoute::kInferenceGenerate && name == "sampling_params";
+    LocalReason reason =
+        is_sampling ? CheckSamplingParams(member, ends_by_length) : CheckMember(route, name, member);
+    if (reason == LocalReason::kNone && ends_by_length) reason = CheckStop(route, name, member);
     if (reason != LocalReason::kNone) return reason;
-    if (route == PdRoute::kInferenceGenerate && name == "sampling_params") {
-      if (has_sampling) return LocalReason::kDuplicate;
-      has_sampling = true;
-    }
+    if (is_sampling && std::exchange(has_sampling, true)) return LocalReason::kDuplicate;
   }
   return CheckTogether(route, body);
 }
@@ -289,12 +315,87 @@ PdPlan Rejected(std::string error) {
   return plan;
 }
 
-// A request that would be local, behind workers of which none can serve it alone.
-PdPlan WithoutLocal(LocalReason reason, const KvConnector& connector) {
-  return Rejected(Concat(
-      "The request cannot be split into prefill and decode (", LocalReasonName(reason),
-      "), and behind the connector ", connector.traits().name,
-      " no worker serves one alone; send a request for each prompt and each sequence."));
+// n above 1, or of a type that a worker may read so: samples of a prompt would share its room.
+bool IsSeveral(const Member& member) {
+  if (member.type == Type::kNull || IsBool(member.type)) return false;
+  return member.type != Type::kNumber || IsAboveOne(member);
+}
+
+const Member* FindSeveral(const BodyMap& object) {
+  const auto found = std::ranges::find_if(
+      object.members(), [](const Member& member) { return member.Is("n") && IsSeveral(member); });
+  return found == object.members().end() ? nullptr : &*found;
+}
+
+// sampling_params: an object, or one for each prompt.
+std::string_view SeveralInside(const Member& sampling_params) {
+  std::vector<std::string_view> objects = {sampling_params.value};
+  if (sampling_params.type == Type::kArray)
+    objects =
+        JsonElements(sampling_params.value, kMaxListedPrompts).value_or(std::vector<std::string_view>());
+  for (const std::string_view object : objects) {
+    const BodyMap sampling = BodyMap::Read(object);
+    if (const Member* const n = FindSeveral(sampling)) return n->value;
+  }
+  return {};
+}
+
+// Its value; empty if the request makes one sequence of each prompt.
+std::string_view FindSeveralSequences(PdRoute route, const BodyMap& body) {
+  if (const Member* const n = FindSeveral(body)) return n->value;
+  if (route != PdRoute::kGenerate && route != PdRoute::kExtra) return {};
+  for (const Member& member : body.members()) {
+    if (!member.Is("sampling_params")) continue;
+    const std::string_view several = SeveralInside(member);
+    if (!several.empty()) return several;
+  }
+  return {};
+}
+
+// How many prompts a member lists; nullopt for one that is no list.
+std::optional<size_t> ListedIn(std::string_view name, const Member& member) {
+  if (member.type != Type::kArray) return std::nullopt;
+  const auto elements = JsonElements(member.value, kMaxListedPrompts + 1);
+  if (!elements || elements->empty()) return std::nullopt;
+  std::string_view first = elements->front();
+  if (name == "input_embeds") {  // a list of lists of numbers is one prompt
+    const auto inner = JsonElements(first, 1);
+    if (!inner || inner->empty()) return std::nullopt;
+    first = inner->front();
+  }
+  if (IsJsonNumber(first)) return std::nullopt;
+  return elements->size();
+}
+
+std::string SetListedPrompts(const BodyMap& body, std::optional<size_t>* listed) {
+  constexpr std::array<std::string_view, 4> kLists = {"prompt", "text", "input_ids", "input_embeds"};
+  bool seen = false;
+  std::string scratch;
+  for (const Member& member : body.members()) {
+    const std::string_view name = member.Name(&scratch).value_or("");
+    if (std::ranges::find(kLists, name) == kLists.end() || member.type == Type::kNull) continue;
+    const std::optional<size_t> here = ListedIn(name, member);
+    if (here > kMaxListedPrompts)
+      return Concat("The request has more than ", kMaxListedPrompts, " prompts; send fewer.");
+    if (std::exchange(seen, true) && here != *listed)
+      return "The request has its prompts in several members; send them in one.";
+    *listed = here;
+  }
+  return {};
+}
+
+// Behind workers that meet in rooms.
+void PlanRooms(PdRoute route, const BodyMap& body, PdPlan* plan) {
+  constexpr size_t kShownBytes = 32;
+  plan->kind = PdKind::kTwoStages;
+  if (const std::string_view n = FindSeveralSequences(route, body); !n.empty()) {
+    plan->error = Concat(
+        "n is ", CutAtCharacter(n, kShownBytes),
+        "; behind SGLang prefill/decode one request makes one sequence: send n requests");
+  } else if (HasPrompt(route)) {
+    plan->error = SetListedPrompts(body, &plan->listed_prompts);
+  }
+  if (!plan->error.empty()) *plan = Rejected(std::move(plan->error));
 }
 
 void LimitToOneToken(const BodyMap& body, BodyPatch* patch) {
@@ -303,10 +404,19 @@ void LimitToOneToken(const BodyMap& body, BodyPatch* patch) {
   if (AnyOf(body, "min_tokens", IsAboveOne)) patch->Insert("min_tokens", "1");
 }
 
-void LimitToOneTokenInside(const BodyMap& body, BodyPatch* patch) {
+void EndByLength(PdRoute route, BodyPatch* patch) {
+  patch->Insert("ignore_eos", "true");
+  patch->Remove("stop");
+  patch->Remove("stop_token_ids");
+  if (route == PdRoute::kMessages) patch->Remove("stop_sequences");
+}
+
+void LimitToOneTokenInside(const BodyMap& body, bool ends_by_length, BodyPatch* patch) {
   const Member* const member = body.Find("sampling_params");
   if (member == nullptr || member->type == Type::kNull) {
-    patch->Insert("sampling_params", R"({"max_tokens":1,"min_tokens":1})");
+    patch->Insert(
+        "sampling_params", ends_by_length ? R"({"max_tokens":1,"min_tokens":1,"ignore_eos":true})"
+                                          : R"({"max_tokens":1,"min_tokens":1})");
     return;
   }
   const BodyMap sampling = BodyMap::Read(member->value);
@@ -314,12 +424,13 @@ void LimitToOneTokenInside(const BodyMap& body, BodyPatch* patch) {
   StripSamplingParams(sampling, &inside);
   inside.Insert("max_tokens", "1");
   if (AnyOf(sampling, "min_tokens", IsAboveOne)) inside.Insert("min_tokens", "1");
+  if (ends_by_length) EndByLength(PdRoute::kInferenceGenerate, &inside);
   patch->InsertPatched("sampling_params", sampling, inside);
 }
 
-void Shorten(PdRoute route, const BodyMap& body, BodyPatch* patch) {
+void Shorten(PdRoute route, const BodyMap& body, bool ends_by_length, BodyPatch* patch) {
   if (route == PdRoute::kInferenceGenerate) {
-    LimitToOneTokenInside(body, patch);
+    LimitToOneTokenInside(body, ends_by_length, patch);
   } else if (route == PdRoute::kResponses) {
     patch->Insert("max_output_tokens", "1");
     patch->Insert("store", "false");
@@ -328,6 +439,7 @@ void Shorten(PdRoute route, const BodyMap& body, BodyPatch* patch) {
   }
   patch->Insert("stream", "false");
   patch->Remove("stream_options");
+  if (ends_by_length && route != PdRoute::kInferenceGenerate) EndByLength(route, patch);
 }
 
 }  // namespace
@@ -395,10 +507,12 @@ PdPlan MakePdPlan(PdRoute route, const BodyMap& body, const KvConnector& connect
     return Rejected(Concat(
         "vllm_xargs or sampling_params has more than ", BodyMap::kMaxMembers, " members; send fewer."));
   if (route == PdRoute::kOther) return plan;
-  plan.reason = FindLocalReason(route, body);
+  if (!connector.traits().decode_can_prefill) {
+    PlanRooms(route, body, &plan);
+    return plan;
+  }
+  plan.reason = FindLocalReason(route, body, connector.traits().ends_by_length);
   plan.kind = plan.reason == LocalReason::kNone ? PdKind::kTwoStages : PdKind::kLocal;
-  if (plan.kind == PdKind::kLocal && !connector.traits().decode_can_prefill)
-    return WithoutLocal(plan.reason, connector);
   return plan;
 }
 
@@ -406,8 +520,9 @@ BodyPatch PrefillPatch(
     PdRoute route, const BodyMap& body, const KvConnector& connector, const PairAttempt& attempt) {
   BodyPatch patch;
   StripTransferMembers(body, &patch);
-  if (connector.traits().shortens_prefill) Shorten(route, body, &patch);
-  connector.EditPrefill(attempt, &patch);
+  const KvConnector::Traits& traits = connector.traits();
+  if (traits.shortens_prefill) Shorten(route, body, traits.ends_by_length, &patch);
+  if (connector.Missing(attempt).empty()) connector.EditPrefill(attempt, &patch);
   return patch;
 }
 
@@ -415,7 +530,7 @@ BodyPatch DecodePatch(
     const PdPlan& plan, const KvConnector& connector, const PairAttempt& attempt,
     std::optional<std::string_view> parameters) {
   BodyPatch patch = plan.plain;
-  connector.EditDecode(attempt, parameters, &patch);
+  if (connector.Missing(attempt).empty()) connector.EditDecode(attempt, parameters, &patch);
   return patch;
 }
 

@@ -13,11 +13,15 @@
 // before its engine could free prefill's blocks. In every kind, the members with which a client could steer transfers
 // are removed (transfer_members.h). All other bytes reach the workers as they are.
 //
+// Behind workers of which none serves a request alone (SGLang), nothing is local and both copies are the client's:
+// a list of prompts is served by one pair, and more than one sequence of a prompt is rejected.
+//
 // A repeated member: every one is looked at, and one reason is enough. Pure; any thread. Views of the body are kept.
 // Cost: about 1 us, and some passes over what messages and input hold (1 to 2 ns per byte of lists of short parts). A
 // thousand long names with escapes cost 5 ms, since each is unescaped for each name that is looked for.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -43,6 +47,9 @@ enum class PdRoute : uint8_t {
 // `path`: without the query.
 PdRoute PdRouteOf(std::string_view method, std::string_view path, std::span<const std::string> extra_routes);
 
+// Prompts of a list, each of which has a bootstrap room.
+inline constexpr size_t kMaxListedPrompts = 4096;
+
 enum class PdKind : uint8_t { kTwoStages, kLocal, kSingle, kRejected };
 
 // Why a request is local.
@@ -66,7 +73,9 @@ std::string_view LocalReasonName(LocalReason reason);  // a label of metrics
 struct PdPlan {
   PdKind kind = PdKind::kSingle;
   LocalReason reason = LocalReason::kNone;
-  std::string error;         // kRejected: for the client
+  std::string error;  // kRejected: for the client
+  // SGLang: the request is a list of so many prompts, each with a bootstrap room of its own.
+  std::optional<size_t> listed_prompts = {};
   StrippedMembers stripped;  // from each copy
   // One copy for kLocal and kSingle, and decode's without parameters. It does nothing to a body that is no object.
   BodyPatch plain;
@@ -76,10 +85,12 @@ struct PdPlan {
 // not, is rejected.
 PdPlan MakePdPlan(PdRoute route, const BodyMap& body, const KvConnector& connector);
 
-// The copies of a request whose kind is kTwoStages. REQUIRES: body.ok().
+// The copies of a request whose kind is kTwoStages. If anything is missing for the connector, they have no parameters,
+// rather than half of them. REQUIRES: body.ok().
 BodyPatch PrefillPatch(
     PdRoute route, const BodyMap& body, const KvConnector& connector, const PairAttempt& attempt);
-// `parameters`: of ReadPrefillResponse(), whose response outlives the patch.
+// `parameters`: of ReadPrefillResponse(), whose response outlives the patch. Decode alone gets `plain`, as what some
+// connectors tell it without parameters makes it wait for prefill.
 BodyPatch DecodePatch(
     const PdPlan& plan, const KvConnector& connector, const PairAttempt& attempt,
     std::optional<std::string_view> parameters);

@@ -5,11 +5,10 @@
 #include <vector>
 
 #include "routing/json_scanner.h"
+#include "routing/transfer_parameters.h"
 
 namespace vllm_router {
 namespace {
-
-constexpr std::string_view kParameters = "kv_transfer_params";
 
 // finish_reason of completions and chats, stop_reason of messages, status of responses.
 constexpr std::array<std::string_view, 9> kFinished = {"length",     "stop",      "tool_calls",
@@ -39,16 +38,16 @@ HandOver CheckEnd(const BodyMap& response) {
 }
 
 // The parameters themselves; `raw` is set for kWhole.
-HandOver CheckParameters(const BodyMap& response, const KvConnector& connector, PrefillResponse* out) {
-  const BodyMap::Member* const found = response.Find(kParameters);
+HandOver CheckTransferParameters(
+    const BodyMap& response, const KvConnector& connector, PrefillResponse* out) {
+  const BodyMap::Member* const found = response.Find(kTransferParameters);
   if (found == nullptr) return HandOver::kAbsent;
-  if (response.Count(kParameters) > 1) return HandOver::kSeveral;
+  if (response.Count(kTransferParameters) > 1) return HandOver::kSeveral;
   if (found->type == BodyMap::Type::kNull) return HandOver::kNull;
   if (found->type != BodyMap::Type::kObject) return HandOver::kHalf;
   const BodyMap parameters = BodyMap::Read(found->value);
   if (!connector.IsWhole(parameters)) return HandOver::kHalf;
-  const BodyMap::Member* const mode = parameters.Find("transfer_mode");
-  out->pushes = mode != nullptr && mode->Holds("push");
+  out->pushes = connector.IsOfPush(parameters);
   out->parameters = found->value;
   return HandOver::kWhole;
 }
@@ -84,7 +83,7 @@ PrefillResponse ReadPrefillResponse(std::string_view response, const KvConnector
     return out;
   }
   const BodyMap map = BodyMap::Read(response);
-  out.hand_over = map.ok() ? CheckParameters(map, connector, &out) : HandOver::kNotJson;
+  out.hand_over = map.ok() ? CheckTransferParameters(map, connector, &out) : HandOver::kNotJson;
   if (out.hand_over == HandOver::kWhole) out.hand_over = CheckEnd(map);
   if (out.hand_over != HandOver::kWhole) {
     out.parameters.reset();

@@ -31,7 +31,7 @@ std::string_view HandOverName(HandOver hand_over);  // a label of metrics
 struct PrefillResponse {
   HandOver hand_over = HandOver::kAbsent;
   std::optional<std::string_view> parameters = {};  // kWhole: the raw object, a view into the response
-  bool pushes = false;                              // "transfer_mode": "push"
+  bool pushes = false;  // of a NIXL worker that pushes; push_identity.h reads who it is
 };
 
 // `response`: the body, whole and not compressed.

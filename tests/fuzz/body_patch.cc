@@ -7,6 +7,7 @@
 #include <boost/json/src.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fuzz.h"
 #include "routing/pd_plan.h"
@@ -14,9 +15,7 @@
 namespace {
 
 namespace json = boost::json;
-using vllm_router::BodyMap;
-using vllm_router::BodyPatch;
-using vllm_router::SplicedBody;
+using namespace vllm_router;
 
 constexpr std::string_view kEdited = "max_tokens";
 
@@ -78,10 +77,63 @@ void CheckPatch(const BodyMap& map) {
   }
 }
 
+// Everything is known, in the mode in which both are told at once.
+PairAttempt FullAttempt(const PdPlan& plan, std::vector<uint64_t>* rooms) {
+  static const PushIdentity identity{.engine_id = "e", .host = "h", .port = 5600};
+  PairAttempt attempt;
+  attempt.prefill = {
+      .host = "10.0.0.1",
+      .port = 8000,
+      .rank = 0,
+      .engine_id = "e",
+      .push = &identity,
+      .zmq_address = "p:1",
+      .tp_size = 1,
+      .dp_size = 1};
+  attempt.decode = {.host = "10.0.0.2", .port = 8000, .zmq_address = "d:1", .tp_size = 1, .dp_size = 1};
+  attempt.id = "___prefill_addr_p:1___decode_addr_d:1_";
+  attempt.bits = PairBits{.high = 1, .low = 2};
+  attempt.moriio_mode = MoriioMode::kWrite;
+  attempt.listed_prompts = plan.listed_prompts;
+  rooms->assign(plan.listed_prompts.value_or(1), 7);
+  attempt.rooms = *rooms;
+  attempt.rank_fields = true;
+  return attempt;
+}
+
+// What only the router may set is in a copy once if the connector sets it, and nowhere else.
+void CheckOurs(const BodyMap& copy, bool has_parameters, bool has_rooms) {
+  if (copy.problem() == BodyMap::Problem::kTooManyMembers) return;
+  FUZZ_CHECK(copy.ok());
+  FUZZ_CHECK(CountOf(copy, "kv_transfer_params") == static_cast<size_t>(has_parameters));
+  for (const std::string_view name : {"bootstrap_host", "bootstrap_port", "bootstrap_room"})
+    FUZZ_CHECK(CountOf(copy, name) == static_cast<size_t>(has_rooms));
+  FUZZ_CHECK(CountOf(copy, "ec_transfer_params") == 0);
+}
+
+void CheckCopies(PdRoute route, const BodyMap& map, const KvConnector& connector) {
+  const PdPlan plan = MakePdPlan(route, map, connector);
+  if (!map.ok() || plan.kind == PdKind::kRejected) return;
+  const std::string plain = plan.plain.Apply(map).Joined();
+  CheckOurs(BodyMap::Read(plain), false, false);
+  if (plan.kind != PdKind::kTwoStages) return;
+  std::vector<uint64_t> rooms;
+  const PairAttempt attempt = FullAttempt(plan, &rooms);
+  FUZZ_CHECK(connector.Missing(attempt).empty());
+  const bool has_rooms = !connector.traits().decode_can_prefill;
+  const bool is_store = connector.traits().name == "shared_store";
+  const std::string prefill = PrefillPatch(route, map, connector, attempt).Apply(map).Joined();
+  const BodyMap told = BodyMap::Read(prefill);
+  CheckOurs(told, !has_rooms && !is_store, has_rooms);
+  if (told.ok() && connector.traits().shortens_prefill) FUZZ_CHECK(CountOf(told, "stream") == 1);
+  const std::string decode = DecodePatch(plan, connector, attempt, std::nullopt).Apply(map).Joined();
+  const bool at_once = connector.OrderOf(attempt) == PdOrder::kConcurrent;
+  CheckOurs(BodyMap::Read(decode), at_once, has_rooms);
+}
+
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace vllm_router;
   const std::string_view body = AsText(data, size);
   const BodyMap map = BodyMap::Read(body);
   CheckMap(map);
@@ -89,23 +141,11 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (map.ok()) CheckPatch(map);
   if (map.problem() == BodyMap::Problem::kNotAnObject) FUZZ_CHECK(!ParseObject(body, &object));
 
-  const PairAttempt attempt;
-  for (const PdRoute route :
-       {PdRoute::kCompletions, PdRoute::kChat, PdRoute::kResponses, PdRoute::kInferenceGenerate,
-        PdRoute::kOther}) {
-    const KvConnector& connector = **KvConnectors().data();
-    const PdPlan plan = MakePdPlan(route, map, connector);
-    if (!map.ok() || plan.kind == PdKind::kRejected) continue;
-    const std::string plain = plan.plain.Apply(map).Joined();
-    const BodyMap kept = BodyMap::Read(plain);
-    FUZZ_CHECK(kept.ok());
-    for (const std::string_view name : {"kv_transfer_params", "ec_transfer_params", "bootstrap_room"})
-      FUZZ_CHECK(CountOf(kept, name) == 0);
-    if (plan.kind != PdKind::kTwoStages) continue;
-    const std::string prefill = PrefillPatch(route, map, connector, attempt).Apply(map).Joined();
-    const BodyMap told = BodyMap::Read(prefill);
-    FUZZ_CHECK(told.ok() || told.problem() == BodyMap::Problem::kTooManyMembers);
-    if (told.ok()) FUZZ_CHECK(CountOf(told, "kv_transfer_params") == 1 && CountOf(told, "stream") == 1);
+  for (const KvConnector* const connector : KvConnectors()) {
+    for (const PdRoute route :
+         {PdRoute::kCompletions, PdRoute::kChat, PdRoute::kResponses, PdRoute::kInferenceGenerate,
+          PdRoute::kGenerate, PdRoute::kOther})
+      CheckCopies(route, map, *connector);
   }
   return 0;
 }

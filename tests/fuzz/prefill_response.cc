@@ -4,8 +4,20 @@
 #include <boost/json.hpp>
 #include <boost/json/src.hpp>
 #include <string_view>
+#include <vector>
 
 #include "fuzz.h"
+
+namespace {
+
+std::vector<const char*> NeededBy(std::string_view connector, bool pushes) {
+  if (pushes) return {"remote_engine_id", "remote_host", "remote_port"};
+  if (connector == "moriio") return {"remote_engine_id", "remote_block_ids"};
+  if (connector == "p2p_nccl") return {};
+  return {"remote_engine_id", "remote_request_id", "remote_host", "remote_port", "remote_block_ids"};
+}
+
+}  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace vllm_router;
@@ -22,8 +34,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const json::value value =
         json::parse(json::string_view(told.parameters->data(), told.parameters->size()), error, {}, options);
     if (error) continue;  // damaged inside: decode rejects it
-    for (const char* const name :
-         {"remote_engine_id", "remote_request_id", "remote_host", "remote_port", "remote_block_ids"}) {
+    FUZZ_CHECK(!told.pushes || ReadPushIdentity(BodyMap::Read(*told.parameters)));
+    for (const char* const name : NeededBy(connector->traits().name, told.pushes)) {
       const json::value* const found = value.as_object().if_contains(name);
       FUZZ_CHECK(found != nullptr && !found->is_null());
     }

@@ -67,19 +67,45 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def local_reason(route: str, members: Pairs) -> str:
+def local_reason(route: str, members: Pairs, connector: str = "nixl") -> str:
     """The reason of the first member that has one."""
     if route == "batch_chat":
         return "batch"
     seen = 0
     for name, value in members:
-        if reason := _reason(route, name, value):
+        reason = _reason(route, name, value)
+        if reason is None and connector == "mooncake":
+            reason = _stop_in(route, name, value)
+        if reason:
             return reason
         if route == "inference_generate" and name == "sampling_params":
             seen += 1
             if seen > 1:
                 return "duplicate"
     return _together(route, members)
+
+
+def _stop_in(route: str, name: str, value: Any) -> str | None:
+    if name == "sampling_params" and route == "inference_generate" and isinstance(value, dict):
+        return next((reason for one in value.items() if (reason := _stop(route, *one))), None)
+    return _stop(route, name, value)
+
+
+def _stop(route: str, name: str, value: Any) -> str | None:
+    """Where prefill's copy has no stops."""
+    if value is None:
+        return None
+    texts = ("stop", "stop_sequences") if route == "messages" else ("stop",)
+    if name == "ignore_eos":
+        fine = isinstance(value, bool)
+    elif name == "stop_token_ids":
+        fine = isinstance(value, list) and all(type(one) is int for one in value)
+    elif name in texts:
+        is_list = isinstance(value, list) and all(isinstance(one, str) for one in value)
+        fine = isinstance(value, str) or is_list
+    else:
+        fine = True
+    return None if fine else "wrong_type"
 
 
 def _together(route: str, members: Pairs) -> str:
@@ -217,8 +243,11 @@ def _sampling(name: str, value: Any) -> str | None:
 
 
 def prefill_copy(route: str, members: Pairs, connector: str) -> dict[str, Any]:
-    """Of several members the last one counts."""
+    """Without what the connector tells. Of several members the last one counts."""
     kept = dict(without_transfer(members)[0])
+    if connector == "sglang":
+        ranks = ("routed_dp_rank", "disagg_prefill_dp_rank", "data_parallel_rank")
+        return {name: value for name, value in kept.items() if name not in ranks}
     every = {name: [value for other, value in members if other == name] for name, _ in members}
     if route == "inference_generate":
         sampling = kept.get("sampling_params")
@@ -238,9 +267,51 @@ def prefill_copy(route: str, members: Pairs, connector: str) -> dict[str, Any]:
             kept["min_tokens"] = 1
     kept["stream"] = False
     kept.pop("stream_options", None)
-    if connector == "nixl":
-        kept["kv_transfer_params"] = PREFILL_PARAMETERS
+    if connector == "mooncake":
+        place = "sampling_params" if route == "inference_generate" else None
+        stops = ("stop", "stop_token_ids", *(["stop_sequences"] if route == "messages" else []))
+        inner = kept if place is None else kept[place]
+        inner = {name: value for name, value in inner.items() if name not in stops} | {"ignore_eos": True}
+        kept = inner if place is None else kept | {place: inner}
     return kept
+
+
+MAX_LISTED = 4096
+
+
+def rooms(route: str, members: Pairs) -> tuple[str, int | None]:
+    """Behind SGLang: the kind of a plan, and how many prompts the request lists."""
+    if any(name == "n" and _is_several(value) for name, value in members):
+        return "rejected", None
+    if route in ("generate", "extra"):
+        for name, value in members:
+            if name != "sampling_params":
+                continue
+            objects = value if isinstance(value, list) else [value]
+            if any(isinstance(one, dict) and _is_several(one.get("n")) for one in objects):
+                return "rejected", None
+    if route not in WITH_PROMPT:
+        return "two_stages", None
+    names = ("prompt", "text", "input_ids", "input_embeds")
+    counts = {_listed(name, value) for name, value in members if name in names and value is not None}
+    if len(counts) > 1 or any(count is not None and count > MAX_LISTED for count in counts):
+        return "rejected", None
+    return "two_stages", next(iter(counts), None)
+
+
+def _is_several(value: Any) -> bool:
+    return value is not None and not isinstance(value, bool) and (not is_number(value) or value > 1)
+
+
+def _listed(name: str, value: Any) -> int | None:
+    if not isinstance(value, list) or not value:
+        return None
+    first = value[0]
+    if name == "input_embeds":
+        if not isinstance(first, list) or not first:
+            return None
+        first = first[0]
+    return None if is_number(first) else len(value)
 
 
 FINISHED = (
@@ -252,7 +323,7 @@ FINISHED = (
 
 def hand_over(response: str, connector: str) -> tuple[str, dict[str, Any] | None]:
     """What a prefill worker's response hands over, and the parameters."""
-    if connector == "shared_store":
+    if connector in ("shared_store", "mooncake", "sglang"):
         return "not_used", None
     try:
         whole = json.loads(response)
@@ -268,21 +339,32 @@ def hand_over(response: str, connector: str) -> tuple[str, dict[str, Any] | None
     parameters = found[0]
     if parameters is None:
         return "null", None
-    if not isinstance(parameters, dict) or not is_whole(parameters):
+    if not isinstance(parameters, dict) or not is_whole(parameters, connector):
         return "half", None
     end = _end(whole)
     return (end, None) if end else ("whole", parameters)
 
 
-def is_whole(parameters: dict[str, Any]) -> bool:
+def is_whole(parameters: dict[str, Any], connector: str) -> bool:
     """Of an object without repeated members."""
-    texts = [parameters.get(name) for name in ("remote_engine_id", "remote_request_id", "remote_host")]
+    if connector == "p2p_nccl":
+        return True
     blocks = parameters.get("remote_block_ids")
+    mode = parameters.get("transfer_mode")
+    has_engine, has_request, has_host = (
+        isinstance(text, str) and text != ""
+        for text in map(parameters.get, ("remote_engine_id", "remote_request_id", "remote_host"))
+    )
     port = parameters.get("remote_port")
+    has_port = is_count(port, 1) and port <= 65535
+    pushes = connector == "nixl_push" or (connector == "nixl" and mode == "push")
+    if pushes and mode in (None, "push"):
+        return has_engine and has_host and has_port
+    is_nixl = connector == "nixl"
     return (
-        all(isinstance(text, str) and text for text in texts)
-        and is_count(port, 1)
-        and port <= 65535
+        connector != "nixl_push"
+        and has_engine
+        and (not is_nixl or (has_request and has_host and has_port))
         and isinstance(blocks, list)
         and any(digit in json.dumps(blocks) for digit in "0123456789")
         and all(c in "0123456789[], " for c in json.dumps(blocks))

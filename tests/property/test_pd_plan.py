@@ -5,6 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.models import pd_connectors
 from tests.models import pd_plan as twin
 from tests.models.body_map import pairs
 from vllm_router import _core_testing as testing
@@ -42,12 +43,15 @@ PROMPTS = st.sampled_from(
 INNER = st.dictionaries(
     st.sampled_from(["kv_transfer_params", "bootstrap_x", "ec_transfer_params", "a"]), st.just(1)
 )
+STOPS = st.sampled_from([None, [], "x", ["x"], ["x", 7], [7], [7, 1.5], 7, True, {}])
 SAMPLING = st.fixed_dictionaries(
     {},
     optional={
         "n": COUNTS,
         "max_tokens": COUNTS,
         "min_tokens": COUNTS,
+        "stop": STOPS,
+        "stop_token_ids": STOPS,
         "extra_args": INNER | st.just(7),
         "a": COUNTS,
     },
@@ -70,6 +74,13 @@ MEMBERS = {
     "model": st.just("m"),
     "prompt": PROMPTS,
     "token_ids": PROMPTS,
+    "text": PROMPTS,
+    "input_embeds": st.sampled_from([None, [[1.5, 2]], [[[1.5]], [[2]]], []]),
+    "stop": STOPS,
+    "stop_token_ids": STOPS,
+    "stop_sequences": STOPS,
+    "ignore_eos": st.sampled_from([None, True, False, 1, "true"]),
+    "routed_dp_rank": st.just(3),
     "messages": st.sampled_from([[{"role": "user", "content": "hi"}], [], [[{}]], None, "hi", [7]])
     | st.lists(CONTENT.map(lambda content: {"role": "user", "content": content}), min_size=1, max_size=2),
     "input": PROMPTS | CONTENT.map(lambda content: [{"role": "user", "content": content}]),
@@ -95,7 +106,7 @@ MEMBERS = {
     "tools": st.sampled_from(
         [None, [], [{"type": "function"}], [{"type": "mcp"}], [{"type": "function"}, {}], 7]
     ),
-    "sampling_params": SAMPLING | st.sampled_from([None, 7, "a"]),
+    "sampling_params": SAMPLING | st.lists(SAMPLING, max_size=2) | st.sampled_from([None, 7, "a"]),
     "vllm_xargs": INNER | st.just([1]),
     "extra_args": INNER | st.just([1]),
     "kv_transfer_params": st.sampled_from([PARAMETERS, None, "x"]),
@@ -116,29 +127,47 @@ def meaning(text):
     return sorted((name, json.dumps(value, sort_keys=True)) for name, value in pairs(text))
 
 
-@given(st.sampled_from(ROUTES), BODIES, st.sampled_from(["nixl", "shared_store"]))
+def check_prefill_copy(route, members, connector, body, listed):
+    rooms = list(range(1 if listed is None else listed))
+    told = pd_connectors.attempt(rooms=rooms, listed_prompts=listed)
+    copy = testing.prefill_copy(route, body.encode(), connector, told).decode()
+    expected = twin.prefill_copy(route, members, connector)
+    assert json.loads(copy) == expected | pd_connectors.told_to_prefill(connector, told)
+    names = [name for name, _ in pairs(copy)]
+    edited = {*pd_connectors.told_to_prefill(connector, told)}
+    if connector != "sglang":
+        edited |= {"stream", "stream_options"} & set(names)
+        edited |= {"max_output_tokens", "store"} if route == "responses" else set()
+        if route not in ("responses", "inference_generate"):
+            edited.add("max_tokens")
+        if connector == "mooncake" and route != "inference_generate":
+            edited.add("ignore_eos")
+    assert all(names.count(name) == 1 for name in edited)
+
+
+@given(st.sampled_from(ROUTES), BODIES, st.sampled_from(pd_connectors.CONNECTORS))
 def test_kind_reason_and_copies_are_the_twins(route, members, connector):
     body = written(members)
     plan = testing.pd_plan(route, body.encode(), connector)
-    assert plan["reason"] == twin.local_reason(route, members)
-    assert plan["kind"] == ("two_stages" if plan["reason"] == "none" else "local")
+    listed = None
+    if connector == "sglang":
+        kind, listed = twin.rooms(route, members)
+        assert (plan["kind"], plan["listed_prompts"], plan["reason"]) == (kind, listed, "none")
+        assert (plan["error"] == "") == (kind != "rejected")
+        if kind == "rejected":
+            return
+    else:
+        assert plan["reason"] == twin.local_reason(route, members, connector)
+        assert plan["kind"] == ("two_stages" if plan["reason"] == "none" else "local")
+        assert plan["listed_prompts"] is None
     kept, count = twin.without_transfer(members)
     assert meaning(plan["plain"].decode()) == meaning(written(kept))
     stripped = plan["stripped"]
     assert stripped["kv_transfer_params"] + stripped["ec_transfer_params"] + stripped["bootstrap"] == count
     if count == 0:
         assert plan["plain"].decode() == body
-    if plan["kind"] != "two_stages":
-        return
-    copy = testing.prefill_copy(route, body.encode(), connector).decode()
-    assert json.loads(copy) == twin.prefill_copy(route, members, connector)
-    names = [name for name, _ in pairs(copy)]
-    edited = {"max_tokens", "stream", "stream_options", "kv_transfer_params"} & set(names)
-    if route == "inference_generate":
-        edited.discard("max_tokens")
-    if route == "responses":
-        edited = {"max_output_tokens", "store", "stream"}
-    assert all(names.count(name) == 1 for name in edited)
+    if plan["kind"] == "two_stages":
+        check_prefill_copy(route, members, connector, body, listed)
 
 
 RESPONSES = st.fixed_dictionaries(
@@ -172,7 +201,7 @@ WHOLE = {
 }
 
 
-@given(RESPONSES, st.booleans(), st.sampled_from(["nixl", "shared_store"]), st.integers(0, 400))
+@given(RESPONSES, st.booleans(), st.sampled_from(pd_connectors.CONNECTORS), st.integers(0, 400))
 def test_decode_gets_whole_parameters_or_none(response, whole, connector, cut):
     if whole:
         response["kv_transfer_params"] = WHOLE
@@ -184,12 +213,18 @@ def test_decode_gets_whole_parameters_or_none(response, whole, connector, cut):
     assert found == expected
     assert (raw is None) == (parameters is None)
     body = b'{"prompt":"hi","kv_transfer_params":{"remote_host":"evil"}}'
-    copy, is_raw = testing.decode_copy("completions", body, connector, text.encode())
+    told = pd_connectors.attempt()
+    copy, is_raw = testing.decode_copy("completions", body, connector, text.encode(), told)
+    expected = pd_connectors.told_to_decode(connector, told, parameters)
+    assert json.loads(copy) == {"prompt": "hi"} | expected
     if parameters is None:
-        assert json.loads(copy) == {"prompt": "hi"}
+        assert not pushes
         return
     assert json.loads(raw) == parameters
     assert raw in text.encode(), "not written anew"
-    assert is_raw
-    assert copy == b'{"kv_transfer_params":' + raw + b',"prompt":"hi"}'
-    assert pushes == (parameters.get("transfer_mode") == "push")
+    assert pushes == (
+        connector == "nixl_push" or (connector == "nixl" and parameters.get("transfer_mode") == "push")
+    )
+    assert is_raw == (connector == "p2p_nccl" or (connector == "nixl" and not pushes))
+    if is_raw:
+        assert copy == b'{"kv_transfer_params":' + raw + b',"prompt":"hi"}'

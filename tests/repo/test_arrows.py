@@ -46,8 +46,8 @@ HEAVY = {
     "openssl": "{net/*,hashing/aead,hashing/keyed_hash,hashing/sha256}.cc",
     "prometheus": "proxy/admin/metrics.cc",
     "pybind11": "bindings/*",
-    "simdjson": "{events/trtllm_event.cc,routing/json_reading.h,simulation/openai_api.cc,"
-    "simulation/transfer_params.cc}",
+    "simdjson": "{events/trtllm_event.cc,routing/json_reading.h,routing/merged_response.cc,"
+    "simulation/openai_api.cc,simulation/transfer_params.cc}",
     "spdlog": "base/log.cc",
     "zmq": "net/zmq_socket.cc",
 }

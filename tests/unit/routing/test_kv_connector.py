@@ -1,46 +1,62 @@
-"""cpp/routing/kv_connector.h: the table of connectors, and that one of another kind fits the interface."""
-
-import json
+"""cpp/routing/kv_connector.h: the table of connectors, and the ids of pairs."""
 
 import pytest
 
-from vllm_router._core_testing import (
-    decode_copy,
-    knows_kv_connector,
-    kv_connector_traits,
-    kv_connectors,
-    pd_plan,
-    prefill_copy,
-)
+from vllm_router._core_testing import knows_kv_connector, kv_connectors, new_pair_id, pd_plan
 
 
 def test_the_table_has_each_connector_once():
     names = [traits["name"] for traits in kv_connectors()]
-    assert names == ["nixl", "shared_store"]
+    assert names == ["nixl", "nixl_push", "mooncake", "moriio", "p2p_nccl", "sglang", "shared_store"]
     assert all(map(knows_kv_connector, names))
-    assert not any(map(knows_kv_connector, ["", "NIXL", "nixl ", "mooncake"]))
+    assert not any(map(knows_kv_connector, ["", "NIXL", "nixl ", "nccl", "auto"]))
 
 
-# Workers that meet at a bootstrap server, as SGLang's do: both at once, no prompt at decode.
-
-
-def test_a_connector_may_tell_both_the_same_and_shorten_nothing():
-    assert kv_connector_traits("meeting")["order"] == "sglang"
-    body = b'{"stream":true,"max_tokens":7,"prompt":"hi","bootstrap_room":1}'
-    both = {
-        "bootstrap_host": "10.0.0.1",
-        "bootstrap_port": 8998,
-        "stream": True,
-        "max_tokens": 7,
-        "prompt": "hi",
-    }
-    assert json.loads(prefill_copy("completions", body, "meeting")) == both
-    assert json.loads(decode_copy("completions", body, "meeting", b"{}")[0]) == both
+def test_a_connector_whose_decode_computes_no_prompt_tells_rooms_and_shortens_nothing():
+    for traits in kv_connectors():
+        alone = traits["decode_can_prefill"]
+        assert traits["shortens_prefill"] == alone
+        assert (traits["order"] == "sglang") == (traits["id_form"] == "plain") == (not alone)
 
 
 @pytest.mark.parametrize("body", [b'{"prompt":"hi","n":2}', b'{"prompt":["a","b"]}'])
-def test_where_no_worker_serves_a_request_alone_it_is_rejected(body):
-    plan = pd_plan("completions", body, "meeting")
-    assert plan["kind"] == "rejected"
-    assert "behind the connector meeting no worker serves one alone" in plan["error"]
-    assert pd_plan("completions", body, "nixl")["kind"] == "local"
+def test_only_where_a_worker_serves_a_request_alone_it_may_be_local(body):
+    for traits in kv_connectors():
+        kind = pd_plan("completions", body, traits["name"])["kind"]
+        assert (kind == "local") == traits["decode_can_prefill"]
+
+
+ENDS = {
+    "prefill": {"host": "10.0.0.1", "port": 8000},
+    "decode": {"host": "fd00::2", "port": 8001},
+    "bits": (0x5F, 0xAB),
+}
+REGISTERED = ENDS | {"prefill": {"host": "10.0.0.1", "port": 8000, "zmq_address": "10.0.0.1:21001"}}
+HEX = "000000000000005f00000000000000ab"
+
+
+@pytest.mark.parametrize("connector", ["nixl", "nixl_push", "mooncake", "moriio", "p2p_nccl", "shared_store"])
+def test_an_id_has_the_addresses_that_are_registered_else_those_of_the_urls(connector):
+    assert new_pair_id(connector, ENDS, "c", False) == (
+        f"___prefill_addr_10.0.0.1:8000___decode_addr_[fd00::2]:8001_{HEX}"
+    )
+    assert new_pair_id(connector, REGISTERED, "c", False) == (
+        f"___prefill_addr_10.0.0.1:21001___decode_addr_[fd00::2]:8001_{HEX}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("connector", "id_"),
+    [
+        ("nixl", "c-000000ab"),
+        ("nixl_push", "c-000000ab"),
+        ("mooncake", "c-000000ab"),
+        ("shared_store", "c-000000ab"),
+        ("sglang", "c-000000ab"),
+        ("moriio", f"___prefill_addr_10.0.0.1:8000___decode_addr_[fd00::2]:8001_{HEX}"),
+        ("p2p_nccl", f"___prefill_addr_10.0.0.1:8000___decode_addr_[fd00::2]:8001_{HEX}"),
+    ],
+)
+def test_an_id_is_plain_unless_workers_read_addresses_in_it(connector, id_):
+    assert new_pair_id(connector, ENDS, "c", True) == id_
+    assert new_pair_id("sglang", ENDS, "c", False) == "c-000000ab"

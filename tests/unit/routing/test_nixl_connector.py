@@ -37,8 +37,10 @@ def test_prefill_is_told_exactly_six_members():
         "order": "serial",
         "hands_parameters": True,
         "shortens_prefill": True,
+        "ends_by_length": False,
         "decode_can_prefill": True,
         "rebindable": True,
+        "id_form": "either",
     }
 
 

@@ -341,6 +341,69 @@ def test_real_requests_get_the_copies_that_real_engines_took(case):
     assert decode == recorded["decode_request"]
 
 
+# Behind SGLang nothing is local: each prompt has a room, and a room is of one sequence.
+
+
+@pytest.mark.parametrize(
+    ("route", "body", "listed"),
+    [
+        ("completions", b'{"prompt":"hi","n":1}', None),
+        ("completions", b'{"prompt":[1,2,3]}', None),
+        ("completions", b'{"prompt":["hi"]}', 1),
+        ("completions", b'{"prompt":["a","b"]}', 2),
+        ("completions", b'{"prompt":[[1],[2],[3]]}', 3),
+        ("completions", b'{"prompt":[]}', None),
+        ("generate", b'{"text":["a","b"],"input_ids":null}', 2),
+        ("generate", b'{"input_ids":[[1],[2]],"sampling_params":[{"n":1},{}]}', 2),
+        ("generate", b'{"input_embeds":[[1.5,2.5],[1,2]]}', None),
+        ("generate", b'{"input_embeds":[[[1.5]],[[2.5]]]}', 2),
+        ("generate", b'{"text":["a","b"],"prompt":["c","d"]}', 2),
+        ("chat", b'{"messages":[{},{}],"prompt":["a","b"]}', None),
+        # nothing is replaced in prefill's copy, so both workers reject it alike
+        ("completions", b'{"prompt":7,"max_tokens":"7","stream":"x","best_of":2}', None),
+        ("completions", b'{"prompt":"hi","n":null,"stream_options":{}}', None),
+        ("responses", b'{"input":"hi","background":true,"sampling_params":{"n":2}}', None),
+        ("completions", b'{"prompt":[' + b'"a",' * 4095 + b'"a"]}', 4096),
+    ],
+)
+def test_behind_sglang_a_list_has_a_room_for_each_prompt(route, body, listed):
+    made = pd_plan(route, body, "sglang")
+    assert (made["kind"], made["listed_prompts"], made["error"]) == ("two_stages", listed, "")
+    assert made["plain"] == body
+
+
+@pytest.mark.parametrize(
+    ("route", "body", "n"),
+    [
+        ("completions", b'{"prompt":"hi","n":2}', "2"),
+        ("chat", b'{"messages":[{}],"n":10}', "10"),
+        ("completions", b'{"prompt":"hi","n":2,"n":1}', "2"),
+        ("completions", rb'{"prompt":"hi","\u006e":1e3}', "1e3"),
+        ("completions", b'{"prompt":"hi","n":"2"}', '"2"'),
+        ("generate", b'{"text":"hi","sampling_params":{"n":2}}', "2"),
+        ("generate", b'{"text":["a","b"],"sampling_params":[{},{"n":3}]}', "3"),
+        ("completions", b'{"prompt":"hi","n":' + b"1" * 99 + b"}", "1" * 32),
+    ],
+)
+def test_behind_sglang_several_sequences_are_rejected(route, body, n):
+    made = pd_plan(route, body, "sglang")
+    assert made["kind"] == "rejected"
+    assert made["error"] == (
+        f"n is {n}; behind SGLang prefill/decode one request makes one sequence: send n requests"
+    )
+
+
+def test_behind_sglang_a_list_has_limits():
+    many = b'{"prompt":[' + b'"a",' * 4096 + b'"a"]}'
+    assert pd_plan("completions", many, "sglang")["error"] == (
+        "The request has more than 4096 prompts; send fewer."
+    )
+    for body in (b'{"text":["a","b"],"prompt":["c"]}', b'{"text":"a","text":["a","b"]}'):
+        assert pd_plan("generate", body, "sglang")["error"] == (
+            "The request has its prompts in several members; send them in one."
+        )
+
+
 @pytest.mark.parametrize(
     "member",
     [

@@ -116,6 +116,10 @@ def test_each_api_has_its_own_reason(members, why):
 def test_a_worker_that_pushes_is_noticed():
     pushing = PARAMETERS[:-1] + b',"transfer_mode":"push"}'
     assert found(with_parameters(parameters=pushing)) == ("whole", pushing, True)
+    assert read_prefill_response(with_parameters(parameters=pushing), "nixl_push") == ("whole", pushing, True)
+    assert read_prefill_response(with_parameters(parameters=pushing), "moriio") == ("whole", pushing, False)
+    without_blocks = pushing.replace(b"[[1]]", b"null")
+    assert found(with_parameters(parameters=without_blocks)) == ("whole", without_blocks, True)
 
 
 def test_a_store_hands_over_nothing():

@@ -1,0 +1,13 @@
+// The connector `p2p_nccl`, vLLM's P2pNcclConnector (before 0.24): prefill sends its blocks to the decode worker whose
+// ZMQ address it reads in the request id, and decode waits for those of the prefill worker that it reads there. So a
+// pair cannot be told before both have registered (events/pd_registration.h). The parameters say nothing more; prefill
+// gets those of nixl, as the reference router sends them, and decode what prefill's response has, if anything.
+#pragma once
+
+#include "routing/kv_connector.h"
+
+namespace vllm_router {
+
+const KvConnector& P2pNcclConnector();
+
+}  // namespace vllm_router
