@@ -130,7 +130,26 @@ RequestInfo MakeRecord(const py::kwargs& fields) {
         {"prompt_tokens", &RequestInfo::prompt_tokens},
         {"completion_tokens", &RequestInfo::completion_tokens},
         {"cached_tokens", &RequestInfo::cached_tokens}};
-    if (times.contains(name)) {
+    const std::map<std::string, std::string_view PdInfo::*> pd_words = {
+        {"pd", &PdInfo::kind}, {"pd_local", &PdInfo::local}, {"claim", &PdInfo::claim}};
+    const std::map<std::string, int64_t PdInfo::*> pd_times = {
+        {"prefill_ns", &PdInfo::prefill_ns},
+        {"prefill_end_ns", &PdInfo::prefill_end_ns},
+        {"handoff_ns", &PdInfo::handoff_ns}};
+    const bool is_of_pair = pd_words.contains(name) || pd_times.contains(name) || name == "pair_id" ||
+                            name == "prefill_worker" || name == "prefill_status";
+    if (is_of_pair && record.pd == nullptr) record.pd = std::make_unique<PdInfo>();
+    if (pd_words.contains(name)) {
+      (*record.pd).*pd_words.at(name) = Forever(value.cast<std::string>());
+    } else if (pd_times.contains(name)) {
+      (*record.pd).*pd_times.at(name) = value.cast<int64_t>();
+    } else if (name == "pair_id") {
+      record.pd->pair_id = value.cast<std::string>();
+    } else if (name == "prefill_worker") {
+      record.pd->prefill = value.cast<WorkerHandle>().worker;
+    } else if (name == "prefill_status") {
+      record.pd->prefill_status = value.cast<int>();
+    } else if (times.contains(name)) {
       record.*times.at(name) = value.cast<int64_t>();
     } else if (texts.contains(name)) {
       record.*texts.at(name) = value.cast<std::string>();

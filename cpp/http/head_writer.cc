@@ -25,6 +25,7 @@ enum class Kind : uint8_t {
   kAuthorization,
   kApiKey,
   kDataParallelRank,
+  kAcceptEncoding,
   kVary,
   kCors,  // access-control-*
   kOurs,  // x-vllm-router-*
@@ -55,6 +56,7 @@ Kind Classify(std::string_view name) {
       return IsName(name, "http2-settings") ? Kind::kHopByHop : Kind::kOther;
     case 15:
       if (IsName(name, "x-forwarded-for")) return Kind::kForwardedFor;
+      if (IsName(name, "accept-encoding")) return Kind::kAcceptEncoding;
       break;
     case 16:
       if (IsName(name, "x-forwarded-host")) return Kind::kForwardedHost;
@@ -202,7 +204,10 @@ void WriteUpstreamHead(const RequestHead& head, const UpstreamHeadParts& parts, 
         keep = !parts.drop_authorization;
         break;
       case Kind::kDataParallelRank:
-        keep = !parts.data_parallel_rank.has_value();
+        keep = !parts.data_parallel_rank.has_value() && !parts.drop_rank;
+        break;
+      case Kind::kAcceptEncoding:
+        keep = !parts.identity;
         break;
     }
     if (keep) pen.Field(field.name, field.value);
@@ -236,6 +241,7 @@ void WriteUpstreamHead(const RequestHead& head, const UpstreamHeadParts& parts, 
   if (!authorization && !parts.authorization.empty()) pen.Field("Authorization", parts.authorization);
   if (parts.data_parallel_rank)
     pen << "X-Data-Parallel-Rank: " << uint64_t{*parts.data_parallel_rank} << "\r\n";
+  if (parts.identity) pen.Field("Accept-Encoding", "identity");
   pen.Framing(parts.framing, parts.content_length);
   if (parts.websocket) pen << kSwitch;
   pen << "\r\n";
@@ -274,6 +280,18 @@ void WriteClientHead(const ResponseHead& head, const ClientHeadParts& parts, std
   } else if (parts.keep_alive_10) {
     pen << "Connection: keep-alive\r\n";
   }
+  pen << "\r\n";
+}
+
+void WriteWholeHead(const ResponseHead& head, uint64_t content_length, std::string* out) {
+  Pen pen(out, head.size + head.fields.size() + kRoomForOurs);
+  pen << "HTTP/1.1 " << static_cast<uint64_t>(head.status) << " " << head.reason << "\r\n";
+  for (const HeaderField& field : head.fields) {
+    if (!head.connection_tokens.empty() && IsOneOf(field.name, head.connection_tokens)) continue;
+    const Kind kind = Classify(field.name);
+    if (kind != Kind::kHopByHop && kind != Kind::kContentLength) pen.Field(field.name, field.value);
+  }
+  pen.Framing(BodyFraming::kLength, content_length);
   pen << "\r\n";
 }
 

@@ -31,6 +31,8 @@ struct UpstreamHeadParts {
       request_id_name;  // the incoming field that held the id, dropped in favour of X-Request-Id; may be empty
   std::string_view request_id;                 // sent as X-Request-Id
   std::optional<uint32_t> data_parallel_rank;  // X-Data-Parallel-Rank, replacing the client's
+  bool drop_rank = false;                      // the client's, even if there is none to replace it
+  bool identity = false;                       // the response must not be compressed
   std::string_view authorization;              // "Bearer …" to use when the client sent none; may be empty
   bool drop_authorization = false;             // the client's, and its x-api-key, were meant for us
   bool websocket = false;                      // requests the worker's switch to it, as the client did
@@ -56,6 +58,9 @@ struct ClientHeadParts {
 
 // The worker's Content-Length passes only if it announces no body: in responses to HEAD, and in 304.
 void WriteClientHead(const ResponseHead& head, const ClientHeadParts& parts, std::string* out);
+
+// The same response as it would be with a body of this length: for one whose body was changed.
+void WriteWholeHead(const ResponseHead& head, uint64_t content_length, std::string* out);
 
 // A whole small response of our own, body included (left out when `to_head`).
 struct OwnResponse {

@@ -17,8 +17,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/clock.h"
 #include "worker/worker.h"
@@ -29,10 +31,20 @@ enum class KvClaimEnd : uint8_t { kRedeemed, kRejected, kReused, kExpired, kOrph
 inline constexpr int kKvClaimEndCount = static_cast<int>(KvClaimEnd::kOrphaned) + 1;
 std::string_view KvClaimEndName(KvClaimEnd end);  // redeemed, rejected, …
 
+// For those who free orphaned blocks.
+struct KvFreeing {
+  // A request with which a decode worker fetches them for one token; empty: none was made.
+  std::string path = {};
+  std::string request = {};
+  std::optional<WorkerId> avoid = {};  // a decode worker that could not be reached
+};
+
 struct KvBlocks {
   std::shared_ptr<Worker> prefill;
   std::string parameters;  // P's JSON object, unchanged
+  std::string model;       // the request's, as JSON; may be empty
   int64_t made_ns = 0;
+  KvFreeing freeing = {};
 };
 
 // What counts claims, and what frees orphaned ones.
@@ -59,7 +71,10 @@ class KvClaim {
   void Redeem() { End(KvClaimEnd::kRedeemed); }
   void Reject() { End(KvClaimEnd::kRejected); }
   void Expire() { End(KvClaimEnd::kExpired); }
-  void Orphan() { End(KvClaimEnd::kOrphaned); }
+  void Orphan(KvFreeing freeing = {}) {
+    blocks_.freeing = std::move(freeing);
+    End(KvClaimEnd::kOrphaned);
+  }
   [[nodiscard]] KvClaim Reuse();
 
  private:

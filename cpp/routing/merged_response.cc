@@ -338,9 +338,9 @@ bool IsTrue(const BodyMap& request, std::string_view name) {
 
 bool WantsMerge(PdRoute route, const BodyMap& request) {
   if (IsTrue(request, "stream")) return false;
-  if (route == PdRoute::kGenerate && IsGiven(request, "return_logprob")) return true;
-  if (route != PdRoute::kChat && route != PdRoute::kCompletions && route != PdRoute::kGenerate) return false;
-  return IsGiven(request, "logprobs") || IsGiven(request, kPromptLogprobs) || IsTrue(request, "echo");
+  if (route == PdRoute::kGenerate) return IsGiven(request, "return_logprob");
+  if (route != PdRoute::kChat && route != PdRoute::kCompletions) return false;
+  return IsGiven(request, kPromptLogprobs) || (IsTrue(request, "echo") && IsGiven(request, "logprobs"));
 }
 
 std::optional<std::string> MergeResponses(

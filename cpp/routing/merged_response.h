@@ -27,7 +27,8 @@
 
 namespace vllm_router {
 
-// A request whose responses may have something to merge. Each of repeated members is looked at.
+// A request whose responses may have something to merge: log probabilities of its prompt. Those of generated tokens are
+// decode's alone. Each of repeated members is looked at.
 bool WantsMerge(PdRoute route, const BodyMap& request);
 
 // Decode's response with prefill's part, or as it is if prefill has nothing to add. nullopt: of an unexpected shape.

@@ -177,11 +177,16 @@ Status Router::SetCacheBlocks(std::string_view url, uint32_t block_tokens, uint6
   return absl::OkStatus();
 }
 
+uint32_t Router::ranks_of(Stage stage) const {
+  const uint32_t own = stage == Stage::kPrefill  ? options_.prefill_data_parallel_size
+                       : stage == Stage::kDecode ? options_.decode_data_parallel_size
+                                                 : 0;
+  return own != 0 ? own : options_.data_parallel_size;
+}
+
 StatusOr<std::vector<std::string>> Router::WithRanks(
     std::span<const std::string> urls, Stage stage, uint32_t ranks) const {
-  if (ranks == 0 && stage == Stage::kPrefill) ranks = options_.prefill_data_parallel_size;
-  if (ranks == 0 && stage == Stage::kDecode) ranks = options_.decode_data_parallel_size;
-  if (ranks == 0) ranks = options_.data_parallel_size;
+  if (ranks == 0) ranks = ranks_of(stage);
   std::vector<std::string> names;
   for (const std::string& url : urls) {
     const StatusOr<WorkerUrl> parsed = ParseWorkerUrl(url);

@@ -84,6 +84,7 @@ class Router {
   // The one that chooses in views of that stage; in a fleet without stages there is one for all.
   const Policy& policy_of(Stage stage) const { return *PolicyOf(stage); }
   bool is_staged() const { return pool_.is_staged(); }
+  uint32_t ranks_of(Stage stage) const;  // that a URL without @rank stands for
   // The workers, and what is known of their caches.
   Pool& pool() { return pool_; }
   const Pool& pool() const { return pool_; }

@@ -123,6 +123,21 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
         sharing = open_sharing_router(harness, master, harness.worker(HicacheEngine()), prometheus_port=0)
         heard = parse(sharing.server.metrics_text())
     shown |= {name: heard[name] for name in heard if "shared_cache" in name}
+    # And one of a fleet with stages.
+    whole = (
+        b'{"choices":[{"finish_reason":"length"}],"kv_transfer_params":{"remote_block_ids":[[1]],'
+        b'"remote_engine_id":"e","remote_request_id":"r","remote_host":"h","remote_port":1}}'
+    )
+    prefill = harness.worker(lambda connection, _: connection.send(response(200, whole)))
+    staged = harness.router(
+        routing={"prefill_urls": [prefill.url], "decode_urls": [harness.worker().url]}, prometheus_port=0
+    )
+    client = harness.client(staged)
+    for prompt in (b'{"prompt":"a"}', b'{"prompt":["a","b"]}'):
+        assert client.ask("POST", "/v1/completions", body=prompt).status == 200
+    eventually(lambda: "vllm_router_pd_local_total{" in staged.server.metrics_text())
+    heard = parse(staged.server.metrics_text())
+    shown |= {name: heard[name] for name in heard if "_pd_" in name}
     # And one of a fleet of two.
     with RedisServer(tmp_path_factory.mktemp("peers")) as meeting:
         peers = [
@@ -303,6 +318,15 @@ EVERYTHING = {
     "rule": "syntax",
     "reason": "session_hash",
     "match": ("blocks", 1, 2),
+    "pd": "local",
+    "pd_local": "batch",
+    "prefill_worker": testing.WorkerHandle("http://gpu-1:8000"),
+    "prefill_status": 200,
+    "prefill_ns": 1,
+    "prefill_end_ns": 2,
+    "handoff_ns": 1,
+    "pair_id": "p",
+    "claim": "redeemed",
     "worker": testing.WorkerHandle("http://gpu-0:8000@1"),
     "attempts": 2,
     "reused": True,

@@ -12,11 +12,13 @@ ends by itself, and the process has exactly the descriptors that it had before.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import re
 import socket
 import ssl
+from collections.abc import Iterator
 from typing import Any
 
 from tests.fakes.relay import Relay
@@ -192,6 +194,13 @@ class Harness:
     def client_at(self, port: int) -> Client:
         self._clients.append(Client(socket.create_connection(("127.0.0.1", port))))
         return self._clients[-1]
+
+    @contextlib.contextmanager
+    def keeping_descriptors(self) -> Iterator[None]:
+        """Descriptors that are opened within may stay open."""
+        before = descriptors()
+        yield
+        self._before |= dict(descriptors().items() - before.items())
 
     def close(self) -> None:
         for client in self._clients:

@@ -168,12 +168,14 @@ def _has_cached_tokens(details: Any) -> bool:
 
 def wants_merge(route: str, request: str) -> bool:
     pairs = json.loads(request, object_pairs_hook=list)
-    names = {"chat": [], "completions": [], "generate": ["return_logprob"]}.get(route)
-    if names is None or any(name == "stream" and value is True for name, value in pairs):
+    if any(name == "stream" and value is True for name, value in pairs):
         return False
     given = {name for name, value in pairs if value is not None and value is not False}
     echoes = any(name == "echo" and value is True for name, value in pairs)
-    return echoes or not given.isdisjoint({"logprobs", "prompt_logprobs", *names})
+    if route == "generate":
+        return "return_logprob" in given
+    echoed = echoes and "logprobs" in given
+    return route in ("chat", "completions") and ("prompt_logprobs" in given or echoed)
 
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+|\s+')

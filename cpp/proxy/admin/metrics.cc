@@ -267,6 +267,7 @@ class Metrics::Collector : public prometheus::Collectable {
     router_->pool().Report(*fleet, &stats);
     WriteTokenizing(&page);
     WriteSharedCache(&page);
+    if (fleet->stages() != nullptr) WriteStages(&page);
     WriteKvEvents(&page);
     WritePrefixEvents(&page);
     WriteRedis(&page);
@@ -338,6 +339,7 @@ class Metrics::Collector : public prometheus::Collectable {
   uint64_t CountTokenized(TokenizeCounts Telemetry::*calls, size_t end) const;
   void WriteTokenizing(Page* page) const;
   void WriteSharedCache(Page* page) const;
+  void WriteStages(Page* page) const;
   void WriteKvEvents(Page* page) const;
   void WritePrefixEvents(Page* page) const;
   void WriteRedis(Page* page) const;
@@ -704,6 +706,41 @@ void Metrics::Collector::WriteSharedCache(Page* page) const {
     page->Add(
         static_cast<double>(keys[i]), {Label("result", SharedCacheKeyName(static_cast<SharedCacheKey>(i)))});
   }
+}
+
+void Metrics::Collector::WriteStages(Page* page) const {
+  using Counts = Telemetry::Shard::Pd;
+  TimeSum<buckets::kWorkerWait> prefills;
+  TimeSum<buckets::kOverhead> handoffs;
+  using Labels = LabeledCounters Counts::*;
+  const auto add_all = [&](Labels labels, std::string_view label) {
+    std::map<std::string_view, uint64_t> sums;
+    for (const Telemetry* telemetry : telemetries_) {
+      const Counts* const counts = telemetry->shard().pd.Find();
+      if (counts == nullptr) continue;
+      (counts->*labels).ForEach([&sums](std::string_view name, uint64_t count) { sums[name] += count; });
+    }
+    for (const auto& [name, count] : sums) page->Add(static_cast<double>(count), {Label(label, name)});
+  };
+  for (const Telemetry* telemetry : telemetries_) {
+    const Counts* const counts = telemetry->shard().pd.Find();
+    if (counts == nullptr) continue;
+    prefills.Add(&counts->prefills);
+    handoffs.Add(&counts->handoffs);
+  }
+  page->Counter(
+      "pd_plan_total",
+      "Requests by how they are served: by two stages, by decode alone (local), by prefill (single).");
+  add_all(&Counts::plans, "kind");
+  page->Counter("pd_local_total", "Requests that decode served alone, by reason.");
+  add_all(&Counts::local, "reason");
+  page->Counter("pd_claims_total", "Requests whose KV blocks a prefill worker held, by how that ended.");
+  add_all(&Counts::claims, "end");
+  page->Histogram("pd_prefill_seconds", "Time from a request to prefill until its response has been read.");
+  prefills.AddTo(page);
+  page->Histogram(
+      "pd_handoff_seconds", "Time from the end of prefill's response to the first byte of decode's.");
+  handoffs.AddTo(page);
 }
 
 void Metrics::Collector::WriteKvEvents(Page* page) const {

@@ -43,6 +43,7 @@ constexpr ErrorRow kRows[] = {
     {503, kServer, "no_workers_for_model", "No worker serves the model now; retry later.", true, "model"},
     {400, kInvalid, "model_required", "The request names no model; name one as its member model.", false,
      "model"},
+    {400, kInvalid, "invalid_body", "The request body cannot be read; send a JSON object."},
     {502, kServer, "worker_unreachable", "The chosen worker could not be reached."},
     {504, kServer, "connect_timeout", "Connecting to the chosen worker timed out."},
     {502, kServer, "worker_closed", "The worker closed the connection before it responded."},

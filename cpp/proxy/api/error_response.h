@@ -37,6 +37,7 @@ enum class HttpError : uint8_t {
   kModelNotFound,
   kNoWorkersForModel,
   kModelRequired,
+  kInvalidBody,
   kConnectFailed,
   kConnectTimeout,
   kWorkerClosed,  // before a complete response head

@@ -154,7 +154,7 @@ void Connection::CutFrom(const Worker& worker) {
 }
 
 void Connection::WorkerDied(const Worker& worker) {
-  if (exchange_ != nullptr && exchange_->IsAt(worker)) exchange_->WorkerDied();
+  if (exchange_ != nullptr && exchange_->IsAt(worker)) exchange_->WorkerDied(worker);
 }
 
 void Connection::Drain(bool cut) {

@@ -10,7 +10,7 @@
 namespace vllm_router {
 namespace {
 
-constexpr size_t kFields = 9;
+constexpr size_t kFields = 11;
 constexpr size_t kCandidates = 8;
 constexpr size_t kLongestModel = 200;
 
@@ -26,6 +26,10 @@ DecisionHeaders::DecisionHeaders(const RequestInfo& record, std::string_view pol
   values_.reserve(kFields);  // the fields point into it
   const Decision& decision = *record.decision;
   Add("x-vllm-router-worker", record.worker->url.url);
+  if (record.pd != nullptr) {
+    Add("x-vllm-router-pd", std::string(record.pd->kind));
+    if (record.pd->prefill != nullptr) Add("x-vllm-router-prefill-worker", record.pd->prefill->url.url);
+  }
   Add("x-vllm-router-policy", std::string(policy));
   Add("x-vllm-router-method", std::string(MethodOf(decision.reason)));
   Add("x-vllm-router-reason", std::string(ReasonName(decision.reason)));

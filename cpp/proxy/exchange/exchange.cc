@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/check.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -134,13 +135,14 @@ Task<void> Exchange::Run() {
     next = co_await Ask();  // 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT: proxy/exchange/retry_loop.h
   if (next == Next::kOn) {  // 10 RELAY
     if (key_.partly_tokenized_prompt) FindTokensLater();
-    if (retry_loop_.response().status == 101) {
+    if (attempts_->response().status == 101) {
       co_await RelayWebSocket();
     } else {
       co_await RelayResponse();
     }
   }
-  co_await retry_loop_.StopSending();
+  if (cancelled_ != CancelReason::kNone) permit_.Release();  // what is kept for the workers' sake needs none
+  co_await attempts_->Finished();
   Finish();  // 11 FINISH
 }
 
@@ -482,7 +484,8 @@ Task<AdminReply> Exchange::FanOutToAll(CancelScope& scope) {
 
 Task<Exchange::Next> Exchange::ReadBody() {
   const bool reads_model = ReadsModel();
-  const bool needed = reads_model || NeedsBody();
+  const bool has_stages = thread_.fleet.Get()->stages() != nullptr;
+  const bool needed = reads_model || NeedsBody() || has_stages;
   if (!needed && head_->framing == BodyFraming::kLength && head_->content_length > kSmallBodyBytes) {
     const RequestBody::End end = body_->TakeArrived();
     if (end != RequestBody::End::kOk) {
@@ -491,7 +494,10 @@ Task<Exchange::Next> Exchange::ReadBody() {
     }
     stream_body_ = !body_->complete();
   } else if (!body_->complete()) {
-    const RequestBody::End end = co_await body_->Fill(needed ? kRoutedBodyBytes : kSmallBodyBytes);
+    const uint64_t most = has_stages ? settings_.max_payload_size
+                          : needed   ? kRoutedBodyBytes
+                                     : kSmallBodyBytes;
+    const RequestBody::End end = co_await body_->Fill(most);
     if (end != RequestBody::End::kOk) {
       co_await ReplyBodyFailed(end);
       co_return Next::kFinish;
@@ -509,7 +515,9 @@ Task<Exchange::Next> Exchange::ReadBody() {
   if (!stream_body_) WatchClient();
   record_.body_ns = thread_.clock.NowNanos() - model_wait_ns_;
   MakeKey();
-  co_return Next::kOn;
+  if (!has_stages) co_return Next::kOn;
+  const Next next = co_await PlanStages();
+  co_return next;
 }
 
 // Of a path that the router does not know, a name that is listed is obeyed, and any other is left to the worker.
@@ -664,6 +672,10 @@ Task<RequestedModel::Result> Exchange::WaitForModel(const std::string& name, Mod
 // That the request may go to.
 std::shared_ptr<const FleetView> Exchange::Fleet() const {
   const std::shared_ptr<const FleetView>& whole = thread_.fleet.Get();
+  if (const StageViews* const stages = whole->stages(); stages != nullptr) {
+    const bool is_local = pd_request_ != nullptr && pd_request_->plan.kind == PdKind::kLocal;
+    return is_local ? stages->decode : stages->prefill;
+  }
   return model_ != nullptr ? model_->FleetIn(whole) : whole;
 }
 
@@ -799,7 +811,7 @@ Task<Exchange::Next> Exchange::QueryPool() {
 
 // For a prompt whose response has begun; its token IDs are for the next turn.
 void Exchange::FindTokensLater() {
-  if (stream_body_ || !RouteOf(record_.route).generates || retry_loop_.response().status != 200) return;
+  if (stream_body_ || !RouteOf(record_.route).generates || attempts_->response().status != 200) return;
   thread_.tokenizer.TokenizeLater(
       *key_.partly_tokenized_prompt, body_->held(), head_->via, *record_.worker,
       settings_.tokenize_timeout_ms);
@@ -869,6 +881,16 @@ void Exchange::OnClientEnded(void* context) {
 // Workers of another model may be free while those of this one are not, so who waits for a model wakes itself only.
 Permit::Worth Exchange::MayHaveCapacity(IoThread& thread, const void* context) {
   const auto* exchange = static_cast<const Exchange*>(context);
+  if (exchange->TakesTwoStages()) {
+    const std::shared_ptr<const FleetView> whole = thread.fleet.Get();
+    const StageViews* const stages = whole->stages();
+    if (stages == nullptr) return Permit::Worth::kThis;
+    const auto is_full = [&thread](const FleetView& stage) {
+      return stage.in_rotation() != 0 && thread.router->FreePlaces(stage) == 0;
+    };
+    return is_full(*stages->prefill) || is_full(*stages->decode) ? Permit::Worth::kNobody
+                                                                 : Permit::Worth::kThis;
+  }
   const std::shared_ptr<const FleetView> seen = exchange->Fleet();
   if (!seen->all_admitting()) AdmitHalfOpen(thread, *seen);
   const std::shared_ptr<const FleetView> fleet = exchange->Fleet();
@@ -933,44 +955,110 @@ ClientSide Exchange::Client() const {
 
 // ---- 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT
 
-Task<Exchange::Next> Exchange::Ask() {
-  total_deadline_.Arm(thread_.loop.timers(), settings_.request_timeout_ms, &Exchange::OnTotalDeadline, this);
-  const RetryLoop::Request request{
-      .message = {.head = head_, .body = &*body_, .stream_body = stream_body_, .client = Client()},
+// Which workers may serve it is known from its body: two, or one of one stage.
+Task<Exchange::Next> Exchange::PlanStages() {
+  record_.pd = std::make_unique<PdInfo>();
+  const PdRoute route = PdRouteOf(head_->method, head_->path, settings_.pd.extra_routes);
+  const bool has_body = head_->framing != BodyFraming::kNone;
+  const KvConnector* const connector = FindKvConnector(settings_.pd.kv_connector);
+  ROUTER_CHECK(connector != nullptr, "the name of the connector has been checked");
+  BodyMap body = BodyMap::Read(has_body ? body_->held() : std::string_view());
+  PdPlan plan;
+  if (has_body) plan = MakePdPlan(route, body, *connector);
+  pd_request_ = std::make_unique<PdRequest>(PdRequest{route, std::move(body), std::move(plan)});
+  PdRequest& request = *pd_request_;
+  switch (request.plan.kind) {
+    case PdKind::kRejected: {
+      record_.pd->kind = "rejected";
+      std::string message = request.plan.error;
+      co_await ReplyError(HttpError::kInvalidBody, std::move(message));
+      co_return Next::kFinish;
+    }
+    case PdKind::kTwoStages:
+      record_.pd->kind = "two_stages";
+      pd_ = std::make_unique<PdExchange>(thread_, settings_, record_);
+      attempts_ = pd_.get();
+      co_return Next::kOn;
+    case PdKind::kLocal:
+      record_.pd->kind = "local";
+      record_.pd->local = LocalReasonName(request.plan.reason);
+      break;
+    case PdKind::kSingle:
+      record_.pd->kind = "single";
+      break;
+  }
+  const bool edits = settings_.pd.strip_client_params && !request.plan.plain.empty() && request.body.ok();
+  if (edits) request.copy = request.plan.plain.Apply(request.body);
+  co_return Next::kOn;
+}
+
+Task<Attempts::End> Exchange::RunAttempts() {
+  UpstreamRequest::Message message{
+      .head = head_, .body = &*body_, .stream_body = stream_body_, .client = Client()};
+  WorkerChoice::Request choice{
       .key = &key_,
-      .id = &request_id_,
-      .client_restricted = restricted_client_.has_value(),
+      .path = head_->path,
       .pinned = holder_,
       .pinned_work = record_.route == Route::kResponses,
-      .model = model_.get()};
-  RetryLoop::End end = co_await retry_loop_.Run(request);
+      .model = model_.get(),
+      .stage = Stage::kPrefill};
+  if (pd_ != nullptr) {
+    choice.pinned.reset();
+    const PdExchange::Request request{
+        .message = message,
+        .choice = choice,
+        .id = &request_id_,
+        .client_restricted = restricted_client_.has_value(),
+        .route = pd_request_->route,
+        .body = &pd_request_->body,
+        .plan = &pd_request_->plan,
+        .connector = FindKvConnector(settings_.pd.kv_connector)};
+    const Attempts::End end = co_await pd_->Run(request);
+    co_return end;
+  }
+  if (pd_request_ != nullptr) {
+    if (pd_request_->copy.removed != 0) message.copy = &pd_request_->copy;
+    if (pd_request_->plan.kind == PdKind::kLocal) choice.stage = Stage::kDecode;
+  }
+  const RetryLoop::Request request{
+      .message = message,
+      .choice = choice,
+      .id = &request_id_,
+      .client_restricted = restricted_client_.has_value()};
+  const Attempts::End end = co_await retry_loop_.Run(request);
+  co_return end;
+}
+
+Task<Exchange::Next> Exchange::Ask() {
+  total_deadline_.Arm(thread_.loop.timers(), settings_.request_timeout_ms, &Exchange::OnTotalDeadline, this);
+  Attempts::End end = co_await RunAttempts();
   if (key_.shared_hits && record_.decision) {
     thread_.telemetry.SharedCacheBeyond(record_.decision->shared_beyond);
   }
-  while (end == RetryLoop::End::kFull && cancelled_ == CancelReason::kNone) {
+  while (end == Attempts::End::kFull && cancelled_ == CancelReason::kNone) {
     total_deadline_.Disarm();
     const Next next = co_await WaitForWorker();
     if (next == Next::kFinish) co_return next;
     total_deadline_.Arm(
         thread_.loop.timers(), settings_.request_timeout_ms, &Exchange::OnTotalDeadline, this);
-    end = co_await retry_loop_.Run(request);
+    end = co_await RunAttempts();
   }
   if (cancelled_ != CancelReason::kNone) {
-    if (cancelled_ == CancelReason::kTotalTimeout) retry_loop_.RecordTimeout();
+    if (cancelled_ == CancelReason::kTotalTimeout) attempts_->RecordTimeout();
     co_await ReplyCancelled();
     co_return Next::kFinish;
   }
-  retry_loop_.SettleServerErrors();
-  if (end == RetryLoop::End::kResponded) {
-    const bool may_lack_model = retry_loop_.response().status == 404 && RouteOf(record_.route).inference &&
+  attempts_->SettleServerErrors();
+  if (end == Attempts::End::kResponded) {
+    const bool may_lack_model = attempts_->response().status == 404 && RouteOf(record_.route).inference &&
                                 thread_.fleet.Get()->models()->names->any_said;
     if (may_lack_model) thread_.health.lacks_model(record_.worker);
     co_return Next::kOn;
   }
   worker_failed_ = true;
-  if (retry_loop_.timed_out()) record_.end = ExchangeEnd::kTimeout;
-  std::string message = retry_loop_.message();
-  co_await ReplyError(retry_loop_.error(), std::move(message));
+  if (attempts_->timed_out()) record_.end = ExchangeEnd::kTimeout;
+  std::string message = attempts_->message();
+  co_await ReplyError(attempts_->error(), std::move(message));
   co_return Next::kFinish;
 }
 
@@ -1001,7 +1089,7 @@ void Exchange::OnBodySent(void* context) { static_cast<Exchange*>(context)->Watc
 // ---- 10 RELAY
 
 Task<void> Exchange::RelayResponse() {
-  const ResponseHead& response = retry_loop_.response();
+  const ResponseHead& response = attempts_->response();
   const bool old_client = head_->minor_version == 0;
   const bool worker_keeps = response.keep_alive && response.framing != BodyFraming::kUntilClose;
   const bool until_close =
@@ -1026,10 +1114,10 @@ Task<void> Exchange::RelayResponse() {
                                                       : response.framing;
   const std::string client_head = HeadForClient(response, framing);
   BodyReader reader(response.framing, response.content_length, MessageKind::kResponse);
-  retry_loop_.in().Consume(response.size);
-  retry_loop_.ForgetResponseHead();
+  attempts_->in().Consume(response.size);
+  attempts_->ForgetResponseHead();
   // A worker that responds early may still be taking the body, which must then stay.
-  if (retry_loop_.sent()) ForgetRequest();
+  if (attempts_->sent()) ForgetRequest();
 
   client_has_bytes_ = true;
   Timer client_timer;
@@ -1038,12 +1126,12 @@ Task<void> Exchange::RelayResponse() {
   std::optional<TeeSink> both;
   if (stored) both.emplace(response_id.emplace(thread_, record_.worker->id, record_.stream), client);
   Relay relay(
-      thread_.loop, retry_loop_.worker(), both ? static_cast<BodySink&>(*both) : client,
+      thread_.loop, attempts_->worker(), both ? static_cast<BodySink&>(*both) : client,
       settings_.stream_idle_timeout_ms,
       {.worker_idle = &Exchange::OnWorkerIdle, .first_byte = &Exchange::OnFirstBodyByte, .context = this});
   relay_ = chunked && record_.stream ? &relay : nullptr;
   relaying_ = true;
-  const Relay::End end = co_await relay.Run(retry_loop_.in(), reader);
+  const Relay::End end = co_await relay.Run(attempts_->in(), reader);
   relaying_ = false;
   deadline_.Disarm();
 
@@ -1060,8 +1148,8 @@ Task<void> Exchange::RelayResponse() {
   const bool worker_error = record_.stream && summary.server_error;
   switch (end) {
     case Relay::End::kDone:
-      retry_loop_.ResponseEnded(worker_error ? ResponseEnd::kServerError : ResponseEnd::kWhole);
-      lease_reusable_ = worker_keeps && retry_loop_.sent() && retry_loop_.in().empty();
+      attempts_->ResponseEnded(worker_error ? ResponseEnd::kServerError : ResponseEnd::kWhole);
+      lease_reusable_ = worker_keeps && attempts_->sent() && attempts_->in().empty();
       if (worker_error) {
         worker_failed_ = true;
         record_.end = ExchangeEnd::kWorkerError;
@@ -1071,22 +1159,22 @@ Task<void> Exchange::RelayResponse() {
       }
       break;
     case Relay::End::kClientGone:
-      if (worker_error) retry_loop_.ResponseEnded(ResponseEnd::kServerError);
+      if (worker_error) attempts_->ResponseEnded(ResponseEnd::kServerError);
       Cancel(CancelReason::kClientGone);
       break;
     case Relay::End::kWorkerGone:
     case Relay::End::kBadFraming:
       worker_failed_ = true;
-      retry_loop_.ResponseEnded(ResponseEnd::kBrokeOff);
+      attempts_->ResponseEnded(ResponseEnd::kBrokeOff);
       record_.end = ExchangeEnd::kWorkerGone;
       record_.error = end == Relay::End::kWorkerGone ? "worker_closed" : "worker_bad_framing";
       CutClient();
       break;
     case Relay::End::kClosed:
       if (cancelled_ == CancelReason::kIdleTimeout || cancelled_ == CancelReason::kWorkerDead) {
-        retry_loop_.ResponseEnded(ResponseEnd::kBrokeOff);
+        attempts_->ResponseEnded(ResponseEnd::kBrokeOff);
       } else if (worker_error) {
-        retry_loop_.ResponseEnded(ResponseEnd::kServerError);
+        attempts_->ResponseEnded(ResponseEnd::kServerError);
       }
       CutClient();
       break;
@@ -1099,7 +1187,8 @@ std::string Exchange::HeadForClient(const ResponseHead& response, BodyFraming fr
   std::vector<HeaderField> with_why;
   std::optional<DecisionHeaders> why;
   if (settings_.decision_headers) {
-    why.emplace(record_, thread_.router->policy().name());
+    const Stage stage = record_.worker != nullptr ? record_.worker->stage : Stage::kAll;
+    why.emplace(record_, thread_.router->policy_of(stage).name());
     with_why = cors_fields_;
     with_why.insert(with_why.end(), why->fields().begin(), why->fields().end());
     extra = with_why;
@@ -1121,7 +1210,7 @@ std::string Exchange::HeadForClient(const ResponseHead& response, BodyFraming fr
 
 // Nothing is sent again once a response is being relayed, and a stream may last for minutes.
 void Exchange::ForgetRequest() {
-  retry_loop_.ForgetRequest();
+  attempts_->ForgetRequest();
   head_ = nullptr;
   key_ = {};
   body_->Release();
@@ -1133,12 +1222,12 @@ void Exchange::ForgetRequest() {
 // to the new protocol.
 Task<void> Exchange::RelayWebSocket() {
   connection_.keep = false;
-  record_.status = retry_loop_.response().status;
+  record_.status = attempts_->response().status;
   total_deadline_.Arm(
       thread_.loop.timers(), settings_.stream_total_timeout_ms, &Exchange::OnTotalDeadline, this);
-  const std::string client_head = HeadForClient(retry_loop_.response(), BodyFraming::kNone);
-  retry_loop_.in().Consume(retry_loop_.response().size);
-  retry_loop_.ForgetResponseHead();
+  const std::string client_head = HeadForClient(attempts_->response(), BodyFraming::kNone);
+  attempts_->in().Consume(attempts_->response().size);
+  attempts_->ForgetResponseHead();
   connection_.socket.WatchReadable(nullptr, nullptr);
   ForgetRequest();
   connection_.in.Append(ahead_);
@@ -1146,7 +1235,7 @@ Task<void> Exchange::RelayWebSocket() {
 
   client_has_bytes_ = true;
   Tunnel tunnel(
-      thread_.loop, connection_.socket, retry_loop_.worker(),
+      thread_.loop, connection_.socket, attempts_->worker(),
       {.idle_ms = settings_.stream_idle_timeout_ms,
        .client_write_ms = settings_.client_write_timeout_ms,
        .worker_write_ms = settings_.upstream_write_timeout_ms},
@@ -1155,7 +1244,7 @@ Task<void> Exchange::RelayWebSocket() {
        .worker_stalled = &Exchange::OnWorkerStalled,
        .context = this});
   relaying_ = true;
-  const Tunnel::End end = co_await tunnel.Run(client_head, connection_.in, retry_loop_.in());
+  const Tunnel::End end = co_await tunnel.Run(client_head, connection_.in, attempts_->in());
   relaying_ = false;
   deadline_.Disarm();
 
@@ -1171,7 +1260,7 @@ Task<void> Exchange::RelayWebSocket() {
     record_.error = "worker_closed";
   }
   // What the client sent may have made a worker break off, so only good ends reach the breaker.
-  if (end == Tunnel::End::kDone) retry_loop_.ResponseEnded(ResponseEnd::kWhole);
+  if (end == Tunnel::End::kDone) attempts_->ResponseEnded(ResponseEnd::kWhole);
 }
 
 // The client must not mistake a broken response for a whole one. The framing is left open; if the end of
@@ -1204,7 +1293,7 @@ void Exchange::SendCutEvent() {
 void Exchange::OnFirstBodyByte(void* context) {
   auto* exchange = static_cast<Exchange*>(context);
   exchange->record_.first_body_ns = exchange->thread_.clock.NowNanos();
-  if (exchange->record_.stream) exchange->retry_loop_.ticket().FirstToken();
+  if (exchange->record_.stream) exchange->attempts_->ticket().FirstToken();
 }
 
 void Exchange::OnWorkerIdle(void* context) {
@@ -1223,9 +1312,9 @@ void Exchange::OnTotalDeadline(void* context) {
   static_cast<Exchange*>(context)->Cancel(CancelReason::kTotalTimeout);
 }
 
-void Exchange::WorkerDied() {
+void Exchange::WorkerDied(const Worker& worker) {
   if (!client_has_bytes_) {
-    retry_loop_.WorkerDied();
+    attempts_->WorkerDied(worker);
   } else if (relaying_ && settings_.dead_worker_grace_ms == 0) {
     Cancel(CancelReason::kWorkerDead);
   } else if (relaying_) {
@@ -1272,7 +1361,7 @@ void Exchange::Finish() {
       record_.end = ExchangeEnd::kDrain;
       break;
   }
-  if (!retry_loop_.ticket().finished()) {
+  if (!attempts_->ticket().finished()) {
     Outcome outcome{.status = record_.worker != nullptr && client_has_bytes_ ? record_.status : 0};
     outcome.end = record_.end == ExchangeEnd::kClientGone || record_.end == ExchangeEnd::kSlowClient
                       ? Outcome::End::kClientGone
@@ -1283,11 +1372,13 @@ void Exchange::Finish() {
       outcome.first_token_ms = static_cast<double>(record_.first_body_ns - record_.head_ns) / 1e6;
     }
     outcome.prompt_tokens = record_.prompt_tokens;
-    outcome.cached_tokens = record_.cached_tokens;
+    // With transferred blocks, what decode reports as cached was cached at prefill.
+    const bool is_own = record_.pd == nullptr || !record_.pd->transferred;
+    if (is_own) outcome.cached_tokens = record_.cached_tokens;
     outcome.output_tokens = record_.completion_tokens;
-    retry_loop_.ticket().Finish(outcome);
+    attempts_->ticket().Finish(outcome);
   }
-  retry_loop_.ReleaseConnection(lease_reusable_);
+  attempts_->ReleaseConnection(lease_reusable_);
   permit_.Release();
   if (restricted_client_.has_value()) thread_.limits.quarantine.Leave(*restricted_client_);
 
@@ -1312,13 +1403,16 @@ void Exchange::Finish() {
 // ---- cancelling, and the router's own responses
 
 void Exchange::Cancel(CancelReason reason) {
-  if (cancelled_ != CancelReason::kNone) return;
+  if (cancelled_ != CancelReason::kNone) {
+    if (reason == CancelReason::kShutdown) attempts_->CancelKept();
+    return;
+  }
   cancelled_ = reason;
   if (scope_ != nullptr) scope_->Cancel();
   if (model_wait_ != nullptr) model_wait_->Cancel();
   if (validation_ != nullptr) KeyValidator::Waiter::Cancel(validation_);
   permit_.Leave();
-  retry_loop_.Cancel();
+  attempts_->Cancel();
   const bool client_is_lost = reason == CancelReason::kClientGone || reason == CancelReason::kSlowClient;
   const bool reading_head = head_ == nullptr && !client_has_bytes_;
   if (client_is_lost && client_has_bytes_) {

@@ -25,6 +25,8 @@
 #include "net/write_all.h"
 #include "proxy/api/error_response.h"
 #include "proxy/api/request_id.h"
+#include "proxy/exchange/pd_exchange.h"
+#include "proxy/exchange/pd_request.h"
 #include "proxy/exchange/request_body.h"
 #include "proxy/exchange/requested_model.h"
 #include "proxy/exchange/retry_loop.h"
@@ -76,10 +78,10 @@ class Exchange {
   // A long operation of our own, or a wait for a worker of a model, which may take minutes; a stopping server does not
   // wait for it.
   bool IsLongRunning() const;
-  bool IsAt(const Worker& worker) const { return record_.worker.get() == &worker; }
-  // The exchange's worker was found dead: a response that has begun gets a grace, any other attempt ends
+  bool IsAt(const Worker& worker) const { return attempts_->IsAt(worker); }
+  // A worker of the exchange was found dead: a response that has begun gets a grace, any other attempt ends
   // now.
-  void WorkerDied();
+  void WorkerDied(const Worker& worker);
 
  private:
   // Where a step leads: to the next one, or to FINISH because the exchange is over (responded or cut).
@@ -133,7 +135,11 @@ class Exchange {
   Task<Next> FindSharedHolders();
   bool MayQueryPool() const;
   Task<Next> QueryPool();
+  // What the request is for a fleet with stages.
+  Task<Next> PlanStages();
+  bool TakesTwoStages() const { return pd_ != nullptr; }
   Task<Next> Ask();  // SELECT, LEASE, SEND, AWAIT
+  Task<Attempts::End> RunAttempts();
   Task<void> RelayResponse();
   Task<void> RelayWebSocket();
   std::string HeadForClient(const ResponseHead& response, BodyFraming framing);
@@ -210,7 +216,10 @@ class Exchange {
   Timer deadline_;        // of the step
   Timer total_deadline_;  // of the response
   RequestInfo record_;
+  std::unique_ptr<PdRequest> pd_request_;  // null: the fleet has no stages
   RetryLoop retry_loop_;
+  std::unique_ptr<PdExchange> pd_;  // instead, for two stages
+  Attempts* attempts_ = &retry_loop_;
 };
 
 }  // namespace vllm_router

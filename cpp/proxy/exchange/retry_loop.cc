@@ -1,15 +1,9 @@
 #include "proxy/exchange/retry_loop.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "base/check.h"
-#include "http/dot_segments.h"
 #include "net/event_loop.h"
-#include "proxy/exchange/requested_model.h"
-#include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/io_thread.h"
-#include "proxy/thread/quarantine.h"
 
 namespace vllm_router {
 namespace {
@@ -29,18 +23,19 @@ RetryLoop::RetryLoop(
       settings_(settings),
       info_(info),
       hooks_(hooks),
+      choice_(thread, settings),
+      losses_(thread, settings),
       server_errors_(thread, settings.breaker) {}
-
-RetryLoop::~RetryLoop() { thread_.response_parsers.Release(std::move(kept_parser_)); }
 
 Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
   request_ = request;
+  choice_.Begin(request.choice);
   if (!plan_) {  // kFull may have ended an earlier run
     thread_.retry_budget.CountRequest(info_.body_ns);
     plan_.emplace(
         settings_.retry, MayBeRepeated(*request_.message.head, info_.route), !request.client_restricted);
   }
-  while (std::optional<Selected> selected = Select()) {
+  while (std::optional<WorkerChoice::Selected> selected = Select()) {
     KeepResponse();
     info_.worker = selected->ticket.shared_worker();
     info_.decision = selected->ticket.decision();
@@ -62,15 +57,15 @@ Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
     if (!responded) Fail(attempt_->error());
 
     FailedAttempt failed = Failure();
-    attempted_.push_back(info_.worker->id);
-    failed.untried_left = !request_.pinned && AnyUntried();
+    choice_.SetAttempted(info_.worker->id);
+    failed.untried_left = !choice_.pinned() && choice_.AnyUntried();
     const int64_t now = thread_.clock.NowNanos();
     std::optional<int64_t> pause;
     if (request_.message.replayable()) pause = plan_->Next(failed, now, thread_.ids);
     if (failed.how == AttemptFailure::kLost || failed.how == AttemptFailure::kBroken) {
       lost_once_ = true;
-      ReportLoss();
-      if (pause && IsSuspected()) pause.reset();  // it may have caused two workers to fail already
+      losses_.Report(request_.message, *info_.worker, request_.id->id);
+      if (pause && losses_.IsSuspected()) pause.reset();  // it may have caused two workers to fail already
     }
     // A request that reached no worker causes no load when it is sent again, so the budget does not
     // apply.
@@ -89,7 +84,7 @@ Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
   // No worker may be chosen. The last worker's response is better than the router's own, if it is still
   // available.
   const bool at_hand = HasConnection() || UseKeptResponse();
-  co_return at_hand ? End::kResponded : all_full_ ? End::kFull : End::kFailed;
+  co_return at_hand ? End::kResponded : choice_.all_full() ? End::kFull : End::kFailed;
 }
 
 // The failure of the attempt that has just ended.
@@ -101,12 +96,7 @@ FailedAttempt RetryLoop::Failure() const {
     failed.retry_after_ms = ParseRetryAfter(FindHeader(response().fields, "retry-after").value_or(""));
     return failed;
   }
-  failed.how = attempt_->was_lost()                       ? AttemptFailure::kLost
-               : attempt_->unreached()                    ? AttemptFailure::kConnect
-               : error_ == HttpError::kWorkerBadResponse  ? AttemptFailure::kBadResponse
-               : error_ == HttpError::kWorkerWriteTimeout ? AttemptFailure::kSendTimeout
-               : error_ == HttpError::kFirstByteTimeout   ? AttemptFailure::kFirstByteTimeout
-                                                          : AttemptFailure::kBroken;
+  failed.how = attempt_->failure();
   return failed;
 }
 
@@ -131,22 +121,18 @@ void RetryLoop::KeepResponse() {
   if (!attempt_) return;
   std::optional<std::string> bytes = attempt_->TakeWholeResponse();
   if (!bytes) return;
-  kept_ = KeptResponse{*std::move(bytes), attempt_->worker(), attempt_->ticket().decision()};
+  kept_.emplace(*std::move(bytes));
+  kept_worker_ = attempt_->worker();
+  kept_decision_ = attempt_->ticket().decision();
 }
 
 // A worker's response is better than the router's own.
 bool RetryLoop::UseKeptResponse() {
-  if (!kept_) return false;
+  if (!kept_ || kept_->used()) return false;
   if (!ticket().finished()) ticket().Finish({.end = Outcome::End::kWorkerFailed});
-  kept_parser_ = thread_.response_parsers.Acquire();
-  kept_parser_->Reset(request_.message.head->method == "HEAD");
-  kept_in_.emplace(thread_.buffers);
-  kept_in_->Append(kept_->bytes);
-  const ParseState parsed = kept_parser_->Feed(kept_in_->view());
-  ROUTER_CHECK(parsed == ParseState::kDone, "a response that was parsed before can be parsed again");
-  info_.worker = std::move(kept_->worker);
-  info_.decision = std::move(kept_->decision);
-  kept_.reset();
+  kept_->Use(thread_, request_.message.head->method == "HEAD");
+  info_.worker = std::move(kept_worker_);
+  info_.decision = std::move(kept_decision_);
   return true;
 }
 
@@ -156,199 +142,20 @@ void RetryLoop::Cancel() {
   if (attempt_) attempt_->Cancel();
 }
 
-void RetryLoop::WorkerDied() {
+void RetryLoop::WorkerDied(const Worker& /*worker*/) {
   if (attempt_ && pause_ == nullptr) attempt_->WorkerDied();
 }
 
-void RetryLoop::Fail(HttpError error, std::string message) {
-  error_ = error;
-  message_ = std::move(message);
-}
-
-bool RetryLoop::timed_out() const {
-  return error_ == HttpError::kFirstByteTimeout || error_ == HttpError::kWorkerWriteTimeout;
-}
-
-// ---- 6 SELECT
-
-// All workers, or those that serve the request's model.
-std::shared_ptr<const FleetView> RetryLoop::Fleet() const {
-  const std::shared_ptr<const FleetView>& whole = thread_.fleet.Get();
-  return request_.model != nullptr ? request_.model->FleetIn(whole) : whole;
-}
-
-std::optional<RetryLoop::Selected> RetryLoop::Select() {
-  fleet_ = Fleet();
-  if (!fleet_->all_admitting()) {
-    AdmitHalfOpen(thread_, *fleet_);
-    fleet_ = Fleet();
-  }
+std::optional<WorkerChoice::Selected> RetryLoop::Select() {
   if (attempt_) attempt_->ReleasePass();
-  refused_.clear();
-  for (;;) {
-    StatusOr<Ticket> ticket = Choose();
-    info_.chosen_ns = thread_.clock.NowNanos();
-    if (request_.pinned) {
-      if (ticket.ok()) return SelectPinned(*std::move(ticket));
-      Fail(HttpError::kQueueFull, std::string(ticket.status().message()));
-      return std::nullopt;
-    }
-    if (!ticket.ok()) {
-      std::optional<Selected> selected = SelectInPanic();
-      if (selected) return selected;
-      all_full_ = thread_.router->options().max_worker_requests != 0 && fleet_->in_rotation() != 0;
-      // After an attempt, that attempt's failure is more informative.
-      if (attempted_.empty()) Fail(HttpError::kNoWorkers, std::string(ticket.status().message()));
-      return std::nullopt;
-    }
-    const Worker& worker = ticket->worker();
-    if (MayHavePath(worker)) {
-      std::optional<BreakerPass> pass = ticket->shared_worker()->breaker.TryPass(settings_.breaker);
-      if (pass) {
-        if (thread_.limits.panicking.load(std::memory_order_relaxed) && !pass->probe()) {
-          EndPanic(thread_, worker);
-        }
-        return Selected{*std::move(ticket), std::move(pass)};
-      }
-    }
-    refused_.push_back(worker.id);  // another thread's request got the probe
-  }
+  std::optional<WorkerChoice::Selected> selected = choice_.Select({.after_loss = lost_once_});
+  info_.chosen_ns = thread_.clock.NowNanos();
+  // After an attempt, that attempt's failure is more informative.
+  if (!selected && (choice_.pinned() || !choice_.any_attempted())) Fail(choice_.error(), choice_.message());
+  return selected;
 }
 
-// No other worker will do, so the request goes to this one even if its circuit breaker is open.
-std::optional<RetryLoop::Selected> RetryLoop::SelectPinned(Ticket ticket) {
-  if (!MayHavePath(ticket.worker())) {
-    Fail(HttpError::kPathOutsidePrefix);
-    return std::nullopt;
-  }
-  CircuitBreaker& breaker = ticket.shared_worker()->breaker;
-  std::optional<BreakerPass> pass = breaker.TryPass(settings_.breaker);
-  if (!pass) pass.emplace(breaker.PassInPanic());
-  return Selected{std::move(ticket), std::move(pass)};
-}
-
-// False for a worker with a prefix if the fleet had none when this request arrived, so that its path has
-// not been checked.
-bool RetryLoop::MayHavePath(const Worker& worker) const {
-  return worker.url.prefix.empty() || ResolveDotSegments(request_.message.head->path) == DotSegments::kNone;
-}
-
-// Panic mode, after Envoy's. If no circuit breaker admits a request, a worker that failed a while ago is
-// better than a certain error. Among those not attempted yet, chooses the one whose breaker opened
-// first.
-std::optional<RetryLoop::Selected> RetryLoop::SelectInPanic() {
-  absl::InlinedVector<uint32_t, 16> positions;
-  for (uint32_t position = 0; position < fleet_->members().size(); ++position) {
-    if (!fleet_->members()[position].in_rotation()) continue;
-    const Worker& worker = fleet_->worker(position);
-    if (!MayHavePath(worker)) continue;
-    // So it may be chosen, and is at --max-worker-requests.
-    if (worker.breaker.Admits() && std::ranges::find(refused_, worker.id) == refused_.end())
-      return std::nullopt;
-    positions.push_back(position);
-  }
-  const auto order = [this](uint32_t position) {
-    const Worker& worker = fleet_->worker(position);
-    const auto attempted = std::ranges::find(attempted_, worker.id);
-    return std::pair(
-        attempted == attempted_.end() ? 0 : attempted - attempted_.begin() + 1, worker.breaker.opened_ns());
-  };
-  while (!positions.empty()) {
-    const auto first = std::ranges::min_element(positions, {}, order);
-    StatusOr<Ticket> ticket = thread_.router->Select(*request_.key, fleet_->Only(*first));
-    if (ticket.ok()) {
-      BeginPanic(thread_, *fleet_);
-      BreakerPass pass = ticket->shared_worker()->breaker.PassInPanic();
-      return Selected{*std::move(ticket), std::move(pass)};
-    }
-    positions.erase(first);
-  }
-  return std::nullopt;
-}
-
-// Usually chooses among all workers of the snapshot. Under --max-worker-requests, a worker with room
-// that was attempted, or is in back-off, is better than others without room.
-StatusOr<Ticket> RetryLoop::Choose() {
-  if (request_.pinned) {
-    if (const std::optional<uint32_t> position = fleet_->Find(*request_.pinned)) {
-      return thread_.router->SelectPinned(*request_.key, *fleet_, *position, request_.pinned_work);
-    }
-    request_.pinned.reset();  // it has left the fleet
-  }
-  if (fleet_->all_admitting() && attempted_.empty() && refused_.empty())
-    return thread_.router->Select(*request_.key, *fleet_);
-  StatusOr<Ticket> ticket = thread_.router->Select(*request_.key, Eligible());
-  if (ticket.ok() || thread_.router->options().max_worker_requests == 0) return ticket;
-  return thread_.router->Select(*request_.key, Without({}, PassOver::kNone));
-}
-
-// The part of the fleet that this request may use. Attempted workers are left out while there are
-// others, and of these likewise the ones in back-off. Attempted workers are identified by ID, so one
-// that joined meanwhile counts as not attempted. Requests that were in flight at a lost worker may cause
-// the next one to fail as well, so they are spread out as far as there are workers.
-FleetView RetryLoop::Eligible() {
-  FleetView rest = Without(attempted_, lost_once_ ? PassOver::kBackoffAndEndangered : PassOver::kBackoff);
-  if (rest.eligible().empty() && lost_once_) rest = Without(attempted_, PassOver::kBackoff);
-  if (rest.eligible().empty()) rest = Without(attempted_, PassOver::kNone);
-  if (!rest.eligible().empty() || attempted_.empty()) return rest;
-  // All were attempted: start over, without the one that failed last if it is not alone.
-  attempted_.erase(attempted_.begin(), attempted_.end() - 1);
-  rest = Without(attempted_, PassOver::kNone);
-  if (rest.eligible().empty()) rest = Without({}, PassOver::kNone);
-  return rest;
-}
-
-// Workers whose breakers admit no request are always left out.
-FleetView RetryLoop::Without(std::span<const WorkerId> attempted, PassOver which) const {
-  absl::InlinedVector<uint32_t, 16> positions;
-  for (const uint32_t position : fleet_->eligible()) {
-    const Worker& worker = fleet_->worker(position);
-    const bool left_out = !worker.breaker.Admits() ||
-                          (which >= PassOver::kBackoff && worker.backoff.active()) ||
-                          (which == PassOver::kBackoffAndEndangered &&
-                           worker.lost_elsewhere.load(std::memory_order_relaxed) != 0) ||
-                          std::ranges::find(refused_, worker.id) != refused_.end() ||
-                          std::ranges::find(attempted, worker.id) != attempted.end();
-    if (left_out) positions.push_back(position);
-  }
-  return fleet_->Without(positions);
-}
-
-bool RetryLoop::AnyUntried() const {
-  const std::shared_ptr<const FleetView> fleet = Fleet();
-  return std::ranges::any_of(fleet->eligible(), [this, &fleet](uint32_t position) {
-    const Worker& worker = fleet->worker(position);
-    return worker.breaker.Admits() && std::ranges::find(attempted_, worker.id) == attempted_.end();
-  });
-}
-
-// ---- what is reported to the quarantine and the breaker
-
-// A body that was streamed and not kept is no longer available; it is not sent to a second worker
-// either.
-void RetryLoop::FindDigest() {
-  const UpstreamRequest::Message& message = request_.message;
-  const bool has_body = !message.stream_body || (message.body->keeps_pieces() && message.body->complete());
-  if (!has_body || digest_) return;
-  digest_ = DigestOf(thread_, settings_, *message.head, message.body->held(), message.client.address);
-}
-
-void RetryLoop::ReportLoss() {
-  FindDigest();
-  if (!digest_) return;
-  const UpstreamRequest::Message& message = request_.message;
-  thread_.limits.quarantine.ReportLoss(
-      {.digest = *digest_,
-       .bytes = message.body->bytes(),
-       .host = HostNumber(info_.worker->url),
-       .client = ClientNumber(thread_, settings_, *message.head, message.client.address),
-       .request_id = request_.id->id},
-      thread_.clock.NowNanos());
-}
-
-bool RetryLoop::IsSuspected() {
-  return digest_.has_value() && thread_.limits.quarantine.IsSuspected(*digest_, thread_.clock.NowNanos());
-}
+// ---- afterwards
 
 void RetryLoop::RecordTimeout() {
   if (attempt_) attempt_->RecordTimeout();
@@ -356,17 +163,13 @@ void RetryLoop::RecordTimeout() {
 
 void RetryLoop::ResponseEnded(ResponseEnd end) {
   const bool served = info_.status / 100 == 2 || info_.status == 101;
-  if (end == ResponseEnd::kWhole && digest_ && served) {
-    ReportServed(thread_, info_.worker->url, *digest_, request_.id->id);
-  }
+  if (end == ResponseEnd::kWhole && served) losses_.ReportServed(*info_.worker, request_.id->id);
   if (attempt_) attempt_->RecordResponseEnd(end);
 }
 
-// ---- afterwards
-
 void RetryLoop::ForgetResponseHead() {
-  if (kept_in_) {
-    thread_.response_parsers.Release(std::move(kept_parser_));
+  if (IsKept()) {
+    kept_->ForgetHead(thread_);
   } else {
     attempt_->ForgetResponseHead();
   }
@@ -374,12 +177,12 @@ void RetryLoop::ForgetResponseHead() {
 
 void RetryLoop::ForgetRequest() {
   // If it is served to its end, the quarantine is informed.
-  if (thread_.limits.quarantine.MayForget(request_.message.body->bytes())) FindDigest();
+  losses_.Keep(request_.message);
   if (attempt_) attempt_->ForgetRequest();
-  kept_.reset();
+  if (!IsKept()) kept_.reset();
 }
 
-Task<void> RetryLoop::StopSending() {
+Task<void> RetryLoop::Finished() {
   if (attempt_) co_await attempt_->StopSending();
 }
 

@@ -14,7 +14,6 @@
 #include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/quarantine.h"
-#include "routing/retry_plan.h"
 
 namespace vllm_router {
 namespace {
@@ -107,6 +106,15 @@ void UpstreamRequest::WorkerDied() {
 UpstreamRequest::End UpstreamRequest::Fail(HttpError error) {
   error_ = error;
   return End::kFailed;
+}
+
+AttemptFailure UpstreamRequest::failure() const {
+  return was_lost()                                 ? AttemptFailure::kLost
+         : unreached()                              ? AttemptFailure::kConnect
+         : error_ == HttpError::kWorkerBadResponse  ? AttemptFailure::kBadResponse
+         : error_ == HttpError::kWorkerWriteTimeout ? AttemptFailure::kSendTimeout
+         : error_ == HttpError::kFirstByteTimeout   ? AttemptFailure::kFirstByteTimeout
+                                                    : AttemptFailure::kBroken;
 }
 
 // ---- what is reported to the worker's breaker
@@ -238,7 +246,13 @@ void UpstreamRequest::WriteHead() {
   parts.data_parallel_rank = url.rank;
   parts.websocket = head.websocket;
   parts.framing = !has_body ? BodyFraming::kNone : chunked ? BodyFraming::kChunked : BodyFraming::kLength;
-  parts.content_length = message_.stream_body ? head.content_length : message_.body->held().size();
+  parts.content_length = message_.copy != nullptr ? message_.copy->size
+                         : message_.stream_body   ? head.content_length
+                                                  : message_.body->held().size();
+  if (message_.pair) {
+    parts.drop_rank = true;
+    parts.identity = message_.pair->identity;
+  }
   head_for_worker_.clear();
   WriteUpstreamHead(head, parts, &head_for_worker_);
 }
@@ -251,13 +265,13 @@ void UpstreamRequest::Send() {
   info_.sent_ns = thread_.clock.NowNanos();
   if (first_sent_ns_ == 0) first_sent_ns_ = info_.sent_ns;
 
-  const std::string_view body = message_.stream_body ? std::string_view() : message_.body->held();
-  std::array<iovec, 2> pieces = {Piece(head_for_worker_), Piece(body)};
+  if (hooks_.sending != nullptr) hooks_.sending(hooks_.context);
+  Pieces pieces = HeadAndBody();
   const IoResult write = lease_->socket.TryWrite(pieces);
   if (write.error != 0 && !write.would_block())
     return;  // AWAIT detects the failure, and may still find a response
   const size_t written = static_cast<size_t>(write.bytes);
-  if (!message_.stream_body && written == head_for_worker_.size() + body.size()) {
+  if (!message_.stream_body && SkipWritten({pieces.data(), pieces.size()}, written).empty()) {
     sent_ = true;
     return;
   }
@@ -265,10 +279,20 @@ void UpstreamRequest::Send() {
   Spawn(SendRest(written));
 }
 
+UpstreamRequest::Pieces UpstreamRequest::HeadAndBody() const {
+  Pieces pieces{Piece(head_for_worker_)};
+  if (message_.copy != nullptr) {
+    for (const std::string_view piece : message_.copy->pieces) pieces.push_back(Piece(piece));
+  } else if (!message_.stream_body) {
+    pieces.push_back(Piece(message_.body->held()));
+  }
+  return pieces;
+}
+
 // Runs beside AWAIT and the relay.
 Task<void> UpstreamRequest::SendRest(size_t written) {
-  const std::string_view body = message_.stream_body ? std::string_view() : message_.body->held();
-  std::array<iovec, 3> pieces = {Piece(head_for_worker_), Piece(body)};
+  Pieces whole = HeadAndBody();
+  std::array<iovec, 3> pieces;  // of a chunk
   WriteStall stall{
       .loop = thread_.loop,
       .timer = send_deadline_,
@@ -276,7 +300,7 @@ Task<void> UpstreamRequest::SendRest(size_t written) {
       .callback = &UpstreamRequest::OnSendStalled,
       .context = this};
   Socket& socket = lease_->socket;
-  WriteEnd end = co_await WriteAll(socket, SkipWritten({pieces.data(), 2}, written), &stall);
+  WriteEnd end = co_await WriteAll(socket, SkipWritten({whole.data(), whole.size()}, written), &stall);
   bool sent = end == WriteEnd::kAll;
   if (message_.stream_body) {
     const bool chunked = message_.head->framing == BodyFraming::kChunked;
@@ -327,7 +351,7 @@ void UpstreamRequest::OnSendStalled(void* context) {
 Task<void> UpstreamRequest::StopSending() {
   if (!sending_) co_return;
   lease_->socket.Close();
-  message_.body->Stop();
+  if (message_.stream_body) message_.body->Stop();
   while (sending_) co_await sender_done_;
 }
 
@@ -342,10 +366,7 @@ Task<UpstreamRequest::Awaited> UpstreamRequest::AwaitHead() {
   in_->Clear();
   worker_spoke_ = false;
   given_up_.reset();
-  deadline_.Arm(
-      thread_.loop.timers(),
-      settings_.first_byte_timeout_ms != 0 ? settings_.first_byte_timeout_ms : settings_.request_timeout_ms,
-      &UpstreamRequest::OnFirstByteTimeout, this);
+  deadline_.Arm(thread_.loop.timers(), FirstByteTimeout(), &UpstreamRequest::OnFirstByteTimeout, this);
   Socket& socket = lease_->socket;
   int informational = 0;
   bool holding = false;  // a whole head, until a byte of its body comes
@@ -394,9 +415,16 @@ Task<UpstreamRequest::Awaited> UpstreamRequest::AwaitHead() {
 // vLLM sends a stream's 200 before it has queued the request, so that head promises nothing yet. Until a
 // byte of the body comes, another worker may be attempted, and the client may still get a true status.
 bool UpstreamRequest::HoldsHead(const ResponseHead& head) const {
-  return settings_.hold_stream_head && head.status == 200 && head.event_stream &&
+  const bool is_stream = settings_.hold_stream_head && head.status == 200 && head.event_stream;
+  return (is_stream || (message_.pair && head.status / 100 == 2)) &&
          (head.framing == BodyFraming::kChunked || head.framing == BodyFraming::kUntilClose ||
           (head.framing == BodyFraming::kLength && head.content_length != 0));
+}
+
+int64_t UpstreamRequest::FirstByteTimeout() const {
+  if (message_.pair && message_.pair->first_byte_timeout_ms != 0) return message_.pair->first_byte_timeout_ms;
+  return settings_.first_byte_timeout_ms != 0 ? settings_.first_byte_timeout_ms
+                                              : settings_.request_timeout_ms;
 }
 
 void UpstreamRequest::OnFirstByteTimeout(void* context) {
@@ -415,6 +443,67 @@ void UpstreamRequest::ForgetResponseHead() { thread_.response_parsers.Release(st
 void UpstreamRequest::ReleaseConnection(bool reusable) {
   if (lease_ != nullptr && reusable) thread_.upstreams.Release(std::move(lease_));
   lease_.reset();
+}
+
+Task<bool> UpstreamRequest::ReadMore(int64_t timeout_ms) {
+  deadline_.Arm(thread_.loop.timers(), timeout_ms, &UpstreamRequest::OnFirstByteTimeout, this);
+  for (;;) {
+    const bool readable = co_await lease_->socket.Readable();
+    if (!readable) break;
+    in_->Reserve(in_->size());
+    const IoResult read = lease_->socket.TryRead(in_->room());
+    if (read.would_block()) continue;
+    if (!read.ok()) break;
+    in_->Commit(static_cast<size_t>(read.bytes));
+    parser_->Reset(/*to_head=*/false);
+    parser_->Feed(in_->view());  // the buffer may have moved
+    deadline_.Disarm();
+    co_return true;
+  }
+  deadline_.Disarm();
+  co_return false;
+}
+
+Task<UpstreamRequest::Rest> UpstreamRequest::ReadWhole(
+    size_t most, int64_t timeout_ms, bool keep_bytes, Whole* whole) {
+  const ResponseHead& head = response();
+  BodyReader reader(head.framing, head.content_length, MessageKind::kResponse);
+  if (keep_bytes) whole->bytes.assign(in_->view());
+  std::string piece(in_->view().substr(head.size));
+  bool worker_closed = false;
+  Buffer more(thread_.buffers);
+  deadline_.Arm(thread_.loop.timers(), timeout_ms, &UpstreamRequest::OnFirstByteTimeout, this);
+  Rest rest = Rest::kBrokeOff;
+  for (;;) {
+    const Dechunked part = Dechunk(reader, piece);
+    whole->body.append(part.data);
+    const bool ended = !part.bad && (reader.ended() || (worker_closed && reader.EndOfConnection()));
+    if (ended) {
+      const bool reusable = part.used == piece.size() && head.keep_alive && sent_ && !worker_closed &&
+                            head.framing != BodyFraming::kUntilClose;
+      deadline_.Disarm();
+      co_await StopSending();
+      ReleaseConnection(reusable);
+      co_return Rest::kWhole;
+    }
+    rest = whole->body.size() > most ? Rest::kTooLong : Rest::kBrokeOff;
+    if (part.bad || worker_closed || rest == Rest::kTooLong) break;
+    piece.erase(0, part.used);
+    more.Reserve(kRelayBufferFirst);
+    const IoResult read = co_await lease_->socket.Read(more.room());
+    if (given_up_) rest = Rest::kTimeout;
+    worker_closed = read.eof;
+    if (!read.ok() && !read.eof) break;
+    if (!read.ok()) continue;
+    more.Commit(static_cast<size_t>(read.bytes));
+    if (keep_bytes) whole->bytes.append(more.view());
+    piece.append(more.view());
+    more.Clear();
+  }
+  deadline_.Disarm();
+  co_await StopSending();
+  ReleaseConnection(/*reusable=*/false);
+  co_return rest;
 }
 
 std::optional<std::string> UpstreamRequest::TakeWholeResponse() {

@@ -24,18 +24,23 @@
 #include <string>
 #include <string_view>
 
+#include <absl/container/inlined_vector.h>
+
 #include "http/head_parser.h"
 #include "net/buffer.h"
 #include "net/resolver.h"
 #include "net/socket.h"
 #include "net/task.h"
 #include "net/timer_wheel.h"
+#include "net/write_all.h"
 #include "proxy/api/error_response.h"
 #include "proxy/client/upstream_pool.h"
 #include "proxy/exchange/request_body.h"
 #include "proxy/exchange/server_errors.h"
 #include "proxy/exchange/upstream_parts.h"
 #include "proxy/telemetry/request_info.h"
+#include "routing/body_patch.h"
+#include "routing/retry_plan.h"
 #include "routing/ticket.h"
 
 namespace vllm_router {
@@ -58,6 +63,14 @@ class UpstreamRequest {
     RequestBody* body;
     bool stream_body;  // piece by piece, while it arrives
     ClientSide client;
+    // An edited copy of the body, which is then whole; null: the body as it is.
+    const SplicedBody* copy = nullptr;
+    // Of one of the two requests that a prefill worker and a decode worker get (pd_exchange.h).
+    struct Pair {
+      bool identity = false;              // the response must not be compressed
+      int64_t first_byte_timeout_ms = 0;  // 0: as the settings say
+    };
+    std::optional<Pair> pair = {};
 
     // Whether the body can be sent once more.
     bool replayable() const { return !stream_body || body->keeps_pieces(); }
@@ -68,6 +81,7 @@ class UpstreamRequest {
     void (*body_failed)(void* context, RequestBody::End end);  // the client's upload broke off
     void (*body_sent)(void* context);
     void* context;
+    void (*sending)(void* context) = nullptr;  // its first byte is about to be written
   };
 
   enum class End : uint8_t { kResponded, kFailed, kCancelled };
@@ -92,11 +106,7 @@ class UpstreamRequest {
 
   // After kFailed.
   HttpError error() const { return error_; }
-  // The worker had the whole request when the connection ended.
-  bool was_lost() const { return lost_; }
-  bool unreached() const {
-    return error_ == HttpError::kConnectFailed || error_ == HttpError::kConnectTimeout;
-  }
+  AttemptFailure failure() const;
 
   // After kResponded.
   const ResponseHead& response() const { return parser_->head(); }
@@ -107,6 +117,17 @@ class UpstreamRequest {
   // Frees what only the head needed; what only the request needed. REQUIRES for the latter: sent().
   void ForgetResponseHead();
   void ForgetRequest() { std::string().swap(head_for_worker_); }
+  // Whether bytes of a response have come, read or not.
+  bool HasArrived() const { return worker_spoke_ || (lease_ != nullptr && lease_->socket.HasUnread()); }
+  // Waits for the whole response and returns the connection to the pool. response() stays; in() is as before.
+  enum class Rest : uint8_t { kWhole, kTooLong, kBrokeOff, kTimeout };
+  struct Whole {
+    std::string bytes = {};  // as they came, the head included; empty if only the body was wanted
+    std::string body = {};   // without its framing
+  };
+  Task<Rest> ReadWhole(size_t most, int64_t timeout_ms, bool keep_bytes, Whole* whole);
+  // Waits for more behind in(). False: the connection ended, or nothing came within the time.
+  Task<bool> ReadMore(int64_t timeout_ms);
   // Takes the whole of a response that is not for the client, head and body as they came, and returns
   // the connection to the pool. Empty if it is too long or has not come whole; the connection is then
   // closed.
@@ -134,6 +155,15 @@ class UpstreamRequest {
 
  private:
   enum class Awaited : uint8_t { kHead, kEnded, kBad };
+  using Pieces = absl::InlinedVector<iovec, 8>;
+
+  // The worker had the whole request when the connection ended.
+  bool was_lost() const { return lost_; }
+  bool unreached() const {
+    return error_ == HttpError::kConnectFailed || error_ == HttpError::kConnectTimeout;
+  }
+  Pieces HeadAndBody() const;
+  int64_t FirstByteTimeout() const;
 
   Task<bool> Connect();
   void WriteHead();

@@ -248,9 +248,16 @@ Status CheckSharedCache(const FixedOptions& options) {
 }
 
 Status CheckKvConnector(const FixedOptions& options) {
-  if (FindKvConnector(options.kv_connector) != nullptr) return absl::OkStatus();
+  // What others need of a worker is known only from a registration or from its bootstrap server.
+  constexpr uint64_t kRoom = 1;
+  const PairEnd end{.host = "host", .port = 80};
+  const PairAttempt pair{.id = "id", .prefill = end, .decode = end, .bits = PairBits{}, .rooms = {&kRoom, 1}};
   std::vector<std::string_view> known;
-  for (const KvConnector* const connector : KvConnectors()) known.push_back(connector->traits().name);
+  for (const KvConnector* const connector : KvConnectors()) {
+    if (!connector->Missing(pair).empty()) continue;
+    known.push_back(connector->traits().name);
+    if (known.back() == options.kv_connector) return absl::OkStatus();
+  }
   return WordIsUnknown("kv_connector", options.kv_connector, known);
 }
 

@@ -15,10 +15,10 @@ namespace {
 
 // A line is composed on the stack and appended at once. So the check for room is made once, at compile
 // time, and not for each of its hundred pieces.
-constexpr size_t kMostTexts = 6;         // request_id, client, method, path, model, worker
+constexpr size_t kMostTexts = 8;  // request_id, client, method, path, model, worker, prefill_worker, pair_id
 constexpr size_t kMostEscapedBytes = 6;  // \u00NN for one byte
 constexpr size_t kMostWordBytes = 64;    // of our own words; far more than any has
-constexpr size_t kMostFields = 33;
+constexpr size_t kMostFields = 41;
 constexpr size_t kMostFieldBytes = 24 + kMostWordBytes;  // its name, and a number or a word
 constexpr size_t kMostLineBytes =
     kMostTexts * kMaxLoggedTextBytes * kMostEscapedBytes + kMostFields * kMostFieldBytes;
@@ -175,6 +175,20 @@ void AccessLogLine::AppendJson(const RequestInfo& record, uint64_t number, std::
     line.Word(R"(,"policy":)", policy_);
     line.Word(R"(,"reason":)", ReasonName(record.decision->reason));
   }
+  if (record.pd != nullptr) {
+    const PdInfo& pd = *record.pd;
+    line.Word(R"(,"pd":)", pd.kind);
+    line.Word(R"(,"pd_local":)", pd.local);
+    if (pd.prefill != nullptr) line.Text(R"(,"prefill_worker":)", pd.prefill->url.url);
+    if (pd.prefill_status != 0)
+      line.Number(R"(,"prefill_status":)", static_cast<uint64_t>(pd.prefill_status));
+    if (pd.prefill_ns != 0)
+      line.Ms(R"(,"prefill_ms":)", pd.prefill_end_ns - pd.prefill_ns, pd.prefill_end_ns);
+    if (pd.handoff_ns != 0)
+      line.Ms(R"(,"handoff_ms":)", pd.prefill_end_ns, pd.prefill_end_ns + pd.handoff_ns);
+    if (!pd.pair_id.empty()) line.Text(R"(,"pair_id":)", pd.pair_id);
+    line.Word(R"(,"claim":)", pd.claim);
+  }
   if (record.worker != nullptr) {
     line.Text(R"(,"worker":)", record.worker->url.url);
     if (record.worker->url.rank.has_value())
@@ -248,6 +262,7 @@ void AccessLogLine::AppendText(const RequestInfo& record, uint64_t number, std::
   line.Word(ExchangeEndName(record.end));
   word(" error=", record.error);
   word(" rule=", record.bad_request_rule);
+  if (record.pd != nullptr && record.pd->prefill != nullptr) plain(" prefill=", record.pd->prefill->url.url);
   if (record.worker != nullptr) plain(" worker=", record.worker->url.url);
   if (record.decision.has_value()) word(" reason=", ReasonName(record.decision->reason));
   if (record.retries != 0) {

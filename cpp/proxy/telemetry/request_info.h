@@ -29,6 +29,20 @@ enum class ExchangeEnd : uint8_t {
 inline constexpr int kExchangeEndCount = static_cast<int>(ExchangeEnd::kDrain) + 1;
 std::string_view ExchangeEndName(ExchangeEnd end);
 
+// Of a request to a fleet with stages.
+struct PdInfo {
+  std::string_view kind;            // two_stages, local, single
+  std::string_view local;           // why decode served it alone; usually empty
+  std::shared_ptr<Worker> prefill;  // null: none was chosen
+  int prefill_status = 0;
+  int64_t prefill_ns = 0;  // from the request to prefill until its response was read
+  int64_t prefill_end_ns = 0;
+  int64_t handoff_ns = 0;  // from there to decode's first byte
+  std::string pair_id;
+  std::string_view claim;    // how the blocks at prefill ended; empty: there were none
+  bool transferred = false;  // decode got them
+};
+
 struct RequestInfo {
   int64_t wall_us = 0;        // Unix time of the head, microseconds
   int64_t head_ns = 0;        // request head complete
@@ -73,6 +87,8 @@ struct RequestInfo {
   std::optional<uint64_t> prompt_tokens;
   std::optional<uint64_t> completion_tokens;
   std::optional<uint64_t> cached_tokens;
+
+  std::unique_ptr<PdInfo> pd;  // null: the fleet has no stages
 
   // For the traffic log; null and 0 if it is not to be logged there.
   std::unique_ptr<PromptReading> prompt;

@@ -108,6 +108,8 @@ void Telemetry::SharedCacheBeyond(uint64_t blocks) {
   shard_->shared_cache.Get().beyond_blocks.Add(static_cast<int64_t>(blocks));
 }
 
+void Telemetry::ClaimEnded(std::string_view end) { shard_->pd.Get().claims.Add(end); }
+
 void Telemetry::Retried(const std::shared_ptr<Worker>& worker, uint32_t failures, int64_t pause_ns) {
   shard_->Of(worker).failed_attempts.Add();
   const size_t attempt = std::min<size_t>(failures, Shard::kBackoffs) - 1;
@@ -172,12 +174,14 @@ void Telemetry::Count(const RequestInfo& record) {
   shard.client_bytes_in.Add(record.bytes_in);
   shard.client_bytes_out.Add(record.bytes_out);
   if (record.client_stalls != 0) shard.client_stalls.Add(record.client_stalls);
+  if (record.pd != nullptr) CountStages(record);
   if (record.worker == nullptr || record.attempts == 0) return;
 
   if (record.worker_stalls != 0) shard.worker_stalls.Add(record.worker_stalls);
   if (record.stale_retry) shard.stale_retries.Add();
   shard.worker_bytes_out.Add(record.bytes_in);
-  if (record.retries == 0) shard.overhead.Add(record.sent_ns - record.body_ns - record.queue_ns);
+  const bool is_pair = record.pd != nullptr && record.pd->prefill != nullptr;
+  if (record.retries == 0 && !is_pair) shard.overhead.Add(record.sent_ns - record.body_ns - record.queue_ns);
   WorkerCounters& worker = shard.Of(record.worker);
   worker.processed.Add();
   if (record.responded_ns == 0) return;
@@ -192,6 +196,15 @@ void Telemetry::Count(const RequestInfo& record) {
   if (record.prompt_tokens.has_value()) worker.prompt_tokens.Add(*record.prompt_tokens);
   if (record.completion_tokens.has_value()) worker.completion_tokens.Add(*record.completion_tokens);
   if (record.cached_tokens.has_value()) worker.cached_tokens.Add(*record.cached_tokens);
+}
+
+void Telemetry::CountStages(const RequestInfo& record) {
+  const PdInfo& pd = *record.pd;
+  Shard::Pd& counts = shard_->pd.Get();
+  if (!pd.kind.empty()) counts.plans.Add(pd.kind);
+  if (!pd.local.empty()) counts.local.Add(pd.local);
+  if (pd.prefill_ns != 0) counts.prefills.Add(pd.prefill_ns);
+  if (pd.handoff_ns != 0) counts.handoffs.Add(pd.handoff_ns);
 }
 
 void Telemetry::WriteAccessLine(const RequestInfo& record) {

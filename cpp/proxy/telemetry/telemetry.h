@@ -70,6 +70,8 @@ class Telemetry {
   void SharedCacheHits(uint64_t found, uint64_t blocks);
   // Of those, the blocks beyond what the chosen worker has on its GPU.
   void SharedCacheBeyond(uint64_t blocks);
+  // How KV blocks at a prefill worker ended; the name lives forever.
+  void ClaimEnded(std::string_view end);
   // At FINISH, once per exchange.
   void Record(const RequestInfo& record);
   // Whether records need their prompts.
@@ -109,6 +111,7 @@ class Telemetry {
 
  private:
   void Count(const RequestInfo& record);
+  void CountStages(const RequestInfo& record);
   void WriteAccessLine(const RequestInfo& record);
   void WriteRecordLine(const RequestInfo& record);
 

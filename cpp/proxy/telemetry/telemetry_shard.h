@@ -136,6 +136,15 @@ struct Telemetry::Shard {
   };
   Lazy<SharedCache> shared_cache;
 
+  struct Pd {                // of fleets with stages
+    LabeledCounters plans;   // by kind
+    LabeledCounters local;   // by reason
+    LabeledCounters claims;  // by end
+    WorkerWaitHistogram prefills;
+    OverheadHistogram handoffs;
+  };
+  Lazy<Pd> pd;
+
   // For the thread.
   WorkerCounters& Of(const std::shared_ptr<Worker>& worker);
   // For a scrape; null if this thread has never met the worker. Hold `mutex` meanwhile.

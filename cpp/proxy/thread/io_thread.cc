@@ -32,6 +32,7 @@ IoThread::IoThread(
       settings(&settings),
       authorizer(keys),
       fan_out_paths(options.fan_out_paths),
+      claims(std::make_unique<ClaimKeeper>(*this)),
       retry_budget(limits.retries) {}
 
 IoThread::~IoThread() = default;

@@ -24,7 +24,9 @@
 #include "proxy/client/upstream_pool.h"
 #include "proxy/security/authorizer.h"
 #include "proxy/telemetry/telemetry.h"
+#include "proxy/thread/claim_keeper.h"
 #include "proxy/thread/idle_list.h"
+#include "proxy/thread/push_identities.h"
 #include "proxy/thread/server_limits.h"
 #include "redis/redis_link.h"
 #include "routing/retry_budget.h"
@@ -96,7 +98,9 @@ struct IoThread {
   Snapshot<Settings>::Cached settings;        // what a request goes by is in its connection
   Authorizer authorizer;
   const FanOutPaths fan_out_paths;
-  RetryBudget::Thread retry_budget;  // this thread's part of the budget in the limits
+  std::unique_ptr<ClaimKeeper> claims;  // what becomes of KV blocks at prefill workers
+  PushIdentities push_identities;       // of those that push them
+  RetryBudget::Thread retry_budget;     // this thread's part of the budget in the limits
   ObjectPool<RequestHeadParser> request_parsers;
   ObjectPool<ResponseHeadParser> response_parsers;
 

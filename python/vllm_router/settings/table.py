@@ -1592,10 +1592,10 @@ class Table:
     kv_connector: str = _pd(
         "nixl",
         Choice(
-            ("nixl", "shared_store"),
+            ("nixl", "nixl_push", "shared_store", "sglang"),
             later=dict.fromkeys(
-                ("nixl_push", "mooncake", "moriio", "p2p_nccl", "sglang", "auto"),
-                "use nixl, or shared_store for a store that all workers read",
+                ("mooncake", "moriio", "p2p_nccl", "auto"),
+                "use nixl, nixl_push, sglang, or shared_store for a store that all workers read",
             ),
         ),
         "how KV blocks get from prefill to decode workers, as the engines' --kv-transfer-config says",
@@ -1605,7 +1605,7 @@ class Table:
         8998,
         Number(1, 65535),
         "the bootstrap port of prefill workers for which --prefill names none",
-        more="No connector that is implemented uses it.",
+        more="No connector that is implemented uses it: sglang takes the one of --prefill, or none.",
     )
     pd_transfer_timeout_secs: float = _pd(
         30,
@@ -1659,8 +1659,8 @@ class Table:
         "addresses",
         Choice(("addresses", "plain"), metavar="FORM"),
         "the form of X-Request-Id that both workers get",
-        more="addresses: with the addresses of both, which some connectors read; plain: 32 hexadecimal "
-        "digits.",
+        more="addresses: with the addresses of both, which some connectors read; plain: the client's "
+        "id and 8 hexadecimal digits.",
     )
     pd_extra_routes: list[str] = _pd(
         [],
@@ -1675,6 +1675,7 @@ class Table:
     pd_strip_client_params: bool = _pd(
         True,
         Switch(),
-        "remove members of clients' requests that steer transfers of KV blocks, such as kv_transfer_params",
+        "remove members of clients' requests that steer transfers of KV blocks, such as kv_transfer_params, "
+        "also where one worker of a stage serves the request",
         more="Some values of them end a worker's process.",
     )

@@ -185,14 +185,22 @@ def test_a_long_text_is_cut_between_two_characters(length, letter):
 
 
 def test_there_is_room_for_the_longest_line():
-    longest = dict.fromkeys(("request_id", "client", "method", "path", "model"), "\x01" * 5000)
+    longest = dict.fromkeys(("request_id", "client", "method", "path", "model", "pair_id"), "\x01" * 5000)
     numbers = dict.fromkeys(
         ("bytes_in", "bytes_out", "prompt_tokens", "completion_tokens", "cached_tokens"), 2**64 - 1
     )
     times = {"wall_us": 2**50, "head_ns": 1, "body_ns": 2**62, "end_ns": 2**62}
-    words = {"error": "e" * 5000, "rule": "r" * 5000}
+    words = dict.fromkeys(("error", "rule", "pd", "pd_local", "claim"), "e" * 5000)
+    times |= {"prefill_ns": 2**60, "prefill_end_ns": 2**62, "handoff_ns": 2**60}
     url = "http://w/" + "w" * 2000
-    fields = CHAT | longest | numbers | times | words | {"worker": testing.WorkerHandle(url)}
+    fields = (
+        CHAT
+        | longest
+        | numbers
+        | times
+        | words
+        | dict.fromkeys(("worker", "prefill_worker"), testing.WorkerHandle(url))
+    )
     line = json_line(**fields | {"match": ("blocks", 2**64 - 1, 2**64 - 1)})
     assert all(line[name] == "\x01" * 1024 for name in longest)
     assert line["worker"] == url[:1024]

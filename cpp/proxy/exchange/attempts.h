@@ -1,0 +1,91 @@
+// Attempts: what gets an admitted request its response, and what the exchange needs of it while it relays that.
+//
+//   RetryLoop    one worker after the other (retry_loop.h)
+//   PdExchange   a prefill worker and a decode worker (pd_exchange.h)
+//
+// An implementation has a Run() of its own, whose result is an End:
+//
+//   kResponded -> response(), in(), worker() hold the head, what came behind it, and the rest to come (which is
+//                 none if an earlier attempt's response is the best available)
+//   kFailed    -> error(), message()
+//   kFull      -> no attempt was made: all eligible workers have --max-worker-requests; run again later
+//   kCancelled -> Cancel() came first, and its caller has the reason
+//
+// Belongs to one exchange. One thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "http/head_parser.h"
+#include "net/buffer.h"
+#include "net/socket.h"
+#include "net/task.h"
+#include "proxy/api/error_response.h"
+#include "proxy/exchange/upstream_request.h"
+#include "routing/ticket.h"
+
+namespace vllm_router {
+
+class Attempts {
+ public:
+  enum class End : uint8_t { kResponded, kFailed, kFull, kCancelled };
+
+  Attempts() = default;
+  virtual ~Attempts() = default;
+  Attempts(const Attempts&) = delete;
+  Attempts& operator=(const Attempts&) = delete;
+
+  // Closes what it waits for, or the response that is being relayed.
+  virtual void Cancel() = 0;
+  // After Cancel(): what is kept open for the workers' sake ends now, too.
+  virtual void CancelKept() {}
+  // A request of it is at this worker.
+  virtual bool IsAt(const Worker& worker) const = 0;
+  // The worker was found dead: an attempt that waits for its response ends as lost.
+  virtual void WorkerDied(const Worker& worker) = 0;
+
+  // After kFailed.
+  HttpError error() const { return error_; }
+  const std::string& message() const { return message_; }  // empty: the error's default
+  bool timed_out() const {                                 // while a worker had the request
+    return error_ == HttpError::kFirstByteTimeout || error_ == HttpError::kWorkerWriteTimeout;
+  }
+
+  // After kResponded.
+  virtual const ResponseHead& response() const = 0;
+  virtual Buffer& in() = 0;
+  virtual Socket& worker() = 0;
+  virtual bool sent() const = 0;  // the request, to its last byte
+  // Frees what only the head needed; what only the request needed. REQUIRES for the latter: sent().
+  virtual void ForgetResponseHead() = 0;
+  virtual void ForgetRequest() = 0;
+
+  // The load of the attempt whose response is relayed, or of the last one, until finished.
+  virtual Ticket& ticket() = 0;
+
+  // Reports to the worker's circuit breaker and the quarantine how a response ended; or that the worker
+  // did not respond within the deadline of the whole request.
+  virtual void ResponseEnded(ResponseEnd end) = 0;
+  virtual void RecordTimeout() = 0;
+  // No attempt follows the result of Run(), so the 5xx of earlier attempts can be attributed.
+  virtual void SettleServerErrors() = 0;
+
+  // Await this before the end: senders use the request, and what is kept open uses all of it.
+  virtual Task<void> Finished() = 0;
+  // Returns the connection to the worker to the pool, if it is reusable.
+  virtual void ReleaseConnection(bool reusable) = 0;
+
+ protected:
+  void Fail(HttpError error, std::string message = {}) {
+    error_ = error;
+    message_ = std::move(message);
+  }
+
+ private:
+  HttpError error_{};
+  std::string message_;
+};
+
+}  // namespace vllm_router

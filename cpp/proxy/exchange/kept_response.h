@@ -1,0 +1,47 @@
+// KeptResponse: a whole response of a failed attempt, as it came, which the client gets if nothing better follows.
+//
+//   KeptResponse kept(std::move(bytes));         // head and body
+//   kept.Use(thread, to_head);                   // from now on head() and in() are as those of an attempt
+//
+// Belongs to one exchange.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "http/head_parser.h"
+#include "net/buffer.h"
+#include "proxy/thread/io_thread.h"
+
+namespace vllm_router {
+
+class KeptResponse {
+ public:
+  explicit KeptResponse(std::string bytes) : bytes_(std::move(bytes)) {}
+
+  void Use(IoThread& thread, bool to_head) {
+    parser_ = thread.response_parsers.Acquire();
+    parser_->Reset(to_head);
+    in_.emplace(thread.buffers);
+    in_->Append(bytes_);
+    std::string().swap(bytes_);
+    const ParseState parsed = parser_->Feed(in_->view());
+    ROUTER_CHECK(parsed == ParseState::kDone, "a response that was parsed before can be parsed again");
+  }
+  bool used() const { return in_.has_value(); }
+
+  // REQUIRES: used().
+  const ResponseHead& head() const { return parser_->head(); }
+  Buffer& in() { return *in_; }
+  void ForgetHead(IoThread& thread) { thread.response_parsers.Release(std::move(parser_)); }
+
+ private:
+  std::string bytes_;
+  std::unique_ptr<ResponseHeadParser> parser_;
+  std::optional<Buffer> in_;
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,609 @@
+#include "proxy/exchange/pd_exchange.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "http/head_writer.h"
+#include "net/event_loop.h"
+#include "proxy/thread/claim_keeper.h"
+#include "proxy/thread/io_thread.h"
+#include "routing/merged_response.h"
+#include "routing/pair_id.h"
+#include "routing/push_identity.h"
+#include "routing/sglang_connector.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr int64_t kKeepMs = 60'000;         // for a prefill that runs on without a client
+constexpr int64_t kKeepCompleteMs = 1'000;  // behind a complete response
+
+PairEnd EndOf(const Worker& worker) {
+  return {
+      .host = worker.url.host,
+      .port = worker.url.port,
+      .rank = worker.url.rank,
+      .bootstrap_port = worker.bootstrap_port};
+}
+
+bool IsFailureOfPrefill(PdEventType type) {
+  return type >= PdEventType::kPRejected && type <= PdEventType::kPTimeout;
+}
+bool IsFailureOfDecode(PdEventType type) {
+  return (type >= PdEventType::kDRejected && type <= PdEventType::kDUnreached) ||
+         (type >= PdEventType::kDStale && type <= PdEventType::kDTimeout);
+}
+
+}  // namespace
+
+PdExchange::PdExchange(IoThread& thread, const Settings& settings, RequestInfo& info)
+    : thread_(thread),
+      settings_(settings),
+      info_(info),
+      pd_(*info.pd),
+      machine_(settings.pd.cancel_prefill),
+      prefill_(thread, settings),
+      decode_(thread, settings),
+      losses_(thread, settings) {}
+
+PdExchange::~PdExchange() = default;
+
+Task<PdExchange::End> PdExchange::Run(const Request& request) {
+  request_ = request;
+  end_.reset();
+  request_.choice.stage = Stage::kPrefill;
+  prefill_.choice.Begin(request_.choice);
+  request_.choice.stage = Stage::kDecode;
+  decode_.choice.Begin(request_.choice);
+  if (!plan_) {  // kFull may have ended an earlier run
+    thread_.retry_budget.CountRequest(info_.body_ns);
+    plan_.emplace(settings_.retry, /*repeatable=*/true, !request.client_restricted);
+  }
+  ChooseFirst();
+  while (!end_) co_await Wakeup{this};
+  co_return *end_;
+}
+
+// ---- events and actions
+
+void PdExchange::Post(const PdEvent& event) {
+  events_.push_back(event);
+  if (stepping_) return;
+  stepping_ = true;
+  for (size_t i = 0; i < events_.size(); ++i) {
+    const PdEvent next = events_[i];
+    for (const PdAction action : machine_.Step(next)) Do(action);
+  }
+  events_.clear();
+  stepping_ = false;
+  Wake();
+}
+
+void PdExchange::LegEnded(StageLeg& leg, const PdEvent& event) {
+  --tasks_;
+  if (leg.closed()) return Wake();
+  const bool waits = leg.is_whole() && prefill_.leg != nullptr && prefill_.leg->runs();
+  if (waits) {
+    decode_waits_ = true;  // for the part of prefill's response that its own gets
+    return Wake();
+  }
+  if (IsFailureOfPrefill(event.type)) NoteFailure(leg, prefill_, event);
+  if (IsFailureOfDecode(event.type)) NoteFailure(leg, decode_, event);
+  Post(event);
+  if (std::exchange(decode_waits_, false)) Post({.type = PdEventType::kDFirstByte});
+}
+
+void PdExchange::Do(PdAction action) {
+  switch (action) {
+    case PdAction::kPFailed:
+    case PdAction::kPSucceeded:
+      if (prefill_.leg == nullptr) return;
+      prefill_.leg->request().RecordAttempt();
+      if (prefill_.leg->broke_off()) prefill_.leg->request().RecordResponseEnd(ResponseEnd::kBrokeOff);
+      return;
+    case PdAction::kDFailed:
+    case PdAction::kDSucceeded:
+      if (relayed_ != nullptr || decode_.leg == nullptr) return;  // a relayed response's end tells
+      decode_.leg->request().RecordAttempt();
+      if (decode_.leg->error_event()) decode_.leg->request().RecordResponseEnd(ResponseEnd::kServerError);
+      return;
+    case PdAction::kCloseD:
+      return CloseLeg(decode_);
+    case PdAction::kKeepD:
+      if (decode_.leg != nullptr && decode_.leg->request().sent()) {
+        grace_.Arm(thread_.loop.timers(), settings_.pd.grace_ms, &PdExchange::OnGraceOver, this);
+      } else {
+        Post({.type = PdEventType::kGraceOver});
+      }
+      return;
+    case PdAction::kCloseP:
+      return CloseLeg(prefill_);
+    case PdAction::kKeepP: {
+      const bool is_complete = machine_.client() == PdClient::kBegun;
+      return keep_.Arm(
+          thread_.loop.timers(), is_complete ? kKeepCompleteMs : kKeepMs, &PdExchange::OnKeepOver, this);
+    }
+    case PdAction::kReleaseP:
+      return Release(prefill_);
+    case PdAction::kReleaseD:
+      return Release(decode_);
+    case PdAction::kMakeClaim: {
+      source_ = prefill_.leg;
+      const BodyMap::Member* const model = request_.body->Find("model");
+      claim_ = KvClaim(
+          *thread_.claims, thread_.clock,
+          {.prefill = source_->worker(),
+           .parameters = std::string(*source_->prefill().parameters),
+           .model = std::string(model != nullptr ? model->value : std::string_view()),
+           .made_ns = thread_.clock.NowNanos()});
+      handoff_.Arm(thread_.loop.timers(), settings_.pd.handoff_limit_ms, &PdExchange::OnHandoffLate, this);
+      return;
+    }
+    case PdAction::kRedeemClaim:
+      return EndClaim(KvClaimEnd::kRedeemed);
+    case PdAction::kRejectClaim:
+      return EndClaim(KvClaimEnd::kRejected);
+    case PdAction::kExpireClaim:
+      return EndClaim(KvClaimEnd::kExpired);
+    case PdAction::kOrphanClaim:
+      return EndClaim(KvClaimEnd::kOrphaned);
+    case PdAction::kReuseClaim:
+      claim_ = claim_.Reuse();
+      return;
+    case PdAction::kOpenP:
+      return OpenPrefill();
+    case PdAction::kOpenDWith:
+      return OpenDecode(/*with_parameters=*/true);
+    case PdAction::kOpenDWithout:
+      return OpenDecode(/*with_parameters=*/false);
+    case PdAction::kCommit:
+      return Commit();
+    case PdAction::kRespondP:
+      return RespondWith(prefill_);
+    case PdAction::kRespondD:
+      return RespondWith(decode_);
+    case PdAction::kRespond502:
+    case PdAction::kRespond504:
+      return RespondWith(failure_error_);
+    case PdAction::kRespond503:
+      if (!end_) RespondWith(HttpError::kNoWorkers, NoPairMessage(*thread_.fleet.Get()));
+      return;
+    case PdAction::kRetry:
+      ++tasks_;
+      return Spawn(Retry());
+    case PdAction::kLearnIdentity:
+      if (prefill_.leg != nullptr) LearnIdentity(prefill_.leg->prefill());
+      return;
+    case PdAction::kReopenP:  // an UpstreamRequest takes a fresh connection by itself
+    case PdAction::kReopenD:
+    case PdAction::kRelay:
+    case PdAction::kComplete:
+    case PdAction::kAbortClient:  // the exchange does, or finds the worker's connection closed
+    case PdAction::kEnd:
+      return;
+  }
+}
+
+void PdExchange::LearnIdentity(const PrefillResponse& response) {
+  if (!response.pushes || !response.parameters) return;
+  std::optional<PushIdentity> identity = ReadPushIdentity(BodyMap::Read(*response.parameters));
+  if (identity) thread_.push_identities.Learn(prefill_.worker->id, *std::move(identity));
+}
+
+void PdExchange::EndClaim(KvClaimEnd end) {
+  handoff_.Disarm();
+  pd_.claim = KvClaimEndName(end);
+  switch (end) {
+    case KvClaimEnd::kRedeemed:
+      return claim_.Redeem();
+    case KvClaimEnd::kRejected:
+      return claim_.Reject();
+    case KvClaimEnd::kExpired:
+      return claim_.Expire();
+    default:
+      return claim_.Orphan(Freeing());
+  }
+}
+
+KvFreeing PdExchange::Freeing() const {
+  KvFreeing freeing;
+  if (failed_ == &decode_ && failure_.how == AttemptFailure::kConnect) freeing.avoid = decode_.worker->id;
+  if (settings_.pd.orphan != PdOrphan::kCollect) return freeing;
+  // Prefill's copy, one token and no stream, with the parameters for decode.
+  BodyPatch patch = PrefillPatch(request_.route, *request_.body, *request_.connector, PairOf());
+  patch.InsertBytes("kv_transfer_params", claim_.blocks().parameters);
+  freeing.path = request_.message.head->path;
+  freeing.request = patch.Apply(*request_.body).Joined();
+  return freeing;
+}
+
+void PdExchange::SetEnd(End end) {
+  if (!end_) end_ = end;
+}
+
+void PdExchange::Wake() {
+  if (waiter_ && (end_ || (machine_.over() && tasks_ == 0)))
+    thread_.loop.Resume(std::exchange(waiter_, nullptr));
+}
+
+// ---- choosing
+
+void PdExchange::ChooseFirst() {
+  PdRetry pair{.next = PdAttemptKind::kPair};
+  if (Choose(pair)) return Plan(PdAttemptKind::kPair);
+  const bool is_alone = settings_.pd.on_prefill_loss == PdOnPrefillLoss::kLocal &&
+                        request_.connector->traits().decode_can_prefill &&
+                        prefill_.choice.Fleet()->in_rotation() == 0;
+  if (is_alone && Choose({.next = PdAttemptKind::kLocal})) {
+    pd_.local = "prefill_loss";
+    return Plan(PdAttemptKind::kLocal);
+  }
+  if (prefill_.choice.all_full() || decode_.choice.all_full()) return SetEnd(End::kFull);
+  Fail(HttpError::kNoWorkers, NoPairMessage(*thread_.fleet.Get()));
+  SetEnd(End::kFailed);
+}
+
+bool PdExchange::Choose(const PdRetry& retry) {
+  const bool needs_prefill = retry.next == PdAttemptKind::kPair;
+  const bool needs_blocks = retry.next != PdAttemptKind::kLocal;
+  const auto preferred = [](const StageState& stage, bool prefers) {
+    return prefers && stage.worker != nullptr ? std::optional(stage.worker->id) : std::nullopt;
+  };
+  prefill_.selected.reset();
+  decode_.selected.reset();
+  if (needs_prefill) {
+    prefill_.selected = prefill_.choice.Select(
+        {.after_loss = prefill_.lost,
+         .untried = retry.exclude_p,
+         .preferred = preferred(prefill_, retry.prefer_p)});
+    if (!prefill_.selected) return false;
+  }
+  decode_.selected = decode_.choice.Select(
+      {.after_loss = decode_.lost, .untried = retry.exclude_d, .transferred = needs_blocks});
+  if (!decode_.selected) {
+    prefill_.selected.reset();
+    return false;
+  }
+  return true;
+}
+
+void PdExchange::Plan(PdAttemptKind kind) {
+  began_ = true;
+  info_.chosen_ns = thread_.clock.NowNanos();
+  const auto take = [this](StageState& stage) {
+    stage.worker = stage.selected->ticket.shared_worker();
+    stage.leg = nullptr;
+    thread_.telemetry.Decided(stage.worker, stage.selected->ticket.decision());
+  };
+  if (prefill_.selected) {
+    take(prefill_);
+    pd_.prefill = prefill_.worker;
+  }
+  take(decode_);
+  if (kind == PdAttemptKind::kPair) source_ = nullptr;
+  pair_id_.clear();
+  PdAttempt attempt{.kind = kind, .rebindable = request_.connector->traits().rebindable};
+  if (kind != PdAttemptKind::kLocal) {
+    NamePair();
+    attempt.order = request_.connector->OrderOf(PairOf());
+    order_ = attempt.order;
+  }
+  Post({.type = PdEventType::kPlanned, .plan = attempt});
+}
+
+// What is new for each pair: its id, and where its workers meet.
+void PdExchange::NamePair() {
+  bits_ = {.high = thread_.ids.Next(), .low = thread_.ids.Next()};
+  pair_id_ = NewPairId(
+      *request_.connector, EndOf(*prefill_.worker), EndOf(*decode_.worker),
+      request_.message.client.request_id, bits_, settings_.pd.request_id == PdRequestId::kPlain);
+  pd_.pair_id = pair_id_;
+  rooms_.clear();
+  if (request_.connector->traits().decode_can_prefill) return;
+  const uint32_t rank = prefill_.worker->url.rank.value_or(0);
+  const uint32_t ranks = std::max(thread_.router->ranks_of(Stage::kPrefill), rank + 1);
+  const size_t count = request_.plan->listed_prompts.value_or(1);
+  for (size_t i = 0; i < count; ++i) rooms_.push_back(DrawRoom(thread_.ids.Next(), rank, ranks));
+}
+
+PairAttempt PdExchange::PairOf() const {
+  PairAttempt pair{
+      .id = pair_id_,
+      .prefill = EndOf(*prefill_.worker),
+      .decode = EndOf(*decode_.worker),
+      .bits = bits_,
+      .rooms = rooms_,
+      .listed_prompts = request_.plan->listed_prompts};
+  pair.prefill.push = thread_.push_identities.Find(prefill_.worker->id);
+  return pair;
+}
+
+// Of the attempt that has just failed.
+void PdExchange::NoteFailure(const StageLeg& leg, StageState& stage, const PdEvent& event) {
+  failed_ = &stage;
+  thread_.push_identities.Forget(prefill_.worker->id);  // perhaps its engine has started anew
+  failure_.retry_after_ms = leg.retry_after_ms();
+  if (failure_.first_sent_ns == 0) failure_.first_sent_ns = leg.request().first_sent_ns();
+  if (leg.status() != 0 && !leg.broke_off()) {
+    failure_.how = AttemptFailure::kStatus;
+    failure_.status = leg.error_event() ? 500 : leg.status();
+    return;
+  }
+  failure_.how = leg.broke_off() ? AttemptFailure::kLost : leg.request().failure();
+  failure_.status = 0;
+  failure_error_ = leg.broke_off() ? HttpError::kWorkerClosed : leg.request().error();
+  // The limit of a transfer says nothing against another attempt.
+  if (event.type == PdEventType::kDTimeout && leg.has_parameters()) {
+    failure_.how = AttemptFailure::kStatus;
+    failure_.status = 504;
+  }
+  const bool lost = failure_.how == AttemptFailure::kLost || failure_.how == AttemptFailure::kBroken;
+  if (!lost) return;
+  stage.lost = true;
+  losses_.Report(request_.message, *leg.worker(), request_.id->id);
+}
+
+bool PdExchange::MayRetry(const PdRetry& retry, int64_t* pause_ns) {
+  *pause_ns = 0;
+  // Another kind of attempt, since there was no other pair, is part of the retry that was permitted.
+  if (std::exchange(no_other_pair_, false) || !retry.counted) return true;
+  const int64_t now = thread_.clock.NowNanos();
+  failure_.untried_left = failed_ == nullptr || failed_->choice.AnyUntried();
+  const std::optional<int64_t> pause = plan_->Next(failure_, now, thread_.ids);
+  info_.retries_exhausted = plan_->exhausted();
+  if (!pause || losses_.IsSuspected()) return false;
+  if (failure_.how != AttemptFailure::kConnect && !thread_.retry_budget.Take(now)) return false;
+  *pause_ns = *pause;
+  ++info_.retries;
+  if (failed_ != nullptr) thread_.telemetry.Retried(failed_->worker, plan_->failures(), *pause);
+  return true;
+}
+
+// What failed is excluded by its worker's id, for the rest of the request.
+Task<void> PdExchange::Retry() {
+  co_await thread_.loop.Yield();
+  bool may = false;
+  if (machine_.choosing()) {
+    if (machine_.retry().exclude_p) prefill_.choice.SetAttempted(prefill_.worker->id);
+    if (machine_.retry().exclude_d) decode_.choice.SetAttempted(decode_.worker->id);
+    int64_t pause_ns = 0;
+    may = MayRetry(machine_.retry(), &pause_ns);
+    if (may && pause_ns > 0) {
+      Delay delay(thread_.loop);
+      pause_ = &delay;
+      co_await delay.For(pause_ns);
+      pause_ = nullptr;
+    }
+  }
+  --tasks_;
+  if (!machine_.choosing()) {
+    Wake();
+  } else if (!may) {
+    Post({.type = PdEventType::kNoRetry});
+  } else if (Choose(machine_.retry())) {
+    Plan(machine_.retry().next);
+  } else {
+    no_other_pair_ = true;
+    Post({.type = PdEventType::kNoOtherPair});
+  }
+}
+
+// ---- legs
+
+StageLeg& PdExchange::AddLeg(StageState& stage, RequestInfo& info, Stage which) {
+  legs_.push_back(std::make_unique<StageLeg>(*this, thread_, info, which));
+  stage.leg = legs_.back().get();
+  ++tasks_;
+  return *stage.leg;
+}
+
+StageLeg::Setup PdExchange::SetupFor(std::string id) const {
+  return {
+      .message = request_.message,
+      .id = std::move(id),
+      .body = request_.body,
+      .connector = request_.connector,
+      .most_bytes = settings_.pd.prefill_response_bytes};
+}
+
+void PdExchange::OpenPrefill() {
+  StageLeg& leg = AddLeg(prefill_, prefill_info_, Stage::kPrefill);
+  StageLeg::Setup setup = SetupFor(pair_id_);
+  setup.patch = PrefillPatch(request_.route, *request_.body, *request_.connector, PairOf());
+  setup.message.pair = {.identity = true, .first_byte_timeout_ms = settings_.pd.prefill_timeout_ms};
+  leg.Start(settings_, prefill_.errors, std::move(setup), *std::move(prefill_.selected), prefill_.lost);
+  prefill_.selected.reset();
+}
+
+void PdExchange::OpenDecode(bool with_parameters) {
+  if (source_ != nullptr && with_parameters && !MayStillServe(*decode_.worker)) {
+    return Post({.type = PdEventType::kDIneligible});
+  }
+  StageLeg& leg = AddLeg(decode_, info_, Stage::kDecode);
+  const bool is_pair = !pair_id_.empty();
+  StageLeg::Setup setup = SetupFor(is_pair ? pair_id_ : std::string(request_.message.client.request_id));
+  setup.has_parameters = with_parameters;
+  setup.may_merge = is_pair && WantsMerge(request_.route, *request_.body);
+  if (with_parameters) {
+    std::optional<std::string_view> parameters;
+    if (source_ != nullptr) parameters = source_->prefill().parameters;
+    setup.patch = DecodePatch(*request_.plan, *request_.connector, PairOf(), parameters);
+  } else {
+    setup.patch = request_.plan->plain;
+  }
+  // Where both get their requests at once, the time includes prefill's.
+  const bool transfers = with_parameters && order_ == PdOrder::kSerial;
+  setup.message.pair = {.first_byte_timeout_ms = transfers ? settings_.pd.transfer_timeout_ms : 0};
+  pd_.transferred = with_parameters;
+  leg.Start(settings_, decode_.errors, std::move(setup), *std::move(decode_.selected), decode_.lost);
+  decode_.selected.reset();
+}
+
+// Since it was chosen, a prefill has passed.
+bool PdExchange::MayStillServe(const Worker& worker) const {
+  const std::shared_ptr<const FleetView> fleet = decode_.choice.Fleet();
+  const std::optional<uint32_t> position = fleet->Find(worker.id);
+  return position && fleet->members()[*position].in_rotation();
+}
+
+void PdExchange::CloseLeg(StageState& stage) {
+  if (stage.leg != nullptr) stage.leg->Close();
+}
+
+// The stage's load goes back: of the leg, or of a choice that was sent nothing.
+void PdExchange::Release(StageState& stage) {
+  stage.selected.reset();
+  StageLeg* const leg = stage.leg;
+  if (leg == nullptr || leg == relayed_ || leg->request().ticket().finished()) return;
+  if (&stage == &prefill_) {
+    pd_.prefill_status = leg->status();
+    pd_.prefill_end_ns = thread_.clock.NowNanos();
+    if (leg->status() != 0) pd_.prefill_ns = pd_.prefill_end_ns - prefill_info_.sent_ns;
+  }
+  if (std::string bytes = leg->TakeBytes(); !bytes.empty()) {
+    stage.kept.emplace(std::move(bytes));
+    stage.kept_worker = leg->worker();
+  }
+  Outcome outcome = leg->outcome();
+  if (leg->request().first_sent_ns() == 0) outcome.end = Outcome::End::kNotSent;
+  leg->request().ticket().Finish(outcome);
+}
+
+// ---- the client
+
+void PdExchange::Commit() {
+  relayed_ = decode_.leg;
+  UpstreamRequest& request = relayed_->request();
+  request.RecordAttempt();
+  info_.worker = request.worker();
+  info_.decision = request.ticket().decision();
+  if (pd_.prefill_end_ns != 0) pd_.handoff_ns = thread_.clock.NowNanos() - pd_.prefill_end_ns;
+  if (relayed_->is_whole()) UseMerged();
+  SetEnd(End::kResponded);
+}
+
+// Decode's response with prefill's log probabilities of the prompt, or as it is if they do not fit.
+void PdExchange::UseMerged() {
+  std::optional<std::string> merged;
+  if (prefill_.leg != nullptr) {
+    merged = MergeResponses(request_.route, prefill_.leg->body(), relayed_->body());
+  }
+  const std::string& body = merged ? *merged : relayed_->body();
+  std::string bytes;
+  WriteWholeHead(relayed_->request().response(), body.size(), &bytes);
+  bytes.append(body);
+  decode_.kept.emplace(std::move(bytes));
+  decode_.kept->Use(thread_, /*to_head=*/false);
+  kept_ = &*decode_.kept;
+}
+
+void PdExchange::RespondWith(StageState& stage) {
+  if (!stage.kept) return RespondWith(HttpError::kWorkerClosed);
+  stage.kept->Use(thread_, /*to_head=*/false);
+  kept_ = &*stage.kept;
+  info_.worker = stage.kept_worker;
+  SetEnd(End::kResponded);
+}
+
+void PdExchange::RespondWith(HttpError error, std::string message) {
+  if (failed_ != nullptr) info_.worker = failed_->worker;
+  Fail(error, std::move(message));
+  SetEnd(End::kFailed);
+}
+
+void PdExchange::Cancel() {
+  if (pause_ != nullptr) pause_->Cancel();
+  SetEnd(End::kCancelled);
+  const bool readable =
+      prefill_.leg != nullptr && prefill_.leg->runs() && prefill_.leg->request().HasArrived();
+  Post({.type = PdEventType::kClientGone, .p_readable = readable});
+}
+
+bool PdExchange::IsAt(const Worker& worker) const {
+  for (const std::unique_ptr<StageLeg>& leg : legs_) {
+    if ((leg->runs() || leg.get() == relayed_) && leg->worker().get() == &worker) return true;
+  }
+  return false;
+}
+
+void PdExchange::WorkerDied(const Worker& worker) {
+  for (const std::unique_ptr<StageLeg>& leg : legs_) {
+    if (leg->runs() && leg->worker().get() == &worker) leg->request().WorkerDied();
+  }
+}
+
+// ---- afterwards
+
+const ResponseHead& PdExchange::response() const {
+  return kept_ != nullptr ? kept_->head() : relayed_->request().response();
+}
+
+Buffer& PdExchange::in() { return kept_ != nullptr ? kept_->in() : relayed_->request().in(); }
+
+Socket& PdExchange::worker() {
+  const bool relays = relayed_ != nullptr && relayed_->request().has_connection();
+  return relays ? relayed_->request().socket() : no_connection_;
+}
+
+bool PdExchange::sent() const {
+  for (const std::unique_ptr<StageLeg>& leg : legs_) {
+    if ((leg->runs() || leg.get() == relayed_) && !leg->request().sent()) return false;
+  }
+  return true;
+}
+
+void PdExchange::ForgetResponseHead() {
+  if (kept_ != nullptr) {
+    kept_->ForgetHead(thread_);
+  } else {
+    relayed_->request().ForgetResponseHead();
+  }
+}
+
+void PdExchange::ResponseEnded(ResponseEnd end) {
+  if (relayed_ == nullptr) return;
+  if (end == ResponseEnd::kWhole) losses_.ReportServed(*relayed_->worker(), request_.id->id);
+  relayed_->request().RecordResponseEnd(end);
+  if (end == ResponseEnd::kBrokeOff) return Post({.type = PdEventType::kDLost});
+  Post({.type = PdEventType::kDDone, .server_error = end == ResponseEnd::kServerError});
+}
+
+void PdExchange::RecordTimeout() {
+  if (decode_.leg != nullptr) {
+    decode_.leg->request().RecordTimeout();
+  } else if (prefill_.leg != nullptr) {
+    prefill_.leg->request().RecordTimeout();
+  }
+}
+
+void PdExchange::SettleServerErrors() {
+  prefill_.errors.Ended();
+  decode_.errors.Ended();
+}
+
+Task<void> PdExchange::Finished() {
+  if (!machine_.responded()) Post({.type = PdEventType::kClientGone});
+  while (tasks_ != 0 || (began_ && !machine_.over())) co_await Wakeup{this};
+  if (relayed_ != nullptr) co_await relayed_->request().StopSending();
+}
+
+void PdExchange::ReleaseConnection(bool reusable) {
+  if (relayed_ != nullptr) relayed_->request().ReleaseConnection(reusable);
+}
+
+// ---- timers
+
+void PdExchange::OnHandoffLate(void* exchange) {
+  static_cast<PdExchange*>(exchange)->Post({.type = PdEventType::kHandoffLate});
+}
+
+void PdExchange::OnGraceOver(void* exchange) {
+  static_cast<PdExchange*>(exchange)->Post({.type = PdEventType::kGraceOver});
+}
+
+void PdExchange::OnKeepOver(void* exchange) {
+  static_cast<PdExchange*>(exchange)->Post({.type = PdEventType::kKeepOver});
+}
+
+}  // namespace vllm_router

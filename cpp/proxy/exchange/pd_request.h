@@ -1,0 +1,18 @@
+// PdRequest: what a request is for a fleet whose workers have stages: its route, where its members stand, its plan, and the
+// copy for a plan with one worker. It views the request's body, which is whole.
+#pragma once
+
+#include "routing/body_map.h"
+#include "routing/body_patch.h"
+#include "routing/pd_plan.h"
+
+namespace vllm_router {
+
+struct PdRequest {
+  PdRoute route;
+  BodyMap body;
+  PdPlan plan;
+  SplicedBody copy = {};  // kLocal and kSingle, if something was removed; else empty
+};
+
+}  // namespace vllm_router

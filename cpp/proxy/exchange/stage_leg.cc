@@ -1,0 +1,237 @@
+#include "proxy/exchange/stage_leg.h"
+
+#include <utility>
+
+#include "http/dechunk.h"
+#include "http/stream_tail.h"
+#include "proxy/exchange/pd_exchange.h"
+#include "proxy/thread/io_thread.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr size_t kErrorBytes = 64 * 1024;  // of a response that the client may get at the end
+constexpr size_t kMergedBytes = 8 << 20;
+constexpr int64_t kErrorTimeoutMs = 5'000;  // for the rest of such a response
+constexpr int64_t kEventTimeoutMs = 1'000;  // for the rest of a stream's first event
+constexpr int64_t kPrefillRestMs = 30'000;  // for the rest of the prefill worker's response
+
+// What vLLM's API server says once its engine has died.
+constexpr std::string_view kEngineDied = "EngineCore encountered an issue";
+
+std::string_view Trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  return first == std::string_view::npos ? std::string_view() : text.substr(first);
+}
+
+enum class FirstEvent : uint8_t { kNoError, kUnfinished, kError };
+
+// What a stream begins with: the first `data:` event, and whether it is an error of the server.
+FirstEvent FirstEventOf(std::string_view body) {
+  constexpr std::string_view kData = "data:";
+  if (body.size() < kData.size()) {
+    return kData.starts_with(body) ? FirstEvent::kUnfinished : FirstEvent::kNoError;
+  }
+  if (!body.starts_with(kData)) return FirstEvent::kNoError;
+  constexpr std::string_view kError = "\"error\"";
+  std::string_view rest = Trimmed(body.substr(kData.size()));
+  if (rest.empty()) return FirstEvent::kUnfinished;
+  if (rest.front() != '{') return FirstEvent::kNoError;
+  rest = Trimmed(rest.substr(1));
+  if (rest.size() < kError.size()) {
+    return kError.starts_with(rest) ? FirstEvent::kUnfinished : FirstEvent::kNoError;
+  }
+  if (!rest.starts_with(kError)) return FirstEvent::kNoError;
+  const size_t end = body.find("\n\n");
+  if (end == std::string_view::npos) return FirstEvent::kUnfinished;
+  StreamTail tail;
+  tail.Add(body.substr(0, end + 2));
+  return tail.Summarize().server_error ? FirstEvent::kError : FirstEvent::kNoError;
+}
+
+}  // namespace
+
+StageLeg::StageLeg(PdExchange& owner, IoThread& thread, RequestInfo& info, Stage stage)
+    : owner_(owner), thread_(thread), info_(info), stage_(stage) {}
+
+void StageLeg::Start(
+    const Settings& settings, ServerErrors& errors, Setup setup, WorkerChoice::Selected selected,
+    bool fresh) {
+  setup_ = std::move(setup);
+  copy_ = setup_.patch.Apply(*setup_.body);
+  setup_.message.copy = &copy_;
+  setup_.message.client.request_id = setup_.id;
+  const UpstreamRequest::Hooks hooks{
+      .body_failed = nullptr, .body_sent = nullptr, .context = this, .sending = &StageLeg::OnSending};
+  request_.emplace(
+      thread_, settings, info_, errors, setup_.message, hooks, std::move(selected.ticket),
+      std::move(selected.pass));
+  runs_ = true;
+  Spawn(Run(fresh));
+}
+
+void StageLeg::OnSending(void* context) {
+  auto* leg = static_cast<StageLeg*>(context);
+  if (leg->stage_ == Stage::kDecode && !leg->closed_) leg->owner_.Post({.type = PdEventType::kDSent});
+}
+
+void StageLeg::Close() {
+  closed_ = true;
+  request_->Cancel();
+}
+
+Task<void> StageLeg::Run(bool fresh) {
+  co_await thread_.loop.Yield();  // not within the step that opens it
+  PdEvent event{};
+  if (!closed_ && stage_ == Stage::kPrefill) event = co_await RunPrefill(fresh);
+  if (!closed_ && stage_ == Stage::kDecode) event = co_await RunDecode(fresh);
+  if (closed_) co_await request_->StopSending();
+  runs_ = false;
+  owner_.LegEnded(*this, event);
+}
+
+// ---- prefill
+
+Task<PdEvent> StageLeg::RunPrefill(bool fresh) {
+  const UpstreamRequest::End end = co_await request_->Run(fresh);
+  if (end != UpstreamRequest::End::kResponded) co_return FailedPrefill();
+  const bool is_error = request_->response().status / 100 != 2;
+  const size_t most = is_error ? kErrorBytes : setup_.most_bytes;
+  const UpstreamRequest::Rest rest = co_await request_->ReadWhole(most, kPrefillRestMs, is_error, &whole_);
+  co_return OnPrefillResponse(rest);
+}
+
+PdEvent StageLeg::FailedPrefill() const {
+  switch (request_->failure()) {
+    case AttemptFailure::kConnect:
+      return {.type = PdEventType::kPUnreached, .timed_out = request_->error() == HttpError::kConnectTimeout};
+    case AttemptFailure::kFirstByteTimeout:
+    case AttemptFailure::kSendTimeout:
+      return {.type = PdEventType::kPTimeout, .early = true};
+    default:
+      return {.type = PdEventType::kPLost};
+  }
+}
+
+PdEvent StageLeg::OnPrefillResponse(UpstreamRequest::Rest rest) {
+  status_ = request_->response().status;
+  outcome_.status = status_;
+  if (status_ / 100 == 2) {
+    outcome_.end =
+        rest == UpstreamRequest::Rest::kWhole ? Outcome::End::kFinished : Outcome::End::kWorkerFailed;
+    if (rest == UpstreamRequest::Rest::kTooLong) return {.type = PdEventType::kPTooLarge};
+    broke_off_ = rest != UpstreamRequest::Rest::kWhole;
+    if (broke_off_) return {.type = PdEventType::kPLost};
+    StreamTail tail;
+    tail.Add(whole_.body);
+    const StreamSummary summary = tail.Summarize();
+    outcome_.prompt_tokens = summary.prompt_tokens;
+    outcome_.cached_tokens = summary.cached_tokens;
+    prefill_ = ReadPrefillResponse(whole_.body, *setup_.connector);
+    return {
+        .type = prefill_.hand_over == HandOver::kWhole ? PdEventType::kPOkWhole : PdEventType::kPOkWithout};
+  }
+  if (rest != UpstreamRequest::Rest::kWhole) whole_.bytes.clear();
+  const std::optional<std::string_view> retry_after = FindHeader(request_->response().fields, "retry-after");
+  retry_after_ms_ = ParseRetryAfter(retry_after.value_or(""));
+  switch (PdResponseClassOf(status_, retry_after.has_value())) {
+    case PdResponseClass::kBusy:
+      outcome_.end = Outcome::End::kWorkerFailed;
+      request_->RecordAttempt();  // no verdict, but the beginning of a back-off
+      return {.type = PdEventType::kPBusy};
+    case PdResponseClass::kError:
+      outcome_.end = Outcome::End::kWorkerFailed;
+      return {.type = PdEventType::kPError};
+    default:
+      outcome_.end = Outcome::End::kFinished;
+      return {.type = PdEventType::kPRejected};
+  }
+}
+
+// ---- decode
+
+Task<PdEvent> StageLeg::RunDecode(bool fresh) {
+  const UpstreamRequest::End end = co_await request_->Run(fresh);
+  if (end != UpstreamRequest::End::kResponded) co_return FailedDecode();
+  status_ = request_->response().status;
+  if (status_ / 100 != 2) {
+    const PdEvent event = co_await ReadDecodeError();
+    co_return event;
+  }
+  if (!closed_) owner_.Post({.type = PdEventType::kDHead});
+  if (closed_) co_return PdEvent{};
+  if (request_->response().event_stream) {
+    error_event_ = co_await BeginsWithError();
+    if (closed_) co_return PdEvent{};
+  }
+  if (IsToBeMerged()) {
+    const UpstreamRequest::Rest rest =
+        co_await request_->ReadWhole(kMergedBytes, kPrefillRestMs, /*keep_bytes=*/false, &whole_);
+    is_whole_ = rest == UpstreamRequest::Rest::kWhole;
+    if (!is_whole_) co_return PdEvent{.type = PdEventType::kDLost};
+  }
+  if (!error_event_) co_return PdEvent{.type = PdEventType::kDFirstByte};
+  outcome_.end = Outcome::End::kWorkerFailed;
+  const UpstreamRequest::Rest rest =
+      co_await request_->ReadWhole(kErrorBytes, kErrorTimeoutMs, /*keep_bytes=*/true, &whole_);
+  if (rest != UpstreamRequest::Rest::kWhole) whole_.bytes.clear();
+  co_return PdEvent{.type = PdEventType::kDErrorEvent};
+}
+
+// Of a length that says so, and not compressed.
+bool StageLeg::IsToBeMerged() const {
+  const ResponseHead& head = request_->response();
+  return setup_.may_merge && !head.event_stream && head.framing == BodyFraming::kLength &&
+         head.content_length <= kMergedBytes && !FindHeader(head.fields, "content-encoding");
+}
+
+PdEvent StageLeg::FailedDecode() const {
+  switch (request_->failure()) {
+    case AttemptFailure::kConnect:
+      return {.type = PdEventType::kDUnreached, .timed_out = request_->error() == HttpError::kConnectTimeout};
+    case AttemptFailure::kFirstByteTimeout:
+    case AttemptFailure::kSendTimeout:
+      return {.type = PdEventType::kDTimeout, .early = true};
+    default:
+      return {.type = PdEventType::kDLost};
+  }
+}
+
+Task<PdEvent> StageLeg::ReadDecodeError() {
+  outcome_.status = status_;
+  const std::optional<std::string_view> retry_after = FindHeader(request_->response().fields, "retry-after");
+  retry_after_ms_ = ParseRetryAfter(retry_after.value_or(""));
+  const PdResponseClass kind = PdResponseClassOf(status_, retry_after.has_value());
+  const UpstreamRequest::Rest rest =
+      co_await request_->ReadWhole(kErrorBytes, kErrorTimeoutMs, /*keep_bytes=*/true, &whole_);
+  if (rest != UpstreamRequest::Rest::kWhole) whole_.bytes.clear();
+  outcome_.end = kind == PdResponseClass::kRejected ? Outcome::End::kFinished : Outcome::End::kWorkerFailed;
+  PdEvent event{.type = PdEventType::kDRejected};
+  if (kind == PdResponseClass::kBusy) {
+    event.type = PdEventType::kDBusy;
+    request_->RecordAttempt();  // no verdict, but the beginning of a back-off
+  }
+  if (kind == PdResponseClass::kError) {
+    const bool died = whole_.body.find(kEngineDied) != std::string::npos;
+    event.type = died ? PdEventType::kDEngineDead : PdEventType::kDError;
+  }
+  co_return event;
+}
+
+// A failed transfer is an error in a stream whose head was good.
+Task<bool> StageLeg::BeginsWithError() {
+  for (;;) {
+    const ResponseHead& head = request_->response();
+    BodyReader reader(head.framing, head.content_length, MessageKind::kResponse);
+    std::string body(request_->in().view().substr(head.size));
+    const Dechunked part = Dechunk(reader, body);
+    const FirstEvent first = FirstEventOf(part.data);
+    if (first != FirstEvent::kUnfinished || part.bad || reader.ended() || body.size() > kErrorBytes) {
+      co_return first == FirstEvent::kError;
+    }
+    const bool more = co_await request_->ReadMore(kEventTimeoutMs);
+    if (!more) co_return false;  // the relay finds the end
+  }
+}
+
+}  // namespace vllm_router

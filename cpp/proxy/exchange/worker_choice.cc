@@ -1,0 +1,184 @@
+#include "proxy/exchange/worker_choice.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "http/dot_segments.h"
+#include "proxy/exchange/requested_model.h"
+#include "proxy/thread/breaker_transitions.h"
+#include "proxy/thread/io_thread.h"
+
+namespace vllm_router {
+
+std::shared_ptr<const FleetView> WorkerChoice::Fleet() const {
+  const std::shared_ptr<const FleetView>& whole = thread_.fleet.Get();
+  const StageViews* const stages = whole->stages();
+  if (stages == nullptr) return request_.model != nullptr ? request_.model->FleetIn(whole) : whole;
+  const std::shared_ptr<const FleetView>& of_stage =
+      request_.stage == Stage::kDecode ? stages->decode : stages->prefill;
+  if (request_.model == nullptr) return of_stage;
+  const std::shared_ptr<const FleetView> of_model = request_.model->FleetIn(whole);
+  absl::InlinedVector<uint32_t, 16> others;
+  for (const uint32_t position : of_stage->eligible()) {
+    if (!of_model->IsEligible(position)) others.push_back(position);
+  }
+  if (others.empty()) return of_stage;
+  return std::make_shared<const FleetView>(of_stage->Without(others));
+}
+
+std::optional<WorkerChoice::Selected> WorkerChoice::Select(const How& how) {
+  fleet_ = Fleet();
+  if (!fleet_->all_admitting()) {
+    AdmitHalfOpen(thread_, *fleet_);
+    fleet_ = Fleet();
+  }
+  refused_.clear();
+  all_full_ = false;
+  for (;;) {
+    StatusOr<Ticket> ticket = Choose(how);
+    if (request_.pinned) {
+      if (ticket.ok()) return SelectPinned(*std::move(ticket));
+      return Fail(HttpError::kQueueFull, std::string(ticket.status().message()));
+    }
+    if (!ticket.ok()) {
+      std::optional<Selected> selected = SelectInPanic(how);
+      if (selected) return selected;
+      all_full_ = thread_.router->options().max_worker_requests != 0 && fleet_->in_rotation() != 0;
+      return Fail(HttpError::kNoWorkers, std::string(ticket.status().message()));
+    }
+    const Worker& worker = ticket->worker();
+    if (MayHavePath(worker)) {
+      std::optional<BreakerPass> pass = ticket->shared_worker()->breaker.TryPass(settings_.breaker);
+      if (pass) {
+        if (thread_.limits.panicking.load(std::memory_order_relaxed) && !pass->probe()) {
+          EndPanic(thread_, worker);
+        }
+        return Selected{*std::move(ticket), std::move(pass)};
+      }
+    }
+    refused_.push_back(worker.id);  // another thread's request got the probe
+  }
+}
+
+std::nullopt_t WorkerChoice::Fail(HttpError error, std::string message) {
+  error_ = error;
+  message_ = std::move(message);
+  return std::nullopt;
+}
+
+// No other worker will do, so the request goes to this one even if its circuit breaker is open.
+std::optional<WorkerChoice::Selected> WorkerChoice::SelectPinned(Ticket ticket) {
+  if (!MayHavePath(ticket.worker())) return Fail(HttpError::kPathOutsidePrefix);
+  CircuitBreaker& breaker = ticket.shared_worker()->breaker;
+  std::optional<BreakerPass> pass = breaker.TryPass(settings_.breaker);
+  if (!pass) pass.emplace(breaker.PassInPanic());
+  return Selected{std::move(ticket), std::move(pass)};
+}
+
+// False for a worker with a prefix if the fleet had none when this request arrived, so that its path has
+// not been checked.
+bool WorkerChoice::MayHavePath(const Worker& worker) const {
+  return worker.url.prefix.empty() || ResolveDotSegments(request_.path) == DotSegments::kNone;
+}
+
+// Panic mode, after Envoy's. If no circuit breaker admits a request, a worker that failed a while ago is
+// better than a certain error. Among those not attempted yet, chooses the one whose breaker opened
+// first.
+std::optional<WorkerChoice::Selected> WorkerChoice::SelectInPanic(const How& how) {
+  absl::InlinedVector<uint32_t, 16> positions;
+  for (uint32_t position = 0; position < fleet_->members().size(); ++position) {
+    if (!fleet_->members()[position].in_rotation()) continue;
+    const Worker& worker = fleet_->worker(position);
+    if (!MayHavePath(worker)) continue;
+    if (how.untried && std::ranges::find(attempted_, worker.id) != attempted_.end()) continue;
+    // So it may be chosen, and is at --max-worker-requests.
+    if (worker.breaker.Admits() && std::ranges::find(refused_, worker.id) == refused_.end())
+      return std::nullopt;
+    positions.push_back(position);
+  }
+  const auto order = [this](uint32_t position) {
+    const Worker& worker = fleet_->worker(position);
+    const auto attempted = std::ranges::find(attempted_, worker.id);
+    return std::pair(
+        attempted == attempted_.end() ? 0 : attempted - attempted_.begin() + 1, worker.breaker.opened_ns());
+  };
+  while (!positions.empty()) {
+    const auto first = std::ranges::min_element(positions, {}, order);
+    StatusOr<Ticket> ticket = thread_.router->Select(*request_.key, fleet_->Only(*first), how.transferred);
+    if (ticket.ok()) {
+      BeginPanic(thread_, *fleet_);
+      BreakerPass pass = ticket->shared_worker()->breaker.PassInPanic();
+      return Selected{*std::move(ticket), std::move(pass)};
+    }
+    positions.erase(first);
+  }
+  return std::nullopt;
+}
+
+// Usually chooses among all workers of the snapshot. Under --max-worker-requests, a worker with room
+// that was attempted, or is in back-off, is better than others without room.
+StatusOr<Ticket> WorkerChoice::Choose(const How& how) {
+  if (request_.pinned) {
+    if (const std::optional<uint32_t> position = fleet_->Find(*request_.pinned)) {
+      return thread_.router->SelectPinned(*request_.key, *fleet_, *position, request_.pinned_work);
+    }
+    request_.pinned.reset();  // it has left the fleet
+  }
+  const auto select = [&](const FleetView& fleet) {
+    return thread_.router->Select(*request_.key, fleet, how.transferred);
+  };
+  if (fleet_->all_admitting() && attempted_.empty() && refused_.empty()) return select(*fleet_);
+  const FleetView rest = Eligible(how);
+  if (how.preferred) {
+    const std::optional<uint32_t> position = rest.Find(*how.preferred);
+    if (position && rest.IsEligible(*position)) {
+      StatusOr<Ticket> ticket = select(rest.Only(*position));
+      if (ticket.ok()) return ticket;
+    }
+  }
+  StatusOr<Ticket> ticket = select(rest);
+  if (ticket.ok() || how.untried || thread_.router->options().max_worker_requests == 0) return ticket;
+  return select(Without({}, PassOver::kNone));
+}
+
+// The part of the fleet that this request may use. Attempted workers are left out while there are
+// others, and of these likewise the ones in back-off. Attempted workers are identified by ID, so one
+// that joined meanwhile counts as not attempted. Requests that were in flight at a lost worker may cause
+// the next one to fail as well, so they are spread out as far as there are workers.
+FleetView WorkerChoice::Eligible(const How& how) {
+  FleetView rest = Without(attempted_, how.after_loss ? PassOver::kBackoffAndEndangered : PassOver::kBackoff);
+  if (rest.eligible().empty() && how.after_loss) rest = Without(attempted_, PassOver::kBackoff);
+  if (rest.eligible().empty()) rest = Without(attempted_, PassOver::kNone);
+  if (!rest.eligible().empty() || attempted_.empty() || how.untried) return rest;
+  // All were attempted: start over, without the one that failed last if it is not alone.
+  attempted_.erase(attempted_.begin(), attempted_.end() - 1);
+  rest = Without(attempted_, PassOver::kNone);
+  if (rest.eligible().empty()) rest = Without({}, PassOver::kNone);
+  return rest;
+}
+
+// Workers whose breakers admit no request are always left out.
+FleetView WorkerChoice::Without(std::span<const WorkerId> attempted, PassOver which) const {
+  absl::InlinedVector<uint32_t, 16> positions;
+  for (const uint32_t position : fleet_->eligible()) {
+    const Worker& worker = fleet_->worker(position);
+    const bool left_out = !worker.breaker.Admits() ||
+                          (which >= PassOver::kBackoff && worker.backoff.active()) ||
+                          (which == PassOver::kBackoffAndEndangered &&
+                           worker.lost_elsewhere.load(std::memory_order_relaxed) != 0) ||
+                          std::ranges::find(refused_, worker.id) != refused_.end() ||
+                          std::ranges::find(attempted, worker.id) != attempted.end();
+    if (left_out) positions.push_back(position);
+  }
+  return fleet_->Without(positions);
+}
+
+bool WorkerChoice::AnyUntried() const {
+  const std::shared_ptr<const FleetView> fleet = Fleet();
+  return std::ranges::any_of(fleet->eligible(), [this, &fleet](uint32_t position) {
+    const Worker& worker = fleet->worker(position);
+    return worker.breaker.Admits() && std::ranges::find(attempted_, worker.id) == attempted_.end();
+  });
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,107 @@
+// WorkerChoice: step 6 of an exchange, SELECT: a worker for the next attempt, with its load reserved and its circuit
+// breaker's pass. Usually it is the policy's choice among all workers of the newest snapshot. What earlier attempts
+// taught makes that fleet smaller:
+//
+//   attempted, or refused by its breaker   left out, while there are others
+//   in back-off (Retry-After)              passed over, while there are others
+//   endangered                             likewise, after a loss: it has a request that was in flight at a lost worker
+//
+// If no breaker admits a request, the worker whose breaker opened first gets it (panic mode, after Envoy's).
+//
+//   WorkerChoice choice(thread, settings, {.key = &key, .path = head.path, .model = model});
+//   while (std::optional<WorkerChoice::Selected> selected = choice.Select(…)) { … choice.SetAttempted(id); }
+//   choice.error(), message(), all_full()     why there is none
+//
+// Belongs to one exchange. One thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <absl/container/inlined_vector.h>
+
+#include "proxy/api/error_response.h"
+#include "routing/ticket.h"
+#include "worker/circuit_breaker.h"
+#include "worker/fleet_view.h"
+
+namespace vllm_router {
+
+class RequestedModel;
+struct RoutingKey;
+struct IoThread;
+struct Settings;
+
+class WorkerChoice {
+ public:
+  struct Request {
+    const RoutingKey* key = nullptr;
+    std::string_view path;
+    // The only worker that will do, whatever its state, and whether --max-worker-requests holds for it.
+    std::optional<WorkerId> pinned = {};
+    bool pinned_work = false;
+    const RequestedModel* model = nullptr;  // null: any worker will do
+    Stage stage = Stage::kAll;              // of a fleet with stages
+  };
+
+  // A worker with reserved load, admitted by its circuit breaker.
+  struct Selected {
+    Ticket ticket;
+    std::optional<BreakerPass> pass;
+  };
+
+  struct How {
+    bool after_loss = false;   // a worker was lost with this request
+    bool untried = false;      // only a worker without an attempt
+    bool transferred = false;  // the prompt's blocks come from another worker
+    std::optional<WorkerId> preferred = {};
+  };
+
+  WorkerChoice(IoThread& thread, const Settings& settings) : thread_(thread), settings_(settings) {}
+
+  void Begin(const Request& request) { request_ = request; }
+  bool pinned() const { return request_.pinned.has_value(); }
+
+  // Empty: none may be chosen. If there was an attempt, its failure is more informative than error().
+  std::optional<Selected> Select(const How& how);
+  void SetAttempted(WorkerId worker) { attempted_.push_back(worker); }
+  bool any_attempted() const { return !attempted_.empty(); }
+  bool AnyUntried() const;
+
+  // After Select() was empty.
+  HttpError error() const { return error_; }
+  const std::string& message() const { return message_; }
+  bool all_full() const { return all_full_; }  // for want of room under --max-worker-requests
+
+  // The workers that the request may go to by its stage and model, now.
+  std::shared_ptr<const FleetView> Fleet() const;
+
+ private:
+  // Which workers are passed over while there are others: none, those in back-off (Retry-After), or also
+  // those with a request that was in flight at a lost worker.
+  enum class PassOver : uint8_t { kNone, kBackoff, kBackoffAndEndangered };
+
+  std::optional<Selected> SelectPinned(Ticket ticket);
+  std::optional<Selected> SelectInPanic(const How& how);
+  bool MayHavePath(const Worker& worker) const;
+  StatusOr<Ticket> Choose(const How& how);
+  FleetView Eligible(const How& how);
+  FleetView Without(std::span<const WorkerId> attempted, PassOver which) const;
+  std::nullopt_t Fail(HttpError error, std::string message = {});
+
+  IoThread& thread_;
+  const Settings& settings_;
+  Request request_;
+  std::shared_ptr<const FleetView> fleet_;
+  absl::InlinedVector<WorkerId, 4> attempted_;
+  absl::InlinedVector<WorkerId, 4> refused_;  // by their breakers, after they had been chosen
+  HttpError error_{};
+  std::string message_;
+  bool all_full_ = false;
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,76 @@
+#include "proxy/thread/claim_keeper.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "base/time_units.h"
+#include "proxy/thread/io_thread.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr int64_t kRejectTimeoutMs = 2'000;
+constexpr int64_t kCollectTimeoutMs = 30'000;
+constexpr size_t kMostAttempts = 3;
+
+// Any decode worker can tell the prefill worker; one with little to do has the most time for it.
+std::vector<std::shared_ptr<Worker>> LeastLoaded(
+    const FleetView& fleet, size_t count, std::optional<WorkerId> avoid) {
+  std::vector<std::shared_ptr<Worker>> workers;
+  for (const uint32_t position : fleet.eligible()) workers.push_back(fleet.members()[position].worker);
+  const auto load = [avoid](const std::shared_ptr<Worker>& worker) {
+    return std::pair(worker->id == avoid, worker->load.open_requests());
+  };
+  std::ranges::stable_sort(workers, {}, load);
+  if (workers.size() > count) workers.resize(count);
+  return workers;
+}
+
+}  // namespace
+
+void ClaimKeeper::Ended(KvClaimEnd end, KvBlocks blocks, int64_t age_ns) {
+  if (end != KvClaimEnd::kOrphaned) {
+    thread_.telemetry.ClaimEnded(KvClaimEndName(end));
+    return;
+  }
+  const PdSettings& settings = thread_.settings.Get()->pd;
+  const bool may_free = settings.orphan != PdOrphan::kExpire && freeing_ < settings.orphan_max &&
+                        age_ns < settings.handoff_limit_ms * kNanosPerMs;
+  if (!may_free) {
+    thread_.telemetry.ClaimEnded(KvClaimEndName(KvClaimEnd::kExpired));
+    return;
+  }
+  Spawn(Free(std::move(blocks)));
+}
+
+Task<void> ClaimKeeper::Free(KvBlocks blocks) {
+  const std::shared_ptr<const FleetView> fleet = thread_.fleet.Get();
+  std::vector<std::shared_ptr<Worker>> workers;
+  if (fleet->stages() != nullptr)
+    workers = LeastLoaded(*fleet->stages()->decode, kMostAttempts, blocks.freeing.avoid);
+  const bool collects = !blocks.freeing.request.empty();
+  const std::string path = collects ? std::move(blocks.freeing.path) : "/v1/completions";
+  const std::string body =
+      collects ? std::move(blocks.freeing.request)
+               : Concat(
+                     blocks.model.empty() ? std::string("{") : Concat("{\"model\":", blocks.model, ","),
+                     "\"prompt\":\"x\",\"max_tokens\":-3,\"kv_transfer_params\":", blocks.parameters, "}");
+  bool freed = false;
+  ++freeing_;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    const StatusOr<HttpResponse> response = co_await thread_.http.Post(
+        nullptr, workers[i]->url, path, body, collects ? kCollectTimeoutMs : kRejectTimeoutMs);
+    freed = response.ok() && response->status / 100 == (collects ? 2 : 4);
+    if (response.ok() || collects)
+      break;  // one that fetches may have begun, and they are never fetched twice
+  }
+  --freeing_;
+  thread_.telemetry.ClaimEnded(freed ? "collected" : KvClaimEndName(KvClaimEnd::kExpired));
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,108 @@
+"""cpp/proxy/exchange/pd_exchange.h: two requests to one end. Failures, departures: tests/proxy/test_pd.py."""
+
+import json
+
+from tests.fakes.harness import error_of
+from tests.fakes.wire import eventually, request, response
+
+BODY = b'{"prompt":"hi"}'
+
+
+def pair(harness, prefill, decode, **options):
+    routing = {"prefill_urls": [prefill.url], "decode_urls": [decode.url]}
+    return harness.router(routing=routing, **options)
+
+
+def test_decode_gets_its_request_once_prefill_has_responded(harness):
+    def answer(connection, _message):
+        gate.wait()
+        connection.send(response(200, b"{}"))
+
+    prefill, decode = harness.worker(answer), harness.worker()
+    gate = prefill.gate()
+    router = pair(harness, prefill, decode)
+    client = harness.client(router)
+    client.send(request("POST", "/v1/completions", body=BODY))
+    gate.wait_for_someone()
+    assert router.loads() == [1, 1]  # decode's is reserved
+    assert decode.requests == []
+    gate.open()
+    assert client.read_response().body == b"hello"
+    assert json.loads(decode.requests[0].body) == {"prompt": "hi"}
+
+
+def test_connections_to_both_are_used_again(harness):
+    prefill = harness.worker(lambda connection, _: connection.send(response(200, b"{}")))
+    decode = harness.worker()
+    client = harness.client(pair(harness, prefill, decode))
+    for _ in range(3):
+        assert client.ask("POST", "/v1/completions", body=BODY).status == 200
+    assert (len(prefill.connections), len(decode.connections)) == (1, 1)
+
+
+def test_under_a_limit_of_requests_they_wait_for_both(harness):
+    def answer(connection, _message):
+        gate.wait()
+        connection.send(response(200, b"{}"))
+
+    prefill, decode = harness.worker(answer), harness.worker()
+    gate = prefill.gate()
+    router = harness.router(
+        routing={"prefill_urls": [prefill.url], "decode_urls": [decode.url], "max_worker_requests": 1},
+        queue_size=10,
+    )
+    clients = [harness.client(router) for _ in range(3)]
+    for client in clients:
+        client.send(request("POST", "/v1/completions", body=BODY))
+    gate.wait_for_someone()
+    assert router.loads() == [1, 1]
+    gate.open()
+    assert [client.read_response().status for client in clients] == [200] * 3
+
+
+def test_behind_sglang_both_get_their_requests_at_once(harness):
+    def answer(body):
+        def send(connection, _message):
+            gate.wait()
+            connection.send(response(200, body))
+
+        return send
+
+    prefill, decode = harness.worker(answer(b"{}")), harness.worker(answer(b"hello"))
+    gate = prefill.gate()
+    router = pair(harness, prefill, decode, kv_connector="sglang")
+    client = harness.client(router)
+    client.send(request("POST", "/generate", body=b'{"text":["a","b"]}'))
+    for _ in range(2):
+        gate.wait_for_someone()
+    copies = [json.loads(worker.requests[0].body) for worker in (prefill, decode)]
+    assert copies[0] == copies[1]
+    assert copies[0]["bootstrap_host"] == ["127.0.0.1"] * 2
+    assert len(set(copies[0]["bootstrap_room"])) == 2
+    gate.open()
+    assert client.read_response().body == b"hello"
+
+
+def test_behind_sglang_a_failure_of_one_closes_the_other(harness):
+    failing = harness.worker(lambda connection, _: connection.send(response(400, b"its text")))
+    waiting = harness.worker(lambda connection, _: connection.ending())
+    client = harness.client(pair(harness, failing, waiting, kv_connector="sglang"))
+    message = client.ask("POST", "/generate", body=b'{"text":"a"}')
+    assert (message.status, message.body) == (400, b"its text")
+    if waiting.connections:
+        assert waiting.connections[0].wait_ended() in ("eof", "reset")
+
+
+def test_a_stopping_router_cuts_what_is_kept(harness):
+    decode = harness.worker(lambda connection, _: connection.ending())
+    prefill = harness.worker(lambda connection, _: connection.send(response(200, b"{}")))
+    router = pair(harness, prefill, decode, shutdown_grace_period_secs=0.1)
+    router.may_cut = True
+    client = harness.client(router)
+    client.send(request("POST", "/v1/completions", body=BODY))
+    decode.wait_for_requests(1)
+    router.shutdown()
+    message = client.read_response()
+    assert (message.status, error_of(message)["code"]) == (503, "shutting_down")
+    router.must_end()
+    eventually(lambda: router.loads() == [0, 0], "load that nobody returned")

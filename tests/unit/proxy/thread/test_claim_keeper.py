@@ -1,0 +1,82 @@
+"""cpp/proxy/thread/claim_keeper.h: blocks at prefill that no decode worker will fetch."""
+
+import json
+import re
+
+import pytest
+
+from tests.fakes.wire import eventually, response
+
+PARAMETERS = {
+    "remote_block_ids": [[1]],
+    "remote_engine_id": "e",
+    "remote_request_id": "r",
+    "remote_host": "h",
+    "remote_port": 1,
+}
+WHOLE = json.dumps({"choices": [{"finish_reason": "length"}], "kv_transfer_params": PARAMETERS}).encode()
+
+
+def ends(router):
+    return re.findall(r'pd_claims_total\{end="(\w+)"\} 1', router.server.metrics_text())
+
+
+@pytest.mark.parametrize(("status", "end"), [(400, "collected"), (422, "collected"), (500, "expired")])
+def test_decode_is_told_with_a_request_that_it_rejects(harness, status, end):
+    told = []
+
+    def reject(connection, message):
+        told.append(message)
+        connection.send(response(status, b"{}"))
+
+    prefill = harness.worker(lambda connection, _: connection.send(response(200, WHOLE)))
+    # Turns begin with the one that cannot be reached, so no decode worker sees the blocks.
+    routing = {
+        "prefill_urls": [prefill.url],
+        "decode_urls": [harness.refusing_port().url, harness.worker(reject).url],
+    }
+    router = harness.router(routing=routing, disable_retries=True)
+    client = harness.client(router)
+    assert client.ask("POST", "/v1/completions", body=b'{"model":"m","prompt":"hi"}').status == 502
+    eventually(lambda: ends(router) == [end], "the claim never ended so")
+    assert [one.target for one in told] == ["/v1/completions"]
+    assert json.loads(told[0].body) == {
+        "model": "m",
+        "prompt": "x",
+        "max_tokens": -3,
+        "kv_transfer_params": PARAMETERS,
+    }
+
+
+def test_it_can_be_left_to_the_lease(harness):
+    prefill = harness.worker(lambda connection, _: connection.send(response(200, WHOLE)))
+    router = harness.router(
+        routing={"prefill_urls": [prefill.url], "decode_urls": [harness.refusing_port().url]},
+        disable_retries=True,
+        pd_orphan="expire",
+    )
+    assert harness.client(router).ask("POST", "/v1/completions", body=b'{"prompt":"hi"}').status == 502
+    eventually(lambda: ends(router) == ["expired"], "the claim never ended")
+
+
+@pytest.mark.parametrize(("status", "end"), [(200, "collected"), (500, "expired")])
+def test_decode_can_be_made_to_fetch_them_for_a_token(harness, status, end):
+    told = []
+
+    def fetch(connection, message):
+        told.append(message)
+        connection.send(response(status, b"{}"))
+
+    prefill = harness.worker(lambda connection, _: connection.send(response(200, WHOLE)))
+    urls = [harness.refusing_port().url, harness.worker(fetch).url]
+    router = harness.router(
+        routing={"prefill_urls": [prefill.url], "decode_urls": urls},
+        disable_retries=True,
+        pd_orphan="collect",
+    )
+    body = json.dumps({"model": "m", "prompt": "hi", "stream": True, "max_tokens": 9, "seed": 1}).encode()
+    assert harness.client(router).ask("POST", "/v1/completions", body=body).status == 502
+    eventually(lambda: ends(router) == [end], "the claim never ended so")
+    assert [one.target for one in told] == ["/v1/completions"]
+    one_token = {"model": "m", "prompt": "hi", "stream": False, "max_tokens": 1, "seed": 1}
+    assert json.loads(told[0].body) == one_token | {"kv_transfer_params": PARAMETERS}
