@@ -8,7 +8,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <utility>
 
@@ -234,7 +236,7 @@ IoResult Socket::TryWrite(std::span<const iovec> pieces) {
   if (impl_->tls != nullptr) return impl_->tls->Write(pieces);
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(pieces.data());
-  message.msg_iovlen = pieces.size();
+  message.msg_iovlen = std::min<size_t>(pieces.size(), IOV_MAX);  // more are an error; the rest is for later
   const ssize_t sent = ::sendmsg(impl_->descriptor, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent < 0) return {.error = errno};
   return {.bytes = sent};

@@ -403,8 +403,8 @@ void PdMachine::OnHandoffLate() {
     retry_.next = Next();
     return;
   }
-  CloseD();
-  EndAttempt({.next = Next(), .prefer_p = true, .counted = false});
+  CloseD();  // so long it did not take its request
+  EndAttempt({.next = Next(), .exclude_d = true, .prefer_p = true});
 }
 
 void PdMachine::OnGraceOver() {

@@ -369,7 +369,7 @@ class PdMachine:
             self.retry = (self._next(), *self.retry[1:])
         else:
             self._stop_d("closed")
-            self._again(prefer_p=True, counted=False)
+            self._again(exclude_d=True, prefer_p=True)
 
     def _grace_over(self):
         if self.d == "kept":

@@ -13,8 +13,10 @@ import pytest
 
 from tests.fakes.harness import Client, Harness, RunningRouter, error_of
 from tests.fakes.wire import Message, eventually, request, response
+from vllm_router.settings.names import FLAGS
 from vllm_router.testing import SimulatedWorker
 
+KIND = FLAGS["kv_connector"].kind
 PROMPT = "the permission users. offer, developers license " * 20
 OTHER = "called clearly of personal the covered permission " * 20
 MODEL = "simulated-model"
@@ -239,6 +241,18 @@ def test_log_probabilities_of_the_prompt_are_prefills(harness):
     assert post(client, body | {"stream": True}, CHAT).body == of_decode
 
 
+@pytest.mark.parametrize(
+    ("name", "starts"), [*dict.fromkeys(KIND.names, True).items(), *dict.fromkeys(KIND.later, False).items()]
+)
+def test_a_server_starts_with_the_connectors_that_flags_offer(harness, name, starts):
+    if starts:
+        pair(harness, [], [], kv_connector=name)
+        return
+    with pytest.raises(ValueError, match=f'kv_connector is "{name}"; it must be one of') as told:
+        pair(harness, [], [], kv_connector=name)
+    assert set(re.findall(r"\w+", str(told.value).partition("one of")[2])) == set(KIND.names)
+
+
 # ---- what is served by one worker
 
 
@@ -413,13 +427,15 @@ def test_a_prefill_that_says_nothing_is_given_up(harness, decode):
 # ---- what decode says
 
 
-def test_what_decode_rejects_is_the_clients_and_frees_the_blocks(harness, prefill, decode):
-    router = pair(harness, prefill, decode)
-    message = post(harness.client(router), completion(temperature=-3))
-    if message.status == 200:
-        pytest.skip("the simulated worker takes any temperature")
-    assert message.status == 400
-    must_hold_nothing(prefill)
+@pytest.mark.parametrize("status", [400, 404, 422])
+def test_what_decode_rejects_is_the_clients(harness, prefill, status):
+    rejecting = harness.worker(lambda connection, _: connection.send(response(status, b"its text")))
+    other = harness.worker(lambda connection, _: connection.send(response(status, b"its text")))
+    router = pair(harness, prefill, [rejecting, other])
+    message = post(harness.client(router), completion())
+    assert (message.status, message.body) == (status, b"its text")
+    assert len(rejecting.requests) + len(other.requests) == 1
+    assert claims(router) == {"rejected": 1}
 
 
 def test_the_other_decode_worker_redeems_blocks_that_no_decode_has_seen(harness, prefill, decode):
@@ -512,12 +528,69 @@ def test_fact_27_a_transfer_that_stands_still_is_given_up(harness, prefill, deco
     decode.close_gate("pull_end")
     router = pair(harness, prefill, decode, pd_transfer_timeout_secs=0.2)
     client = harness.client(router)
-    client.send(request("POST", COMPLETIONS, body=json.dumps(completion()).encode()))
+    client.send(request("POST", COMPLETIONS, body=json.dumps(completion(stream=True)).encode()))
     eventually(lambda: len(decode.captured()) == 2, "decode was not sent the request again")
     assert "kv_transfer_params" not in json.loads(decode.captured()[1].body)
     assert client.read_response().status == 200
     decode.open_gate("pull_end")
     must_hold_nothing(prefill)
+
+
+def test_a_response_that_is_no_stream_may_take_longer_than_a_transfer(harness, prefill, decode):
+    decode.close_gate("first_byte")
+    router = pair(harness, prefill, decode, pd_transfer_timeout_secs=0.1)
+    client = harness.client(router)
+    client.send(request("POST", COMPLETIONS, body=json.dumps(completion()).encode()))
+    eventually(lambda: decode.waiting_at("first_byte") == 1, "decode never had the request")
+    other = harness.client(router)
+    other.send(request("POST", COMPLETIONS, body=json.dumps(completion(stream=True)).encode()))
+    eventually(lambda: len(decode.captured()) == 3, "the stream was not given up")
+    decode.open_gate("first_byte")
+    assert [one.read_response().status for one in (client, other)] == [200, 200]
+    assert sum(b"kv_transfer_params" in one.body for one in decode.captured()) == 2
+
+
+def test_a_decode_worker_that_fails_all_transfers_is_not_chosen_for_ever(harness):
+    whole = json.dumps({"choices": [{"finish_reason": "length"}], "kv_transfer_params": WHOLE}).encode()
+    prefill = harness.worker(lambda connection, _: connection.send(response(200, whole)))
+    failing = harness.worker(lambda connection, _: connection.send(response(500, b"no")))
+    good = harness.worker()
+    router = pair(
+        harness,
+        prefill,
+        [failing, good],
+        disable_circuit_breaker=False,
+        cb_failure_threshold=3,
+        retry_budget=1.0,
+    )
+    client = harness.client(router)
+    for i in range(60):
+        assert post(client, completion(f"{i} {PROMPT}")).status == 200
+    assert len(failing.requests) < 20
+
+
+@pytest.mark.parametrize("count", [500, 1500])
+def test_as_many_removed_members_as_there_may_be_are_no_trouble(harness, count):
+    inside = ",".join(f'"a{i}":1,"kv_transfer_params":1' for i in range(min(count, 500)))
+    above = ",".join(f'"kv_transfer_params":1,"b{i}":2' for i in range(min(count, 500)))
+    body = f'{{{above},"vllm_xargs":{{{inside}}},"prompt":"hi"}}'.encode()
+    whole = json.dumps({"choices": [{"finish_reason": "length"}], "kv_transfer_params": WHOLE}).encode()
+    prefill = harness.worker(lambda connection, _: connection.send(response(200, whole)))
+    decode = harness.worker()
+    assert post(harness.client(pair(harness, prefill, decode)), body).body == b"hello"
+    for worker in (prefill, decode):
+        copy = json.loads(worker.requests[0].body)
+        assert copy["b499"] == 2
+        assert copy["vllm_xargs"] == {f"a{i}": 1 for i in range(500)}
+
+
+def test_a_decode_worker_that_accepts_no_connection_is_one_attempt(harness, prefill):
+    slow = harness.slow_port()
+    options = {"pd_handoff_limit_ms": 100, "connect_timeout_secs": 30, "retry_max_retries": 3}
+    router = pair(harness, prefill, [slow, harness.worker()], **options)
+    client = harness.client(router)
+    assert [post(client, completion()).body for _ in range(2)] == [b"hello"] * 2
+    assert len(prefill.captured()) <= 4
 
 
 def test_what_decode_breaks_off_is_broken_off(harness, prefill):
@@ -539,6 +612,21 @@ def test_decision_headers_name_both_workers(harness, prefill, decode):
     assert told["x-vllm-router-pd"] == "two_stages"
     assert told["x-vllm-router-worker"] == decode.url
     assert told["x-vllm-router-prefill-worker"] == prefill.url
+
+
+@pytest.mark.parametrize("how", ["reset", "500"])
+def test_without_prefill_workers_decode_may_serve_alone(harness, how):
+    def fail(connection, _message):
+        connection.reset() if how == "reset" else connection.send(response(500, b"no"))
+
+    gone = harness.refusing_port()
+    decodes = [harness.worker(fail), harness.worker()]
+    router = pair(harness, gone, decodes, pd_on_prefill_loss="local")
+    router.core.drain_worker(gone.url)
+    for _ in range(2):
+        assert post(harness.client(router), completion()).body == b"hello"
+    router.must_rest()
+    assert labelled(router, "pd_local_total", "reason") == {"prefill_loss": 2}
 
 
 # ---- departures

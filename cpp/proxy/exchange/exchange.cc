@@ -671,12 +671,8 @@ Task<RequestedModel::Result> Exchange::WaitForModel(const std::string& name, Mod
 
 // That the request may go to.
 std::shared_ptr<const FleetView> Exchange::Fleet() const {
-  const std::shared_ptr<const FleetView>& whole = thread_.fleet.Get();
-  if (const StageViews* const stages = whole->stages(); stages != nullptr) {
-    const bool is_local = pd_request_ != nullptr && pd_request_->plan.kind == PdKind::kLocal;
-    return is_local ? stages->decode : stages->prefill;
-  }
-  return model_ != nullptr ? model_->FleetIn(whole) : whole;
+  const bool is_local = pd_request_ != nullptr && pd_request_->plan.kind == PdKind::kLocal;
+  return FleetFor(thread_, model_.get(), is_local ? Stage::kDecode : Stage::kPrefill);
 }
 
 void Exchange::MakeKey() {
@@ -882,14 +878,12 @@ void Exchange::OnClientEnded(void* context) {
 Permit::Worth Exchange::MayHaveCapacity(IoThread& thread, const void* context) {
   const auto* exchange = static_cast<const Exchange*>(context);
   if (exchange->TakesTwoStages()) {
-    const std::shared_ptr<const FleetView> whole = thread.fleet.Get();
-    const StageViews* const stages = whole->stages();
-    if (stages == nullptr) return Permit::Worth::kThis;
-    const auto is_full = [&thread](const FleetView& stage) {
-      return stage.in_rotation() != 0 && thread.router->FreePlaces(stage) == 0;
+    const auto is_full = [&thread, exchange](Stage stage) {
+      const std::shared_ptr<const FleetView> fleet = FleetFor(thread, exchange->model_.get(), stage);
+      return !fleet->eligible().empty() && thread.router->FreePlaces(*fleet) == 0;
     };
-    return is_full(*stages->prefill) || is_full(*stages->decode) ? Permit::Worth::kNobody
-                                                                 : Permit::Worth::kThis;
+    const bool must_wait = is_full(Stage::kPrefill) || is_full(Stage::kDecode);
+    return must_wait ? Permit::Worth::kNobody : Permit::Worth::kThis;
   }
   const std::shared_ptr<const FleetView> seen = exchange->Fleet();
   if (!seen->all_admitting()) AdmitHalfOpen(thread, *seen);
@@ -1313,7 +1307,8 @@ void Exchange::OnTotalDeadline(void* context) {
 }
 
 void Exchange::WorkerDied(const Worker& worker) {
-  if (!client_has_bytes_) {
+  const bool is_relayed = record_.worker.get() == &worker;
+  if (!client_has_bytes_ || !is_relayed) {
     attempts_->WorkerDied(worker);
   } else if (relaying_ && settings_.dead_worker_grace_ms == 0) {
     Cancel(CancelReason::kWorkerDead);
@@ -1413,6 +1408,7 @@ void Exchange::Cancel(CancelReason reason) {
   if (validation_ != nullptr) KeyValidator::Waiter::Cancel(validation_);
   permit_.Leave();
   attempts_->Cancel();
+  if (reason == CancelReason::kShutdown) attempts_->CancelKept();
   const bool client_is_lost = reason == CancelReason::kClientGone || reason == CancelReason::kSlowClient;
   const bool reading_head = head_ == nullptr && !client_has_bytes_;
   if (client_is_lost && client_has_bytes_) {

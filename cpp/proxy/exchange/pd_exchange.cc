@@ -16,6 +16,8 @@
 namespace vllm_router {
 namespace {
 
+// A prefill worker that has just died fails transfers to all decode workers, so these are not to blame for a few.
+constexpr uint32_t kPardoned = 4;           // in a row
 constexpr int64_t kKeepMs = 60'000;         // for a prefill that runs on without a client
 constexpr int64_t kKeepCompleteMs = 1'000;  // behind a complete response
 
@@ -25,6 +27,11 @@ PairEnd EndOf(const Worker& worker) {
       .port = worker.url.port,
       .rank = worker.url.rank,
       .bootstrap_port = worker.bootstrap_port};
+}
+
+bool IsStream(const BodyMap& body) {
+  const BodyMap::Member* const stream = body.Find("stream");
+  return stream != nullptr && stream->type == BodyMap::Type::kTrue;
 }
 
 bool IsFailureOfPrefill(PdEventType type) {
@@ -50,6 +57,7 @@ PdExchange::PdExchange(IoThread& thread, const Settings& settings, RequestInfo& 
 PdExchange::~PdExchange() = default;
 
 Task<PdExchange::End> PdExchange::Run(const Request& request) {
+  if (!machine_.choosing()) co_return End::kCancelled;
   request_ = request;
   end_.reset();
   request_.choice.stage = Stage::kPrefill;
@@ -120,6 +128,7 @@ void PdExchange::Do(PdAction action) {
     case PdAction::kCloseP:
       return CloseLeg(prefill_);
     case PdAction::kKeepP: {
+      if (prefill_.leg == nullptr || !prefill_.leg->runs()) return Post({.type = PdEventType::kKeepOver});
       const bool is_complete = machine_.client() == PdClient::kBegun;
       return keep_.Arm(
           thread_.loop.timers(), is_complete ? kKeepCompleteMs : kKeepMs, &PdExchange::OnKeepOver, this);
@@ -141,6 +150,7 @@ void PdExchange::Do(PdAction action) {
       return;
     }
     case PdAction::kRedeemClaim:
+      if (decode_.leg != nullptr) decode_.leg->worker()->failed_transfers.store(0, std::memory_order_relaxed);
       return EndClaim(KvClaimEnd::kRedeemed);
     case PdAction::kRejectClaim:
       return EndClaim(KvClaimEnd::kRejected);
@@ -239,7 +249,7 @@ void PdExchange::ChooseFirst() {
     pd_.local = "prefill_loss";
     return Plan(PdAttemptKind::kLocal);
   }
-  if (prefill_.choice.all_full() || decode_.choice.all_full()) return SetEnd(End::kFull);
+  if (all_full_) return SetEnd(End::kFull);
   Fail(HttpError::kNoWorkers, NoPairMessage(*thread_.fleet.Get()));
   SetEnd(End::kFailed);
 }
@@ -257,15 +267,15 @@ bool PdExchange::Choose(const PdRetry& retry) {
         {.after_loss = prefill_.lost,
          .untried = retry.exclude_p,
          .preferred = preferred(prefill_, retry.prefer_p)});
+    all_full_ = !prefill_.selected && prefill_.choice.all_full();
     if (!prefill_.selected) return false;
   }
   decode_.selected = decode_.choice.Select(
       {.after_loss = decode_.lost, .untried = retry.exclude_d, .transferred = needs_blocks});
-  if (!decode_.selected) {
-    prefill_.selected.reset();
-    return false;
-  }
-  return true;
+  if (decode_.selected) return true;
+  all_full_ = decode_.choice.all_full();
+  prefill_.selected.reset();
+  return false;
 }
 
 void PdExchange::Plan(PdAttemptKind kind) {
@@ -322,9 +332,15 @@ PairAttempt PdExchange::PairOf() const {
 // Of the attempt that has just failed.
 void PdExchange::NoteFailure(const StageLeg& leg, StageState& stage, const PdEvent& event) {
   failed_ = &stage;
-  thread_.push_identities.Forget(prefill_.worker->id);  // perhaps its engine has started anew
+  // Perhaps its engine has started anew.
+  if (prefill_.worker != nullptr) thread_.push_identities.Forget(prefill_.worker->id);
   failure_.retry_after_ms = leg.retry_after_ms();
   if (failure_.first_sent_ns == 0) failure_.first_sent_ns = leg.request().first_sent_ns();
+  const bool is_transfer =
+      leg.has_parameters() && (event.type == PdEventType::kDError || event.type == PdEventType::kDErrorEvent);
+  if (is_transfer && leg.worker()->failed_transfers.fetch_add(1, std::memory_order_relaxed) >= kPardoned) {
+    stage.leg->request().RecordAttempt();  // not for want of a prefill worker
+  }
   if (leg.status() != 0 && !leg.broke_off()) {
     failure_.how = AttemptFailure::kStatus;
     failure_.status = leg.error_event() ? 500 : leg.status();
@@ -365,7 +381,10 @@ Task<void> PdExchange::Retry() {
   co_await thread_.loop.Yield();
   bool may = false;
   if (machine_.choosing()) {
-    if (machine_.retry().exclude_p) prefill_.choice.SetAttempted(prefill_.worker->id);
+    // A request that was local from the start has no prefill worker.
+    if (machine_.retry().exclude_p && prefill_.worker != nullptr) {
+      prefill_.choice.SetAttempted(prefill_.worker->id);
+    }
     if (machine_.retry().exclude_d) decode_.choice.SetAttempted(decode_.worker->id);
     int64_t pause_ns = 0;
     may = MayRetry(machine_.retry(), &pause_ns);
@@ -412,6 +431,7 @@ void PdExchange::OpenPrefill() {
   StageLeg::Setup setup = SetupFor(pair_id_);
   setup.patch = PrefillPatch(request_.route, *request_.body, *request_.connector, PairOf());
   setup.message.pair = {.identity = true, .first_byte_timeout_ms = settings_.pd.prefill_timeout_ms};
+  setup.may_merge = WantsMerge(request_.route, *request_.body);
   leg.Start(settings_, prefill_.errors, std::move(setup), *std::move(prefill_.selected), prefill_.lost);
   prefill_.selected.reset();
 }
@@ -432,8 +452,9 @@ void PdExchange::OpenDecode(bool with_parameters) {
   } else {
     setup.patch = request_.plan->plain;
   }
-  // Where both get their requests at once, the time includes prefill's.
-  const bool transfers = with_parameters && order_ == PdOrder::kSerial;
+  // A response that is no stream begins when it is complete, and where both get their requests at once, the time
+  // includes prefill's. There the health check of prefill tells that blocks will not come.
+  const bool transfers = with_parameters && order_ == PdOrder::kSerial && IsStream(*request_.body);
   setup.message.pair = {.first_byte_timeout_ms = transfers ? settings_.pd.transfer_timeout_ms : 0};
   pd_.transferred = with_parameters;
   leg.Start(settings_, decode_.errors, std::move(setup), *std::move(decode_.selected), decode_.lost);
@@ -478,6 +499,7 @@ void PdExchange::Commit() {
   request.RecordAttempt();
   info_.worker = request.worker();
   info_.decision = request.ticket().decision();
+  info_.policy = request.ticket().policy().name();
   if (pd_.prefill_end_ns != 0) pd_.handoff_ns = thread_.clock.NowNanos() - pd_.prefill_end_ns;
   if (relayed_->is_whole()) UseMerged();
   SetEnd(End::kResponded);
@@ -524,13 +546,24 @@ bool PdExchange::IsAt(const Worker& worker) const {
   for (const std::unique_ptr<StageLeg>& leg : legs_) {
     if ((leg->runs() || leg.get() == relayed_) && leg->worker().get() == &worker) return true;
   }
-  return false;
+  return WaitsForBlocksOf(worker);
+}
+
+bool PdExchange::WaitsForBlocksOf(const Worker& worker) const {
+  return relayed_ == nullptr && source_ != nullptr && source_->worker().get() == &worker &&
+         decode_.leg != nullptr && decode_.leg->runs() && decode_.leg->has_parameters();
 }
 
 void PdExchange::WorkerDied(const Worker& worker) {
   for (const std::unique_ptr<StageLeg>& leg : legs_) {
     if (leg->runs() && leg->worker().get() == &worker) leg->request().WorkerDied();
   }
+  if (!WaitsForBlocksOf(worker)) return;
+  failed_ = &decode_;
+  failure_.how = AttemptFailure::kStatus;
+  failure_.status = 504;
+  failure_error_ = HttpError::kFirstByteTimeout;
+  Post({.type = PdEventType::kDTimeout, .early = true});
 }
 
 // ---- afterwards
@@ -546,11 +579,12 @@ Socket& PdExchange::worker() {
   return relays ? relayed_->request().socket() : no_connection_;
 }
 
+// A leg that runs may have to send its request once more, on a fresh connection.
 bool PdExchange::sent() const {
   for (const std::unique_ptr<StageLeg>& leg : legs_) {
-    if ((leg->runs() || leg.get() == relayed_) && !leg->request().sent()) return false;
+    if (leg->runs()) return false;
   }
-  return true;
+  return relayed_ == nullptr || relayed_->request().sent();
 }
 
 void PdExchange::ForgetResponseHead() {
@@ -564,6 +598,7 @@ void PdExchange::ForgetResponseHead() {
 void PdExchange::ResponseEnded(ResponseEnd end) {
   if (relayed_ == nullptr) return;
   if (end == ResponseEnd::kWhole) losses_.ReportServed(*relayed_->worker(), request_.id->id);
+  if (relayed_->closed()) return;  // because of prefill
   relayed_->request().RecordResponseEnd(end);
   if (end == ResponseEnd::kBrokeOff) return Post({.type = PdEventType::kDLost});
   Post({.type = PdEventType::kDDone, .server_error = end == ResponseEnd::kServerError});
@@ -595,7 +630,14 @@ void PdExchange::ReleaseConnection(bool reusable) {
 // ---- timers
 
 void PdExchange::OnHandoffLate(void* exchange) {
-  static_cast<PdExchange*>(exchange)->Post({.type = PdEventType::kHandoffLate});
+  auto* self = static_cast<PdExchange*>(exchange);
+  if (self->machine_.holds_claim() && !self->machine_.choosing()) {  // decode has not taken its request
+    self->failed_ = &self->decode_;
+    self->failure_.how = AttemptFailure::kConnect;
+    self->failure_.status = 0;
+    self->failure_error_ = HttpError::kConnectTimeout;
+  }
+  self->Post({.type = PdEventType::kHandoffLate});
 }
 
 void PdExchange::OnGraceOver(void* exchange) {

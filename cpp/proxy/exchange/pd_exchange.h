@@ -125,6 +125,7 @@ class PdExchange final : public Attempts {
   void ChooseFirst();
   void NoteFailure(const StageLeg& leg, StageState& stage, const PdEvent& event);
   bool MayStillServe(const Worker& worker) const;
+  bool WaitsForBlocksOf(const Worker& worker) const;
   void NamePair();
   PairAttempt PairOf() const;
   void LearnIdentity(const PrefillResponse& response);
@@ -165,6 +166,7 @@ class PdExchange final : public Attempts {
   HttpError failure_error_ = HttpError::kWorkerClosed;
   StageState* failed_ = nullptr;
   bool no_other_pair_ = false;
+  bool all_full_ = false;      // why Choose() found none
   bool decode_waits_ = false;  // its response is whole, and prefill's is not
   KvClaim claim_;
 

@@ -39,6 +39,7 @@ Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
     KeepResponse();
     info_.worker = selected->ticket.shared_worker();
     info_.decision = selected->ticket.decision();
+    info_.policy = selected->ticket.policy().name();
     info_.prefill_tokens = selected->ticket.prefill_tokens();
     info_.prefills_alone = info_.worker->load.queued_prefill() <= int64_t{info_.prefill_tokens} &&
                            info_.worker->load.polled_waiting() == 0;

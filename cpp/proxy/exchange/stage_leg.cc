@@ -1,5 +1,6 @@
 #include "proxy/exchange/stage_leg.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "http/dechunk.h"
@@ -10,7 +11,7 @@
 namespace vllm_router {
 namespace {
 
-constexpr size_t kErrorBytes = 64 * 1024;  // of a response that the client may get at the end
+constexpr size_t kErrorBytes = 1 << 20;  // of a response that the client may get at the end
 constexpr size_t kMergedBytes = 8 << 20;
 constexpr int64_t kErrorTimeoutMs = 5'000;  // for the rest of such a response
 constexpr int64_t kEventTimeoutMs = 1'000;  // for the rest of a stream's first event
@@ -26,26 +27,39 @@ std::string_view Trimmed(std::string_view text) {
 
 enum class FirstEvent : uint8_t { kNoError, kUnfinished, kError };
 
-// What a stream begins with: the first `data:` event, and whether it is an error of the server.
+bool MayBegin(std::string_view text, std::string_view whole) {
+  return text.size() < whole.size() ? whole.starts_with(text) : text.starts_with(whole);
+}
+
+// What a stream begins with: whether its first event is an error of the server. Lines before its data are skipped.
 FirstEvent FirstEventOf(std::string_view body) {
   constexpr std::string_view kData = "data:";
-  if (body.size() < kData.size()) {
-    return kData.starts_with(body) ? FirstEvent::kUnfinished : FirstEvent::kNoError;
+  constexpr std::string_view kEvent = "event:";
+  bool is_named_error = false;
+  std::string_view rest = body;
+  while (!rest.starts_with(kData)) {
+    const size_t line_end = rest.find('\n');
+    if (line_end == std::string_view::npos) return FirstEvent::kUnfinished;
+    const std::string_view line = rest.substr(0, line_end);
+    if (line.starts_with(kEvent)) {
+      is_named_error = Trimmed(line.substr(kEvent.size())).starts_with("error");
+      if (!is_named_error) return FirstEvent::kNoError;
+    } else if (!line.empty() && line != "\r" && !line.starts_with(":")) {
+      return FirstEvent::kNoError;
+    }
+    rest.remove_prefix(line_end + 1);
   }
-  if (!body.starts_with(kData)) return FirstEvent::kNoError;
   constexpr std::string_view kError = "\"error\"";
-  std::string_view rest = Trimmed(body.substr(kData.size()));
-  if (rest.empty()) return FirstEvent::kUnfinished;
-  if (rest.front() != '{') return FirstEvent::kNoError;
-  rest = Trimmed(rest.substr(1));
-  if (rest.size() < kError.size()) {
-    return kError.starts_with(rest) ? FirstEvent::kUnfinished : FirstEvent::kNoError;
-  }
-  if (!rest.starts_with(kError)) return FirstEvent::kNoError;
-  const size_t end = body.find("\n\n");
+  std::string_view data = Trimmed(rest.substr(kData.size()));
+  if (data.empty()) return FirstEvent::kUnfinished;
+  if (data.front() != '{') return FirstEvent::kNoError;
+  data = Trimmed(data.substr(1));
+  if (!is_named_error && !MayBegin(data, kError)) return FirstEvent::kNoError;
+  const size_t end = std::min(rest.find("\n\n"), rest.find("\r\n\r\n"));
   if (end == std::string_view::npos) return FirstEvent::kUnfinished;
   StreamTail tail;
-  tail.Add(body.substr(0, end + 2));
+  tail.Add(rest.substr(0, end));
+  tail.Add("\n\n");
   return tail.Summarize().server_error ? FirstEvent::kError : FirstEvent::kNoError;
 }
 
@@ -128,6 +142,7 @@ PdEvent StageLeg::OnPrefillResponse(UpstreamRequest::Rest rest) {
     outcome_.prompt_tokens = summary.prompt_tokens;
     outcome_.cached_tokens = summary.cached_tokens;
     prefill_ = ReadPrefillResponse(whole_.body, *setup_.connector);
+    if (!setup_.may_merge) KeepParameters();
     return {
         .type = prefill_.hand_over == HandOver::kWhole ? PdEventType::kPOkWhole : PdEventType::kPOkWithout};
   }
@@ -146,6 +161,14 @@ PdEvent StageLeg::OnPrefillResponse(UpstreamRequest::Rest rest) {
       outcome_.end = Outcome::End::kFinished;
       return {.type = PdEventType::kPRejected};
   }
+}
+
+// The rest of the response is of no use, and a stream behind it may last for minutes.
+void StageLeg::KeepParameters() {
+  std::string parameters(prefill_.parameters.value_or(std::string_view()));
+  whole_.body.swap(parameters);
+  whole_.body.shrink_to_fit();
+  if (prefill_.parameters) prefill_.parameters = whole_.body;
 }
 
 // ---- decode

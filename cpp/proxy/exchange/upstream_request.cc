@@ -446,7 +446,7 @@ void UpstreamRequest::ReleaseConnection(bool reusable) {
 }
 
 Task<bool> UpstreamRequest::ReadMore(int64_t timeout_ms) {
-  deadline_.Arm(thread_.loop.timers(), timeout_ms, &UpstreamRequest::OnFirstByteTimeout, this);
+  deadline_.Arm(thread_.loop.timers(), timeout_ms, &UpstreamRequest::OnReadMoreTimeout, this);
   for (;;) {
     const bool readable = co_await lease_->socket.Readable();
     if (!readable) break;
@@ -462,6 +462,10 @@ Task<bool> UpstreamRequest::ReadMore(int64_t timeout_ms) {
   }
   deadline_.Disarm();
   co_return false;
+}
+
+void UpstreamRequest::OnReadMoreTimeout(void* context) {
+  static_cast<UpstreamRequest*>(context)->lease_->socket.InterruptRead();
 }
 
 Task<UpstreamRequest::Rest> UpstreamRequest::ReadWhole(

@@ -126,7 +126,7 @@ class UpstreamRequest {
     std::string body = {};   // without its framing
   };
   Task<Rest> ReadWhole(size_t most, int64_t timeout_ms, bool keep_bytes, Whole* whole);
-  // Waits for more behind in(). False: the connection ended, or nothing came within the time.
+  // Waits for more behind in(). False: the connection ended, or nothing came within the time; it stays open then.
   Task<bool> ReadMore(int64_t timeout_ms);
   // Takes the whole of a response that is not for the client, head and body as they came, and returns
   // the connection to the pool. Empty if it is too long or has not come whole; the connection is then
@@ -179,6 +179,7 @@ class UpstreamRequest {
 
   static void OnConnectTimeout(void* context);
   static void OnFirstByteTimeout(void* context);
+  static void OnReadMoreTimeout(void* context);
   static void OnSendStalled(void* context);
 
   IoThread& thread_;

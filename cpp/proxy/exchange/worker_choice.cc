@@ -10,17 +10,16 @@
 
 namespace vllm_router {
 
-std::shared_ptr<const FleetView> WorkerChoice::Fleet() const {
-  const std::shared_ptr<const FleetView>& whole = thread_.fleet.Get();
+std::shared_ptr<const FleetView> FleetFor(IoThread& thread, const RequestedModel* model, Stage stage) {
+  const std::shared_ptr<const FleetView>& whole = thread.fleet.Get();
   const StageViews* const stages = whole->stages();
-  if (stages == nullptr) return request_.model != nullptr ? request_.model->FleetIn(whole) : whole;
-  const std::shared_ptr<const FleetView>& of_stage =
-      request_.stage == Stage::kDecode ? stages->decode : stages->prefill;
-  if (request_.model == nullptr) return of_stage;
-  const std::shared_ptr<const FleetView> of_model = request_.model->FleetIn(whole);
+  if (stages == nullptr) return model != nullptr ? model->FleetIn(whole) : whole;
+  const std::shared_ptr<const FleetView>& of_stage = stages->of(stage);
+  if (model == nullptr) return of_stage;
+  const std::shared_ptr<const FleetView> of_model = model->FleetIn(whole);
   absl::InlinedVector<uint32_t, 16> others;
   for (const uint32_t position : of_stage->eligible()) {
-    if (!of_model->IsEligible(position)) others.push_back(position);
+    if (of_model->members()[position].other_model) others.push_back(position);
   }
   if (others.empty()) return of_stage;
   return std::make_shared<const FleetView>(of_stage->Without(others));

@@ -36,6 +36,10 @@ struct RoutingKey;
 struct IoThread;
 struct Settings;
 
+// The workers that a request may go to by its stage and model, now. `model` null: any worker will do; `stage`: of a
+// fleet with stages.
+std::shared_ptr<const FleetView> FleetFor(IoThread& thread, const RequestedModel* model, Stage stage);
+
 class WorkerChoice {
  public:
   struct Request {
@@ -77,8 +81,7 @@ class WorkerChoice {
   const std::string& message() const { return message_; }
   bool all_full() const { return all_full_; }  // for want of room under --max-worker-requests
 
-  // The workers that the request may go to by its stage and model, now.
-  std::shared_ptr<const FleetView> Fleet() const;
+  std::shared_ptr<const FleetView> Fleet() const { return FleetFor(thread_, request_.model, request_.stage); }
 
  private:
   // Which workers are passed over while there are others: none, those in back-off (Retry-After), or also

@@ -172,7 +172,7 @@ void AccessLogLine::AppendJson(const RequestInfo& record, uint64_t number, std::
   line.Word(R"(,"error":)", record.error);
   line.Word(R"(,"rule":)", record.bad_request_rule);
   if (record.decision.has_value()) {
-    line.Word(R"(,"policy":)", policy_);
+    line.Word(R"(,"policy":)", record.policy.empty() ? std::string_view(policy_) : record.policy);
     line.Word(R"(,"reason":)", ReasonName(record.decision->reason));
   }
   if (record.pd != nullptr) {

@@ -71,6 +71,7 @@ struct RequestInfo {
 
   std::shared_ptr<Worker> worker;  // null: the request reached no worker
   std::optional<Decision> decision;
+  std::string_view policy;         // that made it, by its name; empty: the router's only one
   uint32_t attempts = 0;           // sends to a worker
   uint32_t retries = 0;            // attempts after the first, which may have been at other workers
   bool retries_exhausted = false;  // the last failure was passed on since no attempts were left

@@ -18,6 +18,9 @@ constexpr int64_t kRejectTimeoutMs = 2'000;
 constexpr int64_t kCollectTimeoutMs = 30'000;
 constexpr size_t kMostAttempts = 3;
 
+// By the engine or its API, and not by something in front of it.
+bool IsRejected(int status) { return status == 400 || status == 404 || status == 422; }
+
 // Any decode worker can tell the prefill worker; one with little to do has the most time for it.
 std::vector<std::shared_ptr<Worker>> LeastLoaded(
     const FleetView& fleet, size_t count, std::optional<WorkerId> avoid) {
@@ -65,7 +68,7 @@ Task<void> ClaimKeeper::Free(KvBlocks blocks) {
   for (size_t i = 0; i < workers.size(); ++i) {
     const StatusOr<HttpResponse> response = co_await thread_.http.Post(
         nullptr, workers[i]->url, path, body, collects ? kCollectTimeoutMs : kRejectTimeoutMs);
-    freed = response.ok() && response->status / 100 == (collects ? 2 : 4);
+    freed = response.ok() && (collects ? response->status / 100 == 2 : IsRejected(response->status));
     if (response.ok() || collects)
       break;  // one that fetches may have begun, and they are never fetched twice
   }

@@ -1610,7 +1610,9 @@ class Table:
     pd_transfer_timeout_secs: float = _pd(
         30,
         Seconds(),
-        "the maximum time from a decode worker's request, with blocks to fetch, to its first byte",
+        "the maximum time from a decode worker's request for a stream, with blocks to fetch, to its first "
+        "byte",
+        more="Other responses begin when they are complete.",
     )
     pd_prefill_timeout_secs: float = _pd(
         0,

@@ -479,10 +479,10 @@ def test_row_13_p_s_response_over_the_limit():
     assert did(CONCURRENT, "d_sent", "p_too_large") == {"release_p"}
 
 
-def test_row_14_a_late_hand_over_prefills_again_and_is_not_counted():
+def test_row_14_a_late_hand_over_prefills_again_for_another_decode():
     machine, actions = run(SERIAL, "p_ok_whole", "handoff_late")
     assert actions == {"close_d", "release_d", "expire_claim", "retry"}
-    assert machine.retry == ("pair", False, False, True, False)
+    assert machine.retry == ("pair", False, True, True, True)
 
 
 @ALL

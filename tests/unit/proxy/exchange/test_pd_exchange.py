@@ -3,6 +3,7 @@
 import json
 
 from tests.fakes.harness import error_of
+from tests.fakes.models import wait_until_known
 from tests.fakes.wire import eventually, request, response
 
 BODY = b'{"prompt":"hi"}'
@@ -58,6 +59,80 @@ def test_under_a_limit_of_requests_they_wait_for_both(harness):
     assert router.loads() == [1, 1]
     gate.open()
     assert [client.read_response().status for client in clients] == [200] * 3
+
+
+def test_a_request_that_waits_for_decode_ends_when_prefill_has_left(harness):
+    def answer(connection, _message):
+        gate.wait()
+        connection.send(response(200, b"hello"))
+
+    prefill = harness.worker(lambda connection, _: connection.send(response(200, b"{}")))
+    decode = harness.worker(answer)
+    gate = decode.gate()
+    router = harness.router(
+        routing={"prefill_urls": [prefill.url], "decode_urls": [decode.url], "max_worker_requests": 1},
+        queue_size=10,
+    )
+    first, second = harness.client(router), harness.client(router)
+    first.send(request("POST", "/v1/completions", body=BODY))
+    gate.wait_for_someone()
+    second.send(request("POST", "/v1/completions", body=BODY))
+    eventually(lambda: metric(router, "queue_requeues_total") == 1, "it does not wait")
+    router.core.remove_worker(prefill.url)
+    gate.open()
+    assert first.read_response().status == 200
+    assert second.read_response().status == 503
+    assert metric(router, "queue_requeues_total") < 20
+
+
+def metric(router, name):
+    lines = router.server.metrics_text().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(f"vllm_router_{name}"))
+
+
+def test_requests_of_models_wait_for_workers_of_theirs(harness):
+    gates = {}
+
+    def serving(model):
+        def answer(connection, message):
+            if message.method == "GET":
+                connection.send(response(200, json.dumps({"data": [{"id": model}]}).encode()))
+                return
+            if model in gates:
+                gates[model].wait()
+            connection.send(response(200, b"{}"))
+
+        return answer
+
+    prefills = [harness.worker(serving(model)) for model in "ab"]
+    decodes = [harness.worker(serving(model)) for model in "ab"]
+    gates["a"] = decodes[0].gate()
+    router = harness.router(
+        routing={
+            "prefill_urls": [worker.url for worker in prefills],
+            "decode_urls": [worker.url for worker in decodes],
+            "max_worker_requests": 1,
+        },
+        queue_size=10,
+        model_refresh_secs=3600,
+    )
+    wait_until_known(router, 2)
+
+    def send(model):
+        client = harness.client(router)
+        body = json.dumps({"model": model, "prompt": ["x", "y"]}).encode()
+        client.send(request("POST", "/v1/completions", body=body))
+        return client
+
+    running = send("a")
+    gates["a"].wait_for_someone()
+    waiting = send("a")
+    eventually(lambda: metric(router, "queue_requeues_total") == 1, "it does not wait")
+    assert [send("b").read_response().status for _ in range(3)] == [200] * 3
+    assert metric(router, "queue_requeues_total") < 20
+    gates["a"].open()
+    assert [client.read_response().status for client in (running, waiting)] == [200] * 2
+    assert [len([one for one in worker.requests if one.method == "POST"]) for worker in decodes] == [2, 3]
 
 
 def test_behind_sglang_both_get_their_requests_at_once(harness):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.fakes.wire import chunk, chunked, response
+from tests.fakes.wire import chunk, chunked, request, response
 
 PARAMETERS = {
     "remote_block_ids": [[1]],
@@ -73,6 +73,8 @@ def test_an_error_event_that_begins_a_stream_is_no_first_byte(harness, event, si
     [
         b'data: {"error": {"code": 400}}\n\n',
         b'data: {"errors": 1}\n\n',
+        b'event: error\ndata: {"type":"error","error":{"type":"invalid_request_error"}}\n\n',
+        b'event: message_start\ndata: {"error": {"code": 500}}\n\n',
         b"data: \n\n",
         b": hi\n\n",
         b"event: x\n\n",
@@ -86,3 +88,28 @@ def test_any_other_event_is_the_response(harness, first):
     decode = harness.worker(answer)
     assert ask(harness, prefill, decode).body == first + b"data: [DONE]\n\n"
     assert len(decode.requests) == 1
+
+
+def test_a_first_event_that_is_late_is_relayed_as_it_comes(harness):
+    def answer(connection, _message):
+        connection.send(STREAM + chunk(b"data: "))
+        gate.wait()
+        connection.send(chunked(b"1\n\n", b"data: [DONE]\n\n"))
+
+    prefill = harness.worker(lambda connection, _: connection.send(response(200, WHOLE)))
+    decode = harness.worker(answer)
+    gate = decode.gate()
+    routing = {"prefill_urls": [prefill.url], "decode_urls": [decode.url]}
+    client = harness.client(harness.router(routing=routing))
+    client.send(request("POST", "/v1/completions", body=b'{"prompt":"hi","stream":true}'))
+    assert client.read_head().status == 200  # after the limit for the rest of the event
+    gate.open()
+    assert client.read_until(b"[DONE]")
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+def test_a_rejection_arrives_as_it_came_though_it_is_long(harness, size):
+    text = b'{"error": "%s"}' % (b"x" * size)
+    prefill = harness.worker(lambda connection, _: connection.send(response(400, text)))
+    message = ask(harness, prefill, harness.worker())
+    assert (message.status, message.body) == (400, text)

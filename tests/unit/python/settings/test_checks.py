@@ -572,9 +572,9 @@ def test_a_bad_url_of_a_stage_is_named() -> None:
 
 
 def test_a_connector_that_is_not_built_is_named_with_those_that_are() -> None:
-    with pytest.raises(ValueError, match=r"connector mooncake is not implemented .* use nixl, or shared"):
+    with pytest.raises(ValueError, match=r"connector mooncake is not implemented .* use nixl, nixl_push"):
         RouterArgs(kv_connector="mooncake")._validate_router_args()
-    with pytest.raises(ValueError, match=r"must be one of nixl, shared_store"):
+    with pytest.raises(ValueError, match=r"must be one of nixl, nixl_push, shared_store"):
         RouterArgs(kv_connector="nccl")._validate_router_args()
 
 
