@@ -48,6 +48,7 @@ FleetView FleetView::PoolOf(std::span<const uint32_t> positions, uint64_t pool) 
   for (Member& member : members) member.other_model = true;
   for (const uint32_t position : positions) members[position].other_model = false;
   FleetView view(std::move(members), membership_version_, pool);
+  view.stage_ = stage_;
   view.plan_ = plan_;
   return view;
 }

@@ -88,7 +88,7 @@ class FleetView {
   // Which worker serves which model; null in views that are not published, and in those of pools.
   const std::shared_ptr<const ModelPools>& models() const { return models_; }
   void set_models(std::shared_ptr<const ModelPools> models) { models_ = std::move(models); }
-  // The same fleet with all others out of rotation. Positions and plan stay.
+  // The same fleet with all others out of rotation. Positions, stage and plan stay.
   FleetView PoolOf(std::span<const uint32_t> positions, uint64_t pool) const;
 
   // kAll for the whole fleet and for pools of models; else the others are out of rotation.

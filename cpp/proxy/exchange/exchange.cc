@@ -671,8 +671,12 @@ Task<RequestedModel::Result> Exchange::WaitForModel(const std::string& name, Mod
 
 // That the request may go to.
 std::shared_ptr<const FleetView> Exchange::Fleet() const {
+  return FleetFor(thread_, model_.get(), FirstStage());
+}
+
+Stage Exchange::FirstStage() const {
   const bool is_local = pd_request_ != nullptr && pd_request_->plan.kind == PdKind::kLocal;
-  return FleetFor(thread_, model_.get(), is_local ? Stage::kDecode : Stage::kPrefill);
+  return is_local ? Stage::kDecode : Stage::kPrefill;
 }
 
 void Exchange::MakeKey() {
@@ -877,19 +881,20 @@ void Exchange::OnClientEnded(void* context) {
 // Workers of another model may be free while those of this one are not, so who waits for a model wakes itself only.
 Permit::Worth Exchange::MayHaveCapacity(IoThread& thread, const void* context) {
   const auto* exchange = static_cast<const Exchange*>(context);
-  if (exchange->TakesTwoStages()) {
-    const auto is_full = [&thread, exchange](Stage stage) {
-      const std::shared_ptr<const FleetView> fleet = FleetFor(thread, exchange->model_.get(), stage);
-      return !fleet->eligible().empty() && thread.router->FreePlaces(*fleet) == 0;
-    };
-    const bool must_wait = is_full(Stage::kPrefill) || is_full(Stage::kDecode);
-    return must_wait ? Permit::Worth::kNobody : Permit::Worth::kThis;
-  }
-  const std::shared_ptr<const FleetView> seen = exchange->Fleet();
-  if (!seen->all_admitting()) AdmitHalfOpen(thread, *seen);
-  const std::shared_ptr<const FleetView> fleet = exchange->Fleet();
-  if (fleet->in_rotation() != 0 && thread.router->FreePlaces(*fleet) == 0) return Permit::Worth::kNobody;
-  return exchange->model_ != nullptr ? Permit::Worth::kThis : Permit::Worth::kFirst;
+  const auto is_full = [&thread, exchange](Stage stage) {
+    const RequestedModel* const model = exchange->model_.get();
+    std::shared_ptr<const FleetView> fleet = FleetFor(thread, model, stage);
+    if (!fleet->all_admitting()) {
+      AdmitHalfOpen(thread, *fleet);
+      fleet = FleetFor(thread, model, stage);
+    }
+    return fleet->in_rotation() != 0 && thread.router->FreePlaces(*fleet) == 0;
+  };
+  const bool takes_both = exchange->pd_ != nullptr;
+  if (is_full(exchange->FirstStage()) || (takes_both && is_full(Stage::kDecode)))
+    return Permit::Worth::kNobody;
+  const bool is_particular = exchange->model_ != nullptr || exchange->pd_request_ != nullptr;
+  return is_particular ? Permit::Worth::kThis : Permit::Worth::kFirst;
 }
 
 // With a single worker, the response is that worker's anyway.
@@ -959,7 +964,7 @@ Task<Exchange::Next> Exchange::PlanStages() {
   BodyMap body = BodyMap::Read(has_body ? body_->held() : std::string_view());
   PdPlan plan;
   if (has_body) plan = MakePdPlan(route, body, *connector);
-  pd_request_ = std::make_unique<PdRequest>(PdRequest{route, std::move(body), std::move(plan)});
+  pd_request_ = std::make_unique<PdRequest>(PdRequest{route, connector, std::move(body), std::move(plan)});
   PdRequest& request = *pd_request_;
   switch (request.plan.kind) {
     case PdKind::kRejected: {
@@ -995,7 +1000,7 @@ Task<Attempts::End> Exchange::RunAttempts() {
       .pinned = holder_,
       .pinned_work = record_.route == Route::kResponses,
       .model = model_.get(),
-      .stage = Stage::kPrefill};
+      .stage = FirstStage()};
   if (pd_ != nullptr) {
     choice.pinned.reset();
     const PdExchange::Request request{
@@ -1006,14 +1011,11 @@ Task<Attempts::End> Exchange::RunAttempts() {
         .route = pd_request_->route,
         .body = &pd_request_->body,
         .plan = &pd_request_->plan,
-        .connector = FindKvConnector(settings_.pd.kv_connector)};
+        .connector = pd_request_->connector};
     const Attempts::End end = co_await pd_->Run(request);
     co_return end;
   }
-  if (pd_request_ != nullptr) {
-    if (pd_request_->copy.removed != 0) message.copy = &pd_request_->copy;
-    if (pd_request_->plan.kind == PdKind::kLocal) choice.stage = Stage::kDecode;
-  }
+  if (pd_request_ != nullptr && pd_request_->copy.removed != 0) message.copy = &pd_request_->copy;
   const RetryLoop::Request request{
       .message = message,
       .choice = choice,

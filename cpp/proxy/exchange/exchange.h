@@ -137,7 +137,8 @@ class Exchange {
   Task<Next> QueryPool();
   // What the request is for a fleet with stages.
   Task<Next> PlanStages();
-  bool TakesTwoStages() const { return pd_ != nullptr; }
+  // Of the worker that gets it first, where a fleet has stages.
+  Stage FirstStage() const;
   Task<Next> Ask();  // SELECT, LEASE, SEND, AWAIT
   Task<Attempts::End> RunAttempts();
   Task<void> RelayResponse();

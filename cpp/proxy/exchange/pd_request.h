@@ -1,4 +1,4 @@
-// PdRequest: what a request is for a fleet whose workers have stages: its route, where its members stand, its plan, and the
+// PdRequest: what a request is for a fleet whose workers have stages: its route, the fleet's connector, where its members stand, its plan, and the
 // copy for a plan with one worker. It views the request's body, which is whole.
 #pragma once
 
@@ -10,6 +10,7 @@ namespace vllm_router {
 
 struct PdRequest {
   PdRoute route;
+  const KvConnector* connector;
   BodyMap body;
   PdPlan plan;
   SplicedBody copy = {};  // kLocal and kSingle, if something was removed; else empty

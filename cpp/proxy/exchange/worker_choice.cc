@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "http/dot_segments.h"
 #include "proxy/exchange/requested_model.h"
@@ -17,12 +18,12 @@ std::shared_ptr<const FleetView> FleetFor(IoThread& thread, const RequestedModel
   const std::shared_ptr<const FleetView>& of_stage = stages->of(stage);
   if (model == nullptr) return of_stage;
   const std::shared_ptr<const FleetView> of_model = model->FleetIn(whole);
-  absl::InlinedVector<uint32_t, 16> others;
-  for (const uint32_t position : of_stage->eligible()) {
-    if (of_model->members()[position].other_model) others.push_back(position);
+  std::vector<uint32_t> positions;
+  for (uint32_t position = 0; position < of_model->members().size(); ++position) {
+    if (!of_model->members()[position].other_model) positions.push_back(position);
   }
-  if (others.empty()) return of_stage;
-  return std::make_shared<const FleetView>(of_stage->Without(others));
+  if (positions.size() == of_model->members().size()) return of_stage;
+  return std::make_shared<const FleetView>(of_stage->PoolOf(positions, of_stage->pool()));
 }
 
 std::optional<WorkerChoice::Selected> WorkerChoice::Select(const How& how) {

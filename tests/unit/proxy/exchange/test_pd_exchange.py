@@ -135,6 +135,32 @@ def test_requests_of_models_wait_for_workers_of_theirs(harness):
     assert [len([one for one in worker.requests if one.method == "POST"]) for worker in decodes] == [2, 3]
 
 
+def test_a_model_without_a_worker_of_a_stage_is_not_waited_for(harness):
+    def serving(model):
+        def answer(connection, message):
+            body = json.dumps({"data": [{"id": model}]}) if message.method == "GET" else "{}"
+            connection.send(response(200, body.encode()))
+
+        return answer
+
+    prefill = harness.worker(serving("b"))
+    decodes = [harness.worker(serving(model)) for model in "ab"]
+    router = harness.router(
+        routing={
+            "prefill_urls": [prefill.url],
+            "decode_urls": [worker.url for worker in decodes],
+            "max_worker_requests": 1,
+        },
+        queue_size=10,
+        model_refresh_secs=3600,
+    )
+    wait_until_known(router, 2)
+    client = harness.client(router)
+    message = client.ask("POST", "/v1/completions", body=b'{"model":"a","prompt":"x"}')
+    assert (message.status, error_of(message)["code"]) == (503, "no_workers")
+    assert metric(router, "queue_requeues_total") == 0
+
+
 def test_behind_sglang_both_get_their_requests_at_once(harness):
     def answer(body):
         def send(connection, _message):
