@@ -8,6 +8,7 @@
 #include "bindings/bindings.h"
 #include "bindings/load_for_test.h"
 #include "bindings/option_values.h"
+#include "bindings/raise_if_error.h"
 #include "bindings/stats_dict.h"
 #include "policy/active_blocks.h"
 #include "policy/auto.h"
@@ -27,17 +28,6 @@ namespace {
 
 namespace py = pybind11;
 using namespace py::literals;
-
-// Tests check code and message; the public API translates in errors.cc.
-void RaiseIfError(const Status& status) {
-  if (!status.ok()) throw py::value_error(status.ToString());
-}
-
-template <typename T>
-T ValueOrRaise(StatusOr<T> value) {
-  RaiseIfError(value.status());
-  return *std::move(value);
-}
 
 // Factors in thousandths, as the core has them.
 PolicyOptions OptionsFrom(const std::string& policy, const py::dict& words) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/raise_if_error.h"
 #include "bindings/stats_dict.h"
 #include "policy/merged_stats.h"
 #include "routing/router.h"
@@ -15,11 +16,6 @@ namespace {
 
 namespace py = pybind11;
 using namespace py::literals;
-
-// Tests check code and message.
-void RaiseIfError(const Status& status) {
-  if (!status.ok()) throw py::value_error(status.ToString());
-}
 
 // A router with two stages, and its open tickets by number.
 class StagedRouter {

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "bindings/bindings.h"
+#include "bindings/raise_if_error.h"
 #include "worker/bytes_per_token.h"
 #include "worker/circuit_breaker.h"
 #include "worker/health.h"
@@ -20,11 +21,6 @@ namespace vllm_router {
 namespace {
 
 namespace py = pybind11;
-
-// Tests check code and message; the public API translates in errors.cc.
-void RaiseIfError(const Status& status) {
-  if (!status.ok()) throw py::value_error(status.ToString());
-}
 
 py::dict ParsedUrl(const std::string& url) {
   const StatusOr<WorkerUrl> parsed = ParseWorkerUrl(url);

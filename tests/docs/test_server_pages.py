@@ -11,6 +11,7 @@ from tests.fakes.authority import Authority
 from tests.fakes.harness import Harness
 from tests.fakes.kv_engine import TOKENS, Engine, open_router, wait_for
 from tests.fakes.models import ModelWorker, wait_until_known
+from tests.fakes.pd import WHOLE
 from tests.fakes.prometheus_text import Family, parse
 from tests.fakes.redis_server import FakeRedis, RedisServer
 from tests.fakes.shared_pool import HicacheEngine
@@ -124,11 +125,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
         heard = parse(sharing.server.metrics_text())
     shown |= {name: heard[name] for name in heard if "shared_cache" in name}
     # And one of a fleet with stages.
-    whole = (
-        b'{"choices":[{"finish_reason":"length"}],"kv_transfer_params":{"remote_block_ids":[[1]],'
-        b'"remote_engine_id":"e","remote_request_id":"r","remote_host":"h","remote_port":1}}'
-    )
-    prefill = harness.worker(lambda connection, _: connection.send(response(200, whole)))
+    prefill = harness.worker(lambda connection, _: connection.send(response(200, WHOLE)))
     staged = harness.router(
         routing={"prefill_urls": [prefill.url], "decode_urls": [harness.worker().url]}, prometheus_port=0
     )

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.harness import Client, Harness, RunningRouter, error_of
+from tests.fakes.pd import prefill_response
 from tests.fakes.wire import Message, eventually, request, response
 from vllm_router.settings.names import FLAGS
 from vllm_router.testing import SimulatedWorker
@@ -225,9 +226,7 @@ def test_parameters_arrive_byte_for_byte(harness):
 
 
 def test_log_probabilities_of_the_prompt_are_prefills(harness):
-    of_prefill = json.dumps(
-        {"choices": [{"finish_reason": "length"}], "kv_transfer_params": WHOLE, "prompt_logprobs": [None, 1]}
-    ).encode()
+    of_prefill = prefill_response(WHOLE, prompt_logprobs=[None, 1])
     of_decode = b'{"choices":[],"prompt_logprobs":null,"x": 1.0}'
     prefill = harness.worker(lambda connection, _: connection.send(response(200, of_prefill)))
     decode = harness.worker(lambda connection, _: connection.send(response(200, of_decode, ("X-W", "d"))))
@@ -392,9 +391,7 @@ def test_the_last_response_of_prefill_is_the_clients_if_no_other_is_left(harness
         b"data: {}\n\n",
         b"",
         b'{"kv_transfer_params":{"remote_block_ids":[[1]]}}',
-        json.dumps(
-            {"choices": [{"finish_reason": "length"}], "kv_transfer_params": WHOLE | {"remote_host": None}}
-        ).encode(),
+        prefill_response(WHOLE | {"remote_host": None}),
         json.dumps({"choices": [{"finish_reason": "abort"}], "kv_transfer_params": WHOLE}).encode(),
     ],
 )
@@ -551,7 +548,7 @@ def test_a_response_that_is_no_stream_may_take_longer_than_a_transfer(harness, p
 
 
 def test_a_decode_worker_that_fails_all_transfers_is_not_chosen_for_ever(harness):
-    whole = json.dumps({"choices": [{"finish_reason": "length"}], "kv_transfer_params": WHOLE}).encode()
+    whole = prefill_response(WHOLE)
     prefill = harness.worker(lambda connection, _: connection.send(response(200, whole)))
     failing = harness.worker(lambda connection, _: connection.send(response(500, b"no")))
     good = harness.worker()
@@ -574,7 +571,7 @@ def test_as_many_removed_members_as_there_may_be_are_no_trouble(harness, count):
     inside = ",".join(f'"a{i}":1,"kv_transfer_params":1' for i in range(min(count, 500)))
     above = ",".join(f'"kv_transfer_params":1,"b{i}":2' for i in range(min(count, 500)))
     body = f'{{{above},"vllm_xargs":{{{inside}}},"prompt":"hi"}}'.encode()
-    whole = json.dumps({"choices": [{"finish_reason": "length"}], "kv_transfer_params": WHOLE}).encode()
+    whole = prefill_response(WHOLE)
     prefill = harness.worker(lambda connection, _: connection.send(response(200, whole)))
     decode = harness.worker()
     assert post(harness.client(pair(harness, prefill, decode)), body).body == b"hello"

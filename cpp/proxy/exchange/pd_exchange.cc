@@ -240,8 +240,7 @@ void PdExchange::Wake() {
 // ---- choosing
 
 void PdExchange::ChooseFirst() {
-  PdRetry pair{.next = PdAttemptKind::kPair};
-  if (Choose(pair)) return Plan(PdAttemptKind::kPair);
+  if (Choose({.next = PdAttemptKind::kPair})) return Plan(PdAttemptKind::kPair);
   const bool is_alone = settings_.pd.on_prefill_loss == PdOnPrefillLoss::kLocal &&
                         request_.connector->traits().decode_can_prefill &&
                         prefill_.choice.Fleet()->in_rotation() == 0;
@@ -358,6 +357,14 @@ void PdExchange::NoteFailure(const StageLeg& leg, StageState& stage, const PdEve
   if (!lost) return;
   stage.lost = true;
   losses_.Report(request_.message, *leg.worker(), request_.id->id);
+}
+
+// One that no leg has reported.
+void PdExchange::SetDecodeFailure(AttemptFailure how, int status, HttpError error) {
+  failed_ = &decode_;
+  failure_.how = how;
+  failure_.status = status;
+  failure_error_ = error;
 }
 
 bool PdExchange::MayRetry(const PdRetry& retry, int64_t* pause_ns) {
@@ -559,10 +566,7 @@ void PdExchange::WorkerDied(const Worker& worker) {
     if (leg->runs() && leg->worker().get() == &worker) leg->request().WorkerDied();
   }
   if (!WaitsForBlocksOf(worker)) return;
-  failed_ = &decode_;
-  failure_.how = AttemptFailure::kStatus;
-  failure_.status = 504;
-  failure_error_ = HttpError::kFirstByteTimeout;
+  SetDecodeFailure(AttemptFailure::kStatus, 504, HttpError::kFirstByteTimeout);
   Post({.type = PdEventType::kDTimeout, .early = true});
 }
 
@@ -632,10 +636,7 @@ void PdExchange::ReleaseConnection(bool reusable) {
 void PdExchange::OnHandoffLate(void* exchange) {
   auto* self = static_cast<PdExchange*>(exchange);
   if (self->machine_.holds_claim() && !self->machine_.choosing()) {  // decode has not taken its request
-    self->failed_ = &self->decode_;
-    self->failure_.how = AttemptFailure::kConnect;
-    self->failure_.status = 0;
-    self->failure_error_ = HttpError::kConnectTimeout;
+    self->SetDecodeFailure(AttemptFailure::kConnect, 0, HttpError::kConnectTimeout);
   }
   self->Post({.type = PdEventType::kHandoffLate});
 }

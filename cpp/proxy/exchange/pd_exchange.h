@@ -124,6 +124,7 @@ class PdExchange final : public Attempts {
   void Plan(PdAttemptKind kind);
   void ChooseFirst();
   void NoteFailure(const StageLeg& leg, StageState& stage, const PdEvent& event);
+  void SetDecodeFailure(AttemptFailure how, int status, HttpError error);
   bool MayStillServe(const Worker& worker) const;
   bool WaitsForBlocksOf(const Worker& worker) const;
   void NamePair();

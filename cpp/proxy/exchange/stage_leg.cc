@@ -146,21 +146,27 @@ PdEvent StageLeg::OnPrefillResponse(UpstreamRequest::Rest rest) {
     return {
         .type = prefill_.hand_over == HandOver::kWhole ? PdEventType::kPOkWhole : PdEventType::kPOkWithout};
   }
+  switch (OnError(rest)) {
+    case PdResponseClass::kBusy:
+      return {.type = PdEventType::kPBusy};
+    case PdResponseClass::kError:
+      return {.type = PdEventType::kPError};
+    default:
+      return {.type = PdEventType::kPRejected};
+  }
+}
+
+// A response with another status than 2xx, which has been read.
+PdResponseClass StageLeg::OnError(UpstreamRequest::Rest rest) {
+  outcome_.status = status_;
   if (rest != UpstreamRequest::Rest::kWhole) whole_.bytes.clear();
   const std::optional<std::string_view> retry_after = FindHeader(request_->response().fields, "retry-after");
   retry_after_ms_ = ParseRetryAfter(retry_after.value_or(""));
-  switch (PdResponseClassOf(status_, retry_after.has_value())) {
-    case PdResponseClass::kBusy:
-      outcome_.end = Outcome::End::kWorkerFailed;
-      request_->RecordAttempt();  // no verdict, but the beginning of a back-off
-      return {.type = PdEventType::kPBusy};
-    case PdResponseClass::kError:
-      outcome_.end = Outcome::End::kWorkerFailed;
-      return {.type = PdEventType::kPError};
-    default:
-      outcome_.end = Outcome::End::kFinished;
-      return {.type = PdEventType::kPRejected};
-  }
+  const PdResponseClass kind = PdResponseClassOf(status_, retry_after.has_value());
+  outcome_.end = kind == PdResponseClass::kRejected ? Outcome::End::kFinished : Outcome::End::kWorkerFailed;
+  if (kind == PdResponseClass::kBusy)
+    request_->RecordAttempt();  // no verdict, but the beginning of a back-off
+  return kind;
 }
 
 // The rest of the response is of no use, and a stream behind it may last for minutes.
@@ -221,19 +227,11 @@ PdEvent StageLeg::FailedDecode() const {
 }
 
 Task<PdEvent> StageLeg::ReadDecodeError() {
-  outcome_.status = status_;
-  const std::optional<std::string_view> retry_after = FindHeader(request_->response().fields, "retry-after");
-  retry_after_ms_ = ParseRetryAfter(retry_after.value_or(""));
-  const PdResponseClass kind = PdResponseClassOf(status_, retry_after.has_value());
   const UpstreamRequest::Rest rest =
       co_await request_->ReadWhole(kErrorBytes, kErrorTimeoutMs, /*keep_bytes=*/true, &whole_);
-  if (rest != UpstreamRequest::Rest::kWhole) whole_.bytes.clear();
-  outcome_.end = kind == PdResponseClass::kRejected ? Outcome::End::kFinished : Outcome::End::kWorkerFailed;
   PdEvent event{.type = PdEventType::kDRejected};
-  if (kind == PdResponseClass::kBusy) {
-    event.type = PdEventType::kDBusy;
-    request_->RecordAttempt();  // no verdict, but the beginning of a back-off
-  }
+  const PdResponseClass kind = OnError(rest);
+  if (kind == PdResponseClass::kBusy) event.type = PdEventType::kDBusy;
   if (kind == PdResponseClass::kError) {
     const bool died = whole_.body.find(kEngineDied) != std::string::npos;
     event.type = died ? PdEventType::kDEngineDead : PdEventType::kDError;

@@ -85,6 +85,7 @@ class StageLeg {
   PdEvent FailedPrefill() const;
   PdEvent FailedDecode() const;
   PdEvent OnPrefillResponse(UpstreamRequest::Rest rest);
+  PdResponseClass OnError(UpstreamRequest::Rest rest);
   void KeepParameters();
   Task<PdEvent> ReadDecodeError();
   Task<bool> BeginsWithError();

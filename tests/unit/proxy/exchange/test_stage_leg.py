@@ -4,16 +4,9 @@ import json
 
 import pytest
 
+from tests.fakes.pd import PARAMETERS, WHOLE
 from tests.fakes.wire import chunk, chunked, request, response
 
-PARAMETERS = {
-    "remote_block_ids": [[1]],
-    "remote_engine_id": "e",
-    "remote_request_id": "r",
-    "remote_host": "h",
-    "remote_port": 1,
-}
-WHOLE = json.dumps({"choices": [{"finish_reason": "length"}], "kv_transfer_params": PARAMETERS}).encode()
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 BODY = b'{"prompt":"hi"}'

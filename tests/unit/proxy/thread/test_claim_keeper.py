@@ -5,16 +5,8 @@ import re
 
 import pytest
 
+from tests.fakes.pd import PARAMETERS, WHOLE
 from tests.fakes.wire import eventually, response
-
-PARAMETERS = {
-    "remote_block_ids": [[1]],
-    "remote_engine_id": "e",
-    "remote_request_id": "r",
-    "remote_host": "h",
-    "remote_port": 1,
-}
-WHOLE = json.dumps({"choices": [{"finish_reason": "length"}], "kv_transfer_params": PARAMETERS}).encode()
 
 
 def ends(router):

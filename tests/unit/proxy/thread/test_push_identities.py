@@ -2,20 +2,10 @@
 
 import json
 
+from tests.fakes.pd import PARAMETERS, prefill_response
 from tests.fakes.wire import eventually, request, response
 
-IDENTITY = {
-    "do_remote_prefill": True,
-    "do_remote_decode": False,
-    "remote_block_ids": [[1]],
-    "remote_engine_id": "e",
-    "remote_request_id": "r",
-    "remote_host": "h",
-    "remote_port": 1,
-    "tp_size": 2,
-    "transfer_mode": "push",
-}
-WHOLE = json.dumps({"choices": [{"finish_reason": "length"}], "kv_transfer_params": IDENTITY}).encode()
+WHOLE = prefill_response(PARAMETERS | {"tp_size": 2, "transfer_mode": "push"})
 BODY = b'{"prompt":"hi"}'
 
 
