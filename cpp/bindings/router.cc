@@ -602,7 +602,7 @@ std::string_view StatusOf(const FleetView::Member& member, bool eligible, bool l
   if (member.other_model) return "other_model";
   if (!member.healthy) return "unhealthy";
   if (member.draining) return "draining";
-  if (member.resting) return "not_ready";
+  if (member.resting || member.pair != PairState::kReady) return "not_ready";
   if (member.open) return "circuit_breaker";
   if (left_out) return "excluded";
   return eligible ? "eligible" : "full";

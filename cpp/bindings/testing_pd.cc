@@ -305,6 +305,11 @@ void BindTestingPd(py::module_& testing) {
     return all;
   });
   testing.def("knows_kv_connector", [](const std::string& name) { return FindKvConnector(name) != nullptr; });
+  // The name; nullopt: none is known yet, or there is none.
+  testing.def("connector_of", [](const std::string& name, const std::string& engine) {
+    const KvConnector* const connector = ConnectorOf(name, EngineKindByName(engine));
+    return connector != nullptr ? std::optional(connector->traits().name) : std::nullopt;
+  });
   testing.def("kv_connector_traits", [](const std::string& name) { return TraitsOf(ConnectorNamed(name)); });
   testing.def("parameters_are_whole", [](const std::string& connector, const py::bytes& parameters) {
     return ConnectorNamed(connector).IsWhole(BodyMap::Read(ViewOfBytes(parameters)));

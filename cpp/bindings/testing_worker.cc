@@ -95,6 +95,28 @@ class RegistryHarness {
     return roles;
   }
 
+  // What is known of a worker of the fleet; published with the next change.
+  void SetFacts(
+      const std::string& url, const std::optional<std::string>& engine_id, const std::string& engine) {
+    const StatusOr<std::vector<std::shared_ptr<Worker>>> workers = registry_.Named(url);
+    RaiseIfError(workers.status());
+    for (const std::shared_ptr<Worker>& worker : *workers) {
+      worker->engine_id.Publish(engine_id ? std::make_shared<const std::string>(*engine_id) : nullptr);
+      worker->engine.store(EngineKindByName(engine));
+    }
+  }
+
+  // The fleet's engine; and of each member, whether it is in rotation and why it cannot be paired.
+  py::tuple Pairs() const {
+    const std::shared_ptr<const FleetView> fleet = registry_.snapshot().Load();
+    std::vector<py::tuple> members;
+    for (const FleetView::Member& member : fleet->members()) {
+      members.push_back(
+          py::make_tuple(member.worker->url.url, member.in_rotation(), PairStateText(member.pair)));
+    }
+    return py::make_tuple(EngineKindName(fleet->stages()->engine), members);
+  }
+
   WorkerRegistry& registry() { return registry_; }
 
   py::tuple Reconcile(
@@ -498,6 +520,14 @@ void BindTestingWorker(py::module_& testing) {
           "set_role", &RegistryHarness::SetRole, py::arg("url"), py::arg("worker_type"),
           py::arg("bootstrap_port") = py::none())
       .def("stage_view", &RegistryHarness::StageView)
+      .def(
+          "set_pair_rule",
+          [](RegistryHarness& self, bool engine_ids, bool one_engine) {
+            self.registry().SetPairRule({.engine_ids = engine_ids, .one_engine = one_engine});
+          })
+      .def("set_facts", &RegistryHarness::SetFacts)
+      .def("refresh", [](RegistryHarness& self) { self.registry().Refresh(); })
+      .def("pairs", &RegistryHarness::Pairs)
       .def("roles", &RegistryHarness::Roles)
       .def("reconcile", &RegistryHarness::Reconcile)
       .def("would_reconcile", &RegistryHarness::WouldReconcile)

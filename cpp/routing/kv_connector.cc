@@ -31,6 +31,19 @@ const KvConnector* FindKvConnector(std::string_view name) {
   return found == all.end() ? nullptr : *found;
 }
 
+const KvConnector* ConnectorOf(std::string_view name, EngineKind engine) {
+  if (name != kAutoConnector) return FindKvConnector(name);
+  switch (engine) {
+    case EngineKind::kVllm:
+      return &NixlConnector();
+    case EngineKind::kSglang:
+      return &SglangConnector();
+    case EngineKind::kUnknown:
+      break;
+  }
+  return nullptr;
+}
+
 std::string PairAddress(const PairEnd& end) {
   return end.zmq_address.empty() ? HostAndPort(end.host, end.port) : std::string(end.zmq_address);
 }

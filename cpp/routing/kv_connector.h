@@ -21,6 +21,7 @@
 #include "routing/pd_machine.h"
 #include "routing/push_identity.h"
 #include "worker/moriio_mode.h"
+#include "worker/pair_state.h"
 
 namespace vllm_router {
 
@@ -67,6 +68,8 @@ class KvConnector {
     // What a prefill worker handed over names no decode worker, so another one may be given it.
     bool rebindable;
     PairIdForm id_form = PairIdForm::kEither;
+    // Decode is told the id of prefill's engine, which its bootstrap server knows.
+    bool names_engine = false;
   };
 
   virtual ~KvConnector() = default;
@@ -97,6 +100,11 @@ class KvConnector {
 // nullptr for a name that is not in the table.
 const KvConnector* FindKvConnector(std::string_view name);
 std::span<const KvConnector* const> KvConnectors();
+
+// --kv-connector auto: the connector of the engine that all workers are of.
+inline constexpr std::string_view kAutoConnector = "auto";
+// Of a fleet whose workers are of `engine`. nullptr: under auto, none is known yet.
+const KvConnector* ConnectorOf(std::string_view name, EngineKind engine);
 
 // The worker in a pair's id: the ZMQ address that it registered, else host:port.
 std::string PairAddress(const PairEnd& end);

@@ -15,7 +15,8 @@ class Mooncake final : public KvConnector {
         .shortens_prefill = true,
         .ends_by_length = true,
         .decode_can_prefill = true,
-        .rebindable = false};
+        .rebindable = false,
+        .names_engine = true};
     return kTraits;
   }
 

@@ -36,6 +36,7 @@ std::string NobodyEligible(const FleetView& fleet, const WorkerRegistry& registr
   size_t unhealthy = 0;
   size_t draining = 0;
   size_t resting = 0;
+  size_t unpaired = 0;
   size_t open = 0;
   size_t others = 0;
   size_t excluded = 0;  // healthy, but excluded for this request: by earlier attempts, or by the caller
@@ -49,6 +50,8 @@ std::string NobodyEligible(const FleetView& fleet, const WorkerRegistry& registr
       ++draining;
     } else if (member.resting) {
       ++resting;
+    } else if (member.pair != PairState::kReady) {
+      ++unpaired;
     } else if (member.worker->breaker.state() != BreakerState::kClosed) {
       ++open;
     } else {
@@ -59,6 +62,7 @@ std::string NobodyEligible(const FleetView& fleet, const WorkerRegistry& registr
       "no worker can take the request: ", where, " has ", members, members == 1 ? " worker" : " workers",
       ", of which ", unhealthy, " unhealthy, ", draining, " draining",
       resting == 0 ? std::string() : Concat(", ", resting, " not ready"),
+      unpaired == 0 ? std::string() : Concat(", ", unpaired, " that cannot be paired yet"),
       open == 0 ? std::string() : Concat(", ", open, " with an open circuit breaker"),
       others == 0 ? std::string() : Concat(", ", others, " that do not serve the model"), " and ", excluded,
       " excluded; add a worker, or wait until one is healthy");
@@ -441,11 +445,29 @@ int64_t Router::FreePlaces(const FleetView& fleet) const {
   return free;
 }
 
+namespace {
+
+// "; 2 workers are not chosen: …" for each reason there is; empty: all may be paired.
+std::string UnpairedText(const FleetView& whole) {
+  std::string text;
+  for (const PairState state : {PairState::kNoEngineId, PairState::kEngineUnknown, PairState::kOtherEngine}) {
+    const auto count = std::ranges::count_if(whole.members(), [state](const FleetView::Member& member) {
+      return member.pair == state && member.healthy && !member.draining && !member.resting;
+    });
+    if (count == 0) continue;
+    text += Concat(
+        "; ", count, count == 1 ? " worker is" : " workers are", " not chosen: ", PairStateText(state));
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string NoPairMessage(const FleetView& whole) {
   const StageViews& stages = *whole.stages();
   return Concat(
       "No workers available: ", stages.prefill->eligible().size(), " prefill, ",
-      stages.decode->eligible().size(), " decode");
+      stages.decode->eligible().size(), " decode", UnpairedText(whole));
 }
 
 }  // namespace vllm_router

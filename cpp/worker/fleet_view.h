@@ -44,12 +44,15 @@ class FleetView {
     std::shared_ptr<Worker> worker;
     bool healthy = true;
     bool draining = false;
-    bool resting = false;      // its source says that it is not ready
-    bool open = false;         // its circuit breaker
-    bool other_model = false;  // of a pool's view: it does not serve the pool's models
-    bool other_stage = false;  // of a stage's view: it is of the other one
+    bool resting = false;                // its source says that it is not ready
+    bool open = false;                   // its circuit breaker
+    bool other_model = false;            // of a pool's view: it does not serve the pool's models
+    bool other_stage = false;            // of a stage's view: it is of the other one
+    PairState pair = PairState::kReady;  // whether all is known that its fleet's connector needs
     bool elsewhere() const { return other_model || other_stage; }
-    bool in_rotation() const { return healthy && !draining && !resting && !elsewhere(); }
+    bool in_rotation() const {
+      return healthy && !draining && !resting && pair == PairState::kReady && !elsewhere();
+    }
     bool serves() const { return in_rotation() && !open; }
   };
 
@@ -140,6 +143,8 @@ class FleetView {
 struct StageViews {
   std::shared_ptr<const FleetView> prefill;
   std::shared_ptr<const FleetView> decode;
+  EngineKind engine =
+      EngineKind::kUnknown;  // of all workers that may be chosen; unknown without PairRule::one_engine
 
   const std::shared_ptr<const FleetView>& of(Stage stage) const {
     return stage == Stage::kDecode ? decode : prefill;

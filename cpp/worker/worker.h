@@ -9,13 +9,16 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "base/limits.h"
+#include "base/snapshot.h"
 #include "worker/bytes_per_token.h"
 #include "worker/circuit_breaker.h"
 #include "worker/outlier_detector.h"
+#include "worker/pair_state.h"
 #include "worker/retry_after_backoff.h"
 #include "worker/stage.h"
 #include "worker/worker_load.h"
@@ -72,6 +75,10 @@ struct Worker {
   std::atomic<uint64_t> selections{0};        // decisions that chose this worker
   std::atomic<float> kv_use{-1};              // 0..1, as it told when its load was polled; below 0: not known
   std::atomic<uint32_t> failed_transfers{0};  // of KV blocks to it, one after the other
+  // Of a prefill worker whose bootstrap server names it, by its rank; null: not known. Written by the control thread.
+  Snapshot<std::string> engine_id{nullptr};
+  std::atomic<bool> engine_id_doubted{false};  // a query for it has been requested
+  std::atomic<EngineKind> engine{EngineKind::kUnknown};
   // Requests that wait for its response after another worker was lost with them: one of them may be
   // crashing workers.
   std::atomic<uint32_t> lost_elsewhere{0};

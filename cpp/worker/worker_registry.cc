@@ -303,6 +303,12 @@ void WorkerRegistry::ExpectModels(std::span<const std::string> names, int64_t me
   Publish();
 }
 
+void WorkerRegistry::SetPairRule(const PairRule& rule) {
+  MutexLock lock(mutex_);
+  pair_rule_ = rule;
+  Publish();
+}
+
 void WorkerRegistry::Refresh() {
   MutexLock lock(mutex_);
   Publish();
@@ -342,7 +348,30 @@ std::shared_ptr<const FleetView> WorkerRegistry::PlannedStage(
   return std::make_shared<const FleetView>(std::move(view));
 }
 
+EngineKind WorkerRegistry::EngineOfFleet() const {
+  if (!pair_rule_.one_engine) return EngineKind::kUnknown;
+  EngineKind first = EngineKind::kUnknown;
+  for (const Row& row : fleet_.rows()) {
+    if (!row.serves()) continue;
+    const EngineKind engine = row.member.worker->engine.load(std::memory_order_relaxed);
+    if (engine == EngineKind::kUnknown) continue;
+    if (engine == engine_) return engine_;
+    if (first == EngineKind::kUnknown) first = engine;
+  }
+  return first;
+}
+
+PairState WorkerRegistry::PairStateOf(const Worker& worker) const {
+  const bool needs_id = pair_rule_.engine_ids && worker.stage == Stage::kPrefill;
+  if (needs_id && worker.engine_id.Load() == nullptr) return PairState::kNoEngineId;
+  if (!pair_rule_.one_engine) return PairState::kReady;
+  const EngineKind engine = worker.engine.load(std::memory_order_relaxed);
+  if (engine == EngineKind::kUnknown) return PairState::kEngineUnknown;
+  return engine == engine_ ? PairState::kReady : PairState::kOtherEngine;
+}
+
 void WorkerRegistry::Publish() {
+  engine_ = EngineOfFleet();
   std::vector<FleetView::Member> members;
   std::vector<std::pair<WorkerId, uint32_t>> published;
   members.reserve(fleet_.rows().size());
@@ -353,6 +382,7 @@ void WorkerRegistry::Publish() {
     if (!row.serves()) continue;
     FleetView::Member& member = members.emplace_back(row.member);
     member.open = member.worker->breaker.state() == BreakerState::kOpen;
+    member.pair = PairStateOf(*member.worker);
     published.emplace_back(member.worker->id, member.worker->weight);
     listed.push_back({.base = member.worker->url.base, .declared = row.spec.models});
   }
@@ -365,7 +395,8 @@ void WorkerRegistry::Publish() {
   if (is_staged_) {
     next.set_stages(std::make_shared<const StageViews>(StageViews{
         .prefill = PlannedStage(next, Stage::kPrefill, last->stages()),
-        .decode = PlannedStage(next, Stage::kDecode, last->stages())}));
+        .decode = PlannedStage(next, Stage::kDecode, last->stages()),
+        .engine = engine_}));
   } else {
     next.set_plan(last->shared_plan());
     next.set_plan(planner_ ? planner_(next) : nullptr);

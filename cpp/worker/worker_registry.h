@@ -107,7 +107,10 @@ class WorkerRegistry {
   void PublishModels();
   void ExpectModels(std::span<const std::string> names, int64_t memory_ns, bool spread = false);
 
-  // Publishes what has changed in the workers themselves: breakers and slow-start factors.
+  // What must be known of workers before they are in rotation.
+  void SetPairRule(const PairRule& rule);
+
+  // Publishes what has changed in the workers themselves: breakers, slow-start factors, and what pairs need.
   void Refresh();
 
   // Copies of all rows; and what rows_version() was then.
@@ -131,6 +134,9 @@ class WorkerRegistry {
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CallManagers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // The engine of the fleet's workers under PairRule::one_engine.
+  EngineKind EngineOfFleet() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  PairState PairStateOf(const Worker& worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The view of a stage of `next`, with its plan; `last`: the stages before.
   std::shared_ptr<const FleetView> PlannedStage(
       const FleetView& next, Stage stage, const StageViews* last) const;
@@ -142,6 +148,8 @@ class WorkerRegistry {
   ModelCatalog models_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::pair<WorkerId, uint32_t>> published_ ABSL_GUARDED_BY(mutex_);  // members, and weights
   uint64_t membership_version_ ABSL_GUARDED_BY(mutex_) = 0;
+  PairRule pair_rule_ ABSL_GUARDED_BY(mutex_);
+  EngineKind engine_ ABSL_GUARDED_BY(mutex_) = EngineKind::kUnknown;
   bool requires_addresses_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<uint64_t, std::function<void()>> managers_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_manager_ ABSL_GUARDED_BY(mutex_) = 1;

@@ -12,6 +12,7 @@ from tests.fakes.harness import Harness
 from tests.fakes.kv_engine import TOKENS, Engine, open_router, wait_for
 from tests.fakes.models import ModelWorker, wait_until_known
 from tests.fakes.pd import WHOLE
+from tests.fakes.pd_mooncake import Fabric, MooncakePrefill, mooncake_pair
 from tests.fakes.prometheus_text import Family, parse
 from tests.fakes.redis_server import FakeRedis, RedisServer
 from tests.fakes.shared_pool import HicacheEngine
@@ -135,6 +136,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
     eventually(lambda: "vllm_router_pd_local_total{" in staged.server.metrics_text())
     heard = parse(staged.server.metrics_text())
     shown |= {name: heard[name] for name in heard if "_pd_" in name}
+    # And one that has queried a bootstrap server.
+    bootstrap = MooncakePrefill(harness, Fabric())
+    pair = mooncake_pair(harness, bootstrap, decode=[harness.worker()], prometheus_port=0)
+    heard = parse(pair.server.metrics_text())
+    shown |= {name: heard[name] for name in heard if "_bootstrap_" in name}
     # And one of a fleet of two.
     with RedisServer(tmp_path_factory.mktemp("peers")) as meeting:
         peers = [

@@ -248,6 +248,8 @@ json::object Describe(const FleetView::Member& member) {
       {"circuit_breaker", BreakerStateName(worker.breaker.state())},
       {"weight", static_cast<double>(worker.weight) / kWeightOne}};
   if (worker.bootstrap_port) described["bootstrap_port"] = *worker.bootstrap_port;
+  if (const auto id = worker.engine_id.Load()) described["engine_id"] = *id;
+  if (member.pair != PairState::kReady) described["not_chosen"] = PairStateText(member.pair);
   return described;
 }
 

@@ -190,6 +190,7 @@ struct WorkerSum {
   uint64_t breaker_failures = 0;
   std::array<uint64_t, kErrorBlameCount> server_errors{};
   std::array<std::array<uint64_t, kBreakerStateCount>, kBreakerStateCount> breaker_transitions{};
+  std::array<uint64_t, kBootstrapResultCount> bootstrap_queries{};
   uint64_t prompt_tokens = 0;
   uint64_t completion_tokens = 0;
   uint64_t cached_tokens = 0;
@@ -205,6 +206,8 @@ struct WorkerSum {
     for (size_t blame = 0; blame < kErrorBlameCount; ++blame) {
       server_errors[blame] += tallies.server_errors[blame].count();
     }
+    for (size_t i = 0; i < kBootstrapResultCount; ++i)
+      bootstrap_queries[i] += tallies.bootstrap_queries[i].count();
     for (size_t from = 0; from < kBreakerStateCount; ++from) {
       for (size_t to = 0; to < kBreakerStateCount; ++to)
         breaker_transitions[from][to] += tallies.breaker_transitions[from][to].count();
@@ -586,6 +589,19 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
           static_cast<double>(sums[i].server_errors[blame]),
           {Label("blame", ErrorBlameName(static_cast<ErrorBlame>(blame))),
            Label("worker", workers[i]->url.url)});
+    }
+  }
+  if (fleet.stages() != nullptr) {
+    page->Counter(
+        "pd_bootstrap_queries_total",
+        "Queries of a Mooncake prefill worker's bootstrap server for the worker's engine id, by result.");
+    for (size_t i = 0; i < workers.size(); ++i) {
+      for (size_t result = 0; result < kBootstrapResultCount; ++result) {
+        page->AddUnlessZero(
+            sums[i].bootstrap_queries[result],
+            {Label("result", BootstrapResultName(static_cast<BootstrapResult>(result))),
+             Label("worker", workers[i]->url.url)});
+      }
     }
   }
   page->Counter("cb_state_transitions_total", "State transitions of the worker's circuit breaker.");

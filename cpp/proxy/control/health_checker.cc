@@ -117,6 +117,7 @@ Task<void> HealthChecker::Probe(WorkerUrl url) {
     ReportWorkerDown(thread_, url);
   }
   if (changed && thread_.router->SetHealthy(url.base, healthy).ok()) {
+    on_change_();
     if (healthy) {
       Log(LogLevel::kInfo, "worker " + url.base + " is healthy again");
     } else {

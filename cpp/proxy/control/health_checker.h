@@ -33,6 +33,9 @@ class HealthChecker final : public HostPoller {
     on_dead_ = std::move(on_dead);
   }
 
+  // `on_change`: likewise, after a host has become healthy or unhealthy.
+  void set_on_change(std::function<void()> on_change) { on_change_ = std::move(on_change); }
+
   void Start() override;
   void Stop() override;
   void FollowSettings() override;
@@ -67,6 +70,7 @@ class HealthChecker final : public HostPoller {
   uint64_t membership_version_ = ~uint64_t{0};  // of the fleet that hosts_ reflects
   std::set<std::string> dead_;                  // by base URL: unreachable when, or since, it was found down
   std::function<void(std::shared_ptr<const Worker>)> on_dead_;
+  std::function<void()> on_change_ = [] {};
   std::vector<SlowStart> slow_starts_;
   bool slow_starting_ = false;
   std::atomic<bool> any_responded_{false};

@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "base/check.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -959,8 +958,13 @@ Task<Exchange::Next> Exchange::PlanStages() {
   record_.pd = std::make_unique<PdInfo>();
   const PdRoute route = PdRouteOf(head_->method, head_->path, settings_.pd.extra_routes);
   const bool has_body = head_->framing != BodyFraming::kNone;
-  const KvConnector* const connector = FindKvConnector(settings_.pd.kv_connector);
-  ROUTER_CHECK(connector != nullptr, "the name of the connector has been checked");
+  const std::shared_ptr<const FleetView> fleet = thread_.fleet.Get();
+  const KvConnector* const connector = ConnectorOf(settings_.pd.kv_connector, fleet->stages()->engine);
+  if (connector == nullptr) {  // auto, and no worker's engine is known
+    std::string message = NoPairMessage(*fleet);
+    co_await ReplyError(HttpError::kNoWorkers, std::move(message));
+    co_return Next::kFinish;
+  }
   BodyMap body = BodyMap::Read(has_body ? body_->held() : std::string_view());
   PdPlan plan;
   if (has_body) plan = MakePdPlan(route, body, *connector);

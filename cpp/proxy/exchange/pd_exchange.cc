@@ -254,6 +254,9 @@ void PdExchange::ChooseFirst() {
 }
 
 bool PdExchange::Choose(const PdRetry& retry) {
+  // Of --kv-connector auto: by now the fleet may be another engine's.
+  const EngineKind engine = thread_.fleet.Get()->stages()->engine;
+  if (ConnectorOf(settings_.pd.kv_connector, engine) != request_.connector) return false;
   const bool needs_prefill = retry.next == PdAttemptKind::kPair;
   const bool needs_blocks = retry.next != PdAttemptKind::kLocal;
   const auto preferred = [](const StageState& stage, bool prefers) {
@@ -308,6 +311,7 @@ void PdExchange::NamePair() {
       *request_.connector, EndOf(*prefill_.worker), EndOf(*decode_.worker),
       request_.message.client.request_id, bits_, settings_.pd.request_id == PdRequestId::kPlain);
   pd_.pair_id = pair_id_;
+  engine_id_ = request_.connector->traits().names_engine ? prefill_.worker->engine_id.Load() : nullptr;
   rooms_.clear();
   if (request_.connector->traits().decode_can_prefill) return;
   const uint32_t rank = prefill_.worker->url.rank.value_or(0);
@@ -324,6 +328,10 @@ PairAttempt PdExchange::PairOf() const {
       .bits = bits_,
       .rooms = rooms_,
       .listed_prompts = request_.plan->listed_prompts};
+  if (engine_id_ != nullptr) {
+    pair.prefill.engine_id = *engine_id_;
+    if (!pair.prefill.bootstrap_port) pair.prefill.bootstrap_port = settings_.pd.bootstrap_port;
+  }
   pair.prefill.push = thread_.push_identities.Find(prefill_.worker->id);
   return pair;
 }
@@ -333,6 +341,9 @@ void PdExchange::NoteFailure(const StageLeg& leg, StageState& stage, const PdEve
   failed_ = &stage;
   // Perhaps its engine has started anew.
   if (prefill_.worker != nullptr) thread_.push_identities.Forget(prefill_.worker->id);
+  const bool is_rejected = event.type == PdEventType::kPRejected || event.type == PdEventType::kDRejected;
+  const bool is_of_pair = &stage == &prefill_ || leg.has_parameters();
+  if (engine_id_ != nullptr && is_of_pair && !is_rejected) thread_.health.transfer_failed(prefill_.worker);
   failure_.retry_after_ms = leg.retry_after_ms();
   if (failure_.first_sent_ns == 0) failure_.first_sent_ns = leg.request().first_sent_ns();
   const bool is_transfer =

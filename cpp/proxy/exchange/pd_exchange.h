@@ -158,6 +158,8 @@ class PdExchange final : public Attempts {
   std::vector<std::unique_ptr<StageLeg>> legs_;  // of all attempts
   StageLeg* source_ = nullptr;                   // prefill's, whose response has the parameters
   std::string pair_id_;
+  std::shared_ptr<const std::string>
+      engine_id_;  // of prefill, as it was when the pair was planned; null: not needed
   PairBits bits_;
   std::vector<uint64_t> rooms_;
   PdOrder order_ = PdOrder::kSerial;

@@ -24,8 +24,10 @@
 #include "proxy/client/mooncake_pool.h"
 #include "proxy/client/pool_report.h"
 #include "proxy/client/redis_settings.h"
+#include "proxy/control/bootstrap_poller.h"
 #include "proxy/control/cache_capacity_poller.h"
 #include "proxy/control/drainer.h"
+#include "proxy/control/engine_poller.h"
 #include "proxy/control/fleet_manager.h"
 #include "proxy/control/kv_event_service.h"
 #include "proxy/control/load_poller.h"
@@ -248,11 +250,15 @@ Status CheckSharedCache(const FixedOptions& options) {
 }
 
 Status CheckKvConnector(const FixedOptions& options) {
-  // What others need of a worker is known only from a registration or from its bootstrap server.
+  // What others need of a worker is known only from a registration.
   constexpr uint64_t kRoom = 1;
   const PairEnd end{.host = "host", .port = 80};
-  const PairAttempt pair{.id = "id", .prefill = end, .decode = end, .bits = PairBits{}, .rooms = {&kRoom, 1}};
-  std::vector<std::string_view> known;
+  PairEnd prefill = end;
+  prefill.engine_id = "id";  // which its bootstrap server tells
+  const PairAttempt pair{
+      .id = "id", .prefill = prefill, .decode = end, .bits = PairBits{}, .rooms = {&kRoom, 1}};
+  std::vector<std::string_view> known = {kAutoConnector};
+  if (options.kv_connector == kAutoConnector) return absl::OkStatus();
   for (const KvConnector* const connector : KvConnectors()) {
     if (!connector->Missing(pair).empty()) continue;
     known.push_back(connector->traits().name);
@@ -348,6 +354,7 @@ Server::Server(
   health_ = AddService<HealthChecker>();
   auto* const models = AddService<ModelService>();
   admin_.set_models(models);
+  FollowPairFacts();
   for (const std::unique_ptr<IoThread>& thread : io_threads_) {
     thread->health = {
         .suspect =
@@ -359,6 +366,10 @@ Server::Server(
         .recovered = [this](const std::shared_ptr<Worker>& worker) { health_->Recovered(worker); },
         .lacks_model = [models](const std::shared_ptr<Worker>& worker) { models->Doubt(worker); },
         .models_changed = [models] { models->AskAll(); },
+        .transfer_failed =
+            [this](const std::shared_ptr<Worker>& worker) {
+              if (pair_facts_ != nullptr) pair_facts_->Doubt(worker);
+            },
         .cache_emptied =
             [this](const std::shared_ptr<Worker>& worker) {
               if (peers_ != nullptr) peers_->CacheEmptied(worker);
@@ -405,6 +416,19 @@ Server::Server(
   auto* const scale = AddService<ScaleService>(std::move(telemetries), peers_);
   admin_.set_scale(scale);
   metrics_->set_scale([scale] { return scale->Report(); });
+}
+
+// What pairs have to know of workers before these are in rotation.
+void Server::FollowPairFacts() {
+  if (!router_->pool().registry().is_staged()) return;
+  const KvConnector* const connector = FindKvConnector(options_.kv_connector);
+  const PairRule rule{
+      .engine_ids = connector != nullptr && connector->traits().names_engine,
+      .one_engine = options_.kv_connector == kAutoConnector};
+  router_->pool().registry().SetPairRule(rule);
+  if (rule.engine_ids) pair_facts_ = AddService<BootstrapPoller>();
+  if (rule.one_engine) pair_facts_ = AddService<EnginePoller>();
+  if (pair_facts_ != nullptr) health_->set_on_change([this] { pair_facts_->Look(); });
 }
 
 // Gives each thread its connections to Redis; the control thread writes, by one.

@@ -36,6 +36,7 @@
 
 namespace vllm_router {
 
+class PairFactPoller;
 class PeerSyncService;
 
 class Server {
@@ -97,6 +98,7 @@ class Server {
       std::shared_ptr<Router> router, const ServerOptions& options, KeySets keys,
       std::unique_ptr<TlsFiles> tls, std::unique_ptr<RedisPool> redis, std::unique_ptr<RedisPool> peer_redis,
       std::string peer_secret, std::unique_ptr<TrafficLog> record_log);
+  void FollowPairFacts();
   void ShareIndex();
   void ExpectModels(const Settings& settings);
   Status Open();
@@ -136,11 +138,12 @@ class Server {
   std::unique_ptr<Listener> metrics_listener_;
   std::unique_ptr<Metrics> metrics_;
   std::vector<std::unique_ptr<Service>> services_;
-  bool services_stopped_ = false;     // of the control thread
-  HealthChecker* health_ = nullptr;   // one of them
-  PeerSyncService* peers_ = nullptr;  // likewise; null: nothing is shared with other routers
-  Mutex apply_mutex_;                 // held during Apply()
-  Mutex reload_mutex_;                // guards the reloading, and is held while files are read
+  bool services_stopped_ = false;         // of the control thread
+  HealthChecker* health_ = nullptr;       // one of them
+  PairFactPoller* pair_facts_ = nullptr;  // likewise; null: the connector needs none
+  PeerSyncService* peers_ = nullptr;      // likewise; null: nothing is shared with other routers
+  Mutex apply_mutex_;                     // held during Apply()
+  Mutex reload_mutex_;                    // guards the reloading, and is held while files are read
   std::vector<Reloadable*> reloadables_;
   Timer reload_timer_;  // of the control thread
   std::vector<std::thread> threads_;

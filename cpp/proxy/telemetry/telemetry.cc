@@ -110,6 +110,24 @@ void Telemetry::SharedCacheBeyond(uint64_t blocks) {
 
 void Telemetry::ClaimEnded(std::string_view end) { shard_->pd.Get().claims.Add(end); }
 
+void Telemetry::BootstrapQueried(const std::shared_ptr<Worker>& worker, BootstrapResult result) {
+  shard_->Of(worker).bootstrap_queries[static_cast<size_t>(result)].Add();
+}
+
+std::string_view BootstrapResultName(BootstrapResult result) {
+  switch (result) {
+    case BootstrapResult::kOk:
+      return "ok";
+    case BootstrapResult::kNoId:
+      return "no_id";
+    case BootstrapResult::kUnreachable:
+      return "unreachable";
+    case BootstrapResult::kInvalid:
+      return "invalid";
+  }
+  return "";
+}
+
 void Telemetry::Retried(const std::shared_ptr<Worker>& worker, uint32_t failures, int64_t pause_ns) {
   shard_->Of(worker).failed_attempts.Add();
   const size_t attempt = std::min<size_t>(failures, Shard::kBackoffs) - 1;

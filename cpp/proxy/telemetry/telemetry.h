@@ -39,6 +39,16 @@ enum class SharedCacheKey : uint8_t { kFound, kMissing, kCached };  // cached: k
 inline constexpr int kSharedCacheKeyCount = static_cast<int>(SharedCacheKey::kCached) + 1;
 std::string_view SharedCacheKeyName(SharedCacheKey key);
 
+// What came of asking a prefill worker's bootstrap server for its engine id.
+enum class BootstrapResult : uint8_t {
+  kOk,
+  kNoId,         // of this rank
+  kUnreachable,  // or not in time
+  kInvalid,      // another status than 200, too long, or not what bootstrap servers say
+};
+inline constexpr size_t kBootstrapResultCount = 4;
+std::string_view BootstrapResultName(BootstrapResult result);
+
 // Null: that log is disabled.
 struct Logs {
   LineWriter* access = nullptr;
@@ -72,6 +82,7 @@ class Telemetry {
   void SharedCacheBeyond(uint64_t blocks);
   // How KV blocks at a prefill worker ended; the name lives forever.
   void ClaimEnded(std::string_view end);
+  void BootstrapQueried(const std::shared_ptr<Worker>& worker, BootstrapResult result);
   // At FINISH, once per exchange.
   void Record(const RequestInfo& record);
   // Whether records need their prompts.

@@ -83,6 +83,7 @@ struct WorkerCounters {
   Counter breaker_successes, breaker_failures;
   std::array<Counter, kErrorBlameCount> server_errors;  // by ErrorBlame
   std::array<std::array<Counter, kBreakerStateCount>, kBreakerStateCount> breaker_transitions;  // [from][to]
+  std::array<Counter, kBootstrapResultCount> bootstrap_queries;  // by BootstrapResult
   Counter prompt_tokens;
   Counter completion_tokens;
   Counter cached_tokens;

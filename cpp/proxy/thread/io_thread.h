@@ -62,8 +62,10 @@ struct HealthSignals {
   Signal suspect = [](const std::shared_ptr<Worker>&) {};  // unreachable: check its health at once
   Signal recovered = [](const std::shared_ptr<Worker>&) {
   };  // its circuit breaker has closed: slow start begins
-  Signal lacks_model = [](const std::shared_ptr<Worker>&) {};    // a 404 for a model that it lists
-  std::function<void()> models_changed = [] {};                  // workers were told to load or unload one
+  Signal lacks_model = [](const std::shared_ptr<Worker>&) {};  // a 404 for a model that it lists
+  std::function<void()> models_changed = [] {};                // workers were told to load or unload one
+  // KV blocks of this prefill worker did not arrive: perhaps its engine has started anew. At most one for each query.
+  Signal transfer_failed = [](const std::shared_ptr<Worker>&) {};
   Signal cache_emptied = [](const std::shared_ptr<Worker>&) {};  // it did as it was told
 };
 

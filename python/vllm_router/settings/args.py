@@ -255,6 +255,7 @@ class RouterArgs(ReferenceTable, Table):
     def values_of_dict(cls, values: Mapping[str, Any], source: str) -> dict[str, Any]:
         """Field name to checked value, of the names that are given. Raises as from_dict() does."""
         found: dict[str, Any] = {}
+        selected: dict[str, Any] = {}
         for given, value in values.items():
             spelling = SPELLINGS.get(str(given).replace("-", "_"))
             if spelling is None:
@@ -272,13 +273,15 @@ class RouterArgs(ReferenceTable, Table):
                 if alias and alias.meaning:
                     checked = alias.meaning[str(checked)]
                 found[flag.field] = cls._from_raw(flag, checked)
+                if alias and checked is True:
+                    selected |= alias.selects
             except Unfit as unfit:
                 raise ValueError(f"{source}: {flag.complaint(value, unfit, alias)}") from None
             except (TypeError, AttributeError, LookupError):
                 raise ValueError(
                     f"{source}: {given} is {flag.shown(value)}; write it as {_YAML_FORMS[flag.field]}"
                 ) from None
-        return found
+        return selected | found
 
     @classmethod
     def values_of_yaml(cls, text: str, source: str) -> dict[str, Any]:

@@ -67,6 +67,9 @@ class _Store(argparse.Action):
     ) -> None:
         setattr(namespace, self.dest, self._read(namespace, values) if self.const is None else self.const)
         setattr(namespace, GIVEN, getattr(namespace, GIVEN, frozenset()) | {self.flag.field})
+        for field, value in (self.alias.selects if self.alias and self.const else {}).items():
+            if field not in getattr(namespace, GIVEN):
+                setattr(namespace, self.dest.removesuffix(self.flag.dest) + field, value)
         if self.present:
             former = getattr(namespace, FORMER_GIVEN, {})
             setattr(namespace, FORMER_GIVEN, former | {option_string: self.present})

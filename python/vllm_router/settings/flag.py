@@ -46,6 +46,8 @@ class Alias:
     kind: Kind | None = None
     meaning: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     former: bool = False  # the name of an earlier release: accepted with a warning, not shown by --help
+    # Of a switch that is on: values of other fields, where these are not given themselves.
+    selects: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class _Same:

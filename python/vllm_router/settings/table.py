@@ -1545,10 +1545,11 @@ class Table:
         "serve each request with two workers: one computes the prompt's KV blocks (prefill), the other "
         "generates (decode)",
         aliases=(
-            "pd_disaggregation",
+            Alias("pd_disaggregation", selects={"kv_connector": "auto"}),
             Alias("mode", kind=Choice(("regular", "pd")), meaning={"regular": False, "pd": True}),
         ),
-        more="--worker-urls is ignored then.",
+        more="--worker-urls is ignored then. --pd-disaggregation also selects --kv-connector auto, unless "
+        "one is given.",
     )
     prefill_urls: list[tuple[str, int | None]] = _stages(
         [],
@@ -1592,20 +1593,22 @@ class Table:
     kv_connector: str = _pd(
         "nixl",
         Choice(
-            ("nixl", "nixl_push", "shared_store", "sglang"),
+            ("auto", "nixl", "nixl_push", "mooncake", "shared_store", "sglang"),
             later=dict.fromkeys(
-                ("mooncake", "moriio", "p2p_nccl", "auto"),
-                "use nixl, nixl_push, sglang, or shared_store for a store that all workers read",
+                ("moriio", "p2p_nccl"),
+                "use nixl, nixl_push, mooncake, sglang, or shared_store for a store that all workers read",
             ),
         ),
         "how KV blocks get from prefill to decode workers, as the engines' --kv-transfer-config says",
+        more="auto: nixl or sglang, by the engine that workers name in their lists of models; all must be of "
+        "one engine.",
         live="restart",
     )
     bootstrap_port: int = _pd(
         8998,
         Number(1, 65535),
         "the bootstrap port of prefill workers for which --prefill names none",
-        more="No connector that is implemented uses it: sglang takes the one of --prefill, or none.",
+        more="It is where mooncake learns of engines. sglang takes the port of --prefill, or none.",
     )
     pd_transfer_timeout_secs: float = _pd(
         30,

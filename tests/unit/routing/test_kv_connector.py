@@ -2,7 +2,7 @@
 
 import pytest
 
-from vllm_router._core_testing import knows_kv_connector, kv_connectors, new_pair_id, pd_plan
+from vllm_router._core_testing import connector_of, knows_kv_connector, kv_connectors, new_pair_id, pd_plan
 
 
 def test_the_table_has_each_connector_once():
@@ -10,6 +10,14 @@ def test_the_table_has_each_connector_once():
     assert names == ["nixl", "nixl_push", "mooncake", "moriio", "p2p_nccl", "sglang", "shared_store"]
     assert all(map(knows_kv_connector, names))
     assert not any(map(knows_kv_connector, ["", "NIXL", "nixl ", "nccl", "auto"]))
+
+
+def test_auto_is_the_connector_of_the_engine():
+    assert connector_of("auto", "vllm") == "nixl"
+    assert connector_of("auto", "sglang") == "sglang"
+    assert connector_of("auto", "") is None
+    assert connector_of("mooncake", "sglang") == "mooncake"
+    assert connector_of("nccl", "vllm") is None
 
 
 def test_a_connector_whose_decode_computes_no_prompt_tells_rooms_and_shortens_nothing():

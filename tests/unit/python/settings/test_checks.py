@@ -572,10 +572,41 @@ def test_a_bad_url_of_a_stage_is_named() -> None:
 
 
 def test_a_connector_that_is_not_built_is_named_with_those_that_are() -> None:
-    with pytest.raises(ValueError, match=r"connector mooncake is not implemented .* use nixl, nixl_push"):
-        RouterArgs(kv_connector="mooncake")._validate_router_args()
-    with pytest.raises(ValueError, match=r"must be one of nixl, nixl_push, shared_store"):
+    with pytest.raises(ValueError, match=r"connector moriio is not implemented .* use nixl, nixl_push"):
+        RouterArgs(kv_connector="moriio")._validate_router_args()
+    with pytest.raises(ValueError, match=r"must be one of auto, nixl, nixl_push, mooncake"):
         RouterArgs(kv_connector="nccl")._validate_router_args()
+
+
+@pytest.mark.parametrize(
+    ("line", "connector"),
+    [
+        ("--pd-disaggregation", "auto"),
+        ("--pd_disaggregation", "auto"),
+        ("--pd-disaggregation --kv-connector mooncake", "mooncake"),
+        ("--kv-connector nixl --pd-disaggregation", "nixl"),
+        ("--vllm-pd-disaggregation", "nixl"),
+        ("--mode pd", "nixl"),
+    ],
+)
+def test_the_old_spelling_of_the_mode_selects_the_connector_by_the_engine(line: str, connector: str) -> None:
+    assert parsed(f"{line} {PAIR}").kv_connector == connector
+
+
+@pytest.mark.parametrize(
+    ("values", "connector"),
+    [
+        ({"pd_disaggregation": True}, "auto"),
+        ({"pd-disaggregation": True, "kv_connector": "mooncake"}, "mooncake"),
+        ({"kv_connector": "nixl", "pd_disaggregation": True}, "nixl"),
+        ({"pd_disaggregation": False}, "nixl"),
+        ({"vllm_pd_disaggregation": True}, "nixl"),
+    ],
+)
+def test_the_old_spelling_does_so_in_a_file(values: dict[str, object], connector: str) -> None:
+    args = RouterArgs.from_dict(values)
+    assert args.kv_connector == connector
+    assert args.vllm_pd_disaggregation == (False not in values.values())
 
 
 def test_what_has_no_effect_with_stages_or_without_them_is_said() -> None:

@@ -110,7 +110,7 @@ OTHER_SPELLINGS = {
     "--runtime vllm": "--backend vllm",
     "--data-parallel-size 4": "--intra-node-data-parallel-size 4",
     "--log-level warning": "--log-level warn",
-    "--pd-disaggregation": "--vllm-pd-disaggregation",
+    "--pd-disaggregation": "--vllm-pd-disaggregation --kv-connector auto",
     "--mode pd": "--vllm-pd-disaggregation",
     "--mode regular": "",
     "--prefill-workers http://p1,http://p2": "--prefill http://p1 --prefill http://p2 none",
