@@ -30,6 +30,7 @@
 #include "proxy/control/kv_event_service.h"
 #include "proxy/control/load_poller.h"
 #include "proxy/control/model_service.h"
+#include "proxy/control/pd_registration_service.h"
 #include "proxy/control/peer_sync_service.h"
 #include "proxy/control/prefix_event_service.h"
 #include "proxy/control/scale_service.h"
@@ -97,6 +98,7 @@ void Complete(Settings* settings, const Settings* former, const Router& router) 
 ServerOptions Completed(ServerOptions options, const Router& router) {
   Complete(&options, nullptr, router);
   options.pd.kv_connector = options.kv_connector;
+  options.pd.discovers = !options.vllm_discovery_address.empty();
   return options;
 }
 
@@ -250,8 +252,20 @@ Status CheckSharedCache(const FixedOptions& options) {
 Status CheckKvConnector(const FixedOptions& options) {
   // What others need of a worker is known only from a registration or from its bootstrap server.
   constexpr uint64_t kRoom = 1;
-  const PairEnd end{.host = "host", .port = 80};
-  const PairAttempt pair{.id = "id", .prefill = end, .decode = end, .bits = PairBits{}, .rooms = {&kRoom, 1}};
+  PairEnd end{.host = "host", .port = 80};
+  std::optional<MoriioMode> mode;
+  if (!options.vllm_discovery_address.empty()) {
+    end.zmq_address = "host:1";
+    end.tp_size = end.dp_size = 1;
+    mode = MoriioMode::kRead;
+  } else if (options.kv_connector == "moriio" || options.kv_connector == "p2p_nccl") {
+    return absl::InvalidArgumentError(Concat(
+        "kv_connector is ", options.kv_connector, ", whose workers register with the router; set ",
+        "vllm_discovery_address to the HOST:PORT where they do"));
+  }
+  const std::string id = PairId("host:1", "host:1", 0, 0);
+  const PairAttempt pair{
+      .id = id, .prefill = end, .decode = end, .bits = PairBits{}, .moriio_mode = mode, .rooms = {&kRoom, 1}};
   std::vector<std::string_view> known;
   for (const KvConnector* const connector : KvConnectors()) {
     if (!connector->Missing(pair).empty()) continue;
@@ -259,6 +273,15 @@ Status CheckKvConnector(const FixedOptions& options) {
     if (known.back() == options.kv_connector) return absl::OkStatus();
   }
   return WordIsUnknown("kv_connector", options.kv_connector, known);
+}
+
+Status CheckRegistration(const FixedOptions& options) {
+  for (const std::string& text : options.vllm_discovery_allow) {
+    const StatusOr<IpRange> range = IpRange::Parse("vllm_discovery_allow", text);
+    if (!range.ok()) return range.status();
+  }
+  if (options.vllm_discovery_address.empty()) return absl::OkStatus();
+  return PdRegistrationService::EndpointOf(options.vllm_discovery_address).status();
 }
 
 }  // namespace
@@ -282,6 +305,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
   ROUTER_RETURN_IF_ERROR(CheckKvSources(options));
   ROUTER_RETURN_IF_ERROR(CheckSharedCache(options));
   ROUTER_RETURN_IF_ERROR(CheckKvConnector(options));
+  ROUTER_RETURN_IF_ERROR(CheckRegistration(options));
   StatusOr<std::unique_ptr<TlsFiles>> tls = TlsFiles::Open(options);
   if (!tls.ok()) return tls.status();
   StatusOr<std::unique_ptr<RedisPool>> redis = OpenRedis(options, *router);
@@ -402,6 +426,11 @@ Server::Server(
     metrics_->set_peer_sync([peers = peers_] { return peers->Report(); });
   }
   AddService<FleetManager>(*health_, *drainer, *models);
+  if (!options_.vllm_discovery_address.empty() && router_->pool().registry().is_staged()) {
+    registrations_ = AddService<PdRegistrationService>();
+    admin_.set_registrations(registrations_);
+    metrics_->set_registrations([registrations = registrations_] { return registrations->Report(); });
+  }
   auto* const scale = AddService<ScaleService>(std::move(telemetries), peers_);
   admin_.set_scale(scale);
   metrics_->set_scale([scale] { return scale->Report(); });
@@ -436,6 +465,7 @@ Status Server::Open() {
     listeners_.push_back(*std::move(listener));
     port_ = listeners_.back()->port();
   }
+  if (registrations_ != nullptr) ROUTER_RETURN_IF_ERROR(registrations_->Open());
   ROUTER_RETURN_IF_ERROR(
       OpenAside(options_.admin_host, options_.admin_port, ListenerKind::kAdmin, &admin_listener_));
   return OpenAside(
@@ -521,6 +551,7 @@ void Server::OnReloadTimer(void* server) {
 void Server::Publish(Settings settings) {
   Complete(&settings, settings_.Load().get(), *router_);
   settings.pd.kv_connector = options_.kv_connector;
+  settings.pd.discovers = options_.pd.discovers;
   limits_.Follow(settings);
   ExpectModels(settings);
   const auto published = std::make_shared<const Settings>(std::move(settings));
