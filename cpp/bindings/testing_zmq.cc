@@ -3,6 +3,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
+#include "net/ip_range.h"
 #include "net/zmq_socket.h"
 
 namespace vllm_router {
@@ -124,7 +125,18 @@ void BindTestingZmq(py::module_& testing) {
             int connection = -1;
             return socket.Receive(8, &frames, &connection) == ZmqReceive::kMessage ? connection : -1;
           })
+      .def(
+          "receive_peer_address",
+          [](ZmqSocket& socket) {
+            std::vector<std::string> frames;
+            std::string address;
+            (void)socket.Receive(8, &frames, nullptr, &address);
+            return address;
+          })
       .def("monitor", [](ZmqSocket& socket) { return ValueOrThrow(ZmqMonitor::Open(socket)); });
+  testing.def("ip_range_contains", [](const std::string& range, const std::string& address) {
+    return ValueOrThrow(IpRange::Parse("allowed", range)).Contains(address);
+  });
   testing.def("zmq_poll", &Poll, py::arg("targets"), py::arg("timeout_ms"), py::arg("for_sending") = false);
 }
 

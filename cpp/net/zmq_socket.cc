@@ -109,6 +109,10 @@ class Frame {
   }
   bool more() { return zmq_msg_more(&message_) != 0; }
   int connection() { return zmq_msg_get(&message_, ZMQ_SRCFD); }
+  std::string_view peer_address() {
+    const char* const address = zmq_msg_gets(&message_, "Peer-Address");
+    return address != nullptr ? address : std::string_view();
+  }
 
  private:
   zmq_msg_t message_;
@@ -208,7 +212,8 @@ bool ZmqSocket::Send(std::span<const std::string_view> frames) {
   return true;
 }
 
-ZmqReceive ZmqSocket::Receive(size_t max_frames, std::vector<std::string>* frames, int* connection) {
+ZmqReceive ZmqSocket::Receive(
+    size_t max_frames, std::vector<std::string>* frames, int* connection, std::string* peer_address) {
   size_t count = 0;
   for (bool more = true; more; ++count) {
     Frame frame;
@@ -218,6 +223,7 @@ ZmqReceive ZmqSocket::Receive(size_t max_frames, std::vector<std::string>* frame
     }
     more = frame.more();
     if (connection != nullptr) *connection = frame.connection();
+    if (peer_address != nullptr) peer_address->assign(frame.peer_address());
     if (count >= max_frames) continue;
     if (count == frames->size()) frames->emplace_back();
     (*frames)[count].assign(frame.bytes());

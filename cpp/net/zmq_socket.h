@@ -96,8 +96,11 @@ class ZmqSocket {
   // each peer whose queue is full, kRouter for a peer that is gone, and return true. REQUIRES: a frame.
   bool Send(std::span<const std::string_view> frames);
   // The next message. `frames` is overwritten; its memory is used again. `connection`, if not null: the number
-  // that ZmqEvent has of the connection by which it came, -1 if libzmq does not tell.
-  ZmqReceive Receive(size_t max_frames, std::vector<std::string>* frames, int* connection = nullptr);
+  // that ZmqEvent has of the connection by which it came, -1 if libzmq does not tell. `peer_address`, likewise: the
+  // IP address at the connection's other end, empty if it does not tell.
+  ZmqReceive Receive(
+      size_t max_frames, std::vector<std::string>* frames, int* connection = nullptr,
+      std::string* peer_address = nullptr);
 
  private:
   friend class ZmqMonitor;

@@ -8,7 +8,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+
+#include "worker/moriio_mode.h"
 
 namespace vllm_router {
 
@@ -35,11 +38,22 @@ constexpr std::optional<Stage> StageByName(std::string_view name) {
   return std::nullopt;
 }
 
+// What a worker of a stage told of its KV transfers as it registered (events/pd_registration.h).
+struct KvPeer {
+  std::string zmq_address;
+  std::optional<MoriioMode> mode = {};
+  uint32_t tp_size = 1;
+  uint32_t dp_size = 1;
+
+  friend bool operator==(const KvPeer&, const KvPeer&) = default;
+};
+
 // What a worker is declared as.
 struct WorkerRole {
   Stage stage = Stage::kAll;
   std::optional<uint16_t>
-      bootstrap_port;  // where decode workers learn of a prefill worker's engine; null: unknown
+      bootstrap_port;               // where decode workers learn of a prefill worker's engine; null: unknown
+  std::optional<KvPeer> peer = {};  // null: it has not registered
 
   friend bool operator==(const WorkerRole&, const WorkerRole&) = default;
 };

@@ -52,6 +52,7 @@ struct Worker {
         url(std::move(url)),
         stage(role.stage),
         bootstrap_port(role.bootstrap_port),
+        peer(role.peer),
         weight(weight),
         shared_load(std::move(load)),
         load(*shared_load) {}
@@ -60,6 +61,7 @@ struct Worker {
   const WorkerUrl url;
   const Stage stage;  // kAll in a fleet without stages
   const std::optional<uint16_t> bootstrap_port;
+  const std::optional<KvPeer> peer;               // null: it has not registered
   std::atomic<uint32_t> weight;                   // relative capacity in thousandths, kMinWeight..kMaxWeight
   const std::shared_ptr<WorkerLoad> shared_load;  // beside those of other workers (LoadPages)
   WorkerLoad& load;

@@ -128,7 +128,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
     # And one of a fleet with stages.
     prefill = harness.worker(lambda connection, _: connection.send(response(200, WHOLE)))
     staged = harness.router(
-        routing={"prefill_urls": [prefill.url], "decode_urls": [harness.worker().url]}, prometheus_port=0
+        routing={"prefill_urls": [prefill.url], "decode_urls": [harness.worker().url]},
+        prometheus_port=0,
+        vllm_discovery_address="127.0.0.1:0",
     )
     client = harness.client(staged)
     for prompt in (b'{"prompt":"a"}', b'{"prompt":["a","b"]}'):

@@ -19,6 +19,7 @@ from vllm_router.settings.kinds import (
     Choice,
     HeaderText,
     JsonObject,
+    ListenAddress,
     Name,
     NameServer,
     Number,
@@ -92,6 +93,7 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
                 "hash_key_headers": NAME,
                 "kv_event_source": SOURCE,
                 "kv_events_bind": st.builds("tcp://*:{}".format, st.integers(1, 65535)),
+                "vllm_discovery_allow": st.sampled_from(["10.0.0.0/8", "10.0.0.7", "fd00::/8", "::1"]),
                 "kv_event_replay_source": SOURCE,
                 "kv_prefix_source": PREFIX_SOURCE,
                 "models": NAME,
@@ -111,6 +113,8 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
             fit = st.from_regex(r"[0-9A-Za-z_.-]{1,64}", fullmatch=True)
         case NameServer():
             fit = st.sampled_from(["127.0.0.1", "10.0.0.1:53", "fd00::1", "[fd00::1]:8600", "[::1]"])
+        case ListenAddress():
+            fit = st.sampled_from(["0.0.0.0:0", "*:30001", "localhost:1", "[::1]:65535", "10.0.0.1:5"])
         case JsonObject():
             fit = st.sampled_from(
                 ['{"page_size": 64}', '{"page_size": 16, "tp_size": 2, "is_mla_model": false}']
@@ -217,6 +221,8 @@ def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
         settings["kv_events"] = "auto"
     if any(name.startswith("shared_cache_") for name in settings):
         settings |= {"shared_cache_type": "hicache", "policy": "kv_logit", "prefill_policy": None}
+    if settings.get("kv_connector") in ("moriio", "p2p_nccl"):
+        settings["vllm_discovery_address"] = "127.0.0.1:0"
     if settings.get("vllm_pd_disaggregation"):
         settings |= {"prefill_urls": [("http://p", None)], "decode_urls": ["http://d"]}
         settings |= {"worker_dns": [], "worker_srv": [], "service_discovery": False}

@@ -34,6 +34,7 @@
 #include "proxy/control/health_checker.h"
 #include "proxy/control/kv_event_service.h"
 #include "proxy/control/model_service.h"
+#include "proxy/control/pd_registration_service.h"
 #include "proxy/control/peer_sync_service.h"
 #include "proxy/control/prefix_event_service.h"
 #include "proxy/control/scale_service.h"
@@ -250,6 +251,12 @@ json::object Describe(const FleetView::Member& member) {
   if (worker.bootstrap_port) described["bootstrap_port"] = *worker.bootstrap_port;
   if (const auto id = worker.engine_id.Load()) described["engine_id"] = *id;
   if (member.pair != PairState::kReady) described["not_chosen"] = PairStateText(member.pair);
+  if (worker.peer) {
+    described["zmq_address"] = worker.peer->zmq_address;
+    described["tp_size"] = worker.peer->tp_size;
+    described["dp_size"] = worker.peer->dp_size;
+    if (worker.peer->mode) described["transfer_mode"] = MoriioModeName(*worker.peer->mode);
+  }
   return described;
 }
 
@@ -367,7 +374,7 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
     case Route::kHealth:
       co_return Health(request.settings);
     case Route::kReadiness:
-      co_return Readiness(!health_->checks() || health_->any_responded());
+      co_return Readiness(request.settings, !health_->checks() || health_->any_responded());
     case Route::kListWorkers:
       co_return ListWorkers();
     case Route::kLoads: {
@@ -379,7 +386,9 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
     case Route::kDrainStatus:
       co_return DrainStatus();
     case Route::kDiscovery:
-      co_return DiscoveryReport(router_->pool().registry(), thread.clock.NowNanos());
+      co_return DiscoveryReport(
+          router_->pool().registry(), thread.clock.NowNanos(),
+          registrations_ != nullptr ? std::optional(registrations_->Report()) : std::nullopt);
     case Route::kDiscoveryAdopt:
       co_return AdoptDiscovered(thread, request);
     case Route::kPeerStatus:
@@ -469,8 +478,11 @@ AdminReply Admin::Health(const Settings& settings) const {
   const StageViews* const stages = fleet->stages();
   const bool has_pair =
       stages == nullptr || (stages->prefill->in_rotation() != 0 && stages->decode->in_rotation() != 0);
-  const bool serves = (fleet->in_rotation() != 0 && has_pair) || fleet->members().empty();
-  const bool good = settings.health_compat ? unhealthy.empty() && unknown == 0 : serves;
+  // Without a member there is nothing to be ill, unless workers are expected.
+  const bool is_idle = fleet->members().empty() && !(stages != nullptr && settings.pd.discovers);
+  const bool serves = (fleet->in_rotation() != 0 && has_pair) || is_idle;
+  const bool is_awaited = !serves && settings.pd.discovers;
+  const bool good = settings.health_compat ? unhealthy.empty() && unknown == 0 && !is_awaited : serves;
   const bool panic = fleet->in_rotation() != 0 && fleet->eligible().empty();
   if (good && !panic && unhealthy.empty() && unknown == 0) return Text(200, "All servers healthy");
   std::string text;
@@ -483,16 +495,16 @@ AdminReply Admin::Health(const Settings& settings) const {
     add(Concat("Not checked yet: ", unknown, " of ", fleet->members().size(), " servers"));
   }
   if (!unhealthy.empty()) add("Unhealthy servers: " + JsonText(unhealthy));
-  if (!serves && !has_pair) add(NoPairMessage(*fleet));
+  if (!serves && !has_pair) add(AwaitedPairMessage(settings.pd, *fleet));
   if (text.empty()) add("All servers are draining");
   return Text(good ? 200 : 503, std::move(text));
 }
 
 // `tried`: a worker has passed a health check. Workers count as healthy until a check fails, but at the
 // start that means nothing yet.
-AdminReply Admin::Readiness(bool tried) const {
+AdminReply Admin::Readiness(const Settings& settings, bool tried) const {
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
-  if (fleet->stages() != nullptr) return StagedReadiness(*fleet, tried);
+  if (fleet->stages() != nullptr) return StagedReadiness(settings, *fleet, tried);
   const size_t total = fleet->members().size();
   if (draining_.load(std::memory_order_relaxed)) {
     return Json(503, {{"status", "not_ready"}, {"reason", "shutting down"}, {"total_workers", total}});
@@ -514,7 +526,7 @@ AdminReply Admin::Readiness(bool tried) const {
 }
 
 // A request needs a worker of each stage.
-AdminReply Admin::StagedReadiness(const FleetView& fleet, bool tried) const {
+AdminReply Admin::StagedReadiness(const Settings& settings, const FleetView& fleet, bool tried) const {
   const FleetView& prefill = *fleet.stages()->prefill;
   const FleetView& decode = *fleet.stages()->decode;
   std::string reason;
@@ -522,7 +534,7 @@ AdminReply Admin::StagedReadiness(const FleetView& fleet, bool tried) const {
     reason = "shutting down";
   } else if (prefill.eligible().empty() || decode.eligible().empty()) {
     reason = AwaitedSource(router_->pool().registry());
-    if (reason.empty()) reason = NoPairMessage(fleet);
+    if (reason.empty()) reason = AwaitedPairMessage(settings.pd, fleet);
   } else if (!tried) {
     reason = "no worker has passed a health check yet";
   }

@@ -26,6 +26,7 @@ class KvPushReceiver;
 class Metrics;
 class ModelService;
 struct AdminFact;
+class PdRegistrationService;
 class PeerSyncService;
 class PrefixEventService;
 class ScaleService;
@@ -45,7 +46,8 @@ class Admin final : public OwnEndpoints {
   void set_metrics(const Metrics* metrics) { metrics_ = metrics; }  // before the threads run
   void set_configuration(Configuration* configuration) { configuration_ = configuration; }  // likewise
   void set_peer_sync(PeerSyncService* peers) { peers_ = peers; }  // likewise; null: routers share nothing
-  void set_scale(const ScaleService* scale) { scale_ = scale; }   // likewise
+  void set_registrations(const PdRegistrationService* registrations) { registrations_ = registrations; }
+  void set_scale(const ScaleService* scale) { scale_ = scale; }  // likewise
   // On the control thread: none of its refreshes runs there.
   bool ended() const { return models_.ended() && loads_.ended(); }
   void set_draining() { draining_.store(true, std::memory_order_relaxed); }
@@ -54,8 +56,8 @@ class Admin final : public OwnEndpoints {
 
  private:
   AdminReply Health(const Settings& settings) const;
-  AdminReply Readiness(bool tried) const;
-  AdminReply StagedReadiness(const FleetView& fleet, bool tried) const;
+  AdminReply Readiness(const Settings& settings, bool tried) const;
+  AdminReply StagedReadiness(const Settings& settings, const FleetView& fleet, bool tried) const;
   AdminReply PrefixRouting() const;
   AdminReply IndexStats() const;
   AdminReply IndexClear() const;
@@ -104,6 +106,7 @@ class Admin final : public OwnEndpoints {
   const HealthChecker* health_ = nullptr;
   ModelService* model_service_ = nullptr;
   PeerSyncService* peers_ = nullptr;
+  const PdRegistrationService* registrations_ = nullptr;
   const ScaleService* scale_ = nullptr;
   std::unique_ptr<KvPushReceiver> pushes_;  // null: none are taken
   std::atomic<bool> draining_{false};

@@ -20,6 +20,7 @@
 #include "base/version.h"
 #include "proxy/admin/configuration.h"
 #include "proxy/client/tls_files.h"
+#include "proxy/control/pd_registration_service.h"
 #include "proxy/control/peer_sync_report.h"
 #include "proxy/control/scale_report.h"
 #include "proxy/security/key_file.h"
@@ -271,6 +272,7 @@ class Metrics::Collector : public prometheus::Collectable {
     WriteTokenizing(&page);
     WriteSharedCache(&page);
     if (fleet->stages() != nullptr) WriteStages(&page);
+    WriteRegistrations(&page);
     WriteKvEvents(&page);
     WritePrefixEvents(&page);
     WriteRedis(&page);
@@ -296,6 +298,7 @@ class Metrics::Collector : public prometheus::Collectable {
     prefix_sources_ = std::move(sources);
   }
 
+  void set_registrations(std::function<PdRegistrationReport()> report) { registrations_ = std::move(report); }
   void set_redis(const RedisPool* redis) { redis_ = redis; }
   void set_peer_sync(std::function<PeerSyncReport()> peers) { peers_ = std::move(peers); }
   void set_scale(std::function<std::shared_ptr<const ScaleReport>()> scale) { scale_ = std::move(scale); }
@@ -343,6 +346,7 @@ class Metrics::Collector : public prometheus::Collectable {
   void WriteTokenizing(Page* page) const;
   void WriteSharedCache(Page* page) const;
   void WriteStages(Page* page) const;
+  void WriteRegistrations(Page* page) const;
   void WriteKvEvents(Page* page) const;
   void WritePrefixEvents(Page* page) const;
   void WriteRedis(Page* page) const;
@@ -368,6 +372,7 @@ class Metrics::Collector : public prometheus::Collectable {
   const Clock& clock_;
   const ServerFiles files_;
   std::function<std::vector<KvSourceStatus>()> kv_sources_ = [] { return std::vector<KvSourceStatus>(); };
+  std::function<PdRegistrationReport()> registrations_;  // null: workers do not register
   std::function<std::vector<PrefixSourceStatus>()> prefix_sources_ = [] {
     return std::vector<PrefixSourceStatus>();
   };
@@ -757,6 +762,24 @@ void Metrics::Collector::WriteStages(Page* page) const {
   page->Histogram(
       "pd_handoff_seconds", "Time from the end of prefill's response to the first byte of decode's.");
   handoffs.AddTo(page);
+}
+
+void Metrics::Collector::WriteRegistrations(Page* page) const {
+  if (!registrations_) return;
+  const PdRegistrationReport report = registrations_();
+  page->Gauge("pd_registrations", "Workers that have registered and are not silent, by type.");
+  for (const PdRole role : {PdRole::kPrefill, PdRole::kDecode}) {
+    const auto count = std::ranges::count_if(
+        report.instances, [role](const auto& one) { return one.told.role == role && !one.silent; });
+    page->Add(static_cast<double>(count), {Label("type", PdRoleName(role))});
+  }
+  page->Counter(
+      "pd_registration_messages_total", "Messages of workers that register, by what became of them.");
+  for (size_t i = 0; i < kPdReceivedKinds; ++i) {
+    page->Add(
+        static_cast<double>(report.messages[i]),
+        {Label("result", PdReceivedName(static_cast<PdReceived>(i)))});
+  }
 }
 
 void Metrics::Collector::WriteKvEvents(Page* page) const {
@@ -1480,6 +1503,10 @@ void Metrics::set_kv_events(std::function<std::vector<KvSourceStatus>()> sources
 
 void Metrics::set_prefix_events(std::function<std::vector<PrefixSourceStatus>()> sources) {
   collector_->set_prefix_events(std::move(sources));
+}
+
+void Metrics::set_registrations(std::function<PdRegistrationReport()> report) {
+  collector_->set_registrations(std::move(report));
 }
 
 void Metrics::set_redis(const RedisPool* redis) { collector_->set_redis(redis); }

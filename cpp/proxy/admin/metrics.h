@@ -23,6 +23,7 @@
 namespace vllm_router {
 
 class Configuration;
+struct PdRegistrationReport;
 struct PeerSyncReport;
 struct ScaleReport;
 class RedisPool;
@@ -51,6 +52,7 @@ class Metrics {
   void set_kv_events(std::function<std::vector<KvSourceStatus>()> sources);
   // Likewise, those of events about prefixes.
   void set_prefix_events(std::function<std::vector<PrefixSourceStatus>()> sources);
+  void set_registrations(std::function<PdRegistrationReport()> report);
 
   // Likewise, of other routers of the fleet; none unless it is called.
   void set_peer_sync(std::function<PeerSyncReport()> peers);

@@ -11,6 +11,8 @@
 
 namespace vllm_router {
 
+class FleetView;
+
 // What becomes of blocks at a prefill worker that no decode worker will fetch.
 enum class PdOrphan : uint8_t {
   kRefuse,  // a decode worker is sent their parameters in a request that it rejects, and tells prefill to free them
@@ -22,7 +24,8 @@ enum class PdRequestId : uint8_t { kAddresses, kPlain };        // of both legs 
 
 struct PdSettings {
   std::string kv_connector =
-      "nixl";  // a name in the table of routing/kv_connector.h; FixedOptions::kv_connector
+      "nixl";              // a name in the table of routing/kv_connector.h; FixedOptions::kv_connector
+  bool discovers = false;  // workers register; FixedOptions::vllm_discovery_address is set
   uint16_t bootstrap_port = 8998;        // of prefill workers that were declared without one
   int64_t transfer_timeout_ms = 30'000;  // from decode's request to its first byte
   int64_t prefill_timeout_ms = 0;  // from prefill's request to the end of its response; 0: request_timeout_ms
@@ -37,5 +40,10 @@ struct PdSettings {
   uint64_t prefill_response_bytes = 64ull << 20;  // maximum size of prefill's response
   bool strip_client_params = true;                // members of the client's that steer transfers are removed
 };
+
+// Why a request finds no two workers. REQUIRES: the fleet has stages.
+std::string NoPairMessage(const PdSettings& settings, const FleetView& whole);
+// The same for health checks of the router, which say that it waits for workers that register.
+std::string AwaitedPairMessage(const PdSettings& settings, const FleetView& whole);
 
 }  // namespace vllm_router

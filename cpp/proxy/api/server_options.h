@@ -83,7 +83,10 @@ struct FixedOptions {
   bool peer_sync_admin = false;       // workers that admins add, remove and drain
   RateLimitScope rate_limit_scope = RateLimitScope::kFleet;
 
-  std::string kv_connector = "nixl";  // which the server copies to PdSettings
+  std::string kv_connector = "nixl";   // which the server copies to PdSettings
+  std::string vllm_discovery_address;  // HOST:PORT at which workers of stages register; empty: they do not
+  std::vector<std::string> vllm_discovery_allow;  // IP addresses and CIDR ranges of these; empty: any
+  int64_t discovery_forget_ms = 60'000;           // silence after which one that has registered is removed
 
   SharedCacheType shared_cache_type = SharedCacheType::kNone;
   std::vector<std::string> shared_cache_urls;  // of the masters; empty: as the workers tell

@@ -22,11 +22,23 @@ constexpr int64_t kKeepMs = 60'000;         // for a prefill that runs on withou
 constexpr int64_t kKeepCompleteMs = 1'000;  // behind a complete response
 
 PairEnd EndOf(const Worker& worker) {
-  return {
+  PairEnd end{
       .host = worker.url.host,
       .port = worker.url.port,
       .rank = worker.url.rank,
       .bootstrap_port = worker.bootstrap_port};
+  if (worker.peer) {
+    end.zmq_address = worker.peer->zmq_address;
+    end.tp_size = worker.peer->tp_size;
+    end.dp_size = worker.peer->dp_size;
+  }
+  return end;
+}
+
+// That both registered; null if they did not, or each another one.
+std::optional<MoriioMode> ModeOf(const Worker& prefill, const Worker& decode) {
+  if (!prefill.peer || !decode.peer || prefill.peer->mode != decode.peer->mode) return std::nullopt;
+  return prefill.peer->mode;
 }
 
 bool IsStream(const BodyMap& body) {
@@ -177,7 +189,7 @@ void PdExchange::Do(PdAction action) {
     case PdAction::kRespond504:
       return RespondWith(failure_error_);
     case PdAction::kRespond503:
-      if (!end_) RespondWith(HttpError::kNoWorkers, NoPairMessage(*thread_.fleet.Get()));
+      if (!end_) RespondWith(HttpError::kNoWorkers, NoPairMessage(settings_.pd, *thread_.fleet.Get()));
       return;
     case PdAction::kRetry:
       ++tasks_;
@@ -249,7 +261,7 @@ void PdExchange::ChooseFirst() {
     return Plan(PdAttemptKind::kLocal);
   }
   if (all_full_) return SetEnd(End::kFull);
-  Fail(HttpError::kNoWorkers, NoPairMessage(*thread_.fleet.Get()));
+  Fail(HttpError::kNoWorkers, NoPairMessage(settings_.pd, *thread_.fleet.Get()));
   SetEnd(End::kFailed);
 }
 
@@ -301,6 +313,16 @@ void PdExchange::Plan(PdAttemptKind kind) {
     attempt.order = request_.connector->OrderOf(PairOf());
     order_ = attempt.order;
   }
+  // With half of what they need, workers wait for each other.
+  const bool may_be_alone = request_.connector->traits().decode_can_prefill;
+  if (kind == PdAttemptKind::kPair && may_be_alone && !request_.connector->Missing(PairOf()).empty()) {
+    prefill_.selected.reset();
+    pair_id_.clear();
+    pd_.pair_id.clear();
+    pd_.prefill = nullptr;
+    pd_.local = "not_registered";
+    attempt = {.kind = PdAttemptKind::kLocal};
+  }
   Post({.type = PdEventType::kPlanned, .plan = attempt});
 }
 
@@ -326,6 +348,7 @@ PairAttempt PdExchange::PairOf() const {
       .prefill = EndOf(*prefill_.worker),
       .decode = EndOf(*decode_.worker),
       .bits = bits_,
+      .moriio_mode = ModeOf(*prefill_.worker, *decode_.worker),
       .rooms = rooms_,
       .listed_prompts = request_.plan->listed_prompts};
   if (engine_id_ != nullptr) {

@@ -32,6 +32,7 @@
 #include "proxy/control/kv_event_service.h"
 #include "proxy/control/load_poller.h"
 #include "proxy/control/model_service.h"
+#include "proxy/control/pd_registration_service.h"
 #include "proxy/control/peer_sync_service.h"
 #include "proxy/control/prefix_event_service.h"
 #include "proxy/control/scale_service.h"
@@ -99,6 +100,7 @@ void Complete(Settings* settings, const Settings* former, const Router& router) 
 ServerOptions Completed(ServerOptions options, const Router& router) {
   Complete(&options, nullptr, router);
   options.pd.kv_connector = options.kv_connector;
+  options.pd.discovers = !options.vllm_discovery_address.empty();
   return options;
 }
 
@@ -250,21 +252,25 @@ Status CheckSharedCache(const FixedOptions& options) {
 }
 
 Status CheckKvConnector(const FixedOptions& options) {
-  // What others need of a worker is known only from a registration.
-  constexpr uint64_t kRoom = 1;
-  const PairEnd end{.host = "host", .port = 80};
-  PairEnd prefill = end;
-  prefill.engine_id = "id";  // which its bootstrap server tells
-  const PairAttempt pair{
-      .id = "id", .prefill = prefill, .decode = end, .bits = PairBits{}, .rooms = {&kRoom, 1}};
   std::vector<std::string_view> known = {kAutoConnector};
-  if (options.kv_connector == kAutoConnector) return absl::OkStatus();
-  for (const KvConnector* const connector : KvConnectors()) {
-    if (!connector->Missing(pair).empty()) continue;
-    known.push_back(connector->traits().name);
-    if (known.back() == options.kv_connector) return absl::OkStatus();
+  for (const KvConnector* const connector : KvConnectors()) known.push_back(connector->traits().name);
+  if (std::ranges::find(known, options.kv_connector) == known.end()) {
+    return WordIsUnknown("kv_connector", options.kv_connector, known);
   }
-  return WordIsUnknown("kv_connector", options.kv_connector, known);
+  const bool registers = options.kv_connector == "moriio" || options.kv_connector == "p2p_nccl";
+  if (!registers || !options.vllm_discovery_address.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(Concat(
+      "kv_connector is ", options.kv_connector, ", whose workers register with the router; set ",
+      "vllm_discovery_address to the HOST:PORT where they do"));
+}
+
+Status CheckRegistration(const FixedOptions& options) {
+  for (const std::string& text : options.vllm_discovery_allow) {
+    const StatusOr<IpRange> range = IpRange::Parse("vllm_discovery_allow", text);
+    if (!range.ok()) return range.status();
+  }
+  if (options.vllm_discovery_address.empty()) return absl::OkStatus();
+  return PdRegistrationService::EndpointOf(options.vllm_discovery_address).status();
 }
 
 }  // namespace
@@ -288,6 +294,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
   ROUTER_RETURN_IF_ERROR(CheckKvSources(options));
   ROUTER_RETURN_IF_ERROR(CheckSharedCache(options));
   ROUTER_RETURN_IF_ERROR(CheckKvConnector(options));
+  ROUTER_RETURN_IF_ERROR(CheckRegistration(options));
   StatusOr<std::unique_ptr<TlsFiles>> tls = TlsFiles::Open(options);
   if (!tls.ok()) return tls.status();
   StatusOr<std::unique_ptr<RedisPool>> redis = OpenRedis(options, *router);
@@ -413,6 +420,11 @@ Server::Server(
     metrics_->set_peer_sync([peers = peers_] { return peers->Report(); });
   }
   AddService<FleetManager>(*health_, *drainer, *models);
+  if (!options_.vllm_discovery_address.empty() && router_->pool().registry().is_staged()) {
+    registrations_ = AddService<PdRegistrationService>();
+    admin_.set_registrations(registrations_);
+    metrics_->set_registrations([registrations = registrations_] { return registrations->Report(); });
+  }
   auto* const scale = AddService<ScaleService>(std::move(telemetries), peers_);
   admin_.set_scale(scale);
   metrics_->set_scale([scale] { return scale->Report(); });
@@ -460,6 +472,7 @@ Status Server::Open() {
     listeners_.push_back(*std::move(listener));
     port_ = listeners_.back()->port();
   }
+  if (registrations_ != nullptr) ROUTER_RETURN_IF_ERROR(registrations_->Open());
   ROUTER_RETURN_IF_ERROR(
       OpenAside(options_.admin_host, options_.admin_port, ListenerKind::kAdmin, &admin_listener_));
   return OpenAside(
@@ -545,6 +558,7 @@ void Server::OnReloadTimer(void* server) {
 void Server::Publish(Settings settings) {
   Complete(&settings, settings_.Load().get(), *router_);
   settings.pd.kv_connector = options_.kv_connector;
+  settings.pd.discovers = options_.pd.discovers;
   limits_.Follow(settings);
   ExpectModels(settings);
   const auto published = std::make_shared<const Settings>(std::move(settings));

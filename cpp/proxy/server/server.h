@@ -37,6 +37,7 @@
 namespace vllm_router {
 
 class PairFactPoller;
+class PdRegistrationService;
 class PeerSyncService;
 
 class Server {
@@ -138,12 +139,13 @@ class Server {
   std::unique_ptr<Listener> metrics_listener_;
   std::unique_ptr<Metrics> metrics_;
   std::vector<std::unique_ptr<Service>> services_;
-  bool services_stopped_ = false;         // of the control thread
-  HealthChecker* health_ = nullptr;       // one of them
-  PairFactPoller* pair_facts_ = nullptr;  // likewise; null: the connector needs none
-  PeerSyncService* peers_ = nullptr;      // likewise; null: nothing is shared with other routers
-  Mutex apply_mutex_;                     // held during Apply()
-  Mutex reload_mutex_;                    // guards the reloading, and is held while files are read
+  bool services_stopped_ = false;                   // of the control thread
+  HealthChecker* health_ = nullptr;                 // one of them
+  PairFactPoller* pair_facts_ = nullptr;            // likewise; null: the connector needs none
+  PeerSyncService* peers_ = nullptr;                // likewise; null: nothing is shared with other routers
+  PdRegistrationService* registrations_ = nullptr;  // likewise; null: workers do not register
+  Mutex apply_mutex_;                               // held during Apply()
+  Mutex reload_mutex_;                              // guards the reloading, and is held while files are read
   std::vector<Reloadable*> reloadables_;
   Timer reload_timer_;  // of the control thread
   std::vector<std::thread> threads_;

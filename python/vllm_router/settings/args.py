@@ -315,6 +315,8 @@ class RouterArgs(ReferenceTable, Table):
         if self.peer_sync is not None and options.get("peer_sync_stride_tokens") == 0:
             options["peer_sync_stride_tokens"] = PEER_SYNC_STRIDE_TOKENS
         if self.vllm_pd_disaggregation:
+            if self.vllm_discovery_address is not None:
+                options["prefill_urls"], options["decode_urls"] = [], []
             return {"worker_urls": [], **options}
         options["prefill_urls"], options["decode_urls"] = [], []
         return {"worker_urls": FLAGS["worker_urls"].check(self.worker_urls), **options}

@@ -55,6 +55,9 @@ _OF_STAGES = (
     "decode_policy",
     "prefill_data_parallel_size",
     "decode_data_parallel_size",
+    "vllm_discovery_address",
+    "vllm_discovery_allow",
+    "discovery_forget_secs",
     "kv_connector",
     "bootstrap_port",
     *(
@@ -296,6 +299,11 @@ def _check_stages(args: RouterArgs) -> None:
                 worker_url(url)
             except Unfit as unfit:
                 raise ValueError(FLAGS[name].complaint([url], unfit)) from None
+    if args.kv_connector in ("moriio", "p2p_nccl") and args.vllm_discovery_address is None:
+        raise ValueError(
+            f"kv_connector is {args.kv_connector}, whose workers register with the router; set "
+            "vllm_discovery_address to the HOST:PORT where they do"
+        )
     if not args.vllm_pd_disaggregation:
         return
     for name in ("worker_dns", "worker_srv", "service_discovery"):
@@ -304,13 +312,13 @@ def _check_stages(args: RouterArgs) -> None:
                 f"{name} is set, and vllm_pd_disaggregation is on: it does not tell prefill from decode "
                 "workers; name them with --prefill and --decode, or in a --worker-file with worker_type"
             )
-    if args.worker_file is not None:
+    if args.worker_file is not None or args.vllm_discovery_address is not None:
         return
     if not args.prefill_urls and not args.decode_urls:
         raise ValueError(
             "PD disaggregation mode requires --prefill and --decode, --vllm-discovery-address, or "
-            "--service-discovery with --prefill-selector and --decode-selector, of which only --prefill and "
-            "--decode are implemented; or a --worker-file with workers of both types"
+            "--service-discovery with --prefill-selector and --decode-selector, which is not implemented; or "
+            "a --worker-file with workers of both types"
         )
     for name in ("prefill", "decode"):
         if not getattr(args, f"{name}_urls"):
@@ -436,6 +444,7 @@ def warnings_about(args: RouterArgs) -> list[str]:
                 f"--worker-urls has no effect with --vllm-pd-disaggregation: {len(args.worker_urls)} URLs "
                 "are ignored; --prefill and --decode name the workers"
             )
+        sentences += _about_registration(args)
     else:
         sentences += [
             f"{FLAGS[name].spelling} has no effect without --vllm-pd-disaggregation"
@@ -445,6 +454,29 @@ def warnings_about(args: RouterArgs) -> list[str]:
     if not args.worker_urls and not found and not args.vllm_pd_disaggregation:
         sentences.append(
             "no worker URLs are given: requests get 503 until POST /add_worker?url=http://host:8000 adds one"
+        )
+    return sentences
+
+
+def _about_registration(args: RouterArgs) -> list[str]:
+    if args.vllm_discovery_address is None:
+        return [
+            f"{FLAGS[name].spelling} has no effect without --vllm-discovery-address"
+            for name in ("vllm_discovery_allow", "discovery_forget_secs")
+            if not FLAGS[name].is_default(getattr(args, name))
+        ]
+    sentences = [
+        f"{FLAGS[name].spelling} has no effect with --vllm-discovery-address: "
+        f"workers register, so these are ignored: {FLAGS[name].shown(getattr(args, name))}"
+        for name in ("prefill_urls", "decode_urls")
+        if getattr(args, name)
+    ]
+    host = args.vllm_discovery_address.rpartition(":")[0].strip("[]")
+    if not args.vllm_discovery_allow and not _is_loopback(host):
+        sentences.append(
+            f"--vllm-discovery-address {args.vllm_discovery_address} is open to every process that reaches "
+            "it, and a worker that registers gets clients' requests; name the workers' addresses with "
+            "--vllm-discovery-allow"
         )
     return sentences
 

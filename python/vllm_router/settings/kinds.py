@@ -224,6 +224,34 @@ class NameServer(Text):
         return text
 
 
+@dataclasses.dataclass(frozen=True)
+class ListenAddress(Text):
+    """Where the router listens: an IP address of its own, or all, and a port."""
+
+    metavar: str = "HOST:PORT"
+
+    @property
+    def limits(self) -> str:
+        return (
+            "HOST:PORT, where the host is an IP address of this machine or * for all, such as 0.0.0.0:30001"
+        )
+
+    def check(self, value: object) -> str:
+        text = super().check(value)
+        host, _, port = text.rpartition(":")
+        if not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65_535:
+            raise Unfit
+        if host in ("*", "localhost"):
+            return text
+        try:
+            version = ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).version
+        except ValueError:
+            raise Unfit from None
+        if (version == 6) != host.startswith("[") or "%" in host:
+            raise Unfit
+        return text
+
+
 MAX_REDIS_DATABASE = 16_383  # as cpp/redis/redis_url.h
 
 

@@ -104,9 +104,8 @@ _pd = partial(
     group=_PD_GROUP,
     live="restart",
     not_built=NotBuilt(
-        "discovery and KV events of prefill and decode workers",
-        "these workers come from --prefill, --decode, --worker-file and POST /workers, and --kv-event-source "
-        "names their events",
+        "KV events of prefill and decode workers",
+        "--kv-event-source names their events",
     ),
 )
 _stages = partial(
@@ -171,9 +170,6 @@ class ReferenceTable:
         no_effect="it was for gRPC workers; HTTP workers need none",
     )
 
-    vllm_discovery_address: str | None = _pd(
-        None, Text("HOST:PORT"), "the address at which workers register themselves", urls=True
-    )
     profile: bool = option(
         False,
         Switch(),

@@ -19,6 +19,7 @@ from vllm_router.settings.kinds import (
     Choice,
     HeaderText,
     JsonObject,
+    ListenAddress,
     Name,
     NameServer,
     Number,
@@ -50,6 +51,7 @@ from vllm_router.settings.urls import (
     dns_url,
     event_source,
     fan_out_path,
+    ip_range,
     master_url,
     model_alias,
     model_name,
@@ -1590,15 +1592,32 @@ class Table:
         Number(1, 4096, zero="as --intra-node-data-parallel-size"),
         "the number of data-parallel ranks behind each decode worker URL",
     )
+    vllm_discovery_address: str | None = _pd(
+        None,
+        ListenAddress(),
+        "the address at which prefill and decode workers register themselves by ZeroMQ messages",
+        more="As vLLM's MoRI-IO and P2P-NCCL connectors do. --prefill and --decode are ignored then. Any "
+        "process that reaches it can register workers, which get requests.",
+        live="restart",
+    )
+    vllm_discovery_allow: list[str] = _pd(
+        [],
+        Words("CIDR", each=ip_range),
+        "the IP addresses, or ranges of them such as 10.0.0.0/8, of workers that may register",
+        more="Unset: any. Of both a worker's address and the one that its messages come from. Only workers "
+        "that are named so get --api-key.",
+        live="restart",
+    )
+    discovery_forget_secs: float = _pd(
+        60,
+        Seconds(),
+        "the time without a message after which a worker that has registered is removed",
+        more="After 5 s it gets no new requests.",
+        live="restart",
+    )
     kv_connector: str = _pd(
         "nixl",
-        Choice(
-            ("auto", "nixl", "nixl_push", "mooncake", "shared_store", "sglang"),
-            later=dict.fromkeys(
-                ("moriio", "p2p_nccl"),
-                "use nixl, nixl_push, mooncake, sglang, or shared_store for a store that all workers read",
-            ),
-        ),
+        Choice(("auto", "nixl", "nixl_push", "mooncake", "moriio", "p2p_nccl", "shared_store", "sglang")),
         "how KV blocks get from prefill to decode workers, as the engines' --kv-transfer-config says",
         more="auto: nixl or sglang, by the engine that workers name in their lists of models; all must be of "
         "one engine.",

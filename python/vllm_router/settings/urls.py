@@ -236,6 +236,18 @@ def model_alias(text: str) -> str:
     return text
 
 
+def ip_range(text: str) -> str:
+    """An IP address or a range of them, as --vllm-discovery-allow takes them."""
+    try:
+        ipaddress.ip_interface(text)
+    except ValueError:
+        raise Unfit("an IP address or a range of them, such as 10.0.0.0/8", text) from None
+    _, slash, bits = text.partition("/")
+    if "%" in text or (slash and not re.fullmatch(r"[0-9]{1,3}", bits)):
+        raise Unfit("an IP address or a range of them, such as 10.0.0.0/8", text)
+    return text
+
+
 def bind_endpoint(text: str) -> str:
     """A ZeroMQ endpoint to listen at, as --kv-events-bind takes them."""
     match = re.fullmatch(rf"tcp://({_ZMQ_HOST}):([0-9]{{1,5}}|\*)", text)

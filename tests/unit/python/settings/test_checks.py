@@ -557,6 +557,57 @@ def test_every_spelling_of_the_mode_needs_workers_of_both_stages(mode: str) -> N
     parsed(f"{mode} --worker-file workers.yaml")._validate_router_args()
 
 
+def test_workers_that_register_take_the_place_of_lists() -> None:
+    args = parsed("--mode pd --vllm-discovery-address 127.0.0.1:30001")
+    args._validate_router_args()
+    assert args.warnings() == []
+    both = parsed(f"--mode pd {PAIR} --vllm-discovery-address 127.0.0.1:30001")
+    both._validate_router_args()
+    assert both.warnings() == [
+        "--prefill has no effect with --vllm-discovery-address: workers register, so these are ignored: "
+        "http://p:8000",
+        "--decode has no effect with --vllm-discovery-address: workers register, so these are ignored: "
+        "http://d:8000",
+    ]
+    options = both.router_options()
+    assert (options["prefill_urls"], options["decode_urls"]) == ([], [])
+    # Without the mode nothing of it counts.
+    [warning] = parsed("--worker-urls http://w --vllm-discovery-address 127.0.0.1:30001").warnings()
+    assert warning == "--vllm-discovery-address has no effect without --vllm-pd-disaggregation"
+
+
+def test_an_open_address_for_registrations_is_a_warning() -> None:
+    line = "--mode pd --vllm-discovery-address 0.0.0.0:30001"
+    [warning] = parsed(line).warnings()
+    assert warning.startswith("--vllm-discovery-address 0.0.0.0:30001 is open to every process")
+    assert parsed(f"{line} --vllm-discovery-allow 10.0.0.0/8").warnings() == []
+    [unused] = parsed(f"--mode pd {PAIR} --vllm-discovery-allow 10.0.0.0/8").warnings()
+    assert unused == "--vllm-discovery-allow has no effect without --vllm-discovery-address"
+
+
+@pytest.mark.parametrize("connector", ["moriio", "p2p_nccl"])
+def test_a_connector_whose_workers_register_needs_an_address(connector: str) -> None:
+    with pytest.raises(ValueError, match=f"^kv_connector is {connector}, whose workers register"):
+        parsed(f"--mode pd {PAIR} --kv-connector {connector}")._validate_router_args()
+    line = f"--mode pd --kv-connector {connector} --vllm-discovery-address [::1]:0"
+    parsed(line)._validate_router_args()
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "30001", ":30001", "a.b:1", "10.0.0.1", "10.0.0.1:70000", "::1:5", "[::1]", "[1.1.1.1]:1"],
+)
+def test_an_address_to_register_at_is_checked(address: str) -> None:
+    with pytest.raises(ValueError, match=r"^vllm_discovery_address is .* must be HOST:PORT"):
+        RouterArgs(vllm_discovery_address=address)._validate_router_args()
+
+
+@pytest.mark.parametrize("text", ["vllm-0", "10.0.0.0/33", "10.0.0.0/255.0.0.0", "fe80::1%eth0", "/8"])
+def test_a_range_of_addresses_is_checked(text: str) -> None:
+    with pytest.raises(ValueError, match=r"an IP address or a range of them, such as"):
+        RouterArgs(vllm_discovery_allow=[text])._validate_router_args()
+
+
 @pytest.mark.parametrize(
     "source",
     ["--worker-dns http://vllm:8000", "--worker-srv _http._tcp.vllm", "--service-discovery --selector app=v"],
@@ -571,10 +622,8 @@ def test_a_bad_url_of_a_stage_is_named() -> None:
         parsed("--mode pd --prefill p:8000 --decode http://d:8000")._validate_router_args()
 
 
-def test_a_connector_that_is_not_built_is_named_with_those_that_are() -> None:
-    with pytest.raises(ValueError, match=r"connector moriio is not implemented .* use nixl, nixl_push"):
-        RouterArgs(kv_connector="moriio")._validate_router_args()
-    with pytest.raises(ValueError, match=r"must be one of auto, nixl, nixl_push, mooncake"):
+def test_an_unknown_connector_is_named_with_those_that_are_known() -> None:
+    with pytest.raises(ValueError, match=r"must be one of auto, nixl, nixl_push, mooncake, moriio"):
         RouterArgs(kv_connector="nccl")._validate_router_args()
 
 

@@ -204,6 +204,8 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "prefill-policy": ("random", "random"),
     "decode-policy": ("round_robin", "round_robin"),
     "vllm-discovery-address": ("0.0.0.0:30001", "0.0.0.0:30001"),
+    "vllm-discovery-allow": ("10.0.0.0/8", ["10.0.0.0/8"]),
+    "discovery-forget-secs": ("30", 30),
     "prefill-data-parallel-size": ("4", 4),
     "decode-data-parallel-size": ("2", 2),
     "kv-connector": ("shared_store", "shared_store"),
