@@ -21,6 +21,7 @@ class Case:
     flags: list[str]
     workers: int
     own: bool
+    stages: tuple[int, int] | None  # prefill and decode workers, instead of those
 
 
 CASES: list[Case] = []
@@ -28,12 +29,20 @@ ROUND_ROBIN = ["--policy", "round_robin"]
 
 
 def case(
-    group: str, name: str, why: str = "", flags: list[str] | None = None, workers: int = 3, own: bool = False
+    group: str,
+    name: str,
+    why: str = "",
+    flags: list[str] | None = None,
+    workers: int = 3,
+    own: bool = False,
+    stages: tuple[int, int] | None = None,
 ) -> Callable[[Callable[[Router], str]], Callable[[Router], str]]:
     """`why` says why the two differ, if they do; it begins with NOT_BUILT for what is not built. `own`: a router of its own."""
 
     def add(run: Callable[[Router], str]) -> Callable[[Router], str]:
-        CASES.append(Case(group, name, run, why, ROUND_ROBIN if flags is None else flags, workers, own))
+        CASES.append(
+            Case(group, name, run, why, ROUND_ROBIN if flags is None else flags, workers, own, stages)
+        )
         return run
 
     return add
@@ -46,13 +55,14 @@ def simple(
     case(group, name, why, **more)(lambda router: router.said(router.ask(method, path, body)))
 
 
-GROUPS = ENDPOINTS, REQUESTS, FLEET, FAILURES, LIMITS, POLICIES = (
+GROUPS = ENDPOINTS, REQUESTS, FLEET, FAILURES, LIMITS, POLICIES, STAGES = (
     "Endpoints of the router",
     "Requests and what reaches the worker",
     "The fleet",
     "Failures",
     "Limits",
     "Policies",
+    "Prefill and decode",
 )
 PLAIN = "errors are JSON in OpenAI's form"
 AS_SENT = "the bytes are unchanged; the engine decides"

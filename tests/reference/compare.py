@@ -29,6 +29,7 @@ from tests.reference import (  # noqa: F401
     failure_cases,
     fleet_cases,
     limit_cases,
+    pd_cases,
     policy_cases,
     request_cases,
 )
@@ -64,19 +65,34 @@ class Row(NamedTuple):
         return NOT_BUILT if NOT_BUILT in self.why else "on purpose"
 
 
+def chosen_of(fleet: list[Worker], one: Case) -> tuple[list[Worker], list[str]]:
+    """The workers of a case, and the flags that name them."""
+    named = {worker.name: worker for worker in fleet}
+    if one.stages is None:
+        workers = [named[f"w{number}"] for number in range(1, one.workers + 1)]
+        return workers, ["--worker-urls", *(worker.url for worker in workers)] if workers else []
+    prefill = [named[f"p{number}"] for number in range(1, one.stages[0] + 1)]
+    decode = [named[f"d{number}"] for number in range(1, one.stages[1] + 1)]
+    flags = ["--vllm-pd-disaggregation"]
+    for worker in prefill:
+        flags += ["--prefill", worker.url]
+    for worker in decode:
+        flags += ["--decode", worker.url]
+    return prefill + decode, flags
+
+
 def run_cases(side: Side, fleet: list[Worker], chosen: list[Case]) -> list[str]:
     """What each case saw, in order."""
     seen: dict[int, str] = {}
     shared: dict[tuple[str, ...], list[int]] = {}
     for index, one in enumerate(chosen):
-        key = (*one.flags, str(one.workers), f"own {index}" if one.own else "")
+        key = (*one.flags, str(one.workers), str(one.stages), f"own {index}" if one.own else "")
         shared.setdefault(key, []).append(index)
     for indices in shared.values():
         first = chosen[indices[0]]
-        workers = fleet[: first.workers]
+        workers, urls = chosen_of(fleet, first)
         for worker in fleet:
             worker.reset()
-        urls = ["--worker-urls", *(worker.url for worker in workers)] if workers else []
         with side.router(workers, [*first.flags, *urls]) as router:
             for index in indices:
                 for worker in fleet:
@@ -123,7 +139,7 @@ def compare(reference: Side, ours: Side, pattern: str) -> tuple[list[Row], Defau
     for name, flags, why in COMMAND_CASES:
         if re.search(pattern, name):
             rows.append(Row(API, name, reference.refusal(*flags), ours.refusal(*flags), why))
-    fleet = [Worker(f"w{number}") for number in (1, 2, 3)]
+    fleet = [Worker(name) for name in ("w1", "w2", "w3", "p1", "p2", "d1", "d2", "d3")]
     chosen = sorted(
         (one for one in CASES if re.search(pattern, one.name)), key=lambda one: GROUPS.index(one.group)
     )

@@ -24,6 +24,7 @@ class Worker(http.server.ThreadingHTTPServer):
         self.statuses: list[int] = []  # of the next requests
         self.always = 200
         self.delay = 0.0
+        self.says: Any = None  # instead of its usual response
         super().__init__(("127.0.0.1", port), _Handler)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
@@ -31,7 +32,7 @@ class Worker(http.server.ThreadingHTTPServer):
     def reset(self) -> None:
         self.seen.clear()
         self.statuses.clear()
-        self.always, self.delay = 200, 0.0
+        self.always, self.delay, self.says = 200, 0.0, None
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A router that leaves is no error."""
@@ -85,6 +86,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 status = 400
         if asked.get("stream") and status == 200:
             self._stream()
+        elif self.server.says is not None:
+            self._json(status, self.server.says)
         elif path.endswith("rerank"):
             self._json(
                 status,
