@@ -4,6 +4,7 @@
     vllm-router demo --policy round_robin least_load consistent_hash
     vllm-router demo --kv-events                               claims of cached tokens beside reported ones
     vllm-router demo --keep                                    leaves the last fleet up and prints a curl line
+    vllm-router demo --pd                                      prefill and decode workers, request by request
 
 Each policy gets a fresh fleet: real HTTP from users to router to workers, all in this process and on
 loopback. A worker's steps take 0.4 ms for each prompt token in them that it has not cached, so the time to
@@ -32,7 +33,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from vllm_router import _core
+from vllm_router import _core, _pair_demo
 from vllm_router.errors import RouterError
 from vllm_router.router import Router
 from vllm_router.server import Server
@@ -386,6 +387,12 @@ def make_parser() -> CommandParser:
     parser.add_argument(
         "--keep", action="store_true", help="Keep the last policy's fleet running and print a curl command."
     )
+    parser.add_argument(
+        "--pd",
+        action="store_true",
+        help="Show how prefill and decode workers serve a few requests together. Of the other flags only "
+        "--port counts.",
+    )
     return parser
 
 
@@ -408,6 +415,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     tallies: list[Tally] = []
     _core.configure_log("error", "text", "")
     try:
+        if arguments.pd:
+            return _pair_demo.run(arguments.port, console, stop)
         for name in policies:
             Router(policy=name)  # a mistake in the last name shall not come after the first one's minute
         console.print(

@@ -66,6 +66,28 @@ def test_claims_are_of_blocks_alone(status, tokens):
     assert demo.claimed_tokens(status) == tokens
 
 
+def test_with_pd_each_request_is_followed_and_no_blocks_are_left():
+    with command("--pd") as process:
+        output, errors = process.communicate(timeout=90)
+    assert (process.returncode, errors) == (0, "")
+    rows = {
+        row[1]: row[2].split()
+        for row in re.finditer(r"^ *(\S.*?)  +((?:pair|local) .*?) *$", output, re.MULTILINE)
+    }
+    for request in ("a completion", "a chat, streamed", "its next turn"):
+        kind, prefill, _, decode, prefill_ms, _, handoff_ms, _, claim = rows[request]
+        assert (kind, prefill[0], decode[0], claim) == ("pair", "P", "D", "redeemed")
+        assert float(prefill_ms) > 0
+        assert float(handoff_ms) > 0
+    assert rows["a list of two prompts"][0] == "local"
+    assert rows["left in the hand-over"][-1] == "collected"
+    assert {"left during prefill", "left during decode"} <= rows.keys()
+    assert "still held: 0; freed by their lease alone: 0" in output
+    for port in re.findall(r"127\.0\.0\.1:(\d+)", output):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", int(port)), timeout=5)
+
+
 def test_keep_prints_a_curl_line_that_works_and_ends_on_a_signal():
     with command(*SMALL, "--policy", "consistent_hash", "--keep") as process:
         line = next(line for line in iter(process.stdout.readline, "") if "curl" in line)
