@@ -65,8 +65,8 @@ RAW: dict[str, st.SearchStrategy[Any]] = {
     "selector": st.dictionaries(LABEL, LABEL | st.just("")) | st.just(["app=vllm", "tier in (a,b)", "!old"]),
     "service_discovery_port": PORT | several(PORT),
     "service_discovery_namespace": OBJECT | several(OBJECT),
-    "prefill_selector": st.dictionaries(WORD, WORD),
-    "decode_selector": st.dictionaries(WORD, WORD),
+    "prefill_selector": st.dictionaries(LABEL, LABEL) | st.just(["app=vllm", "!decode"]),
+    "decode_selector": st.dictionaries(LABEL, LABEL),
 }
 
 
@@ -219,7 +219,9 @@ def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
         settings |= {"shared_cache_type": "hicache", "policy": "kv_logit", "prefill_policy": None}
     if settings.get("vllm_pd_disaggregation"):
         settings |= {"prefill_urls": [("http://p", None)], "decode_urls": ["http://d"]}
-        settings |= {"worker_dns": [], "worker_srv": [], "service_discovery": False}
+        settings |= {"worker_dns": [], "worker_srv": []}
+        if settings.get("service_discovery"):
+            settings |= {"prefill_selector": {"role": "prefill"}, "decode_selector": {"role": "decode"}}
     return settings
 
 

@@ -38,6 +38,9 @@ SOURCES = ("worker_file", "worker_dns", "worker_srv", "service_discovery")
 # Settings of --service-discovery.
 _OF_KUBERNETES = (
     "selector",
+    "prefill_selector",
+    "decode_selector",
+    "bootstrap_port_annotation",
     "service_discovery_port",
     "service_discovery_namespace",
     "service_discovery_service",
@@ -51,6 +54,9 @@ _OF_KUBERNETES = (
 _OF_STAGES = (
     "prefill_urls",
     "decode_urls",
+    "prefill_selector",
+    "decode_selector",
+    "bootstrap_port_annotation",
     "prefill_policy",
     "decode_policy",
     "prefill_data_parallel_size",
@@ -194,8 +200,8 @@ def has_stages(options: Mapping[str, Any]) -> bool:
     return any(options.get(name) for name in ("vllm_pd_disaggregation", "prefill_urls", "decode_urls"))
 
 
-def check_settings(args: RouterArgs) -> None:
-    """See RouterArgs._validate_router_args()."""
+def check_settings(args: RouterArgs, embedded: bool = False) -> None:
+    """See RouterArgs._validate_router_args(). `embedded`: calls may add workers, so none need be named."""
     for name, flag in FLAGS.items():
         value = getattr(args, name)
         flag.check_built(value)
@@ -252,7 +258,7 @@ def check_settings(args: RouterArgs) -> None:
             "set kv_events to auto"
         )
     _check_shared_cache(args)
-    _check_stages(args)
+    _check_stages(args, embedded)
     if args.health_check_endpoint[:1] != "/":
         raise ValueError(
             f"health_check_endpoint is {show(args.health_check_endpoint)}; it is a path and must start "
@@ -274,7 +280,8 @@ def check_settings(args: RouterArgs) -> None:
             f"dns_max_secs is {args.dns_max_secs:g}; it is the maximum time between two queries and must not "
             f"be below the minimum, dns_min_secs, which is {args.dns_min_secs:g}"
         )
-    if args.service_discovery and bool(args.selector) == bool(args.service_discovery_service):
+    is_either = bool(args.selector) == bool(args.service_discovery_service)
+    if args.service_discovery and is_either and not args.vllm_pd_disaggregation:
         found = "both" if args.selector else "neither"
         raise ValueError(
             f"service_discovery is on, and {found} of selector and service_discovery_service "
@@ -288,7 +295,7 @@ def check_settings(args: RouterArgs) -> None:
         )
 
 
-def _check_stages(args: RouterArgs) -> None:
+def _check_stages(args: RouterArgs, embedded: bool) -> None:
     for name in ("prefill_urls", "decode_urls"):
         for row in getattr(args, name) or ():
             url = row if isinstance(row, str) else row[0]
@@ -298,23 +305,49 @@ def _check_stages(args: RouterArgs) -> None:
                 raise ValueError(FLAGS[name].complaint([url], unfit)) from None
     if not args.vllm_pd_disaggregation:
         return
-    for name in ("worker_dns", "worker_srv", "service_discovery"):
+    for name in ("worker_dns", "worker_srv"):
         if getattr(args, name):
             raise ValueError(
                 f"{name} is set, and vllm_pd_disaggregation is on: it does not tell prefill from decode "
                 "workers; name them with --prefill and --decode, or in a --worker-file with worker_type"
             )
-    if args.worker_file is not None:
+    if args.service_discovery:
+        _check_stage_selectors(args)
+    if args.worker_file is not None or embedded:
         return
-    if not args.prefill_urls and not args.decode_urls:
+    missing = [stage for stage in ("prefill", "decode") if not _has_source(args, stage)]
+    if len(missing) == 2:
         raise ValueError(
             "PD disaggregation mode requires --prefill and --decode, --vllm-discovery-address, or "
-            "--service-discovery with --prefill-selector and --decode-selector, of which only --prefill and "
-            "--decode are implemented; or a --worker-file with workers of both types"
+            "--service-discovery with --prefill-selector and --decode-selector, of which "
+            "--vllm-discovery-address is not implemented; or a --worker-file with workers of both types"
         )
-    for name in ("prefill", "decode"):
-        if not getattr(args, f"{name}_urls"):
-            raise ValueError(f"PD disaggregation mode requires --{name}")
+    for stage in missing:
+        raise ValueError(f"PD disaggregation mode requires --{stage}, or another source of {stage} workers")
+
+
+def _has_source(args: RouterArgs, stage: str) -> bool:
+    discovered = args.service_discovery and getattr(args, f"{stage}_selector")
+    return bool(getattr(args, f"{stage}_urls") or discovered)
+
+
+def _check_stage_selectors(args: RouterArgs) -> None:
+    if args.service_discovery_service is not None:
+        raise ValueError(
+            f"service_discovery_service is {args.service_discovery_service}, and vllm_pd_disaggregation is "
+            "on: endpoints do not tell prefill from decode workers; set prefill_selector and decode_selector "
+            "instead"
+        )
+    if not args.prefill_selector and not args.decode_selector:
+        raise ValueError(
+            "service_discovery is on, and neither of prefill_selector and decode_selector is set; "
+            "with vllm_pd_disaggregation set both, such as {role: prefill} and {role: decode}"
+        )
+    if args.prefill_selector == args.decode_selector:
+        raise ValueError(
+            f"prefill_selector and decode_selector are both {show(args.prefill_selector)}, so each pod would "
+            "be of both stages; name a label in each that tells them apart, such as role=prefill"
+        )
 
 
 def _check_shared_cache(args: RouterArgs) -> None:
@@ -435,6 +468,11 @@ def warnings_about(args: RouterArgs) -> list[str]:
             sentences.append(
                 f"--worker-urls has no effect with --vllm-pd-disaggregation: {len(args.worker_urls)} URLs "
                 "are ignored; --prefill and --decode name the workers"
+            )
+        if args.service_discovery and args.selector:
+            sentences.append(
+                "--selector has no effect with --vllm-pd-disaggregation: --prefill-selector and "
+                "--decode-selector name the pods"
             )
     else:
         sentences += [

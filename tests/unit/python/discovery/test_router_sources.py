@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import re
 import socket
 import subprocess
@@ -377,6 +378,77 @@ def test_settings_of_kubernetes_reach_its_source(monkeypatch: pytest.MonkeyPatch
             resync_secs=30,
         ),
     ]
+
+
+def test_selectors_of_stages_reach_the_source_of_a_router_with_stages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = []
+
+    def source(options: KubernetesOptions) -> Source:
+        made.append(options)
+        return Fixed("kubernetes")
+
+    monkeypatch.setattr(vllm_router.discovery, "KubernetesSource", source, raising=False)
+    selectors: dict[str, Any] = {"prefill_selector": {"role": "p"}, "decode_selector": ["role=d"]}
+    with Router(vllm_pd_disaggregation=True).serve(
+        service_discovery=True, selector={"app": "vllm"}, bootstrap_port_annotation="own/port", **selectors
+    ):
+        pass
+    assert made == [KubernetesOptions(bootstrap_port_annotation="own/port", **selectors)]
+    with pytest.raises(ValueError, match="neither of prefill_selector and decode_selector is set"):
+        Router(vllm_pd_disaggregation=True).serve(service_discovery=True, selector={"app": "vllm"})
+
+
+def test_a_fleet_of_two_stages_is_found_by_labels(tmp_path: Path) -> None:
+    pytest.importorskip("kubernetes")
+    with (
+        SimulatedWorker(stage="prefill") as p,
+        SimulatedWorker(stage="decode") as d,
+        FakeKubernetes() as cluster,
+    ):
+        workers = {"p": (p, "prefill"), "d": (d, "decode")}
+
+        def put(name: str, **labels: str) -> None:
+            port = urlsplit(workers[name][0].url).port or 0
+            labels = {"app": "vllm", "role": workers[name][1], **labels}
+            cluster.put(
+                pod(
+                    name,
+                    "127.0.0.1",
+                    labels=labels,
+                    annotations={"vllm.ai/bootstrap-port": "8999"},
+                    ports={"http": port},
+                )
+            )
+
+        put("p")
+        put("d")
+        router = Router(vllm_pd_disaggregation=True, policy="round_robin")
+        with router.serve(
+            service_discovery=True,
+            prefill_selector={"app": "vllm", "role": "prefill"},
+            decode_selector=["app=vllm", "role in (decode, both)", "!gone"],
+            service_discovery_port="http",
+            kubeconfig=cluster.kubeconfig(tmp_path),
+        ) as server:
+            eventually(lambda: ready(server.url)[0] == 200)
+            rows = json.loads(asked(server.url, "GET", "/workers")[1])["workers"]
+            found = {row["url"]: (row["worker_type"], row.get("bootstrap_port")) for row in rows}
+            assert found == {p.url: ("prefill", 8999), d.url: ("decode", None)}
+            # A worker that changes its labels is a worker of the other stage.
+            put("d", role="prefill")
+            eventually(
+                lambda: (
+                    {one.url: one.worker_type for one in router.workers}
+                    == {p.url: "prefill", d.url: "prefill"}
+                )
+            )
+            assert ready(server.url)[0] == 503
+            put("d")
+            eventually(lambda: ready(server.url)[0] == 200)
+            put("d", gone="yes")
+            eventually(lambda: [one.url for one in router.workers] == [p.url])
 
 
 def test_pods_are_served_that_the_flags_select(tmp_path: Path) -> None:
