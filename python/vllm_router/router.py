@@ -217,16 +217,16 @@ class Router(_core.Router):
                 `request_timeout_secs=60`, `prometheus_port=0`. Metrics have no port unless one is given.
                 The log is the process's: `log_level`, `log_format` and `log_dir` hold for all its servers;
                 without any of them it stays as it was, at first `info` and `text`, access log included.
-                `worker_file`, `worker_dns`, `worker_srv` and `service_discovery` are followed until the
-                server has stopped.
+                The sources of workers, such as `worker_file`, `worker_dns` and `service_discovery`, are
+                followed until the server has stopped.
 
         Raises:
             TypeError: an unknown option, or one of `Router` itself.
             ValueError: a value out of range, a function that is not implemented yet, a `log_dir` that cannot
                 be written, or a worker that has a name (`ray://`, `name://`) and no address.
             OSError: the port cannot be had.
-            ImportError: `worker_dns` or `worker_srv` is given and the package dnspython is not installed, or
-                `service_discovery` and the package kubernetes is not.
+            ImportError: `worker_dns` or another setting of DNS is given and the package dnspython is not
+                installed, or `service_discovery` and the package kubernetes is not.
         """
         check_server_names(options)
         if options.get("prometheus_port") is not None:
@@ -258,8 +258,8 @@ class Router(_core.Router):
 
         Raises:
             OSError: a port cannot be had.
-            ImportError: `worker_dns` or `worker_srv` is set and the package dnspython is not installed, or
-                `service_discovery` and the package kubernetes is not.
+            ImportError: `worker_dns` or another setting of DNS is set and the package dnspython is not
+                installed, or `service_discovery` and the package kubernetes is not.
         """
         options = self._args.server_options()
         sources = _sources_of(options, self._has_stages)
@@ -449,14 +449,19 @@ def _sources_of(options: Mapping[str, Any], staged: bool) -> list[Source]:
     if options["worker_file"] is not None:
         sources.append(discovery.FileSource(options["worker_file"]))
     hosts, srv = options["worker_dns"], options["worker_srv"]
-    if hosts or srv:
+    names = ("prefill_dns", "prefill_srv", "decode_dns", "decode_srv")
+    of_stages = {name.replace("dns", "hosts"): options[name] for name in names if staged and options[name]}
+    if hosts or srv or of_stages:
         try:
             importlib.import_module("dns.resolver")
         except ImportError:
-            given = " and ".join(
-                flag for flag, value in (("--worker-dns", hosts), ("--worker-srv", srv)) if value
-            )
-            needs = "needs" if not (hosts and srv) else "need"
+            flags = [
+                FLAGS[name].spelling
+                for name in ("worker_dns", "worker_srv", *names)
+                if options[name] and (staged or name not in names)
+            ]
+            given = " and ".join(flags)
+            needs = "needs" if len(flags) == 1 else "need"
             raise ImportError(
                 f"{given} {needs} the package dnspython: pip install 'vllm-router[dns]'"
             ) from None
@@ -464,6 +469,7 @@ def _sources_of(options: Mapping[str, Any], staged: bool) -> list[Source]:
             discovery.DnsSource(
                 hosts,
                 srv,
+                **of_stages,
                 server=options["dns_server"],
                 min_secs=options["dns_min_secs"],
                 max_secs=options["dns_max_secs"],

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("vllm_router")
 
 # Settings that name a source of workers, of which the fleet may be empty at first.
-SOURCES = ("worker_file", "worker_dns", "worker_srv", "service_discovery")
+_OF_DNS = ("worker_dns", "worker_srv", "prefill_dns", "prefill_srv", "decode_dns", "decode_srv")
+SOURCES = ("worker_file", "service_discovery", *_OF_DNS)
 
 # Settings of --service-discovery.
 _OF_KUBERNETES = (
@@ -57,6 +58,10 @@ _OF_STAGES = (
     "prefill_selector",
     "decode_selector",
     "bootstrap_port_annotation",
+    "prefill_dns",
+    "prefill_srv",
+    "decode_dns",
+    "decode_srv",
     "prefill_policy",
     "decode_policy",
     "prefill_data_parallel_size",
@@ -309,7 +314,15 @@ def _check_stages(args: RouterArgs, embedded: bool) -> None:
         if getattr(args, name):
             raise ValueError(
                 f"{name} is set, and vllm_pd_disaggregation is on: it does not tell prefill from decode "
-                "workers; name them with --prefill and --decode, or in a --worker-file with worker_type"
+                f"workers; name them with {name.replace('worker', 'prefill')} and "
+                f"{name.replace('worker', 'decode')}, or in a --worker-file with worker_type"
+            )
+    for name in ("dns", "srv"):
+        both = set(getattr(args, f"prefill_{name}")) & set(getattr(args, f"decode_{name}"))
+        if both:
+            raise ValueError(
+                f"prefill_{name} and decode_{name} both have {show(min(both))}, so its workers would be of "
+                "both stages; name it in one of them"
             )
     if args.service_discovery:
         _check_stage_selectors(args)
@@ -320,7 +333,8 @@ def _check_stages(args: RouterArgs, embedded: bool) -> None:
         raise ValueError(
             "PD disaggregation mode requires --prefill and --decode, --vllm-discovery-address, or "
             "--service-discovery with --prefill-selector and --decode-selector, of which "
-            "--vllm-discovery-address is not implemented; or a --worker-file with workers of both types"
+            "--vllm-discovery-address is not implemented; --prefill-dns and --decode-dns, or a --worker-file "
+            "with workers of both types"
         )
     for stage in missing:
         raise ValueError(f"PD disaggregation mode requires --{stage}, or another source of {stage} workers")
@@ -328,7 +342,8 @@ def _check_stages(args: RouterArgs, embedded: bool) -> None:
 
 def _has_source(args: RouterArgs, stage: str) -> bool:
     discovered = args.service_discovery and getattr(args, f"{stage}_selector")
-    return bool(getattr(args, f"{stage}_urls") or discovered)
+    named = any(getattr(args, f"{stage}_{source}") for source in ("urls", "dns", "srv"))
+    return bool(named or discovered)
 
 
 def _check_stage_selectors(args: RouterArgs) -> None:
@@ -447,7 +462,7 @@ def warnings_about(args: RouterArgs) -> list[str]:
             for name in ("kv_index_backend", "kv_index_ttl_secs", "kv_storage_offloading")
             if not FLAGS[name].is_default(getattr(args, name))
         ]
-    if not args.worker_dns and not args.worker_srv:
+    if not any(getattr(args, name) for name in _OF_DNS):
         sentences += [
             f"{FLAGS[name].spelling} has no effect without --worker-dns or --worker-srv"
             for name in ("dns_server", "dns_min_secs", "dns_max_secs")

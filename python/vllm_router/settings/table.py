@@ -338,7 +338,7 @@ class Table:
         None,
         NameServer(),
         "the DNS server for --worker-dns and --worker-srv, which replaces those of /etc/resolv.conf",
-        more="Such as 127.0.0.1:8600 for Consul. Port 53 if there is none.",
+        more="Such as 127.0.0.1:8600 for Consul. Port 53 if there is none. Also for the names of stages.",
     )
     dns_min_secs: float = _workers(
         1,
@@ -1599,6 +1599,36 @@ class Table:
         "the annotation with a prefill pod's bootstrap port",
         scope="server",
         on_command_line=False,
+    )
+    prefill_dns: list[str] = _stages(
+        [],
+        Words("URL", each=dns_url),
+        "the URLs whose host stands for one prefill worker per address that DNS has for it",
+        scope="server",
+        urls=True,
+        more="As --worker-dns. A worker that --decode-dns or --decode-srv finds, too, is left out.",
+    )
+    decode_dns: list[str] = _stages(
+        [],
+        Words("URL", each=dns_url),
+        "the URLs whose host stands for one decode worker per address that DNS has for it",
+        scope="server",
+        urls=True,
+        more="As --worker-dns.",
+    )
+    prefill_srv: list[str] = _stages(
+        [],
+        Words("NAME", each=srv_name),
+        "the names of DNS SRV records, each of which is a prefill worker",
+        scope="server",
+        more="As --worker-srv.",
+    )
+    decode_srv: list[str] = _stages(
+        [],
+        Words("NAME", each=srv_name),
+        "the names of DNS SRV records, each of which is a decode worker",
+        scope="server",
+        more="As --worker-srv.",
     )
     prefill_policy: str | None = _stages(
         None, POLICY, "the policy that chooses the prefill worker", more="Unset: that of --policy."

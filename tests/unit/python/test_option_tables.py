@@ -41,6 +41,7 @@ ONLY_ARGS |= dict.fromkeys(
         *("service_discovery", "selector", "service_discovery_port", "service_discovery_namespace"),
         *("service_discovery_service", "kubeconfig", "kube_context", "discovery_resync_secs"),
         *("prefill_selector", "decode_selector", "bootstrap_port_annotation", "pod_deletion_cost"),
+        *("prefill_dns", "prefill_srv", "decode_dns", "decode_srv"),
     ],
     FOLLOWED,
 )

@@ -336,6 +336,25 @@ def test_settings_of_dns_reach_its_source(monkeypatch: pytest.MonkeyPatch) -> No
     assert made == [((["http://a:1"], ["b.c"]), {"server": "::1", "min_secs": 1, "max_secs": 9})]
 
 
+def test_names_of_stages_reach_the_source_of_a_router_with_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("dns.resolver")
+    made = []
+
+    def source(*arguments: Any, **named: Any) -> Source:
+        made.append((arguments, named))
+        return Fixed("dns")
+
+    monkeypatch.setattr(vllm_router.discovery, "DnsSource", source, raising=False)
+    names: dict[str, Any] = {"prefill_dns": ["http://p:1"], "decode_srv": ["d.x"]}
+    with Router(vllm_pd_disaggregation=True).serve(**names):
+        pass
+    given = {"prefill_hosts": ["http://p:1"], "decode_srv": ["d.x"]}
+    assert made == [(([], []), {"server": None, "min_secs": 1, "max_secs": 30, **given})]
+    with Router().serve(**names):  # which has no stages
+        pass
+    assert len(made) == 1
+
+
 def test_kubernetes_without_its_package_is_an_error_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("kubernetes", "kubernetes.client"):
         monkeypatch.setitem(sys.modules, name, None)

@@ -568,7 +568,10 @@ def test_every_spelling_of_the_mode_needs_workers_of_both_stages(mode: str) -> N
     ["--worker-dns http://vllm:8000", "--worker-srv _http._tcp.vllm"],
 )
 def test_a_source_that_tells_no_stages_does_not_go_with_them(source: str) -> None:
-    with pytest.raises(ValueError, match="does not tell prefill from decode workers"):
+    with pytest.raises(
+        ValueError,
+        match=r"not tell prefill from decode workers; name them with prefill_(dns|srv) and decode_",
+    ):
         parsed(f"--mode pd {PAIR} {source}")._validate_router_args()
 
 
@@ -617,6 +620,24 @@ def test_kubernetes_may_be_the_source_of_both_stages_or_of_one(line: str) -> Non
 def test_selectors_of_stages_that_tell_no_stages(line: str, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         parsed(f"--mode pd --service-discovery {line}")._validate_router_args()
+
+
+def test_dns_may_be_the_source_of_both_stages_or_of_one() -> None:
+    for line in (
+        "--prefill-dns http://p:8000 --decode-srv _http._tcp.d",
+        "--prefill-srv _http._tcp.p --decode http://d:8000",
+    ):
+        args = parsed(f"--mode pd {line} --dns-server ::1")
+        args._validate_router_args()
+        assert args.warnings() == []
+    with pytest.raises(ValueError, match="PD disaggregation mode requires --decode, or another source"):
+        parsed("--mode pd --prefill-dns http://p:8000")._validate_router_args()
+    for name, value in (("dns", "http://a:1"), ("srv", "_http._tcp.a")):
+        both = f"--prefill-{name} {value} --decode-{name} {value}"
+        with pytest.raises(
+            ValueError, match=f"prefill_{name} and decode_{name} both have {value}, so its wor"
+        ):
+            parsed(f"--mode pd {both}")._validate_router_args()
 
 
 def test_the_annotation_of_a_bootstrap_port_is_a_name() -> None:
