@@ -355,6 +355,54 @@ def test_names_of_stages_reach_the_source_of_a_router_with_stages(monkeypatch: p
     assert len(made) == 1
 
 
+def described(url: str) -> dict[str, tuple[Any, ...]]:
+    """Of each worker: type, bootstrap port, weight, and whether it gets requests."""
+    rows = json.loads(asked(url, "GET", "/workers")[1])["workers"]
+    return {
+        row["url"]: (row["worker_type"], row.get("bootstrap_port"), row["weight"], not row["draining"])
+        for row in rows
+    }
+
+
+def test_a_file_says_all_of_a_fleet_of_two_stages(tmp_path: Path) -> None:
+    file = tmp_path / "workers.yaml"
+
+    def write(*rows: str) -> None:
+        other = tmp_path / "other.yaml"
+        other.write_text("workers:\n" + "".join(f"  - {{{row}}}\n" for row in rows))
+        other.replace(file)
+
+    with SimulatedWorker(stage="prefill") as p, SimulatedWorker(stage="decode") as d:
+        prefill = f"url: '{p.url}', worker_type: prefill"
+        decode = f"url: '{d.url}', worker_type: decode"
+        write(f"{prefill}, bootstrap_port: 8999, data_parallel_size: 2", f"{decode}, weight: 2")
+        router = Router(vllm_pd_disaggregation=True, decode_data_parallel_size=1, policy="round_robin")
+        with router.serve(worker_file=str(file)) as server:
+            ranks = {f"{p.url}@{rank}": ("prefill", 8999, 1.0, True) for rank in (0, 1)}
+            eventually(lambda: described(server.url) == {**ranks, d.url: ("decode", None, 2.0, True)})
+            eventually(lambda: ready(server.url)[0] == 200)
+            body = json.dumps({"model": "simulated-model", "prompt": "one two three", "max_tokens": 3})
+            status, text = asked(server.url, "POST", "/v1/completions", body)
+            assert status == 200, text
+            # Another port is another engine; a weight is not.
+            write(f"{prefill}, bootstrap_port: 9000", f"{decode}, weight: 0.5")
+            eventually(
+                lambda: (
+                    described(server.url)
+                    == {p.url: ("prefill", 9000, 1.0, True), d.url: ("decode", None, 0.5, True)}
+                )
+            )
+            write(f"{prefill}, bootstrap_port: 9000, leaving: true", decode)
+            eventually(lambda: ready(server.url)[0] == 503)
+            eventually(lambda: [url for url, row in described(server.url).items() if row[3]] == [d.url])
+            # A mistake in one row changes nothing: not even the others.
+            write(f"url: '{p.url}'", f"{decode}, weight: 3")
+            eventually(lambda: "has no stage" in asked(server.url, "GET", "/admin/discovery")[1])
+            assert described(server.url)[d.url][2] == 1.0
+            write(prefill, decode)
+            eventually(lambda: ready(server.url)[0] == 200)
+
+
 def test_kubernetes_without_its_package_is_an_error_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("kubernetes", "kubernetes.client"):
         monkeypatch.setitem(sys.modules, name, None)
