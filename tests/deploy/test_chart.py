@@ -66,7 +66,7 @@ def test_the_default_values_are_settings_of_the_router_that_lack_only_workers() 
 @pytest.mark.parametrize("path", ROUTERS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_router_is_told_what_it_accepts(path: Path, tmp_path: Path) -> None:
     args = router_args(path, tmp_path)
-    assert args.worker_urls
+    assert args.worker_urls or args.vllm_pd_disaggregation
     spec = pod(path)
     ports = {port["name"]: port["containerPort"] for port in spec["containers"][0]["ports"]}
     assert ports == {"http": args.port, "metrics": args.prometheus_port, "admin": args.admin_port}
