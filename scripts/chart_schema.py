@@ -40,6 +40,7 @@ READ = (
     "tls_client_ca_file",
     "service_discovery",
     "pod_deletion_cost",
+    "vllm_pd_disaggregation",
 )
 
 # Helm reads numbers as doubles, which would change larger ones.

@@ -50,7 +50,18 @@ FleetView FleetView::PoolOf(std::span<const uint32_t> positions, uint64_t pool) 
   FleetView view(std::move(members), membership_version_, pool);
   view.stage_ = stage_;
   view.plan_ = plan_;
+  if (stages_ == nullptr) return view;
+  view.stages_ = positions.size() == members_.size()
+                     ? stages_
+                     : std::make_shared<const StageViews>(stages_->PoolOf(positions));
   return view;
+}
+
+StageViews StageViews::PoolOf(std::span<const uint32_t> positions) const {
+  const auto part = [&](const FleetView& stage) {
+    return std::make_shared<const FleetView>(stage.PoolOf(positions, stage.pool()));
+  };
+  return {.prefill = part(*prefill), .decode = part(*decode)};
 }
 
 FleetView FleetView::StageOf(Stage stage) const {

@@ -91,12 +91,12 @@ class FleetView {
   // Which worker serves which model; null in views that are not published, and in those of pools.
   const std::shared_ptr<const ModelPools>& models() const { return models_; }
   void set_models(std::shared_ptr<const ModelPools> models) { models_ = std::move(models); }
-  // The same fleet with all others out of rotation. Positions, stage and plan stay.
+  // The same fleet with all others out of rotation. Positions, stage and plan stay; stages() are those of the pool.
   FleetView PoolOf(std::span<const uint32_t> positions, uint64_t pool) const;
 
   // kAll for the whole fleet and for pools of models; else the others are out of rotation.
   Stage stage() const { return stage_; }
-  // Of the whole fleet as it was published; null for a fleet without stages, and in views of a stage or a pool.
+  // Of the whole fleet as it was published, and of its pools; null for a fleet without stages, and in views of a stage.
   const StageViews* stages() const { return stages_.get(); }
   void set_stages(std::shared_ptr<const StageViews> stages) { stages_ = std::move(stages); }
   // The same fleet with all of the other stage out of rotation. Positions stay; there is no plan.
@@ -145,6 +145,9 @@ struct StageViews {
   std::shared_ptr<const FleetView> decode;
   EngineKind engine =
       EngineKind::kUnknown;  // of all workers that may be chosen; unknown without PairRule::one_engine
+
+  // The part of each that is at these positions, with the plan of the stage.
+  StageViews PoolOf(std::span<const uint32_t> positions) const;
 
   const std::shared_ptr<const FleetView>& of(Stage stage) const {
     return stage == Stage::kDecode ? decode : prefill;

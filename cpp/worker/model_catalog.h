@@ -19,6 +19,8 @@
 // of which the youngest that are only remembered give way, and then new ones are refused, but for those that people
 // name; kMaxModelPools views, beyond which a view is made per request.
 //
+// In a fleet with stages each pool has views of both, so that no request makes one (FleetView::PoolOf).
+//
 // Cost: a change of the lists or of the membership O(all names listed), a change of health O(pools * members); a
 // look-up by name one hash. The catalog is its caller's to lock; ModelPools are immutable and shared.
 #pragma once

@@ -39,7 +39,13 @@ from vllm_router.errors import UnusedOptionWarning
 from vllm_router.reload import SettingsFile
 from vllm_router.router_args import RouterArgs
 from vllm_router.server import Server
-from vllm_router.settings.checks import OWN_DEFAULTS, check_policy_options, check_server_names, has_stages
+from vllm_router.settings.checks import (
+    OWN_DEFAULTS,
+    check_policy_options,
+    check_server_names,
+    check_settings,
+    has_stages,
+)
 from vllm_router.settings.names import FLAGS, POLICY_OPTIONS
 
 __all__ = ["Batch", "PolicyType", "Router", "Ticket", "WorkerInfo", "policy_from_str"]
@@ -178,7 +184,7 @@ class Router(_core.Router):
         self._followers: weakref.WeakValueDictionary[str, Follower] = weakref.WeakValueDictionary()
         self._follow_lock = threading.Lock()
         if served:
-            self._args._validate_router_args()
+            self._check_served(self._args)
         if stages is not None:
             if checked["prefill_policy"] is not None:
                 checked = check_policy_options({**given, "policy": checked["prefill_policy"]}, warn=_quiet)
@@ -211,27 +217,31 @@ class Router(_core.Router):
                 `request_timeout_secs=60`, `prometheus_port=0`. Metrics have no port unless one is given.
                 The log is the process's: `log_level`, `log_format` and `log_dir` hold for all its servers;
                 without any of them it stays as it was, at first `info` and `text`, access log included.
-                `worker_file`, `worker_dns`, `worker_srv` and `service_discovery` are followed until the
-                server has stopped.
+                The sources of workers, such as `worker_file`, `worker_dns` and `service_discovery`, are
+                followed until the server has stopped.
 
         Raises:
             TypeError: an unknown option, or one of `Router` itself.
             ValueError: a value out of range, a function that is not implemented yet, a `log_dir` that cannot
                 be written, or a worker that has a name (`ray://`, `name://`) and no address.
             OSError: the port cannot be had.
-            ImportError: `worker_dns` or `worker_srv` is given and the package dnspython is not installed, or
-                `service_discovery` and the package kubernetes is not.
+            ImportError: `worker_dns` or another setting of DNS is given and the package dnspython is not
+                installed, or `service_discovery` and the package kubernetes is not.
         """
         check_server_names(options)
         if options.get("prometheus_port") is not None:
             options.setdefault("prometheus_host", "127.0.0.1")
         args = RouterArgs(host=host, port=port, **options)
-        args._validate_router_args()
+        self._check_served(args)
         server_options = args.server_options()
-        sources = _sources_of(server_options)
+        sources = _sources_of(server_options, self._has_stages)
         if any(name.startswith("log_") for name in options):
             _configure_log(server_options)
         return Server(self, self._with_routing(args), sources)
+
+    def _check_served(self, args: RouterArgs) -> None:
+        staged = self._has_stages
+        check_settings(dataclasses.replace(args, vllm_pd_disaggregation=staged), embedded=staged)
 
     def _with_routing(self, args: RouterArgs) -> RouterArgs:
         """The settings, those of the router itself among them."""
@@ -248,11 +258,11 @@ class Router(_core.Router):
 
         Raises:
             OSError: a port cannot be had.
-            ImportError: `worker_dns` or `worker_srv` is set and the package dnspython is not installed, or
-                `service_discovery` and the package kubernetes is not.
+            ImportError: `worker_dns` or another setting of DNS is set and the package dnspython is not
+                installed, or `service_discovery` and the package kubernetes is not.
         """
         options = self._args.server_options()
-        sources = _sources_of(options)
+        sources = _sources_of(options, self._has_stages)
         _configure_log(options)
         with _discovery_in_the_log():
             args = self._with_routing(self._args) if self._set_by is None else self._args
@@ -428,8 +438,8 @@ def _check_for_secrets(url: str) -> None:
         FLAGS["worker_urls"].check([url])
 
 
-def _sources_of(options: Mapping[str, Any]) -> list[Source]:
-    """The sources of workers that settings of the server name.
+def _sources_of(options: Mapping[str, Any], staged: bool) -> list[Source]:
+    """The sources of workers that settings of the server name; `staged`: of prefill and decode workers.
 
     Raises:
         ImportError: a package that one of them needs is missing.
@@ -439,14 +449,19 @@ def _sources_of(options: Mapping[str, Any]) -> list[Source]:
     if options["worker_file"] is not None:
         sources.append(discovery.FileSource(options["worker_file"]))
     hosts, srv = options["worker_dns"], options["worker_srv"]
-    if hosts or srv:
+    names = ("prefill_dns", "prefill_srv", "decode_dns", "decode_srv")
+    of_stages = {name.replace("dns", "hosts"): options[name] for name in names if staged and options[name]}
+    if hosts or srv or of_stages:
         try:
             importlib.import_module("dns.resolver")
         except ImportError:
-            given = " and ".join(
-                flag for flag, value in (("--worker-dns", hosts), ("--worker-srv", srv)) if value
-            )
-            needs = "needs" if not (hosts and srv) else "need"
+            flags = [
+                FLAGS[name].spelling
+                for name in ("worker_dns", "worker_srv", *names)
+                if options[name] and (staged or name not in names)
+            ]
+            given = " and ".join(flags)
+            needs = "needs" if len(flags) == 1 else "need"
             raise ImportError(
                 f"{given} {needs} the package dnspython: pip install 'vllm-router[dns]'"
             ) from None
@@ -454,6 +469,7 @@ def _sources_of(options: Mapping[str, Any]) -> list[Source]:
             discovery.DnsSource(
                 hosts,
                 srv,
+                **of_stages,
                 server=options["dns_server"],
                 min_secs=options["dns_min_secs"],
                 max_secs=options["dns_max_secs"],
@@ -461,13 +477,20 @@ def _sources_of(options: Mapping[str, Any]) -> list[Source]:
         )
     if options["service_discovery"]:
         kubernetes = importlib.import_module("vllm_router.discovery.kubernetes")
+        selectors = (
+            {
+                name: options[name]
+                for name in ("prefill_selector", "decode_selector", "bootstrap_port_annotation")
+            }
+            if staged
+            else {"selector": options["selector"], "service": options["service_discovery_service"] or ""}
+        )
         sources.append(
             discovery.KubernetesSource(
                 kubernetes.KubernetesOptions(
-                    selector=options["selector"],
+                    **selectors,
                     ports=options["service_discovery_port"],
                     namespaces=options["service_discovery_namespace"] or (),
-                    service=options["service_discovery_service"] or "",
                     kubeconfig=options["kubeconfig"],
                     context=options["kube_context"],
                     resync_secs=options["discovery_resync_secs"],

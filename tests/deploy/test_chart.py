@@ -66,7 +66,7 @@ def test_the_default_values_are_settings_of_the_router_that_lack_only_workers() 
 @pytest.mark.parametrize("path", ROUTERS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_router_is_told_what_it_accepts(path: Path, tmp_path: Path) -> None:
     args = router_args(path, tmp_path)
-    assert args.worker_urls
+    assert args.worker_urls or args.vllm_pd_disaggregation
     spec = pod(path)
     ports = {port["name"]: port["containerPort"] for port in spec["containers"][0]["ports"]}
     assert ports == {"http": args.port, "metrics": args.prometheus_port, "admin": args.admin_port}
@@ -147,6 +147,7 @@ def test_a_pod_may_read_what_it_discovers_and_no_more() -> None:
         "default": (False, []),
         "network_policy_and_rbac": (True, [("Role", "models", "pods"), ("Role", "batch", "pods")]),
         "everything": (True, [("ClusterRole", None, "endpointslices")]),
+        "prefill_decode": (True, [("Role", "models", "pods")]),
     }
     for name, (token, roles) in expected.items():
         path = RENDERS / f"{name}.yaml"
@@ -181,6 +182,10 @@ def test_the_router_of_a_chart_discovers_what_the_values_say(tmp_path: Path) -> 
     assert args.pod_deletion_cost
     args = router_args(RENDERS / "everything.yaml", tmp_path)
     assert (args.service_discovery, args.service_discovery_service) == (True, "workers")
+    args = router_args(RENDERS / "prefill_decode.yaml", tmp_path)
+    assert (args.vllm_pd_disaggregation, args.service_discovery, args.selector) == (True, True, {})
+    assert args.prefill_selector == {"app": "vllm", "role": "prefill"}
+    assert args.decode_selector == {"app": "vllm", "role": "decode"}
 
 
 def test_a_probe_fits_what_the_port_speaks() -> None:

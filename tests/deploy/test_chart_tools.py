@@ -136,6 +136,14 @@ def test_rules_and_dashboard_arrive_as_they_are() -> None:
             {"discovery": {"enabled": True, "selector": {"app": "vllm"}, "service": "workers"}},
             "discovery.selector and discovery.service are both set",
         ),
+        (
+            {"discovery": {"enabled": True, "selector": {"app": "vllm"}, "decodeSelector": {"role": "d"}}},
+            "discovery.prefillSelector or discovery.decodeSelector is set beside discovery.selector or",
+        ),
+        (
+            {"discovery": {"enabled": True, "decodeSelector": {"role": "d"}}},
+            "is set and router.vllm_pd_disaggregation is not, so pods have no stages",
+        ),
         ({"router": {"prometheus-port": 9100}}, "additional properties 'prometheus-port' not allowed"),
         ({"router": {"host": None}}, "at '/router': missing property 'host'"),
         ({"replcas": 3}, "at '': additional properties 'replcas' not allowed"),

@@ -35,6 +35,8 @@ REFERENCE = {
 # Those that it has and we give another meaning or no effect; the rest of it must be among what is refused.
 DIFFERENT = {
     "--selector",
+    "--prefill-selector",
+    "--decode-selector",
     "--service-discovery-port",
     "--service-discovery-namespace",
     "--health-check-interval-secs",

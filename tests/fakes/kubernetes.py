@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from tests.fakes.authority import Authority
 from tests.fakes.wire import PATIENCE
+from tests.models import label_selector
 
 Object = dict[str, Any]
 
@@ -320,12 +321,12 @@ def _selected(thing: Object | None, request: Request) -> bool:
     if thing is None:
         return False
     resource, namespace, _ = _key(thing)
-    labels = thing["metadata"].get("labels", {})
-    terms = [term for term in request.query.get("labelSelector", "").split(",") if "=" in term]
     return (
         resource == request.resource
         and request.namespace in ("", namespace)
-        and all(labels.get(term.partition("=")[0]) == term.partition("=")[2] for term in terms)
+        and label_selector.matches(
+            request.query.get("labelSelector", ""), thing["metadata"].get("labels", {})
+        )
     )
 
 

@@ -98,6 +98,27 @@ def test_a_pod_whose_label_moves_off_the_selector_is_gone_and_comes_back(
     assert server.count("list") == 1
 
 
+def test_a_label_moves_a_pod_from_one_stage_to_the_other(space: Namespace, follow: Follow) -> None:
+    space.create_pod("a", "10.0.0.1", labels={"app": "vllm", "role": "prefill"})
+    space.create_pod("b", "10.0.0.2", labels={"app": "vllm", "role": "decode"})
+    space.create_pod("c", "10.0.0.3", labels={"app": "vllm", "role": "other"})
+    space.annotate("a", {"vllm.ai/bootstrap-port": "8999"})
+    seen, server = follow(
+        selector=(),
+        prefill_selector=["app=vllm", "role in (prefill)"],
+        decode_selector=["app=vllm", "role=decode"],
+    )
+    a, b = seen.until_urls(URL_A, URL_B).workers or ()
+    assert (a.worker_type, a.bootstrap_port, b.worker_type) == ("prefill", 8999, "decode")
+    assert seen.source.options.label_selector == "app in (vllm),role in (decode,prefill)"
+    space.label("a", role="decode")
+    assert seen.until_worker(URL_A, lambda one: one.worker_type == "decode").bootstrap_port is None
+    assert (seen.deleted, seen.errors) == ([], [])
+    space.label("a", role="other")
+    assert seen.until_urls(URL_B).deleted == [URL_A]
+    assert (server.count("list"), server.count("watch")) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("selector", "names"),
     [

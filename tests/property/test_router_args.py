@@ -50,6 +50,7 @@ SOURCE = st.builds(
     "{}=tcp://{}:{}".format, URL, st.from_regex(r"[a-z]{1,8}", fullmatch=True), st.integers(1, 65535)
 )
 PREFIX_SOURCE = st.builds("{}={}/events".format, st.from_regex(r"[a-z]{1,8}", fullmatch=True), URL)
+SRV = st.from_regex(r"_[a-z]{1,8}\._tcp(\.[a-z0-9]{1,8}){0,2}\.[a-z]{1,8}\.?", fullmatch=True)
 PATH = st.from_regex(r"/[a-z][a-z0-9_]{0,8}\*?", fullmatch=True)
 LABEL = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,8}[A-Za-z0-9])?", fullmatch=True)
 OBJECT = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
@@ -66,8 +67,8 @@ RAW: dict[str, st.SearchStrategy[Any]] = {
     "selector": st.dictionaries(LABEL, LABEL | st.just("")) | st.just(["app=vllm", "tier in (a,b)", "!old"]),
     "service_discovery_port": PORT | several(PORT),
     "service_discovery_namespace": OBJECT | several(OBJECT),
-    "prefill_selector": st.dictionaries(WORD, WORD),
-    "decode_selector": st.dictionaries(WORD, WORD),
+    "prefill_selector": st.dictionaries(LABEL, LABEL) | st.just(["app=vllm", "!decode"]),
+    "decode_selector": st.dictionaries(LABEL, LABEL),
 }
 
 
@@ -98,9 +99,9 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
                 "kv_prefix_source": PREFIX_SOURCE,
                 "models": NAME,
                 "model_alias": st.builds("{}={}:8b".format, NAME, NAME),
-                "worker_srv": st.from_regex(
-                    r"_[a-z]{1,8}\._tcp(\.[a-z0-9]{1,8}){0,2}\.[a-z]{1,8}\.?", fullmatch=True
-                ),
+                "worker_srv": SRV,
+                "prefill_srv": SRV,
+                "decode_srv": SRV,
             }
             fit = st.lists(forms.get(flag.field, WORD if kind.each is None else URL))
         case RequestPath():
@@ -225,7 +226,10 @@ def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
         settings["vllm_discovery_address"] = "127.0.0.1:0"
     if settings.get("vllm_pd_disaggregation"):
         settings |= {"prefill_urls": [("http://p", None)], "decode_urls": ["http://d"]}
-        settings |= {"worker_dns": [], "worker_srv": [], "service_discovery": False}
+        settings |= {"worker_dns": [], "worker_srv": []}
+        settings |= {"decode_dns": ["http://d.svc:1"], "decode_srv": ["_d._tcp.svc"]}
+        if settings.get("service_discovery"):
+            settings |= {"prefill_selector": {"role": "prefill"}, "decode_selector": {"role": "decode"}}
     return settings
 
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "http/dot_segments.h"
 #include "proxy/exchange/requested_model.h"
@@ -13,17 +12,9 @@ namespace vllm_router {
 
 std::shared_ptr<const FleetView> FleetFor(IoThread& thread, const RequestedModel* model, Stage stage) {
   const std::shared_ptr<const FleetView>& whole = thread.fleet.Get();
-  const StageViews* const stages = whole->stages();
-  if (stages == nullptr) return model != nullptr ? model->FleetIn(whole) : whole;
-  const std::shared_ptr<const FleetView>& of_stage = stages->of(stage);
-  if (model == nullptr) return of_stage;
-  const std::shared_ptr<const FleetView> of_model = model->FleetIn(whole);
-  std::vector<uint32_t> positions;
-  for (uint32_t position = 0; position < of_model->members().size(); ++position) {
-    if (!of_model->members()[position].other_model) positions.push_back(position);
-  }
-  if (positions.size() == of_model->members().size()) return of_stage;
-  return std::make_shared<const FleetView>(of_stage->PoolOf(positions, of_stage->pool()));
+  const std::shared_ptr<const FleetView> fleet = model != nullptr ? model->FleetIn(whole) : whole;
+  const StageViews* const stages = fleet->stages();
+  return stages != nullptr ? stages->of(stage) : fleet;
 }
 
 std::optional<WorkerChoice::Selected> WorkerChoice::Select(const How& how) {

@@ -3,6 +3,7 @@
     router.follow(DnsSource(["http://vllm.svc:8000"]))
     router.follow(DnsSource(srv=["_http._tcp.vllm.svc"]))
     router.follow(DnsSource(srv=["vllm.service.consul"], server="127.0.0.1:8600"))      Consul
+    router.follow(DnsSource(prefill_hosts=["http://p.svc:8000"], decode_srv=["_http._tcp.d.svc"]))
 
 All names together are one list. What each lookup adds to it:
 
@@ -35,6 +36,7 @@ import random
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -105,6 +107,7 @@ def workers_of(
     srv: Sequence[str],
     addresses: Mapping[str, Sequence[str]],
     services: Mapping[str, Sequence[SrvRecord]],
+    worker_type: str = "regular",
 ) -> Found:
     """The list of workers from what was looked up; pure.
 
@@ -116,6 +119,7 @@ def workers_of(
         srv: Names of services.
         addresses: By name of a host or target; without an entry it is not known.
         services: By name of a service, in the same way.
+        worker_type: Of all workers.
     """
     workers: dict[str, WorkerSpec] = {}
     complete = True
@@ -129,7 +133,8 @@ def workers_of(
             problems[_without_address(host.name)] = None
         for address in usable:
             url = f"http://{address}:{host.port}{host.prefix}"
-            workers.setdefault(url, WorkerSpec(url, labels={"name": host.name}))
+            labels = {"name": host.name}
+            workers.setdefault(url, WorkerSpec(url, worker_type=worker_type, labels=labels))
     for service in srv:
         if service not in services:
             complete = False
@@ -147,8 +152,28 @@ def workers_of(
             for address in usable:
                 url = f"http://{address}:{record.port}"
                 labels = {"name": service, "target": record.target}
-                workers.setdefault(url, WorkerSpec(url, weight=weight, labels=labels))
+                spec = WorkerSpec(url, weight=weight, worker_type=worker_type, labels=labels)
+                workers.setdefault(url, spec)
     return Found(list(workers.values()), complete, list(problems))
+
+
+def together(parts: Sequence[Found]) -> Found:
+    """The workers of several stages; one that is of two of them is left out, since a worker has one."""
+    counts = Counter(spec.url for part in parts for spec in part.workers)
+    both = [spec for part in parts for spec in part.workers if counts[spec.url] > 1]
+    problems = [problem for part in parts for problem in part.problems]
+    if both:
+        names = dict.fromkeys(spec.labels["name"] for spec in both)
+        urls = _listed([*dict.fromkeys(spec.url for spec in both)])
+        problems.append(
+            Problem(
+                "both_stages",
+                _listed([*names]),
+                f"have workers of both stages, which are left out, since a worker has one: {urls}",
+            )
+        )
+    workers = [spec for part in parts for spec in part.workers if counts[spec.url] == 1]
+    return Found(workers, all(part.complete for part in parts), problems)
 
 
 def chosen(records: Iterable[SrvRecord]) -> list[tuple[SrvRecord, float]]:
@@ -207,6 +232,10 @@ class DnsSource(Source):
         hosts: URLs such as `http://vllm.svc:8000`: each address of the name is a worker, at this port.
         srv: Names of SRV records such as `_http._tcp.vllm.svc`: targets of the lowest priority, with the
             weight of the record / 100.
+        prefill_hosts: As `hosts`, of prefill workers in a fleet of two stages.
+        prefill_srv: As `srv`, likewise.
+        decode_hosts: As `hosts`, of decode workers.
+        decode_srv: As `srv`, likewise.
         server: `IP[:port]` of the DNS server; None: as /etc/resolv.conf says, with its search domains.
         min_secs: The shortest time between two looks, whatever the TTL is.
         max_secs: The longest.
@@ -226,6 +255,10 @@ class DnsSource(Source):
         hosts: Sequence[str] = (),
         srv: Sequence[str] = (),
         *,
+        prefill_hosts: Sequence[str] = (),
+        prefill_srv: Sequence[str] = (),
+        decode_hosts: Sequence[str] = (),
+        decode_srv: Sequence[str] = (),
         server: str | None = None,
         min_secs: float = 1.0,
         max_secs: float = 30.0,
@@ -233,8 +266,19 @@ class DnsSource(Source):
         clock: Callable[[], float] = time.monotonic,
         resolver: Callable[[], Any] | None = None,
     ) -> None:
-        self._hosts = [_parse_host(url) for url in _texts("hosts", hosts)]
-        self._srv = [_parse_srv(name) for name in _texts("srv", srv)]
+        self._named = {
+            worker_type: (
+                [_parse_host(url) for url in _texts(f"{prefix}hosts", some)],
+                [_parse_srv(name) for name in _texts(f"{prefix}srv", others)],
+            )
+            for worker_type, prefix, some, others in (
+                ("regular", "", hosts, srv),
+                ("prefill", "prefill_", prefill_hosts, prefill_srv),
+                ("decode", "decode_", decode_hosts, decode_srv),
+            )
+        }
+        self._hosts = [host for some, _ in self._named.values() for host in some]
+        self._srv = [name for _, others in self._named.values() for name in others]
         if not self._hosts and not self._srv:
             raise ValueError("hosts and srv are empty; one of them must hold a name")
         self._min_secs = _seconds("min_secs", min_secs)
@@ -267,15 +311,14 @@ class DnsSource(Source):
         turn = self._look_up_all()
         failures = list(turn.failures.values())
         self._failures = self._failures + 1 if failures else 0
-        found = workers_of(
-            self._hosts,
-            self._srv,
-            {
-                lookup.name: reply.records
-                for lookup, reply in self._last.items()
-                if lookup.what == "addresses"
-            },
-            {lookup.name: reply.records for lookup, reply in self._last.items() if lookup.what == "srv"},
+        known: dict[str, dict[str, Any]] = {"addresses": {}, "srv": {}}
+        for lookup, reply in self._last.items():
+            known[lookup.what][lookup.name] = reply.records
+        found = together(
+            [
+                workers_of(hosts, services, known["addresses"], known["srv"], worker_type)
+                for worker_type, (hosts, services) in self._named.items()
+            ]
         )
         if not turn.replies or (not found.complete and not found.workers):
             self._reported = {problem: self._clock() for problem in failures}

@@ -4,8 +4,10 @@
     with router.follow(KubernetesSource(options)) as follower:
         ...
 
-A pod that is not ready stays and gets no new requests; one that is being deleted drains. It takes a Role with
-the verbs get, list and watch of pods, or of endpointslices in the API group discovery.k8s.io.
+A pod that is not ready stays and gets no new requests; one that is being deleted drains. With the options
+`prefill_selector` and `decode_selector` the labels of a pod say its stage; one that both match is reported
+and left out. It takes a Role with the verbs get, list and watch of pods, or of endpointslices in the API
+group discovery.k8s.io.
 
     kubernetes_options     KubernetesOptions
     kubernetes_objects     pods and EndpointSlices -> WorkerSpec
@@ -45,6 +47,7 @@ logger = logging.getLogger("vllm_router.discovery")
 _QUIET_SECS = 0.05  # a burst of events is over
 _LONGEST_BURST_SECS = 0.2
 _START_SECS = 10.0  # a namespace that says nothing for so long does not hold the others up
+_MAX_SHOWN = 3  # pods in a message
 _MAX_WARNINGS = 1000  # that are remembered, so that each is logged once
 
 
@@ -134,6 +137,7 @@ class Fleet:
         self._last_touch = 0.0
         self._at_once = False
         self._warned: dict[str, None] = {}
+        self._conflict: SourceError | None = None
 
     def held_of(self, thing: dict[str, Any]) -> _Held:
         """An object, cut to what is read of it."""
@@ -169,18 +173,29 @@ class Fleet:
         self.deleted.clear()
         self._first_touch = None
         self._at_once = False
-        if not specs:
-            options = self._options
-            where = f"in {', '.join(options.namespace_list) or 'all namespaces'}"
+        options = self._options
+        where = f"in {', '.join(options.namespace_list) or 'all namespaces'}"
+        ports = ", ".join(map(str, options.port_list))
+        if not options.stages and not specs:
             what = f"{len(held)} {options.resource} {where} match {options.label_selector}"
-            ports = ", ".join(map(str, options.port_list))
             none = f", and none of them has started and has an address and one of the ports {ports}"
             self._warn(what + none if held else what)
+        for stage in options.stages:
+            if not any(spec.worker_type == stage for spec in specs):
+                terms = ",".join(getattr(options, f"{stage}_selector"))
+                self._warn(
+                    f"no pod {where} matches {stage}_selector {terms}, has started and has an address and "
+                    f"one of the ports {ports}, so there is no {stage} worker"
+                )
+        self._conflict = _conflict_in([one.workers.conflict for one in held])
         complete = all(part.listed for part in self.namespaces)
         return Listing(specs, complete=complete, deleted=deleted, again_secs=0)
 
     def take_error(self) -> SourceError | None:
         """A failure that has not been reported yet."""
+        conflict, self._conflict = self._conflict, None
+        if conflict is not None:
+            return conflict
         for part in self.namespaces:
             error, part.unreported = part.unreported, None
             if error is not None:
@@ -196,6 +211,16 @@ class Fleet:
             del self._warned[next(iter(self._warned))]
         self._warned[message] = None
         logger.warning("source kubernetes: %s", message)
+
+
+def _conflict_in(conflicts: Iterable[str]) -> SourceError | None:
+    """What is reported beside a list, which is taken without these pods."""
+    found = sorted(filter(None, conflicts))
+    if not found:
+        return None
+    more = len(found) - _MAX_SHOWN
+    rest = f"; {more} more pods are left out" if more > 0 else ""
+    return SourceError("both_stages", "; ".join(found[:_MAX_SHOWN]) + rest, 0)
 
 
 class KubernetesSource(Source):
@@ -288,6 +313,7 @@ class KubernetesSource(Source):
                 self._timing,
                 self._clock,
                 random.Random(self._randomness.random()),
+                self.options.kept_names,
             )
             thread = threading.Thread(
                 target=self._run, args=(loop, part), name=f"discovery-kubernetes-{name or 'all'}", daemon=True

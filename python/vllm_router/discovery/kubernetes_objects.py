@@ -60,18 +60,23 @@ _KEPT = frozenset(
 )
 
 
-def _kept_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {key: value for key, value in pairs if key in _KEPT}
-
-
-def trimmed_json(text: bytes | str) -> Any:
+def trimmed_json(text: bytes | str, more: frozenset[str] = frozenset()) -> Any:
     """JSON without the names that nothing here reads: most of a pod, and gone before the next one is read.
+
+    Args:
+        text: What was sent.
+        more: Names to keep beside those that are always read: `KubernetesOptions.kept_names`.
 
     Raises:
         ValueError: it is no JSON.
     """
+    kept = _KEPT | more if more else _KEPT
+
+    def kept_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {key: value for key, value in pairs if key in kept}
+
     try:
-        return json.loads(text, object_pairs_hook=_kept_of)
+        return json.loads(text, object_pairs_hook=kept_of)
     except RecursionError:
         raise ValueError("JSON that is nested too deeply") from None
 
@@ -100,6 +105,8 @@ class Workers(NamedTuple):
     family: str
     """`ipv4`, `ipv6`, `name`, or empty when it does not matter."""
     specs: tuple[WorkerSpec, ...]
+    conflict: str = ""
+    """Why it is no worker, although it is selected as one; empty for all others."""
 
 
 NONE = Workers("", "", ())
@@ -109,7 +116,12 @@ def pods_to_specs(
     objects: Iterable[Object], options: KubernetesOptions, warn: Warn | None = None
 ) -> list[WorkerSpec]:
     """The workers that pods are, by URL. What is wrong with one is told to `warn`; None: the log."""
-    return merged((workers_of_pod(pod, options, warn or logger.warning) for pod in objects), options)
+    warn = warn or logger.warning
+    parts = [workers_of_pod(pod, options, warn) for pod in objects]
+    for part in parts:
+        if part.conflict:
+            warn(part.conflict)
+    return merged(parts, options)
 
 
 def slices_to_specs(
@@ -199,6 +211,9 @@ def _of_pod(pod: Object, where: str, options: KubernetesOptions, warn: Warn) -> 
     if not isinstance(grace, int):
         grace = _DEFAULT_GRACE_SECS
     drain_secs = min(max(0, grace - _KILL_MARGIN_SECS), MAX_SECS)  # the API server takes any number
+    stage, conflict = _stage_of(metadata, where, options)
+    if not stage:
+        return Workers("", "", (), conflict)
     notes = _Annotations(metadata, where, warn)
     containers = _mappings(spec.get("containers"))
     specs = tuple(
@@ -210,12 +225,30 @@ def _of_pod(pod: Object, where: str, options: KubernetesOptions, warn: Warn) -> 
             drain_secs=float(drain_secs) if leaving else None,
             incarnation=f"{metadata.get('uid', '')}/{_restarts(status, container)}",
             data_parallel_size=notes.data_parallel_size,
+            worker_type=stage,
+            bootstrap_port=(
+                notes.bootstrap_port(options.bootstrap_port_annotation) if stage == "prefill" else None
+            ),
             models=notes.models,
             labels={"pod": "/".join(key_of(pod))},
         )
         for number, container in _pod_ports(containers, notes.ports or options.port_list, where, warn).items()
     )
     return Workers("", "", specs)
+
+
+def _stage_of(metadata: Mapping[str, Any], where: str, options: KubernetesOptions) -> tuple[str, str]:
+    """The worker type of a pod, and why it has none; both empty: no selector matches it."""
+    if not options.stages:
+        return "regular", ""
+    labels = _mapping(metadata.get("labels"))
+    matching = [stage for stage, selector in options.stages.items() if selector.matches(labels)]
+    if len(matching) > 1:
+        return "", (
+            f"{where} matches both prefill_selector and decode_selector, so it is no worker; a worker has "
+            "one stage: change its labels or one of the selectors"
+        )
+    return (matching[0] if matching else ""), ""
 
 
 def _pod_address(status: Mapping[str, Any], family: str, where: str, warn: Warn) -> str:
@@ -375,6 +408,13 @@ class _Annotations:
             f"up to {MAX_MODELS} names of models such as org/a,org/b, each of 1 to 256 bytes without control "
             "characters",
         )
+
+    def bootstrap_port(self, name: str) -> int | None:
+        """Of the annotation of this name; None: the router's."""
+        port: int | None = self._of(
+            name, lambda text: _whole_number(text, 65535), None, "a port between 1 and 65535"
+        )
+        return port
 
     def _of(self, name: str, parse: Callable[[str], Any], default: Any, what: str) -> Any:
         text = self._values.get(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import ipaddress
 import os
 import re
@@ -11,6 +12,7 @@ from typing import Literal
 
 from vllm_router._messages import show
 from vllm_router._secrets import described
+from vllm_router.discovery.label_selector import LabelSelector, covering
 
 __all__ = ["KubernetesOptions"]
 
@@ -26,7 +28,8 @@ class KubernetesOptions:
 
     Raises:
         TypeError: a value of the wrong type.
-        ValueError: a value out of its range, or both or neither of `selector` and `service`.
+        ValueError: a value out of its range, or none or several of `selector`, `service` and the selectors of
+            stages.
     """
 
     selector: Mapping[str, str] | Sequence[str] | str = ()
@@ -45,10 +48,17 @@ class KubernetesOptions:
     """Everything is listed again after this time at most, 1 to 3600 seconds: it heals lost events."""
     ip_family: Literal["", "ipv4", "ipv6"] = ""
     """Which address of pods that have both; empty: the family of the router's own pod."""
+    prefill_selector: Mapping[str, str] | Sequence[str] | str = ()
+    """Labels of the pods that are prefill workers, in a fleet of two stages; instead of `selector`."""
+    decode_selector: Mapping[str, str] | Sequence[str] | str = ()
+    """Labels of the pods that are decode workers, likewise. A pod that both match is no worker."""
+    bootstrap_port_annotation: str = "vllm.ai/bootstrap-port"
+    """The annotation with a prefill pod's bootstrap port."""
 
     def __post_init__(self) -> None:
         """Checks what each value is, and turns lists into tuples."""
-        object.__setattr__(self, "selector", _terms(self.selector))
+        for what in ("selector", "prefill_selector", "decode_selector"):
+            object.__setattr__(self, what, _terms(what, getattr(self, what)))
         object.__setattr__(self, "ports", _ports(self.ports))
         names = _words("namespaces", self.namespaces)
         for name in names:
@@ -58,10 +68,20 @@ class KubernetesOptions:
             raise TypeError(f"service is {show(self.service)}; it must be the name of a Service")
         if self.service:
             _check_label("service", self.service)
-        if bool(self.selector) == bool(self.service):
+        if (self.prefill_selector or self.decode_selector) and (self.selector or self.service):
+            raise ValueError(
+                f"{'selector' if self.selector else 'service'} is set beside prefill_selector or "
+                "decode_selector; it says no stage, so set the selectors of the stages alone"
+            )
+        if not self.stages and bool(self.selector) == bool(self.service):
             raise ValueError(
                 f"{'both' if self.service else 'neither'} of selector and service are set; set selector to "
                 "the labels of the pods, such as app=vllm, or service to the name of a Service"
+            )
+        if not isinstance(self.bootstrap_port_annotation, str) or not self.bootstrap_port_annotation:
+            raise ValueError(
+                f"bootstrap_port_annotation is {show(self.bootstrap_port_annotation)}; it must be the name "
+                "of an annotation, such as vllm.ai/bootstrap-port"
             )
         for what in ("kubeconfig", "context"):
             value = getattr(self, what)
@@ -86,7 +106,24 @@ class KubernetesOptions:
     @property
     def label_selector(self) -> str:
         """As the API server takes it."""
+        if self.stages:
+            return ",".join(covering(self.stages.values()).terms)
         return f"{SERVICE_LABEL}={self.service}" if self.service else ",".join(self.selector)
+
+    @functools.cached_property
+    def stages(self) -> Mapping[str, LabelSelector]:
+        """Which labels make a pod a worker of which stage; empty: stages are not told apart."""
+        terms = {"prefill": self.prefill_selector, "decode": self.decode_selector}
+        try:
+            return {stage: LabelSelector.parse(some) for stage, some in terms.items() if some}
+        except ValueError as error:
+            raise ValueError(f"prefill_selector or decode_selector has a mistake: {error}") from None
+
+    @functools.cached_property
+    def kept_names(self) -> frozenset[str]:
+        """Of labels and annotations that these options name."""
+        keys = {key for selector in self.stages.values() for key in selector.of}
+        return frozenset({self.bootstrap_port_annotation, "labels", *keys}) if keys else frozenset()
 
     @property
     def resource(self) -> Literal["pods", "endpointslices"]:
@@ -106,16 +143,16 @@ class KubernetesOptions:
         return "ipv4"
 
 
-def _terms(selector: object) -> tuple[str, ...]:
+def _terms(name: str, selector: object) -> tuple[str, ...]:
     if isinstance(selector, Mapping):
         for key, value in selector.items():
             if not isinstance(key, str) or not isinstance(value, str) or not key.strip():
-                raise TypeError(f"selector has {show(key)}={show(value)}; it must map names to texts")
+                raise TypeError(f"{name} has {show(key)}={show(value)}; it must map names to texts")
         return tuple(f"{key}={value}" for key, value in selector.items())
-    terms = tuple(term.strip() for term in _words("selector", selector))
+    terms = tuple(term.strip() for term in _words(name, selector))
     for term in terms:
         if not term or not term.isprintable():
-            raise ValueError(f"selector has {show(term)}; write terms such as app=vllm or 'tier in (a,b)'")
+            raise ValueError(f"{name} has {show(term)}; write terms such as app=vllm or 'tier in (a,b)'")
     return terms
 
 

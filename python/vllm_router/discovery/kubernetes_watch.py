@@ -115,7 +115,9 @@ class ListWatch:
         timing: Timing,
         clock: Callable[[], float],
         randomness: random.Random,
+        kept: frozenset[str] = frozenset(),
     ) -> None:
+        self._kept = kept
         self.restarts: Counter[str] = Counter()
         self._server = server
         self._resource = resource
@@ -186,7 +188,7 @@ class ListWatch:
                 text = b"".join(iter(body.read, b""))
             finally:
                 body.close()
-            page = _parsed(text)
+            page = _parsed(text, self._kept)
             items = page.get("items")
             metadata = page.get("metadata")
             # The API server writes a list without objects as [], so without items it is something else.
@@ -219,7 +221,7 @@ class ListWatch:
         reason = "closed"
         try:
             for line in _lines(body):
-                events += self._event(_parsed(line))
+                events += self._event(_parsed(line, self._kept))
                 if self._clock() >= self._resync_at:
                     return
         except SilentError as error:
@@ -318,9 +320,9 @@ class ListWatch:
         return min(most, first * 2.0 ** min(failures - 1, 16) * self._randomness.uniform(0.5, 1.5))
 
 
-def _parsed(text: bytes) -> dict[str, Any]:
+def _parsed(text: bytes, kept: frozenset[str]) -> dict[str, Any]:
     try:
-        parsed = trimmed_json(text)
+        parsed = trimmed_json(text, kept)
     except ValueError as error:
         raise _RelistError("error", f"a response that is no JSON: {said_of(error)}") from None
     if not isinstance(parsed, dict):

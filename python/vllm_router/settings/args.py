@@ -353,14 +353,10 @@ def _host_name() -> str:
 
 
 _RAW_PARSERS: dict[str, Callable[[Any], Any]] = {
-    "prefill_selector": RouterArgs._parse_selector,
-    "decode_selector": RouterArgs._parse_selector,
     "prefill_urls": RouterArgs._parse_prefill_urls,
     "decode_urls": RouterArgs._parse_decode_urls,
 }
 _YAML_FORMS = {
-    "prefill_selector": "{app: vllm}",
-    "decode_selector": "{app: vllm}",
     "prefill_urls": "[[http://host:8000, 8998], [http://host:8001, none]]",
     "decode_urls": "[http://host:8000, http://host:8001]",
 }

@@ -33,11 +33,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("vllm_router")
 
 # Settings that name a source of workers, of which the fleet may be empty at first.
-SOURCES = ("worker_file", "worker_dns", "worker_srv", "service_discovery")
+_OF_DNS = ("worker_dns", "worker_srv", "prefill_dns", "prefill_srv", "decode_dns", "decode_srv")
+SOURCES = ("worker_file", "service_discovery", *_OF_DNS)
 
 # Settings of --service-discovery.
 _OF_KUBERNETES = (
     "selector",
+    "prefill_selector",
+    "decode_selector",
+    "bootstrap_port_annotation",
     "service_discovery_port",
     "service_discovery_namespace",
     "service_discovery_service",
@@ -51,6 +55,13 @@ _OF_KUBERNETES = (
 _OF_STAGES = (
     "prefill_urls",
     "decode_urls",
+    "prefill_selector",
+    "decode_selector",
+    "bootstrap_port_annotation",
+    "prefill_dns",
+    "prefill_srv",
+    "decode_dns",
+    "decode_srv",
     "prefill_policy",
     "decode_policy",
     "prefill_data_parallel_size",
@@ -197,8 +208,8 @@ def has_stages(options: Mapping[str, Any]) -> bool:
     return any(options.get(name) for name in ("vllm_pd_disaggregation", "prefill_urls", "decode_urls"))
 
 
-def check_settings(args: RouterArgs) -> None:
-    """See RouterArgs._validate_router_args()."""
+def check_settings(args: RouterArgs, embedded: bool = False) -> None:
+    """See RouterArgs._validate_router_args(). `embedded`: calls may add workers, so none need be named."""
     for name, flag in FLAGS.items():
         value = getattr(args, name)
         flag.check_built(value)
@@ -255,7 +266,7 @@ def check_settings(args: RouterArgs) -> None:
             "set kv_events to auto"
         )
     _check_shared_cache(args)
-    _check_stages(args)
+    _check_stages(args, embedded)
     if args.health_check_endpoint[:1] != "/":
         raise ValueError(
             f"health_check_endpoint is {show(args.health_check_endpoint)}; it is a path and must start "
@@ -277,7 +288,8 @@ def check_settings(args: RouterArgs) -> None:
             f"dns_max_secs is {args.dns_max_secs:g}; it is the maximum time between two queries and must not "
             f"be below the minimum, dns_min_secs, which is {args.dns_min_secs:g}"
         )
-    if args.service_discovery and bool(args.selector) == bool(args.service_discovery_service):
+    is_either = bool(args.selector) == bool(args.service_discovery_service)
+    if args.service_discovery and is_either and not args.vllm_pd_disaggregation:
         found = "both" if args.selector else "neither"
         raise ValueError(
             f"service_discovery is on, and {found} of selector and service_discovery_service "
@@ -291,7 +303,7 @@ def check_settings(args: RouterArgs) -> None:
         )
 
 
-def _check_stages(args: RouterArgs) -> None:
+def _check_stages(args: RouterArgs, embedded: bool) -> None:
     for name in ("prefill_urls", "decode_urls"):
         for row in getattr(args, name) or ():
             url = row if isinstance(row, str) else row[0]
@@ -306,23 +318,58 @@ def _check_stages(args: RouterArgs) -> None:
         )
     if not args.vllm_pd_disaggregation:
         return
-    for name in ("worker_dns", "worker_srv", "service_discovery"):
+    for name in ("worker_dns", "worker_srv"):
         if getattr(args, name):
             raise ValueError(
                 f"{name} is set, and vllm_pd_disaggregation is on: it does not tell prefill from decode "
-                "workers; name them with --prefill and --decode, or in a --worker-file with worker_type"
+                f"workers; name them with {name.replace('worker', 'prefill')} and "
+                f"{name.replace('worker', 'decode')}, or in a --worker-file with worker_type"
             )
-    if args.worker_file is not None or args.vllm_discovery_address is not None:
+    for name in ("dns", "srv"):
+        both = set(getattr(args, f"prefill_{name}")) & set(getattr(args, f"decode_{name}"))
+        if both:
+            raise ValueError(
+                f"prefill_{name} and decode_{name} both have {show(min(both))}, so its workers would be of "
+                "both stages; name it in one of them"
+            )
+    if args.service_discovery:
+        _check_stage_selectors(args)
+    if args.worker_file is not None or args.vllm_discovery_address is not None or embedded:
         return
-    if not args.prefill_urls and not args.decode_urls:
+    missing = [stage for stage in ("prefill", "decode") if not _has_source(args, stage)]
+    if len(missing) == 2:
         raise ValueError(
             "PD disaggregation mode requires --prefill and --decode, --vllm-discovery-address, or "
-            "--service-discovery with --prefill-selector and --decode-selector, which is not implemented; or "
-            "a --worker-file with workers of both types"
+            "--service-discovery with --prefill-selector and --decode-selector; --prefill-dns and --decode-dns, "
+            "or a --worker-file with workers of both types"
         )
-    for name in ("prefill", "decode"):
-        if not getattr(args, f"{name}_urls"):
-            raise ValueError(f"PD disaggregation mode requires --{name}")
+    for stage in missing:
+        raise ValueError(f"PD disaggregation mode requires --{stage}, or another source of {stage} workers")
+
+
+def _has_source(args: RouterArgs, stage: str) -> bool:
+    discovered = args.service_discovery and getattr(args, f"{stage}_selector")
+    named = any(getattr(args, f"{stage}_{source}") for source in ("urls", "dns", "srv"))
+    return bool(named or discovered)
+
+
+def _check_stage_selectors(args: RouterArgs) -> None:
+    if args.service_discovery_service is not None:
+        raise ValueError(
+            f"service_discovery_service is {args.service_discovery_service}, and vllm_pd_disaggregation is "
+            "on: endpoints do not tell prefill from decode workers; set prefill_selector and decode_selector "
+            "instead"
+        )
+    if not args.prefill_selector and not args.decode_selector:
+        raise ValueError(
+            "service_discovery is on, and neither of prefill_selector and decode_selector is set; "
+            "with vllm_pd_disaggregation set both, such as {role: prefill} and {role: decode}"
+        )
+    if args.prefill_selector == args.decode_selector:
+        raise ValueError(
+            f"prefill_selector and decode_selector are both {show(args.prefill_selector)}, so each pod would "
+            "be of both stages; name a label in each that tells them apart, such as role=prefill"
+        )
 
 
 def _check_shared_cache(args: RouterArgs) -> None:
@@ -422,7 +469,7 @@ def warnings_about(args: RouterArgs) -> list[str]:
             for name in ("kv_index_backend", "kv_index_ttl_secs", "kv_storage_offloading")
             if not FLAGS[name].is_default(getattr(args, name))
         ]
-    if not args.worker_dns and not args.worker_srv:
+    if not any(getattr(args, name) for name in _OF_DNS):
         sentences += [
             f"{FLAGS[name].spelling} has no effect without --worker-dns or --worker-srv"
             for name in ("dns_server", "dns_min_secs", "dns_max_secs")
@@ -445,6 +492,11 @@ def warnings_about(args: RouterArgs) -> list[str]:
                 "are ignored; --prefill and --decode name the workers"
             )
         sentences += _about_registration(args)
+        if args.service_discovery and args.selector:
+            sentences.append(
+                "--selector has no effect with --vllm-pd-disaggregation: --prefill-selector and "
+                "--decode-selector name the pods"
+            )
     else:
         sentences += [
             f"{FLAGS[name].spelling} has no effect without --vllm-pd-disaggregation"

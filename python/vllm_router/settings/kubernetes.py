@@ -138,3 +138,19 @@ class ObjectName(Text):
 
     def check(self, value: object) -> str:
         return object_name(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class AnnotationName(Text):
+    """The name of an annotation."""
+
+    metavar: str = "NAME"
+
+    @property
+    def limits(self) -> str:
+        return "a name of an annotation, such as vllm.ai/bootstrap-port"
+
+    def check(self, value: object) -> str:
+        if not isinstance(value, str) or not re.fullmatch(_KEY, value):
+            raise Unfit(self.limits)
+        return value

@@ -15,7 +15,7 @@ import dataclasses
 from functools import partial
 
 from vllm_router.settings.flag import NotBuilt, option
-from vllm_router.settings.kinds import Choice, Number, Raw, Switch, Text, Words
+from vllm_router.settings.kinds import Choice, Number, Switch, Text, Words
 
 # The flags of 0.1.17 in Python: a framework that uses it has room for them in its parser.
 REFERENCE_FLAGS = frozenset(
@@ -108,14 +108,6 @@ _pd = partial(
         "--kv-event-source names their events",
     ),
 )
-_stages = partial(
-    option,
-    group=_PD_GROUP,
-    live="restart",
-    not_built=NotBuilt(
-        "Kubernetes discovery of prefill and decode workers", "the pods of --selector run both stages"
-    ),
-)
 _tracing = partial(
     option,
     group=_TRACES,
@@ -177,15 +169,6 @@ class ReferenceTable:
         group=_PD_GROUP,
         live="restart",
         not_built=_PROFILE,
-    )
-
-    prefill_selector: dict[str, str] = _stages({}, Raw("KEY=VALUE", "*"), "the labels of prefill pods")
-    decode_selector: dict[str, str] = _stages({}, Raw("KEY=VALUE", "*"), "the labels of decode pods")
-    bootstrap_port_annotation: str = _stages(
-        "vllm.ai/bootstrap-port",
-        Text(),
-        "the annotation with a prefill pod's bootstrap port",
-        on_command_line=False,
     )
 
     enable_trace: bool = _tracing(False, Switch(), "trace requests")

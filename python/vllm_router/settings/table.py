@@ -33,7 +33,14 @@ from vllm_router.settings.kinds import (
     Words,
     header_name,
 )
-from vllm_router.settings.kubernetes import LabelSelector, ObjectName, OneOrMore, object_name, pod_port
+from vllm_router.settings.kubernetes import (
+    AnnotationName,
+    LabelSelector,
+    ObjectName,
+    OneOrMore,
+    object_name,
+    pod_port,
+)
 from vllm_router.settings.policies import (
     BLOCK_POLICIES,
     DEFAULT_POLICY,
@@ -333,7 +340,7 @@ class Table:
         None,
         NameServer(),
         "the DNS server for --worker-dns and --worker-srv, which replaces those of /etc/resolv.conf",
-        more="Such as 127.0.0.1:8600 for Consul. Port 53 if there is none.",
+        more="Such as 127.0.0.1:8600 for Consul. Port 53 if there is none. Also for the names of stages.",
     )
     dns_min_secs: float = _workers(
         1,
@@ -349,7 +356,8 @@ class Table:
         False,
         Switch(),
         "take workers from Kubernetes",
-        more="Those that --selector or --service-discovery-service names. Needs the package kubernetes. See "
+        more="Those that --selector or --service-discovery-service names, or --prefill-selector and "
+        "--decode-selector in a fleet of two stages. Needs the package kubernetes. See "
         "docs/how-to/discover_workers.md.",
     )
     selector: dict[str, str] | list[str] = _workers(
@@ -1571,6 +1579,59 @@ class Table:
         spelled="decode",
         aliases=(Alias("decode_workers", kind=Raw("URL", split=True)),),
         more="May be repeated. --decode-workers takes several URLs, separated by blanks or commas.",
+    )
+    prefill_selector: dict[str, str] | list[str] = _stages(
+        {},
+        LabelSelector(),
+        "the labels of the prefill workers' pods",
+        scope="server",
+        more="With --service-discovery; terms as of --selector. A pod that --decode-selector matches, "
+        "too, is no worker. The annotation vllm.ai/bootstrap-port of a pod is its bootstrap port.",
+    )
+    decode_selector: dict[str, str] | list[str] = _stages(
+        {},
+        LabelSelector(),
+        "the labels of the decode workers' pods",
+        scope="server",
+        more="With --service-discovery; terms as of --selector. Without a label in common with "
+        "--prefill-selector, all pods of the namespaces are listed.",
+    )
+    bootstrap_port_annotation: str = _stages(
+        "vllm.ai/bootstrap-port",
+        AnnotationName(),
+        "the annotation with a prefill pod's bootstrap port",
+        scope="server",
+        on_command_line=False,
+    )
+    prefill_dns: list[str] = _stages(
+        [],
+        Words("URL", each=dns_url),
+        "the URLs whose host stands for one prefill worker per address that DNS has for it",
+        scope="server",
+        urls=True,
+        more="As --worker-dns. A worker that --decode-dns or --decode-srv finds, too, is left out.",
+    )
+    decode_dns: list[str] = _stages(
+        [],
+        Words("URL", each=dns_url),
+        "the URLs whose host stands for one decode worker per address that DNS has for it",
+        scope="server",
+        urls=True,
+        more="As --worker-dns.",
+    )
+    prefill_srv: list[str] = _stages(
+        [],
+        Words("NAME", each=srv_name),
+        "the names of DNS SRV records, each of which is a prefill worker",
+        scope="server",
+        more="As --worker-srv.",
+    )
+    decode_srv: list[str] = _stages(
+        [],
+        Words("NAME", each=srv_name),
+        "the names of DNS SRV records, each of which is a decode worker",
+        scope="server",
+        more="As --worker-srv.",
     )
     prefill_policy: str | None = _stages(
         None, POLICY, "the policy that chooses the prefill worker", more="Unset: that of --policy."

@@ -40,7 +40,8 @@ ONLY_ARGS |= dict.fromkeys(
         *("worker_file", "worker_dns", "worker_srv", "dns_server", "dns_min_secs", "dns_max_secs"),
         *("service_discovery", "selector", "service_discovery_port", "service_discovery_namespace"),
         *("service_discovery_service", "kubeconfig", "kube_context", "discovery_resync_secs"),
-        "pod_deletion_cost",
+        *("prefill_selector", "decode_selector", "bootstrap_port_annotation", "pod_deletion_cost"),
+        *("prefill_dns", "prefill_srv", "decode_dns", "decode_srv"),
     ],
     FOLLOWED,
 )

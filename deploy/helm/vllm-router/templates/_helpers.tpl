@@ -129,6 +129,12 @@ httpGet: {path: {{ .path }}, port: http}
 {{- range $name, $value := .selector }}
 - {{ printf "--selector=%s=%v" $name $value | quote }}
 {{- end }}
+{{- range $name, $value := .prefillSelector }}
+- {{ printf "--prefill-selector=%s=%v" $name $value | quote }}
+{{- end }}
+{{- range $name, $value := .decodeSelector }}
+- {{ printf "--decode-selector=%s=%v" $name $value | quote }}
+{{- end }}
 {{- with .service }}
 - {{ printf "--service-discovery-service=%s" . | quote }}
 {{- end }}
@@ -161,8 +167,15 @@ httpGet: {path: {{ .path }}, port: http}
 {{- fail "router.service_discovery is set, and the pod could not read the API; set discovery.enabled instead" }}
 {{- end }}
 {{- with .Values.discovery }}
-{{- if and .enabled (not .selector) (not .service) }}
-{{- fail "discovery.enabled is true and neither discovery.selector nor discovery.service says which pods are workers; set one of them" }}
+{{- $stages := or .prefillSelector .decodeSelector }}
+{{- if and .enabled (not .selector) (not .service) (not $stages) }}
+{{- fail "discovery.enabled is true and neither discovery.selector nor discovery.service says which pods are workers; set one of them, or discovery.prefillSelector and discovery.decodeSelector" }}
+{{- end }}
+{{- if and .enabled $stages (or .selector .service) }}
+{{- fail "discovery.prefillSelector or discovery.decodeSelector is set beside discovery.selector or discovery.service, which tell no stages; keep those of the stages" }}
+{{- end }}
+{{- if and .enabled $stages (not $.Values.router.vllm_pd_disaggregation) }}
+{{- fail "discovery.prefillSelector or discovery.decodeSelector is set and router.vllm_pd_disaggregation is not, so pods have no stages; set router.vllm_pd_disaggregation to true" }}
 {{- end }}
 {{- if and .enabled .selector .service }}
 {{- fail "discovery.selector and discovery.service are both set; keep one of them" }}

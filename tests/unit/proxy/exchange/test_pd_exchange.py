@@ -161,6 +161,46 @@ def test_a_model_without_a_worker_of_a_stage_is_not_waited_for(harness):
     assert metric(router, "queue_requeues_total") == 0
 
 
+def test_a_model_has_a_part_of_each_stage(harness):
+    def serving(model):
+        def answer(connection, message):
+            body = json.dumps({"data": [{"id": model}]}) if message.method == "GET" else "{}"
+            connection.send(response(200, body.encode()))
+
+        return answer
+
+    stages = [{model: harness.worker(serving(model)) for model in "ab"} for _ in range(2)]
+    router = harness.router(
+        routing={
+            "prefill_urls": [worker.url for worker in stages[0].values()],
+            "decode_urls": [worker.url for worker in stages[1].values()],
+        },
+        model_refresh_secs=3600,
+    )
+    wait_until_known(router, 2)
+    client = harness.client(router)
+
+    def ask(model):
+        return client.ask("POST", "/v1/completions", body=b'{"model":"%s","prompt":"x"}' % model.encode())
+
+    for model, count in (("a", 3), ("b", 5)):
+        for _ in range(count):
+            assert ask(model).status == 200
+    for stage in stages:
+        posts = {m: [one for one in worker.requests if one.method == "POST"] for m, worker in stage.items()}
+        assert {m: len(some) for m, some in posts.items()} == {"a": 3, "b": 5}
+        for m, some in posts.items():
+            assert {json.loads(one.body)["model"] for one in some} == {m}
+    # The views follow the fleet: a model without a decode worker has none, and the other one is served.
+    router.core.drain_worker(stages[1]["a"].url)
+    assert ask("b").status == 200
+    assert ask("a").status == 503
+    router.core.remove_worker(stages[0]["a"].url)
+    router.core.remove_worker(stages[1]["a"].url)
+    assert ask("b").status == 200
+    assert ask("a").status == 503
+
+
 def test_behind_sglang_both_get_their_requests_at_once(harness):
     def answer(body):
         def send(connection, _message):

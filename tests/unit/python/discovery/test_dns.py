@@ -18,7 +18,7 @@ from tests.fakes.dns import SHAPES, Dnsmasq, FakeDns
 from tests.fakes.wire import PATIENCE
 from vllm_router.discovery import DnsSource, Follower, Listing, SourceError, WorkerSpec
 from vllm_router.discovery import dns as module
-from vllm_router.discovery.dns import HostUrl, SrvRecord, chosen, workers_of
+from vllm_router.discovery.dns import Found, HostUrl, SrvRecord, chosen, together, workers_of
 
 SHORT = 0.05  # seconds for a query to a server that is silent
 
@@ -469,6 +469,53 @@ def test_a_service_has_the_workers_of_its_targets(server: FakeDns) -> None:
     ]
     assert listing.again_secs == pytest.approx(4, rel=0.1001)
     assert "w3.test." not in server.names()
+
+
+def test_names_of_stages_have_workers_of_stages(server: FakeDns) -> None:
+    server.set("p.test", "A", "10.0.0.1")
+    server.set("_http._tcp.d.test", "SRV", "0 200 8001 t.test.")
+    server.set("t.test", "A", "10.0.0.2")
+    source = DnsSource(
+        prefill_hosts=["http://p.test:8000"], decode_srv=["_http._tcp.d.test"], server=server.address
+    )
+    found = [(one.url, one.worker_type, one.weight) for one in source.look().workers or ()]
+    assert found == [("http://10.0.0.1:8000", "prefill", 1.0), ("http://10.0.0.2:8001", "decode", 2.0)]
+
+
+def test_a_worker_of_both_stages_is_left_out_and_reported(server: FakeDns) -> None:
+    server.set("p.test", "A", "10.0.0.1", "10.0.0.3")
+    server.set("d.test", "A", "10.0.0.2", "10.0.0.3")
+    source = DnsSource(
+        prefill_hosts=["http://p.test:8000"], decode_hosts=["http://d.test:8000"], server=server.address
+    )
+    assert urls(source.look()) == ["http://10.0.0.1:8000", "http://10.0.0.2:8000"]
+    error = error_of(source)
+    assert error.kind == "both_stages"
+    assert str(error) == (
+        "p.test; d.test have workers of both stages, which are left out, since a worker has one: http://10.0.0.3:8000"
+    )
+    server.set("p.test", "A", "10.0.0.1")
+    assert urls(source.look()) == ["http://10.0.0.1:8000", "http://10.0.0.2:8000", "http://10.0.0.3:8000"]
+
+
+@given(
+    *[st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 1), max_size=5)] * 2,
+    st.lists(st.booleans(), min_size=2, max_size=2),
+)
+def test_each_worker_is_of_one_stage_or_of_none(
+    prefill: dict[str, int], decode: dict[str, int], complete: list[bool]
+) -> None:
+    parts = [
+        Found([WorkerSpec(f"http://{n}", worker_type=kind, labels={"name": kind}) for n in some], known, [])
+        for kind, some, known in zip(("prefill", "decode"), (prefill, decode), complete, strict=True)
+    ]
+    found = together(parts)
+    types = {one.url[7:]: one.worker_type for one in found.workers}
+    assert types == {
+        name: "prefill" if name in prefill else "decode" for name in prefill.keys() ^ decode.keys()
+    }
+    assert found.complete == all(complete)
+    assert bool(found.problems) == bool(prefill.keys() & decode.keys())
 
 
 def test_a_lookup_of_a_target_that_fails_keeps_its_addresses(server: FakeDns) -> None:

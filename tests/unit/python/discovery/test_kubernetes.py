@@ -332,7 +332,7 @@ def follow(cluster: FakeKubernetes, tmp_path: Path) -> Iterator[Callable[..., Fo
 
     def start(timing: Timing = FAST, **options: Any) -> Followed:
         options = {"namespaces": ["default"], "ports": 8000, **options}
-        if "service" not in options:
+        if "service" not in options and "decode_selector" not in options:
             options.setdefault("selector", "app=vllm")
         if "kubeconfig" not in options:
             options["kubeconfig"] = cluster.kubeconfig(tmp_path)
@@ -387,6 +387,89 @@ def test_an_annotation_names_the_models_of_a_pod(
     cluster.put(A)
     seen.until(lambda: [one.models for one in seen.listings[-1].workers or ()] == [()])
     assert seen.errors == []
+
+
+STAGES: dict[str, Any] = {
+    "prefill_selector": {"app": "vllm", "role": "prefill"},
+    "decode_selector": {"app": "vllm", "role": "decode"},
+}
+
+
+def staged(name: str, ip: str, *roles: str, **more: Any) -> dict[str, Any]:
+    """A pod of a role; of two roles it matches `both` selectors of the test below."""
+    return pod(
+        name, ip, labels={"app": "vllm", **{f"is-{role}": "yes" for role in roles}, "role": roles[0]}, **more
+    )
+
+
+def test_labels_say_which_stage_a_pod_is_of(cluster: FakeKubernetes, follow: Callable[..., Followed]) -> None:
+    cluster.put(staged("a", "10.0.0.1", "prefill", annotations={"vllm.ai/bootstrap-port": "8999"}))
+    cluster.put(staged("b", "10.0.0.2", "decode"))
+    cluster.put(staged("c", "10.0.0.3", "encode"))
+    seen = follow(**STAGES)
+    a, b = seen.until_urls(URL_A, URL_B).workers or ()
+    assert (a.worker_type, a.bootstrap_port, b.worker_type, b.bootstrap_port) == (
+        "prefill",
+        8999,
+        "decode",
+        None,
+    )
+    cluster.wait_watching()
+    # The pods of another role are not even sent.
+    assert cluster.requests[0].query["labelSelector"] == "app in (vllm),role in (decode,prefill)"
+    cluster.put(staged("a", "10.0.0.1", "decode"))
+    assert seen.until_worker(URL_A, lambda one: one.worker_type == "decode").bootstrap_port is None
+    assert seen.deleted == []  # it is the same URL, which the router takes for a new worker
+    cluster.put(staged("b", "10.0.0.2", "other"))
+    assert seen.until_urls(URL_A).deleted == [URL_B]
+    assert (cluster.count("list"), cluster.count("watch"), seen.errors) == (1, 1, [])
+
+
+def test_a_pod_of_both_stages_is_reported_and_left_out(
+    cluster: FakeKubernetes, follow: Callable[..., Followed]
+) -> None:
+    cluster.put(staged("a", "10.0.0.1", "prefill"))
+    cluster.put(staged("b", "10.0.0.2", "decode"))
+    seen = follow(prefill_selector="is-prefill=yes", decode_selector="is-decode=yes")
+    seen.until_urls(URL_A, URL_B)
+    cluster.wait_watching()
+    cluster.put(staged("a", "10.0.0.1", "decode", "prefill"))
+    assert seen.until_urls(URL_B).deleted == [URL_A]
+    error = seen.until_error("both_stages")
+    assert error.message.startswith(
+        "pod default/a matches both prefill_selector and decode_selector, so it is"
+    )
+    assert error.again_secs == 0
+    cluster.put(staged("c", "10.0.0.3", "decode"))  # the others go on, and it is said again
+    seen.until_urls(URL_B, URL_C)
+    seen.until(lambda: len(seen.errors) == 2)
+    cluster.put(staged("a", "10.0.0.1", "decode"))
+    seen.until_urls(URL_A, URL_B, URL_C)
+    cluster.delete(C)
+    seen.until_urls(URL_A, URL_B)
+    assert len(seen.errors) == 2
+
+
+def test_many_pods_of_both_stages_are_counted(clock: Clock) -> None:
+    options = KubernetesOptions(ports=8000, prefill_selector="app=vllm", decode_selector="app")
+    fleet = Fleet(options, clock, threading.Condition())
+    fleet.namespaces[0].replaced([at(1, pod(f"p{i}", f"10.0.0.{i}")) for i in range(1, 6)])
+    assert urls(fleet.take()) == []
+    error = fleet.take_error()
+    assert error is not None
+    assert error.message.count("matches both") == 3
+    assert error.message.endswith("; 2 more pods are left out")
+    assert fleet.take_error() is None
+
+
+def test_a_stage_without_workers_is_said(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    fleet = Fleet(KubernetesOptions(ports=8000, **STAGES), clock, threading.Condition())
+    fleet.namespaces[0].replaced([at(1, staged("a", "10.0.0.1", "prefill"))])
+    fleet.take()
+    assert [record.message for record in caplog.records] == [
+        "source kubernetes: no pod in all namespaces matches decode_selector app=vllm,role=decode, has "
+        "started and has an address and one of the ports 8000, so there is no decode worker"
+    ]
 
 
 def test_1_200_pods_in_pages(cluster: FakeKubernetes, follow: Callable[..., Followed]) -> None:

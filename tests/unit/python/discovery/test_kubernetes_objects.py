@@ -214,6 +214,104 @@ def test_a_pod_is(row: tuple[dict[str, Any], KubernetesOptions, list[WorkerSpec]
     assert pods_to_specs([trimmed_json(json.dumps(made))], options, warnings.append) == expected
 
 
+STAGED = KubernetesOptions(
+    ports=8000,
+    prefill_selector={"app": "vllm", "role": "prefill"},
+    decode_selector=["app=vllm", "role!=prefill"],
+)
+
+
+def staged(role: str | None, **annotations: str) -> dict[str, Any]:
+    labels = {"app": "vllm"} if role is None else {"app": "vllm", "role": role}
+    return pod("a", "10.0.0.1", labels=labels, annotations=annotations)
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (staged("prefill"), [spec(worker_type="prefill")]),
+        (
+            staged("prefill", **{"vllm.ai/bootstrap-port": " 8999"}),
+            [spec(worker_type="prefill", bootstrap_port=8999)],
+        ),
+        (
+            staged("prefill", **{"vllm.ai/worker-ports": "1,2", "vllm.ai/bootstrap-port": "3"}),
+            [spec(f"http://10.0.0.1:{port}", worker_type="prefill", bootstrap_port=3) for port in (1, 2)],
+        ),
+        (staged("decode", **{"vllm.ai/bootstrap-port": "8999"}), [spec(worker_type="decode")]),
+        (staged(None), [spec(worker_type="decode")]),
+        (pod("a", "10.0.0.1", labels={"app": "other", "role": "prefill"}), []),
+        (changed(staged("prefill"), "metadata.labels", None), []),
+        (changed(staged("prefill"), "metadata.labels", ["app"]), []),
+    ],
+)
+def test_labels_say_the_stage_of_a_pod(made: dict[str, Any], expected: list[WorkerSpec]) -> None:
+    warnings: list[str] = []
+    assert pods_to_specs([made], STAGED, warnings.append) == expected
+    trimmed = trimmed_json(json.dumps(made), STAGED.kept_names)
+    assert pods_to_specs([trimmed], STAGED, warnings.append) == expected
+    assert warnings == []
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "none", "", "8998,8999"])
+def test_a_bootstrap_port_that_is_none_is_the_routers(port: str) -> None:
+    warnings: list[str] = []
+    found = pods_to_specs([staged("prefill", **{"vllm.ai/bootstrap-port": port})], STAGED, warnings.append)
+    assert found == [spec(worker_type="prefill")]
+    assert "annotation vllm.ai/bootstrap-port is" in warnings[0]
+
+
+def test_another_annotation_may_name_the_bootstrap_port() -> None:
+    options = KubernetesOptions(ports=8000, prefill_selector="app=vllm", bootstrap_port_annotation="own/port")
+    made = json.dumps(staged(None, **{"own/port": "7000", "vllm.ai/bootstrap-port": "8999"}))
+    found = pods_to_specs([trimmed_json(made, options.kept_names)], options)
+    assert found == [spec(worker_type="prefill", bootstrap_port=7000)]
+
+
+def test_a_pod_of_both_stages_is_no_worker_and_the_others_are() -> None:
+    options = KubernetesOptions(ports=8000, prefill_selector="app=vllm", decode_selector="role=decode")
+    other = pod("b", "10.0.0.2")
+    warnings: list[str] = []
+    found = pods_to_specs([staged("decode"), other], options, warnings.append)
+    assert [(one.url, one.worker_type) for one in found] == [("http://10.0.0.2:8000", "prefill")]
+    assert warnings == [
+        "pod default/a matches both prefill_selector and decode_selector, so it is no worker; a worker has "
+        "one stage: change its labels or one of the selectors"
+    ]
+
+
+def test_selectors_of_stages_are_listed_by_what_they_have_in_common() -> None:
+    assert KubernetesOptions("app=vllm").kept_names == frozenset()
+    assert STAGED.label_selector == "app in (vllm)"
+    assert STAGED.kept_names == {"labels", "app", "role", "vllm.ai/bootstrap-port"}
+    alone = KubernetesOptions(decode_selector=["role=decode", "!old"])
+    assert alone.label_selector == "!old,role in (decode)"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (
+            {"selector": "app=vllm", "decode_selector": "a=b"},
+            "selector is set beside prefill_selector or dec",
+        ),
+        (
+            {"service": "vllm", "prefill_selector": "a=b"},
+            "service is set beside prefill_selector or decode_se",
+        ),
+        (
+            {"prefill_selector": "a=b=c"},
+            "prefill_selector or decode_selector has a mistake: a=b=c is no term",
+        ),
+        ({"decode_selector": ["a=b", "!a"]}, "!a contradicts another term of a"),
+        ({"prefill_selector": "a=b", "bootstrap_port_annotation": ""}, "bootstrap_port_annotation is"),
+    ],
+)
+def test_selectors_of_stages_that_cannot_be_used(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        KubernetesOptions(**options)
+
+
 BAD_PODS = {
     "worker-ports: a word": (note(worker_ports="http"), [spec()], "vllm.ai/worker-ports is http"),
     "worker-ports: out of range": (note(worker_ports="8000,70000"), [spec()], "is 8000,70000"),

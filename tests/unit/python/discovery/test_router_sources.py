@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import re
 import socket
 import subprocess
@@ -335,6 +336,73 @@ def test_settings_of_dns_reach_its_source(monkeypatch: pytest.MonkeyPatch) -> No
     assert made == [((["http://a:1"], ["b.c"]), {"server": "::1", "min_secs": 1, "max_secs": 9})]
 
 
+def test_names_of_stages_reach_the_source_of_a_router_with_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("dns.resolver")
+    made = []
+
+    def source(*arguments: Any, **named: Any) -> Source:
+        made.append((arguments, named))
+        return Fixed("dns")
+
+    monkeypatch.setattr(vllm_router.discovery, "DnsSource", source, raising=False)
+    names: dict[str, Any] = {"prefill_dns": ["http://p:1"], "decode_srv": ["d.x"]}
+    with Router(vllm_pd_disaggregation=True).serve(**names):
+        pass
+    given = {"prefill_hosts": ["http://p:1"], "decode_srv": ["d.x"]}
+    assert made == [(([], []), {"server": None, "min_secs": 1, "max_secs": 30, **given})]
+    with Router().serve(**names):  # which has no stages
+        pass
+    assert len(made) == 1
+
+
+def described(url: str) -> dict[str, tuple[Any, ...]]:
+    """Of each worker: type, bootstrap port, weight, and whether it gets requests."""
+    rows = json.loads(asked(url, "GET", "/workers")[1])["workers"]
+    return {
+        row["url"]: (row["worker_type"], row.get("bootstrap_port"), row["weight"], not row["draining"])
+        for row in rows
+    }
+
+
+def test_a_file_says_all_of_a_fleet_of_two_stages(tmp_path: Path) -> None:
+    file = tmp_path / "workers.yaml"
+
+    def write(*rows: str) -> None:
+        other = tmp_path / "other.yaml"
+        other.write_text("workers:\n" + "".join(f"  - {{{row}}}\n" for row in rows))
+        other.replace(file)
+
+    with SimulatedWorker(stage="prefill") as p, SimulatedWorker(stage="decode") as d:
+        prefill = f"url: '{p.url}', worker_type: prefill"
+        decode = f"url: '{d.url}', worker_type: decode"
+        write(f"{prefill}, bootstrap_port: 8999, data_parallel_size: 2", f"{decode}, weight: 2")
+        router = Router(vllm_pd_disaggregation=True, decode_data_parallel_size=1, policy="round_robin")
+        with router.serve(worker_file=str(file)) as server:
+            ranks = {f"{p.url}@{rank}": ("prefill", 8999, 1.0, True) for rank in (0, 1)}
+            eventually(lambda: described(server.url) == {**ranks, d.url: ("decode", None, 2.0, True)})
+            eventually(lambda: ready(server.url)[0] == 200)
+            body = json.dumps({"model": "simulated-model", "prompt": "one two three", "max_tokens": 3})
+            status, text = asked(server.url, "POST", "/v1/completions", body)
+            assert status == 200, text
+            # Another port is another engine; a weight is not.
+            write(f"{prefill}, bootstrap_port: 9000", f"{decode}, weight: 0.5")
+            eventually(
+                lambda: (
+                    described(server.url)
+                    == {p.url: ("prefill", 9000, 1.0, True), d.url: ("decode", None, 0.5, True)}
+                )
+            )
+            write(f"{prefill}, bootstrap_port: 9000, leaving: true", decode)
+            eventually(lambda: ready(server.url)[0] == 503)
+            eventually(lambda: [url for url, row in described(server.url).items() if row[3]] == [d.url])
+            # A mistake in one row changes nothing: not even the others.
+            write(f"url: '{p.url}'", f"{decode}, weight: 3")
+            eventually(lambda: "has no stage" in asked(server.url, "GET", "/admin/discovery")[1])
+            assert described(server.url)[d.url][2] == 1.0
+            write(prefill, decode)
+            eventually(lambda: ready(server.url)[0] == 200)
+
+
 def test_kubernetes_without_its_package_is_an_error_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("kubernetes", "kubernetes.client"):
         monkeypatch.setitem(sys.modules, name, None)
@@ -377,6 +445,77 @@ def test_settings_of_kubernetes_reach_its_source(monkeypatch: pytest.MonkeyPatch
             resync_secs=30,
         ),
     ]
+
+
+def test_selectors_of_stages_reach_the_source_of_a_router_with_stages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = []
+
+    def source(options: KubernetesOptions) -> Source:
+        made.append(options)
+        return Fixed("kubernetes")
+
+    monkeypatch.setattr(vllm_router.discovery, "KubernetesSource", source, raising=False)
+    selectors: dict[str, Any] = {"prefill_selector": {"role": "p"}, "decode_selector": ["role=d"]}
+    with Router(vllm_pd_disaggregation=True).serve(
+        service_discovery=True, selector={"app": "vllm"}, bootstrap_port_annotation="own/port", **selectors
+    ):
+        pass
+    assert made == [KubernetesOptions(bootstrap_port_annotation="own/port", **selectors)]
+    with pytest.raises(ValueError, match="neither of prefill_selector and decode_selector is set"):
+        Router(vllm_pd_disaggregation=True).serve(service_discovery=True, selector={"app": "vllm"})
+
+
+def test_a_fleet_of_two_stages_is_found_by_labels(tmp_path: Path) -> None:
+    pytest.importorskip("kubernetes")
+    with (
+        SimulatedWorker(stage="prefill") as p,
+        SimulatedWorker(stage="decode") as d,
+        FakeKubernetes() as cluster,
+    ):
+        workers = {"p": (p, "prefill"), "d": (d, "decode")}
+
+        def put(name: str, **labels: str) -> None:
+            port = urlsplit(workers[name][0].url).port or 0
+            labels = {"app": "vllm", "role": workers[name][1], **labels}
+            cluster.put(
+                pod(
+                    name,
+                    "127.0.0.1",
+                    labels=labels,
+                    annotations={"vllm.ai/bootstrap-port": "8999"},
+                    ports={"http": port},
+                )
+            )
+
+        put("p")
+        put("d")
+        router = Router(vllm_pd_disaggregation=True, policy="round_robin")
+        with router.serve(
+            service_discovery=True,
+            prefill_selector={"app": "vllm", "role": "prefill"},
+            decode_selector=["app=vllm", "role in (decode, both)", "!gone"],
+            service_discovery_port="http",
+            kubeconfig=cluster.kubeconfig(tmp_path),
+        ) as server:
+            eventually(lambda: ready(server.url)[0] == 200)
+            rows = json.loads(asked(server.url, "GET", "/workers")[1])["workers"]
+            found = {row["url"]: (row["worker_type"], row.get("bootstrap_port")) for row in rows}
+            assert found == {p.url: ("prefill", 8999), d.url: ("decode", None)}
+            # A worker that changes its labels is a worker of the other stage.
+            put("d", role="prefill")
+            eventually(
+                lambda: (
+                    {one.url: one.worker_type for one in router.workers}
+                    == {p.url: "prefill", d.url: "prefill"}
+                )
+            )
+            assert ready(server.url)[0] == 503
+            put("d")
+            eventually(lambda: ready(server.url)[0] == 200)
+            put("d", gone="yes")
+            eventually(lambda: [one.url for one in router.workers] == [p.url])
 
 
 def test_pods_are_served_that_the_flags_select(tmp_path: Path) -> None:

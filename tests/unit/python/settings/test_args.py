@@ -114,7 +114,8 @@ def test_the_server_takes_the_options_that_are_made_for_it() -> None:
         *("worker_file", "worker_dns", "worker_srv", "dns_server", "dns_min_secs", "dns_max_secs"),
         *("service_discovery", "selector", "service_discovery_port", "service_discovery_namespace"),
         *("service_discovery_service", "kubeconfig", "kube_context", "discovery_resync_secs"),
-        "pod_deletion_cost",
+        *("prefill_selector", "decode_selector", "bootstrap_port_annotation", "pod_deletion_cost"),
+        *("prefill_dns", "prefill_srv", "decode_dns", "decode_srv"),
     }
     assert set(RouterArgs().server_options()) - logging - sources <= set(Server.option_names)
 

@@ -335,6 +335,8 @@ def test_waits_and_adapters_without_what_they_need_are_named() -> None:
 def test_settings_of_kubernetes_without_discovery_are_named() -> None:
     settings = {
         "selector": "app=vllm",
+        "prefill-selector": "role=p",
+        "decode-selector": "role=d",
         "service-discovery-port": "8000",
         "service-discovery-namespace": "prod",
         "service-discovery-service": "vllm",
@@ -344,7 +346,11 @@ def test_settings_of_kubernetes_without_discovery_are_named() -> None:
     }
     args = parsed("--worker-file w.yaml " + " ".join(f"--{name} {value}" for name, value in settings.items()))
     args._validate_router_args()
-    assert args.warnings() == [f"--{name} has no effect without --service-discovery" for name in settings]
+    assert args.warnings() == [
+        *(f"--{name} has no effect without --service-discovery" for name in settings),
+        "--prefill-selector has no effect without --vllm-pd-disaggregation",
+        "--decode-selector has no effect without --vllm-pd-disaggregation",
+    ]
 
 
 @pytest.mark.parametrize("policy", ["auto", "round_robin", "consistent_hash"])
@@ -610,11 +616,87 @@ def test_a_range_of_addresses_is_checked(text: str) -> None:
 
 @pytest.mark.parametrize(
     "source",
-    ["--worker-dns http://vllm:8000", "--worker-srv _http._tcp.vllm", "--service-discovery --selector app=v"],
+    ["--worker-dns http://vllm:8000", "--worker-srv _http._tcp.vllm"],
 )
 def test_a_source_that_tells_no_stages_does_not_go_with_them(source: str) -> None:
-    with pytest.raises(ValueError, match="does not tell prefill from decode workers"):
+    with pytest.raises(
+        ValueError,
+        match=r"not tell prefill from decode workers; name them with prefill_(dns|srv) and decode_",
+    ):
         parsed(f"--mode pd {PAIR} {source}")._validate_router_args()
+
+
+BOTH = "--prefill-selector app=v,role=p --decode-selector app=v,role=d"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        BOTH,
+        "--prefill-selector role=p --decode http://d:8000",
+        "--prefill http://p:8000 --decode-selector !prefill",
+        f"{PAIR} {BOTH}",
+    ],
+)
+def test_kubernetes_may_be_the_source_of_both_stages_or_of_one(line: str) -> None:
+    args = parsed(f"--mode pd --service-discovery {line}")
+    args._validate_router_args()
+    assert args.warnings() == []
+    assert parsed(f"--mode pd --service-discovery {line} --selector app=v").warnings() == [
+        "--selector has no effect with --vllm-pd-disaggregation: --prefill-selector and --decode-selector "
+        "name the pods"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("--selector app=v", "neither of prefill_selector and decode_selector is set; with vllm_pd_disaggr"),
+        (f"{PAIR} --selector app=v", "neither of prefill_selector and decode_selector is set"),
+        (
+            "--prefill-selector role=p",
+            "PD disaggregation mode requires --decode, or another source of decode",
+        ),
+        ("--decode-selector role=d", "PD disaggregation mode requires --prefill, or another source of prefi"),
+        (
+            "--prefill-selector role=p --decode-selector role=p",
+            "are both role=p, so each pod would be",
+        ),
+        (
+            f"{BOTH} --service-discovery-service v",
+            "service_discovery_service is v, and vllm_pd_disaggregation",
+        ),
+    ],
+)
+def test_selectors_of_stages_that_tell_no_stages(line: str, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        parsed(f"--mode pd --service-discovery {line}")._validate_router_args()
+
+
+def test_dns_may_be_the_source_of_both_stages_or_of_one() -> None:
+    for line in (
+        "--prefill-dns http://p:8000 --decode-srv _http._tcp.d",
+        "--prefill-srv _http._tcp.p --decode http://d:8000",
+    ):
+        args = parsed(f"--mode pd {line} --dns-server ::1")
+        args._validate_router_args()
+        assert args.warnings() == []
+    with pytest.raises(ValueError, match="PD disaggregation mode requires --decode, or another source"):
+        parsed("--mode pd --prefill-dns http://p:8000")._validate_router_args()
+    for name, value in (("dns", "http://a:1"), ("srv", "_http._tcp.a")):
+        both = f"--prefill-{name} {value} --decode-{name} {value}"
+        with pytest.raises(
+            ValueError, match=f"prefill_{name} and decode_{name} both have {value}, so its wor"
+        ):
+            parsed(f"--mode pd {both}")._validate_router_args()
+
+
+def test_the_annotation_of_a_bootstrap_port_is_a_name() -> None:
+    RouterArgs(bootstrap_port_annotation="own.io/port")._validate_router_args()
+    with pytest.raises(
+        ValueError, match=r"bootstrap_port_annotation is 'a b'; .* such as vllm.ai/bootstrap-port"
+    ):
+        RouterArgs(bootstrap_port_annotation="a b")._validate_router_args()
 
 
 def test_a_bad_url_of_a_stage_is_named() -> None:

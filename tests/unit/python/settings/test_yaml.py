@@ -53,7 +53,7 @@ def test_an_empty_file_changes_nothing() -> None:
         ("port: 1\nport: 2", "f.yaml: port appears twice; keep one of them"),
         ("worker_urls: []\nworker-urls: []", "f.yaml: worker-urls sets worker_urls a second time"),
         ("worker_urls: [grpc://a]", "f.yaml: --worker-urls grpc://a is not implemented in vllm-router"),
-        ("decode_selector: 7", "f.yaml: decode_selector is 7; write it as {app: vllm}"),
+        ("decode_selector: 7", "f.yaml: decode_selector is 7; it is the labels of the decode workers' pods"),
         ("selector: 7", "f.yaml: selector is 7; it is the labels of the workers' pods and must be labels"),
         ("prefill: 7", "f.yaml: prefill is 7; write it as [[http://host:8000, 8998]"),
         ("- port", "f.yaml must be a mapping of names to values"),
