@@ -220,6 +220,8 @@ def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
     if settings.get("vllm_pd_disaggregation"):
         settings |= {"prefill_urls": [("http://p", None)], "decode_urls": ["http://d"]}
         settings |= {"worker_dns": [], "worker_srv": [], "service_discovery": False}
+    if settings.get("kv_connector") == "sglang":
+        settings["pd_bypass_uncached_tokens"] = 0
     return settings
 
 

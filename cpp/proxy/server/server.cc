@@ -249,7 +249,7 @@ Status CheckSharedCache(const FixedOptions& options) {
       Concat("shared_cache_layout cannot be used: ", std::string(pool.status().message())));
 }
 
-Status CheckKvConnector(const FixedOptions& options) {
+Status CheckKvConnector(const FixedOptions& options, const Router& router) {
   // What others need of a worker is known only from a registration.
   constexpr uint64_t kRoom = 1;
   const PairEnd end{.host = "host", .port = 80};
@@ -262,7 +262,14 @@ Status CheckKvConnector(const FixedOptions& options) {
   for (const KvConnector* const connector : KvConnectors()) {
     if (!connector->Missing(pair).empty()) continue;
     known.push_back(connector->traits().name);
-    if (known.back() == options.kv_connector) return absl::OkStatus();
+    if (known.back() != options.kv_connector) continue;
+    if (router.may_bypass() && !connector->traits().decode_can_prefill) {
+      return absl::InvalidArgumentError(Concat(
+          "pd_bypass_uncached_tokens is ", router.options().bypass.uncached_tokens, " and kv_connector is ",
+          options.kv_connector,
+          ": an SGLang decode server cannot prefill by itself; set pd_bypass_uncached_tokens to 0"));
+    }
+    return absl::OkStatus();
   }
   return WordIsUnknown("kv_connector", options.kv_connector, known);
 }
@@ -287,7 +294,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
   }
   ROUTER_RETURN_IF_ERROR(CheckKvSources(options));
   ROUTER_RETURN_IF_ERROR(CheckSharedCache(options));
-  ROUTER_RETURN_IF_ERROR(CheckKvConnector(options));
+  ROUTER_RETURN_IF_ERROR(CheckKvConnector(options, *router));
   StatusOr<std::unique_ptr<TlsFiles>> tls = TlsFiles::Open(options);
   if (!tls.ok()) return tls.status();
   StatusOr<std::unique_ptr<RedisPool>> redis = OpenRedis(options, *router);

@@ -1590,6 +1590,20 @@ class Table:
         Number(1, 4096, zero="as --intra-node-data-parallel-size"),
         "the number of data-parallel ranks behind each decode worker URL",
     )
+    pd_bypass_uncached_tokens: int = _stages(
+        0,
+        Number(0, 2**31 - 1),
+        "the maximum number of tokens of a prompt that a decode worker computes by itself, so that the "
+        "request bypasses prefill: tokens beyond those in its cache, and all of a short prompt",
+        more="0: no request bypasses prefill. Decode workers of SGLang cannot compute prompts.",
+    )
+    pd_bypass_queued_tokens: int = _stages(
+        4096,
+        Number(0, 2**31 - 1),
+        "the maximum number of prompt tokens that wait to be computed at a decode worker, with those of the "
+        "request, for a request that bypasses prefill",
+        more="Running requests of that worker generate more slowly meanwhile.",
+    )
     kv_connector: str = _pd(
         "nixl",
         Choice(
