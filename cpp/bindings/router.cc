@@ -569,6 +569,23 @@ py::object Select(
   return py::cast(made);
 }
 
+// A decode worker that serves the request alone, or none.
+py::object SelectBypass(
+    PyRouter& self, const py::object& body, const py::object& prompt, const py::object& messages,
+    const py::object& token_ids, const py::object& headers, const py::object& model, const py::object& path) {
+  Asked asked;
+  const Given given{body, prompt, messages, token_ids, headers, model, path, py::none(), py::none()};
+  MakeKey(self.router(), given, &asked);
+  const std::shared_ptr<const FleetView> whole = self.fleet();
+  if (whole->stages() == nullptr) return py::none();
+  std::optional<Router::Bypass> bypass = self.router().SelectBypass(asked.key, *whole->stages()->decode);
+  if (!bypass) return py::none();
+  auto made = std::make_shared<PyTicket>(self.shared(), std::move(bypass->ticket), &asked, prompt);
+  const double lease = self.router().options().ticket_lease_secs;
+  if (lease != 0) made->SetLease(lease);
+  return py::cast(made);
+}
+
 // ---- Ticket ------------------------------------------------------------------------------------------
 
 // Names are few and occur many times: each is one str for the life of the process.
@@ -1535,6 +1552,10 @@ void BindRouter(py::module_& module) {
           "among"_a = py::none(), "alternatives"_a = 0, "explain"_a = false, "shared_ranges"_a = py::none(),
           "override"_a = py::none())
       .def("_select", &Select)
+      .def(
+          "select_bypass", &SelectBypass, "A decode worker that needs no prefill worker, or None.",
+          "body"_a = py::none(), py::kw_only(), "prompt"_a = py::none(), "messages"_a = py::none(),
+          "token_ids"_a = py::none(), "headers"_a = py::none(), "model"_a = py::none(), "path"_a = py::none())
       .def(
           "explain", &Explain, "What select() would decide, and why.", "body"_a = py::none(), py::kw_only(),
           "prompt"_a = py::none(), "messages"_a = py::none(), "token_ids"_a = py::none(),

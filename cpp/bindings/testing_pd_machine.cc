@@ -19,7 +19,7 @@ namespace py = pybind11;
 using namespace py::literals;
 
 constexpr std::string_view kPdOrders[] = {"serial", "concurrent", "sglang"};
-constexpr std::string_view kPdKinds[] = {"pair", "decode_only", "local"};
+constexpr std::string_view kPdKinds[] = {"pair", "decode_only", "local", "bypass"};
 constexpr std::string_view kPdCancels[] = {"auto", "always", "never"};
 constexpr std::string_view kPdLegs[] = {"idle", "open", "ok", "head", "done", "failed", "closed", "kept"};
 constexpr std::string_view kPdClients[] = {"wait", "begun", "gone"};

@@ -136,13 +136,17 @@ RequestInfo MakeRecord(const py::kwargs& fields) {
         {"prefill_ns", &PdInfo::prefill_ns},
         {"prefill_end_ns", &PdInfo::prefill_end_ns},
         {"handoff_ns", &PdInfo::handoff_ns}};
-    const bool is_of_pair = pd_words.contains(name) || pd_times.contains(name) || name == "pair_id" ||
-                            name == "prefill_worker" || name == "prefill_status";
+    const std::map<std::string, uint32_t PdInfo::*> pd_tokens = {
+        {"pd_uncached_tokens", &PdInfo::uncached_tokens}, {"pd_saved_tokens", &PdInfo::saved_tokens}};
+    const bool is_of_pair = pd_words.contains(name) || pd_times.contains(name) || pd_tokens.contains(name) ||
+                            name == "pair_id" || name == "prefill_worker" || name == "prefill_status";
     if (is_of_pair && record.pd == nullptr) record.pd = std::make_unique<PdInfo>();
     if (pd_words.contains(name)) {
       (*record.pd).*pd_words.at(name) = Forever(value.cast<std::string>());
     } else if (pd_times.contains(name)) {
       (*record.pd).*pd_times.at(name) = value.cast<int64_t>();
+    } else if (pd_tokens.contains(name)) {
+      (*record.pd).*pd_tokens.at(name) = value.cast<uint32_t>();
     } else if (name == "pair_id") {
       record.pd->pair_id = value.cast<std::string>();
     } else if (name == "prefill_worker") {

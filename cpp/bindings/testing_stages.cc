@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/load_for_test.h"
 #include "bindings/raise_if_error.h"
 #include "bindings/stats_dict.h"
 #include "policy/merged_stats.h"
@@ -24,7 +25,8 @@ class StagedRouter {
       const std::string& policy, const std::string& decode_policy,
       const std::vector<std::pair<std::string, std::optional<uint16_t>>>& prefill,
       const std::vector<std::string>& decode, std::tuple<uint32_t, uint32_t, uint32_t> ranks,
-      uint32_t max_worker_requests, const std::vector<std::string>& worker_urls) {
+      uint32_t max_worker_requests, const std::vector<std::string>& worker_urls,
+      std::pair<uint32_t, uint32_t> bypass) {
     RouterOptions options{
         .policy = {.policy = policy},
         .worker_urls = worker_urls,
@@ -33,7 +35,8 @@ class StagedRouter {
         .disaggregated = true,
         .decode_urls = decode,
         .prefill_data_parallel_size = std::get<1>(ranks),
-        .decode_data_parallel_size = std::get<2>(ranks)};
+        .decode_data_parallel_size = std::get<2>(ranks),
+        .bypass = {.uncached_tokens = bypass.first, .queued_tokens = bypass.second}};
     options.decode_policy.policy = decode_policy;
     for (const auto& [url, port] : prefill) {
       options.prefill_urls.push_back({.url = url, .bootstrap_port = port});
@@ -61,6 +64,35 @@ class StagedRouter {
     return {
         tickets_.size() - 1, made.worker().url.url, ReasonName(made.decision().reason),
         made.prefill_tokens()};
+  }
+
+  // Number of the ticket, URL, tokens to prefill, tokens saved. None: two stages.
+  std::optional<std::tuple<size_t, std::string, uint32_t, uint32_t>> SelectBypass(
+      const std::string& prompt, const std::vector<std::string>& tried) {
+    FleetView view = ViewOf("decode");
+    for (const std::string& url : tried) view.Exclude(view.Find(url).value());
+    const RoutingKey key = KeyOf("", prompt);
+    const std::optional<PdBypassChoice> found = router_->FindBypass(key, view);
+    std::optional<Router::Bypass> bypass = router_->SelectBypass(key, view);
+    if (!bypass) return std::nullopt;
+    if (!found || found->uncached != bypass->uncached_tokens ||
+        bypass->uncached_tokens != bypass->ticket.prefill_tokens())
+      throw py::value_error("the decision and its dry run differ");
+    tickets_.push_back(std::move(bypass->ticket));
+    const Ticket& made = tickets_.back();
+    return std::tuple(
+        tickets_.size() - 1, made.worker().url.url, bypass->uncached_tokens, bypass->saved_tokens);
+  }
+  void LearnTransferred(const std::string& prompt, const std::string& url) {
+    const auto fleet = router_->fleet();
+    router_->LearnTransferred(KeyOf("", prompt), fleet->worker(fleet->Find(url).value()));
+  }
+  void End(size_t number, const std::string& end) {
+    tickets_.at(number).Finish({.end = EndByName(end).value(), .status = 200});
+  }
+  void Forget(const std::string& url) {
+    const auto fleet = router_->fleet();
+    router_->pool().ForgetCache(fleet->worker(fleet->Find(url).value()).id);
   }
 
   std::string_view PolicyOfTicket(size_t number) const { return tickets_.at(number).policy().name(); }
@@ -187,27 +219,60 @@ std::vector<Figure> Merged(
   return std::move(list.figures);
 }
 
+// A decode worker: weight, open requests, queued tokens, expected output, tokens that it would have to compute.
+using BypassRow = std::tuple<double, int64_t, int64_t, int64_t, uint32_t>;
+
+// The position and the tokens to compute; None: two stages.
+std::optional<std::pair<uint32_t, uint32_t>> ChooseBypassOf(
+    const std::vector<BypassRow>& rows, uint32_t uncached_tokens, uint32_t queued_tokens, uint64_t seed) {
+  WorkerRegistry registry(nullptr);
+  std::vector<uint32_t> uncached;
+  for (const auto& [weight, requests, queued, expected, own] : rows) {
+    RaiseIfError(registry.Add("http://d" + std::to_string(uncached.size()) + ":80", weight));
+    uncached.push_back(own);
+  }
+  const std::shared_ptr<const FleetView> fleet = registry.snapshot().Load();
+  for (uint32_t position = 0; position < rows.size(); ++position) {
+    const auto& [weight, requests, queued, expected, own] = rows[position];
+    LoadForTest::Set(
+        fleet->members()[position].worker->load,
+        {.requests = requests, .queued_prefill = queued, .expected_output = expected});
+  }
+  Random random(seed);
+  const std::optional<PdBypassChoice> choice = ChooseBypass(
+      {.uncached_tokens = uncached_tokens, .queued_tokens = queued_tokens}, *fleet, uncached, random);
+  if (!choice) return std::nullopt;
+  return std::pair(choice->position, choice->uncached);
+}
+
 }  // namespace
 
 void BindTestingStages(py::module_& testing) {
   testing.def("merged_stats", &Merged, "first"_a, "second"_a, "is_its"_a);
 
+  testing.def(
+      "choose_bypass", &ChooseBypassOf, "rows"_a, "uncached_tokens"_a, "queued_tokens"_a, "seed"_a = 0);
   py::class_<StagedRouter>(testing, "StagedRouter")
       .def(
           py::init<
               const std::string&, const std::string&,
               const std::vector<std::pair<std::string, std::optional<uint16_t>>>&,
               const std::vector<std::string>&, std::tuple<uint32_t, uint32_t, uint32_t>, uint32_t,
-              const std::vector<std::string>&>(),
+              const std::vector<std::string>&, std::pair<uint32_t, uint32_t>>(),
           "policy"_a, "decode_policy"_a = "",
           "prefill"_a = std::vector<std::pair<std::string, std::optional<uint16_t>>>(),
           "decode"_a = std::vector<std::string>(), "ranks"_a = std::tuple(1, 0, 0),
-          "max_worker_requests"_a = 0, "worker_urls"_a = std::vector<std::string>())
+          "max_worker_requests"_a = 0, "worker_urls"_a = std::vector<std::string>(),
+          "bypass"_a = std::pair(0, 4096))
       .def(
           "select", &StagedRouter::Select, "stage"_a, "session"_a = "", "prompt"_a = "",
           "transferred"_a = false, "tried"_a = std::vector<std::string>(), "pinned"_a = py::none())
       .def("policy_of_ticket", &StagedRouter::PolicyOfTicket, "number"_a)
       .def("finish", &StagedRouter::Finish, "number"_a)
+      .def("end", &StagedRouter::End, "number"_a, "how"_a)
+      .def("select_bypass", &StagedRouter::SelectBypass, "prompt"_a, "tried"_a = std::vector<std::string>())
+      .def("learn_transferred", &StagedRouter::LearnTransferred, "prompt"_a, "url"_a)
+      .def("forget", &StagedRouter::Forget, "url"_a)
       .def("rank", &StagedRouter::Rank, "stage"_a, "session"_a, "count"_a)
       .def("load_of", &StagedRouter::LoadOf, "url"_a)
       .def("eligible", &StagedRouter::Eligible, "stage"_a)

@@ -103,6 +103,11 @@ void KvIndex::Match(const RoutingKey& key, const Plan& plan, BlockMatches* match
   if (block_tokens_ != nullptr) RoundDown(key.usable_blocks, matches);
 }
 
+void KvIndex::Peek(const RoutingKey& key, const Plan& plan, BlockMatches* matches) {
+  MatchAll(key, plan, {.counts = false, .assumes = false}, matches);
+  if (block_tokens_ != nullptr) RoundDown(key.usable_blocks, matches);
+}
+
 void KvIndex::RoundDown(uint64_t usable_blocks, BlockMatches* matches) const {
   const uint64_t own_tokens = tracker_->hasher().block_size();
   for (BlockMatch& match : matches->entries()) {
@@ -115,11 +120,11 @@ void KvIndex::RoundDown(uint64_t usable_blocks, BlockMatches* matches) const {
   }
 }
 
-void KvIndex::MatchPrefix(const RoutingKey& key, BlockMatches* matches) {
+void KvIndex::MatchPrefix(const RoutingKey& key, bool counts, BlockMatches* matches) {
   thread_local std::vector<PrefixTable::Held> own_held;
   std::vector<PrefixTable::Held>& held = own_held;
   const int64_t now = SteadyClock().NowNanos();
-  if (key.dry_run) {
+  if (!counts) {
     prefixes_->Peek(*key.prefix_digest, now, &held);
   } else {
     prefixes_->Find(*key.prefix_digest, now, &held);
@@ -153,18 +158,18 @@ void KvIndex::AssumeHolder(const RoutingKey& key, const Plan& plan, BlockMatches
   if (held != 0) matches->Raise(plan.known[holder].slot, {held, held, held});
 }
 
-void KvIndex::MatchAll(const RoutingKey& key, const Plan& plan, BlockMatches* matches) {
+void KvIndex::MatchAll(const RoutingKey& key, const Plan& plan, Looks looks, BlockMatches* matches) {
   tracker_->Match(key.blocks, matches);
   if (coarse_ != nullptr) {
     coarse_->Refine(key.blocks, matches);
-    if (alone()) AssumeHolder(key, plan, matches);
+    if (looks.assumes && alone()) AssumeHolder(key, plan, matches);
   }
-  if (prefixes_ != nullptr && key.prefix_digest) MatchPrefix(key, matches);
+  if (prefixes_ != nullptr && key.prefix_digest) MatchPrefix(key, looks.counts, matches);
   if (!reported_.active()) return;
   if (!key.blocks_are_tokens || !key.blocks_are_reported) {
     std::atomic<uint64_t>& unmatched =
         key.blocks_are_tokens ? prompts_of_other_models_ : prompts_without_ids_;
-    if (!key.dry_run) unmatched.fetch_add(1, std::memory_order_relaxed);
+    if (looks.counts) unmatched.fetch_add(1, std::memory_order_relaxed);
   }
   if (!key.blocks_are_tokens) return;
   reported_.Merge(key.blocks, key.blocks_are_reported, matches);
@@ -173,9 +178,10 @@ void KvIndex::MatchAll(const RoutingKey& key, const Plan& plan, BlockMatches* ma
 
 void KvIndex::FindMatches(const RoutingKey& key, const Plan& plan, BlockMatches* matches) {
   thread_local uint64_t matched = 0;
-  if (key.dry_run || matched++ % kMatchesPerTiming != 0) return MatchAll(key, plan, matches);
+  if (key.dry_run || matched++ % kMatchesPerTiming != 0)
+    return MatchAll(key, plan, {.counts = !key.dry_run}, matches);
   const auto begun = std::chrono::steady_clock::now();
-  MatchAll(key, plan, matches);
+  MatchAll(key, plan, {}, matches);
   const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - begun;
   const int64_t nanos = taken.count();
   const auto bucket =

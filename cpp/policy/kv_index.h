@@ -128,6 +128,8 @@ class KvIndex {
   // Which workers hold the prompt, and how much of it. One match in kMatchesPerTiming is timed; of dry
   // runs none.
   void Match(const RoutingKey& key, const Plan& plan, BlockMatches* matches);
+  // The same for a second reader of the request: counts nothing, and assumes nothing that is not known.
+  void Peek(const RoutingKey& key, const Plan& plan, BlockMatches* matches);
   // The worker in `slot` gets the prompt: it holds its blocks and a response's from now on. Completes the
   // decision.
   void Remember(WorkerSlot slot, const RoutingKey& key, Decision* decision);
@@ -179,9 +181,13 @@ class KvIndex {
                                                            5'000, 10'000, 25'000, 100'000, 1'000'000};
 
   void FindMatches(const RoutingKey& key, const Plan& plan, BlockMatches* matches);
-  void MatchAll(const RoutingKey& key, const Plan& plan, BlockMatches* matches);
+  struct Looks {
+    bool counts = true;   // false: no counter is changed, and no order of what is forgotten
+    bool assumes = true;  // what a router that hears no peers takes a worker to hold
+  };
+  void MatchAll(const RoutingKey& key, const Plan& plan, Looks looks, BlockMatches* matches);
   void AssumeHolder(const RoutingKey& key, const Plan& plan, BlockMatches* matches) const;
-  void MatchPrefix(const RoutingKey& key, BlockMatches* matches);
+  void MatchPrefix(const RoutingKey& key, bool counts, BlockMatches* matches);
   // To complete blocks of each worker, limited to the part of the prompt that a cache can save.
   void RoundDown(uint64_t usable_blocks, BlockMatches* matches) const;
 

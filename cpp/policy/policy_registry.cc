@@ -118,6 +118,27 @@ StatusOr<std::string_view> CanonicalPolicyName(std::string_view name) {
   return entry->name;
 }
 
+std::shared_ptr<KvIndex> MakeKvIndex(const PolicyOptions& options) {
+  const PolicyEntry* const entry = Find(WithUnderscores(options.policy));
+  std::optional<PrefixTableOptions> prefixes;
+  if (entry != nullptr && options.kv_index_max_entries != 0 &&
+      Contains(entry->options, "kv_index_max_entries")) {
+    prefixes = {
+        .max_entries = options.kv_index_max_entries,
+        .ttl_ns = options.kv_index_ttl_secs * kNanosPerSecond,
+        .tokens_if_untold = options.block_size,
+        .offloading = options.kv_storage_offloading};
+  }
+  return std::make_shared<KvIndex>(KvIndexOptions{
+      .tracker = {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
+      .worker_block_sizes = options.worker_block_sizes,
+      .seed = options.seed,
+      .prefixes = prefixes,
+      .coarse_stride_blocks = options.peer_sync_stride_tokens == 0
+                                  ? 0
+                                  : std::max(1u, options.peer_sync_stride_tokens / options.block_size)});
+}
+
 StatusOr<PolicyParts> MakePolicy(const PolicyOptions& options) {
   const PolicyEntry* const entry = Find(WithUnderscores(options.policy));
   if (entry == nullptr) return NotAPolicy(options.policy);
@@ -128,25 +149,7 @@ StatusOr<PolicyParts> MakePolicy(const PolicyOptions& options) {
     return WordIsUnknown("fallback_policy", options.fallback_policy, FallbackPolicyNames());
   }
   const bool falls_back = Contains(entry->options, "fallback_policy");
-  std::shared_ptr<KvIndex> index;
-  if (entry->reads_index) {
-    std::optional<PrefixTableOptions> prefixes;
-    if (options.kv_index_max_entries != 0 && Contains(entry->options, "kv_index_max_entries")) {
-      prefixes = {
-          .max_entries = options.kv_index_max_entries,
-          .ttl_ns = options.kv_index_ttl_secs * kNanosPerSecond,
-          .tokens_if_untold = options.block_size,
-          .offloading = options.kv_storage_offloading};
-    }
-    index = std::make_shared<KvIndex>(KvIndexOptions{
-        .tracker = {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
-        .worker_block_sizes = options.worker_block_sizes,
-        .seed = options.seed,
-        .prefixes = prefixes,
-        .coarse_stride_blocks = options.peer_sync_stride_tokens == 0
-                                    ? 0
-                                    : std::max(1u, options.peer_sync_stride_tokens / options.block_size)});
-  }
+  const std::shared_ptr<KvIndex> index = entry->reads_index ? MakeKvIndex(options) : nullptr;
   return PolicyParts{
       .policy = entry->make(options, index, falls_back ? fallback->make(options, nullptr, nullptr) : nullptr),
       .index = index};

@@ -58,6 +58,9 @@ std::span<const PolicyEntry> Policies();
 // InvalidArgument names the thing, its value, the limit and the remedy.
 StatusOr<PolicyParts> MakePolicy(const PolicyOptions& options);
 
+// The index that a policy with these options would read; of a policy that reads none, with the defaults of its options.
+std::shared_ptr<KvIndex> MakeKvIndex(const PolicyOptions& options);
+
 // Canonical names of Policies(), and of those of them that may be a fallback_policy.
 std::vector<std::string_view> PolicyNames();
 std::vector<std::string_view> FallbackPolicyNames();

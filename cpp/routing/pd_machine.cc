@@ -95,9 +95,9 @@ void PdMachine::OnPlanned(const PdAttempt& plan) {
     return OpenD(/*with_parameters=*/true);
   }
   EndClaim(PdAction::kOrphanClaim);
-  if (plan.kind == PdAttemptKind::kLocal) {
+  if (plan.kind == PdAttemptKind::kLocal || plan.kind == PdAttemptKind::kBypass) {
     ROUTER_CHECK(plan.order != PdOrder::kSglang, "an SGLang decode worker cannot prefill by itself");
-    local_ = true;
+    local_ = plan.kind == PdAttemptKind::kLocal;
     return OpenD(/*with_parameters=*/false);
   }
   p_ticket_ = true;

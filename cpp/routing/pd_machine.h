@@ -66,6 +66,7 @@ enum class PdAttemptKind : uint8_t {
   kPair,        // prefill at P, then or meanwhile decode at D
   kDecodeOnly,  // decode at another D, with the claim that the last attempt left
   kLocal,       // decode alone, without parameters: D computes the prompt itself
+  kBypass,  // the same by choice (routing/pd_bypass.h): if that fails, the next attempt is a pair, unless D was lost
 };
 
 struct PdAttempt {
@@ -259,7 +260,7 @@ class PdMachine {
       : cancel_prefill_(cancel_prefill) {}
 
   // REQUIRES of kPlanned: choosing(), and a plan that retry() permits: kDecodeOnly only if it is the next;
-  // kPair not if kLocal is the next. kLocal is possible at any time, except in front of SGLang.
+  // kPair and kBypass not if kLocal is the next. kLocal is possible at any time. None but kPair in front of SGLang.
   PdActions Step(const PdEvent& event);
 
   bool choosing() const { return choosing_; }

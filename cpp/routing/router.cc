@@ -12,6 +12,7 @@
 #include "base/time_units.h"
 #include "hashing/hash.h"
 #include "policy/policy_registry.h"
+#include "routing/learned_prompt.h"
 #include "routing/router_option_table.h"
 
 namespace vllm_router {
@@ -112,6 +113,20 @@ StatusOr<PolicyParts> MakeDecodePolicy(const RouterOptions& options) {
   return MakePolicy(own);
 }
 
+// As Choose(): the workers that have the request's adapter, if there are any.
+const FleetView& WithResidents(const FleetView& fleet, std::optional<FleetView>* residents) {
+  if (fleet.residents() == nullptr) return fleet;
+  residents->emplace(fleet.OnlyResidents());
+  return (*residents)->eligible().empty() ? fleet : **residents;
+}
+
+// What any of them may read of a request.
+KeyParts PartsOf(const Pool& pool, const RouterOptions& options) {
+  if (!pool.is_staged()) return pool.policy().Needs();
+  const KeyParts parts = pool.policy().Needs() | pool.policy_of(Stage::kDecode)->Needs();
+  return options.bypass.uncached_tokens != 0 ? parts | pool.index()->Needs() : parts;
+}
+
 }  // namespace
 
 StatusOr<PolicyOptions> InheritedDecodePolicy(const PolicyOptions& policy) {
@@ -140,6 +155,9 @@ StatusOr<std::shared_ptr<Router>> Router::CreateWith(const RouterOptions& option
   }
   PolicyParts decode;
   if (options.disaggregated) {
+    // One index of all workers: what engines and other routers tell of decode workers is in it as well.
+    if (options.bypass.uncached_tokens != 0 && policy.index == nullptr)
+      policy.index = MakeKvIndex(options.policy);
     StatusOr<PolicyParts> made = MakeDecodePolicy(options);
     ROUTER_RETURN_IF_ERROR(made.status());
     decode = *std::move(made);
@@ -151,7 +169,7 @@ StatusOr<std::shared_ptr<Router>> Router::CreateWith(const RouterOptions& option
 
 Router::Router(const RouterOptions& options, PolicyParts policy, PolicyParts decode)
     : options_(options),
-      shared_(std::make_shared<Shared>(std::move(policy.policy), std::move(decode.policy))),
+      shared_(std::make_shared<Shared>(std::move(policy.policy), std::move(decode.policy), policy.index)),
       pool_(
           {.policy = {shared_, shared_->policy.get()}, .index = std::move(policy.index)},
           {.share = options.discovery_guard, .hold_ns = NanosOf(options.discovery_hold_secs)},
@@ -159,7 +177,7 @@ Router::Router(const RouterOptions& options, PolicyParts policy, PolicyParts dec
               ? PolicyParts()
               : PolicyParts{.policy = {shared_, shared_->decode.get()}, .index = std::move(decode.index)}),
       keys_(
-          pool_.is_staged() ? pool_.policy().Needs() | shared_->decode->Needs() : pool_.policy().Needs(),
+          PartsOf(pool_, options),
           {.block_size = options.policy.block_size,
            .tokenize = options.tokenize,
            .session_key = options.session_key,
@@ -167,7 +185,8 @@ Router::Router(const RouterOptions& options, PolicyParts policy, PolicyParts dec
            .routing_text_limit = options.routing_text_limit,
            .reported = pool_.index() != nullptr ? &pool_.index()->reported() : nullptr,
            .paged = &paged_},
-          shared_->lengths) {}
+          shared_->lengths),
+      bypass_random_(options.policy.seed) {}
 
 Router::~Router() = default;
 
@@ -345,7 +364,7 @@ StatusOr<Ticket> Router::SelectAny(const RoutingKey& key, const FleetView& fleet
   const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
   worker->selections.fetch_add(1, std::memory_order_relaxed);
   return Ticket(
-      PolicyOf(fleet.stage()), worker, *decision, ShareOf(key, *decision, transferred),
+      ObserverOf(key, fleet, *decision, transferred), worker, *decision, ShareOf(key, *decision, transferred),
       {key.prompt_bytes, key.of_model});
 }
 
@@ -398,16 +417,132 @@ StatusOr<Ticket> Router::SelectBelow(const RoutingKey& key, const FleetView& fle
     }
     decision->explanation = key.explanation;
     const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
+    const std::shared_ptr<Policy> observer = ObserverOf(key, fleet, *decision, transferred);
     std::optional<Ticket> ticket = Ticket::MakeBelow(
-        most, PolicyOf(fleet.stage()), worker, *decision, ShareOf(key, *decision, transferred),
+        most, observer, worker, *decision, ShareOf(key, *decision, transferred),
         {key.prompt_bytes, key.of_model});
     if (!ticket) {  // another thread took its last slot meanwhile
-      PolicyOf(fleet.stage())->Observe(*decision, {.end = Outcome::End::kNotSent});
+      observer->Observe(*decision, {.end = Outcome::End::kNotSent});
       continue;
     }
     worker->selections.fetch_add(1, std::memory_order_relaxed);
     return *std::move(ticket);
   }
+}
+
+// ---- the bypass of prefill
+
+// What each eligible decode worker has of the prompt.
+struct Router::Matched {
+  std::vector<uint32_t> blocks;    // in the order of eligible workers
+  std::vector<uint32_t> uncached;  // likewise, in tokens
+};
+
+// nullopt: not known of this request. A prompt of which a part was not read has more tokens than were counted.
+std::optional<Router::Matched> Router::MatchBypass(const RoutingKey& key, const FleetView& fleet) const {
+  const bool is_counted = key.has_blocks && (key.prompt_bytes != 0 || key.blocks_are_tokens);
+  if (!may_bypass() || !is_counted || fleet.eligible().empty()) return std::nullopt;
+  // The index plans for the prefill stage, whose view has all workers at equal positions.
+  const std::shared_ptr<const FleetView> whole = pool_.fleet();
+  const KvIndex::Plan* const plan = pool_.index()->PlanOf(*whole);
+  if (plan == nullptr || plan->membership != fleet.membership_version()) return std::nullopt;
+  thread_local BlockMatches own_matches;
+  BlockMatches& matches = own_matches;
+  matches.Clear();
+  if (!key.blocks.empty()) pool_.index()->Peek(key, *plan, &matches);
+  Matched found;
+  for (const uint32_t position : fleet.eligible()) {
+    const BlockMatch* const match = matches.Find(plan->known[position].slot);
+    const Decision decision = KvIndex::DecisionFor(
+        position, Reason::kPrefixHit, match != nullptr ? match->longest() : 0, key, fleet);
+    found.blocks.push_back(static_cast<uint32_t>(decision.matched));
+    found.uncached.push_back(ShareOf(key, decision, /*transferred=*/false).queued_prefill);
+  }
+  return found;
+}
+
+std::optional<PdBypassChoice> Router::FindBypass(const RoutingKey& key, const FleetView& given) const {
+  std::optional<FleetView> residents;
+  const FleetView& fleet = WithResidents(given, &residents);
+  const std::optional<Matched> matched = MatchBypass(key, fleet);
+  if (!matched) return std::nullopt;
+  DecisionRandom random(bypass_random_, /*dry_run=*/true);
+  return ChooseBypass(options_.bypass, fleet, matched->uncached, *random);
+}
+
+std::optional<Router::Bypass> Router::SelectBypass(const RoutingKey& key, const FleetView& given) {
+  if (!may_bypass()) return std::nullopt;
+  ExpireTickets();
+  std::optional<FleetView> residents;
+  const FleetView& fleet = WithResidents(given, &residents);
+  const std::optional<Matched> matched = MatchBypass(key, fleet);
+  if (!matched) return std::nullopt;
+  const std::optional<PdBypassChoice> choice =
+      ChooseBypass(options_.bypass, fleet, matched->uncached, bypass_random_);
+  if (!choice) return std::nullopt;
+  const size_t i = static_cast<size_t>(
+      std::ranges::lower_bound(fleet.eligible(), choice->position) - fleet.eligible().begin());
+  // The policy of the stage has a memory of its own, and observes the request like one of its choice.
+  const FleetView only = fleet.Only(choice->position);
+  if (key.explanation != nullptr) ListCandidates(only, key.explanation.get());
+  const std::optional<Decision> told = PolicyOf(Stage::kDecode)->Choose(key, only);
+  if (!told) return std::nullopt;
+  const Reason reason = matched->blocks[i] != 0 ? Reason::kPrefixHit : Reason::kLeastLoaded;
+  Decision decision = KvIndex::DecisionFor(choice->position, reason, matched->blocks[i], key, fleet);
+  if (key.explanation != nullptr) {
+    ListCandidates(fleet, key.explanation.get());
+    for (size_t j = 0; j < matched->blocks.size(); ++j)
+      key.explanation->candidates[j].matched = matched->blocks[j];
+    decision.explanation = key.explanation;
+  }
+  const std::shared_ptr<Policy> observer = LearningOf(key, *told, decision.matched);
+  const int64_t most = options_.max_worker_requests != 0 ? int64_t{options_.max_worker_requests} : INT64_MAX;
+  const std::shared_ptr<Worker>& worker = fleet.members()[choice->position].worker;
+  std::optional<Ticket> ticket = Ticket::MakeBelow(
+      most, observer, worker, decision, ShareOf(key, decision, /*transferred=*/false),
+      {key.prompt_bytes, key.of_model});
+  if (!ticket) {
+    observer->Observe(decision, {.end = Outcome::End::kNotSent});
+    return std::nullopt;
+  }
+  worker->selections.fetch_add(1, std::memory_order_relaxed);
+  return Bypass{
+      .ticket = *std::move(ticket),
+      .uncached_tokens = choice->uncached,
+      .saved_tokens = key.prompt_tokens - std::min(key.prompt_tokens, choice->uncached)};
+}
+
+std::shared_ptr<Policy> Router::ObserverOf(
+    const RoutingKey& key, const FleetView& fleet, const Decision& decision, bool transferred) {
+  const std::shared_ptr<Policy>& policy = PolicyOf(fleet.stage());
+  // A transferred prompt is learned once its blocks are there.
+  if (!may_bypass() || fleet.stage() != Stage::kDecode || transferred || !key.has_blocks) return policy;
+  return LearningOf(key, decision, std::nullopt);
+}
+
+// The policy of the stage and the index that the bypass reads, for one ticket. `matched`: blocks; nullopt: unknown.
+std::shared_ptr<Policy> Router::LearningOf(
+    const RoutingKey& key, const Decision& told, std::optional<uint64_t> matched) {
+  return std::make_shared<LearnedPrompt>(
+      PolicyOf(Stage::kDecode), told, shared_->index, Learn(key, told.worker, matched));
+}
+
+// Where it is not known how many blocks the worker computes, it owes no events of them.
+Decision Router::Learn(const RoutingKey& key, WorkerId worker, std::optional<uint64_t> matched) {
+  const uint64_t total = key.blocks.size();
+  Decision learned{
+      .worker = worker, .unit = MatchUnit::kBlocks, .matched = matched.value_or(total), .total = total};
+  KvIndex& index = *shared_->index;
+  const std::optional<WorkerSlot> slot = index.FindSlot(worker);
+  if (!slot || key.blocks.empty()) return learned;
+  index.Remember(*slot, key, &learned);
+  if (matched) index.Count(learned);
+  return learned;
+}
+
+void Router::LearnTransferred(const RoutingKey& key, const Worker& worker) {
+  if (!may_bypass() || !key.has_blocks) return;
+  shared_->index->Settle(Learn(key, worker.id, std::nullopt), {});
 }
 
 bool Router::FinishSession(std::string_view session_id) {

@@ -22,12 +22,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/random.h"
 #include "base/status.h"
 #include "policy/policy_options.h"
 #include "policy/pool.h"
 #include "routing/key_builder.h"
 #include "routing/model_lengths.h"
 #include "routing/paged_prompts.h"
+#include "routing/pd_bypass.h"
 #include "routing/prefix_digest.h"
 #include "routing/prompt_reading.h"
 #include "routing/request_view.h"
@@ -63,6 +65,8 @@ struct RouterOptions {
   PolicyOptions decode_policy{.policy = ""};
   uint32_t prefill_data_parallel_size = 0;  // of the stage; 0: data_parallel_size
   uint32_t decode_data_parallel_size = 0;
+  // Which requests a decode worker serves alone (routing/pd_bypass.h); uncached_tokens 0: none.
+  PdBypassRule bypass;
 
   // Of lists of workers (worker/declared_fleet.h).
   double discovery_guard = 0.5;  // share of a source's workers that a list may leave out without doubt
@@ -175,6 +179,19 @@ class Router {
   // open; the message tells how many there are and why not. The policy is that of fleet.stage().
   // `transferred`: the worker gets the prompt's blocks from another one, so that none of it is to be computed.
   StatusOr<Ticket> Select(const RoutingKey& key, const FleetView& fleet, bool transferred = false);
+  // A decode worker that serves the request alone, since it has to compute little of the prompt (routing/pd_bypass.h).
+  // nullopt: two stages, also if that worker has max_worker_requests. `fleet`: of the decode stage.
+  struct Bypass {
+    Ticket ticket;
+    uint32_t uncached_tokens = 0;
+    uint32_t saved_tokens = 0;  // of the prompt, that are neither computed nor fetched
+  };
+  std::optional<Bypass> SelectBypass(const RoutingKey& key, const FleetView& fleet);
+  // The same as a dry run: the worker's position and the tokens that it would have to compute.
+  std::optional<PdBypassChoice> FindBypass(const RoutingKey& key, const FleetView& fleet) const;
+  bool may_bypass() const { return is_staged() && options_.bypass.uncached_tokens != 0; }
+  // The decode worker has fetched the prompt's blocks. No effect unless may_bypass().
+  void LearnTransferred(const RoutingKey& key, const Worker& worker);
   // The member at `position`, in any state, without an alternative. The policy observes it like any
   // choice. `bounded`: Unavailable when it has max_worker_requests.
   StatusOr<Ticket> SelectPinned(
@@ -210,16 +227,25 @@ class Router {
 
   // State that tickets may use after the router is gone.
   struct Shared {
-    Shared(std::shared_ptr<Policy> policy, std::shared_ptr<Policy> decode)
-        : policy(std::move(policy)), decode(std::move(decode)) {}
+    Shared(std::shared_ptr<Policy> policy, std::shared_ptr<Policy> decode, std::shared_ptr<KvIndex> index)
+        : policy(std::move(policy)), decode(std::move(decode)), index(std::move(index)) {}
     const std::shared_ptr<Policy> policy;
     const std::shared_ptr<Policy> decode;  // null in a fleet without stages
+    const std::shared_ptr<KvIndex> index;  // that prefill's policy reads, or else the bypass alone
     ModelLengths lengths;
   };
 
   // The eligible workers that have max_worker_requests open.
   std::vector<uint32_t> FullOf(const FleetView& fleet) const;
   LoadShare ShareOf(const RoutingKey& key, const Decision& decision, bool transferred) const;
+  // The policy of a ticket: it learns of decode workers' caches where these are matched.
+  std::shared_ptr<Policy> ObserverOf(
+      const RoutingKey& key, const FleetView& fleet, const Decision& decision, bool transferred);
+  std::shared_ptr<Policy> LearningOf(
+      const RoutingKey& key, const Decision& told, std::optional<uint64_t> matched);
+  Decision Learn(const RoutingKey& key, WorkerId worker, std::optional<uint64_t> matched);
+  struct Matched;
+  std::optional<Matched> MatchBypass(const RoutingKey& key, const FleetView& fleet) const;
   const std::shared_ptr<Policy>& PolicyOf(Stage stage) const {
     return pool_.policy_of(is_staged() ? stage : Stage::kAll);
   }
@@ -232,6 +258,7 @@ class Router {
   Pool pool_;  // its policies keep the shared state alive
   PagedPrompts paged_;
   const KeyBuilder keys_;
+  mutable Random bypass_random_;
   const std::shared_ptr<TicketLeases> leases_ =
       std::make_shared<TicketLeases>();  // its tickets may outlive the router
 };

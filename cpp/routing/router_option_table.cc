@@ -25,6 +25,8 @@ const OptionTable<RouterOptions>& RouterOptionTable() {
             .max = kMaxWorkers,
             .what = "the number of ranks per decode worker URL",
             .zero = "as --intra-node-data-parallel-size"}},
+      {.name = "pd_bypass_uncached_tokens", .member = Member<&O::bypass, &PdBypassRule::uncached_tokens>()},
+      {.name = "pd_bypass_queued_tokens", .member = Member<&O::bypass, &PdBypassRule::queued_tokens>()},
       {.name = "max_prefix_length",
        .member = Member<&O::max_prefix_length>(),
        .range = {.min = 1, .max = kMaxPrefixLength, .what = "the length of a prefix in bytes"}},

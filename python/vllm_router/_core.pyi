@@ -1083,6 +1083,26 @@ class Router:
                 `shared_ranges` or `override` for a policy that does not read them, or out of range.
         """
 
+    def select_bypass(
+        self,
+        body: _Text | Buffer | dict[str, Any] | None = None,
+        *,
+        prompt: _Text | Buffer | None = None,
+        messages: Sequence[Any] | None = None,
+        token_ids: _Ints | None = None,
+        headers: _Headers | None = None,
+        model: str | None = None,
+        path: str | None = None,
+    ) -> Ticket | None:
+        """Of a fleet of prefill and decode workers: a decode worker that serves the request alone, or None.
+
+        With `pd_bypass_uncached_tokens`, a request bypasses prefill if a decode worker has most of its prompt
+        in its cache, or if the prompt is short. Its load is reserved there as by `select()`, and what the
+        worker holds is learned from these tickets. None: the request needs a prefill worker, which
+        `select()` chooses; always where nothing bypasses prefill. The arguments and errors are those of
+        `select()`.
+        """
+
     def explain(
         self,
         body: _Text | Buffer | dict[str, Any] | None = None,

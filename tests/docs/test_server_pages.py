@@ -330,6 +330,8 @@ EVERYTHING = {
     "prefill_ns": 1,
     "prefill_end_ns": 2,
     "handoff_ns": 1,
+    "pd_uncached_tokens": 1,
+    "pd_saved_tokens": 1,
     "pair_id": "p",
     "claim": "redeemed",
     "worker": testing.WorkerHandle("http://gpu-0:8000@1"),

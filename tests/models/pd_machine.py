@@ -108,8 +108,8 @@ class PdMachine:
             self._open_d(True)
             return
         self._end_claim("orphan_claim")
-        if kind == "local":
-            self.local = True
+        if kind in ("local", "bypass"):
+            self.local = kind == "local"
             self._open_d(False)
             return
         self.out = {"p", "d"}

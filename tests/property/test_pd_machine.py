@@ -37,7 +37,12 @@ def plans(machine, sglang):
     if machine.retry[0] == "decode_only":
         found.append(("decode_only", "serial", True))
     if machine.retry[0] != "local":
-        found += [("pair", "serial", False), ("pair", "serial", True), ("pair", "concurrent", False)]
+        found += [
+            ("bypass", "serial", False),
+            ("pair", "serial", False),
+            ("pair", "serial", True),
+            ("pair", "concurrent", False),
+        ]
     return found
 
 

@@ -230,6 +230,8 @@ def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
         settings |= {"decode_dns": ["http://d.svc:1"], "decode_srv": ["_d._tcp.svc"]}
         if settings.get("service_discovery"):
             settings |= {"prefill_selector": {"role": "prefill"}, "decode_selector": {"role": "decode"}}
+    if settings.get("kv_connector") == "sglang":
+        settings["pd_bypass_uncached_tokens"] = 0
     return settings
 
 

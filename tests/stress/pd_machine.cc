@@ -333,7 +333,7 @@ struct Result {
 };
 
 std::string Name(const PdEvent& event) {
-  constexpr const char* kKinds[] = {" pair", " decode_only", " local"};
+  constexpr const char* kKinds[] = {" pair", " decode_only", " local", " bypass"};
   constexpr const char* kOrders[] = {" serial", " concurrent", " sglang"};
   std::string name(PdEventName(event.type));
   if (event.type == PdEventType::kPlanned) {
@@ -386,6 +386,7 @@ std::vector<PdEvent> Plans(const State& state, bool sglang, uint8_t attempts) {
   add(PdAttemptKind::kLocal, PdOrder::kSerial, false);
   if (next == PdAttemptKind::kDecodeOnly) add(PdAttemptKind::kDecodeOnly, PdOrder::kSerial, true);
   if (next == PdAttemptKind::kLocal) return plans;
+  add(PdAttemptKind::kBypass, PdOrder::kSerial, false);
   add(PdAttemptKind::kPair, PdOrder::kSerial, false);
   add(PdAttemptKind::kPair, PdOrder::kSerial, true);
   add(PdAttemptKind::kPair, PdOrder::kConcurrent, false);

@@ -733,6 +733,7 @@ void Metrics::Collector::WriteStages(Page* page) const {
   using Counts = Telemetry::Shard::Pd;
   TimeSum<buckets::kWorkerWait> prefills;
   TimeSum<buckets::kOverhead> handoffs;
+  uint64_t saved_tokens = 0;
   using Labels = LabeledCounters Counts::*;
   const auto add_all = [&](Labels labels, std::string_view label) {
     std::map<std::string_view, uint64_t> sums;
@@ -746,6 +747,7 @@ void Metrics::Collector::WriteStages(Page* page) const {
   for (const Telemetry* telemetry : telemetries_) {
     const Counts* const counts = telemetry->shard().pd.Find();
     if (counts == nullptr) continue;
+    saved_tokens += counts->bypass_saved_tokens.count();
     prefills.Add(&counts->prefills);
     handoffs.Add(&counts->handoffs);
   }
@@ -755,6 +757,10 @@ void Metrics::Collector::WriteStages(Page* page) const {
   add_all(&Counts::plans, "kind");
   page->Counter("pd_local_total", "Requests that decode served alone, by reason.");
   add_all(&Counts::local, "reason");
+  page->Counter(
+      "pd_bypass_saved_tokens_total",
+      "Prompt tokens of requests that bypassed prefill, which decode was expected to have in its cache.");
+  page->Add(static_cast<double>(saved_tokens));
   page->Counter("pd_claims_total", "Requests whose KV blocks a prefill worker held, by how that ended.");
   add_all(&Counts::claims, "end");
   page->Histogram("pd_prefill_seconds", "Time from a request to prefill until its response has been read.");

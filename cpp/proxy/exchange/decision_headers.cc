@@ -27,7 +27,8 @@ DecisionHeaders::DecisionHeaders(const RequestInfo& record, std::string_view pol
   const Decision& decision = *record.decision;
   Add("x-vllm-router-worker", record.worker->url.url);
   if (record.pd != nullptr) {
-    Add("x-vllm-router-pd", std::string(record.pd->kind));
+    const bool bypasses = record.pd->uncached_tokens != 0;
+    Add("x-vllm-router-pd", std::string(bypasses ? record.pd->local : record.pd->kind));
     if (record.pd->prefill != nullptr) Add("x-vllm-router-prefill-worker", record.pd->prefill->url.url);
   }
   Add("x-vllm-router-policy", std::string(policy));

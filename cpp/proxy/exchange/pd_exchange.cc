@@ -251,7 +251,21 @@ void PdExchange::Wake() {
 
 // ---- choosing
 
+// Decode alone by choice, since it has to compute little of the prompt.
+bool PdExchange::ChooseBypass() {
+  if (!request_.connector->traits().decode_can_prefill || !IsOfFleetsEngine()) return false;
+  std::optional<WorkerChoice::Bypass> bypass = decode_.choice.SelectBypass();
+  if (!bypass) return false;
+  decode_.selected = std::move(bypass->selected);
+  pd_.kind = "local";
+  pd_.local = "bypass";
+  pd_.uncached_tokens = bypass->uncached_tokens;
+  pd_.saved_tokens = bypass->saved_tokens;
+  return true;
+}
+
 void PdExchange::ChooseFirst() {
+  if (ChooseBypass()) return Plan(PdAttemptKind::kBypass);
   if (Choose({.next = PdAttemptKind::kPair})) return Plan(PdAttemptKind::kPair);
   const bool is_alone = settings_.pd.on_prefill_loss == PdOnPrefillLoss::kLocal &&
                         request_.connector->traits().decode_can_prefill &&
@@ -265,10 +279,14 @@ void PdExchange::ChooseFirst() {
   SetEnd(End::kFailed);
 }
 
-bool PdExchange::Choose(const PdRetry& retry) {
-  // Of --kv-connector auto: by now the fleet may be another engine's.
+// Of --kv-connector auto: by now the fleet may be another engine's.
+bool PdExchange::IsOfFleetsEngine() const {
   const EngineKind engine = thread_.fleet.Get()->stages()->engine;
-  if (ConnectorOf(settings_.pd.kv_connector, engine) != request_.connector) return false;
+  return ConnectorOf(settings_.pd.kv_connector, engine) == request_.connector;
+}
+
+bool PdExchange::Choose(const PdRetry& retry) {
+  if (!IsOfFleetsEngine()) return false;
   const bool needs_prefill = retry.next == PdAttemptKind::kPair;
   const bool needs_blocks = retry.next != PdAttemptKind::kLocal;
   const auto preferred = [](const StageState& stage, bool prefers) {
@@ -306,9 +324,16 @@ void PdExchange::Plan(PdAttemptKind kind) {
   }
   take(decode_);
   if (kind == PdAttemptKind::kPair) source_ = nullptr;
+  if (kind != PdAttemptKind::kBypass && pd_.uncached_tokens != 0) {  // which has failed
+    pd_.uncached_tokens = pd_.saved_tokens = 0;
+    if (kind == PdAttemptKind::kPair) {
+      pd_.kind = "two_stages";
+      pd_.local = {};
+    }
+  }
   pair_id_.clear();
   PdAttempt attempt{.kind = kind, .rebindable = request_.connector->traits().rebindable};
-  if (kind != PdAttemptKind::kLocal) {
+  if (kind == PdAttemptKind::kPair || kind == PdAttemptKind::kDecodeOnly) {
     NamePair();
     attempt.order = request_.connector->OrderOf(PairOf());
     order_ = attempt.order;
@@ -541,6 +566,7 @@ void PdExchange::Commit() {
   info_.worker = request.worker();
   info_.decision = request.ticket().decision();
   info_.policy = request.ticket().policy().name();
+  if (!pair_id_.empty()) thread_.router->LearnTransferred(*request_.choice.key, *info_.worker);
   if (pd_.prefill_end_ns != 0) pd_.handoff_ns = thread_.clock.NowNanos() - pd_.prefill_end_ns;
   if (relayed_->is_whole()) UseMerged();
   SetEnd(End::kResponded);

@@ -123,6 +123,8 @@ class PdExchange final : public Attempts {
   bool Choose(const PdRetry& retry);
   void Plan(PdAttemptKind kind);
   void ChooseFirst();
+  bool ChooseBypass();
+  bool IsOfFleetsEngine() const;
   void NoteFailure(const StageLeg& leg, StageState& stage, const PdEvent& event);
   void SetDecodeFailure(AttemptFailure how, int status, HttpError error);
   bool MayStillServe(const Worker& worker) const;

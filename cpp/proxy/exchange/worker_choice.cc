@@ -51,6 +51,28 @@ std::optional<WorkerChoice::Selected> WorkerChoice::Select(const How& how) {
   }
 }
 
+// A worker that other requests pass over is left out here too. In panic mode two stages are chosen for.
+std::optional<WorkerChoice::Bypass> WorkerChoice::SelectBypass() {
+  Router& router = *thread_.router;
+  if (!router.may_bypass() || request_.pinned) return std::nullopt;
+  fleet_ = Fleet();
+  if (!fleet_->all_admitting()) {
+    AdmitHalfOpen(thread_, *fleet_);
+    fleet_ = Fleet();
+  }
+  refused_.clear();
+  std::optional<Router::Bypass> chosen =
+      fleet_->all_admitting() ? router.SelectBypass(*request_.key, *fleet_)
+                              : router.SelectBypass(*request_.key, Without({}, PassOver::kBackoff));
+  if (!chosen || !MayHavePath(chosen->ticket.worker())) return std::nullopt;
+  std::optional<BreakerPass> pass = chosen->ticket.shared_worker()->breaker.TryPass(settings_.breaker);
+  if (!pass) return std::nullopt;
+  return Bypass{
+      .selected = {std::move(chosen->ticket), std::move(pass)},
+      .uncached_tokens = chosen->uncached_tokens,
+      .saved_tokens = chosen->saved_tokens};
+}
+
 std::nullopt_t WorkerChoice::Fail(HttpError error, std::string message) {
   error_ = error;
   message_ = std::move(message);

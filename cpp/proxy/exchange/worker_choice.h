@@ -72,6 +72,13 @@ class WorkerChoice {
 
   // Empty: none may be chosen. If there was an attempt, its failure is more informative than error().
   std::optional<Selected> Select(const How& how);
+  // The decode worker that serves the request without prefill, before any attempt. Empty: two workers do.
+  struct Bypass {
+    Selected selected;
+    uint32_t uncached_tokens;
+    uint32_t saved_tokens;
+  };
+  std::optional<Bypass> SelectBypass();
   void SetAttempted(WorkerId worker) { attempted_.push_back(worker); }
   bool any_attempted() const { return !attempted_.empty(); }
   bool AnyUntried() const;

@@ -251,11 +251,18 @@ Status CheckSharedCache(const FixedOptions& options) {
       Concat("shared_cache_layout cannot be used: ", std::string(pool.status().message())));
 }
 
-Status CheckKvConnector(const FixedOptions& options) {
+Status CheckKvConnector(const FixedOptions& options, const Router& router) {
   std::vector<std::string_view> known = {kAutoConnector};
   for (const KvConnector* const connector : KvConnectors()) known.push_back(connector->traits().name);
   if (std::ranges::find(known, options.kv_connector) == known.end()) {
     return WordIsUnknown("kv_connector", options.kv_connector, known);
+  }
+  const KvConnector* const chosen = FindKvConnector(options.kv_connector);  // null for auto
+  if (chosen != nullptr && router.may_bypass() && !chosen->traits().decode_can_prefill) {
+    return absl::InvalidArgumentError(Concat(
+        "pd_bypass_uncached_tokens is ", router.options().bypass.uncached_tokens, " and kv_connector is ",
+        options.kv_connector,
+        ": an SGLang decode server cannot prefill by itself; set pd_bypass_uncached_tokens to 0"));
   }
   const bool registers = options.kv_connector == "moriio" || options.kv_connector == "p2p_nccl";
   if (!registers || !options.vllm_discovery_address.empty()) return absl::OkStatus();
@@ -293,7 +300,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
   }
   ROUTER_RETURN_IF_ERROR(CheckKvSources(options));
   ROUTER_RETURN_IF_ERROR(CheckSharedCache(options));
-  ROUTER_RETURN_IF_ERROR(CheckKvConnector(options));
+  ROUTER_RETURN_IF_ERROR(CheckKvConnector(options, *router));
   ROUTER_RETURN_IF_ERROR(CheckRegistration(options));
   StatusOr<std::unique_ptr<TlsFiles>> tls = TlsFiles::Open(options);
   if (!tls.ok()) return tls.status();

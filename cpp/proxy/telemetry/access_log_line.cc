@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMostTexts = 8;  // request_id, client, method, path, model, worker, prefill_worker, pair_id
 constexpr size_t kMostEscapedBytes = 6;  // \u00NN for one byte
 constexpr size_t kMostWordBytes = 64;    // of our own words; far more than any has
-constexpr size_t kMostFields = 41;
+constexpr size_t kMostFields = 43;
 constexpr size_t kMostFieldBytes = 24 + kMostWordBytes;  // its name, and a number or a word
 constexpr size_t kMostLineBytes =
     kMostTexts * kMaxLoggedTextBytes * kMostEscapedBytes + kMostFields * kMostFieldBytes;
@@ -186,6 +186,10 @@ void AccessLogLine::AppendJson(const RequestInfo& record, uint64_t number, std::
       line.Ms(R"(,"prefill_ms":)", pd.prefill_end_ns - pd.prefill_ns, pd.prefill_end_ns);
     if (pd.handoff_ns != 0)
       line.Ms(R"(,"handoff_ms":)", pd.prefill_end_ns, pd.prefill_end_ns + pd.handoff_ns);
+    if (pd.uncached_tokens != 0) {
+      line.Number(R"(,"pd_uncached_tokens":)", pd.uncached_tokens);
+      line.Number(R"(,"pd_saved_tokens":)", pd.saved_tokens);
+    }
     if (!pd.pair_id.empty()) line.Text(R"(,"pair_id":)", pd.pair_id);
     line.Word(R"(,"claim":)", pd.claim);
   }

@@ -37,7 +37,9 @@ struct PdInfo {
   int prefill_status = 0;
   int64_t prefill_ns = 0;  // from the request to prefill until its response was read
   int64_t prefill_end_ns = 0;
-  int64_t handoff_ns = 0;  // from there to decode's first byte
+  int64_t handoff_ns = 0;        // from there to decode's first byte
+  uint32_t uncached_tokens = 0;  // of a prompt that bypassed prefill, to compute at decode; 0: it did not
+  uint32_t saved_tokens = 0;     // likewise, that decode was expected to have
   std::string pair_id;
   std::string_view claim;    // how the blocks at prefill ended; empty: there were none
   bool transferred = false;  // decode got them

@@ -221,6 +221,7 @@ void Telemetry::CountStages(const RequestInfo& record) {
   Shard::Pd& counts = shard_->pd.Get();
   if (!pd.kind.empty()) counts.plans.Add(pd.kind);
   if (!pd.local.empty()) counts.local.Add(pd.local);
+  if (pd.saved_tokens != 0) counts.bypass_saved_tokens.Add(pd.saved_tokens);
   if (pd.prefill_ns != 0) counts.prefills.Add(pd.prefill_ns);
   if (pd.handoff_ns != 0) counts.handoffs.Add(pd.handoff_ns);
 }

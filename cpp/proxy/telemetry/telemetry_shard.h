@@ -141,6 +141,7 @@ struct Telemetry::Shard {
     LabeledCounters plans;   // by kind
     LabeledCounters local;   // by reason
     LabeledCounters claims;  // by end
+    Counter bypass_saved_tokens;
     WorkerWaitHistogram prefills;
     OverheadHistogram handoffs;
   };

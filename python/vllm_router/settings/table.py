@@ -1676,6 +1676,20 @@ class Table:
         more="After 5 s it gets no new requests.",
         live="restart",
     )
+    pd_bypass_uncached_tokens: int = _stages(
+        0,
+        Number(0, 2**31 - 1),
+        "the maximum number of tokens of a prompt that a decode worker computes by itself, so that the "
+        "request bypasses prefill: tokens beyond those in its cache, and all of a short prompt",
+        more="0: no request bypasses prefill. Decode workers of SGLang cannot compute prompts.",
+    )
+    pd_bypass_queued_tokens: int = _stages(
+        4096,
+        Number(0, 2**31 - 1),
+        "the maximum number of prompt tokens that wait to be computed at a decode worker, with those of the "
+        "request, for a request that bypasses prefill",
+        more="Running requests of that worker generate more slowly meanwhile.",
+    )
     kv_connector: str = _pd(
         "nixl",
         Choice(("auto", "nixl", "nixl_push", "mooncake", "moriio", "p2p_nccl", "shared_store", "sglang")),

@@ -113,6 +113,26 @@ def test_an_option_that_either_policy_reads_is_used():
         Router("random", prefill_urls=[P], decode_urls=[D], max_tree_size=10_000)
 
 
+def test_a_decode_worker_that_holds_the_prompt_needs_no_prefill():
+    router = Router("random", prefill_urls=[P], decode_urls=[D, E], pd_bypass_uncached_tokens=16)
+    prompt = "A prompt that is long enough to fill blocks. " * 20
+    assert router.select_bypass(prompt=prompt) is None
+    with router.select_bypass(prompt="Hello!") as ticket:
+        assert ticket.worker_url in (D, E)
+        assert ticket.matched == 0
+    twice = Router("random", prefill_urls=[P], decode_urls=[D, E], pd_bypass_uncached_tokens=1000)
+    with twice.select_bypass(prompt=prompt) as ticket:
+        holder = ticket.worker_url
+    with twice.select_bypass(prompt=prompt) as ticket:
+        assert (ticket.worker_url, ticket.reason) == (holder, "prefix_hit")
+        assert ticket.matched == 14
+
+
+def test_nothing_bypasses_prefill_unless_it_is_set():
+    assert Router("random", prefill_urls=[P], decode_urls=[D]).select_bypass(prompt="x") is None
+    assert Router("random", [P]).select_bypass(prompt="x") is None
+
+
 def test_a_secret_in_a_url_of_a_stage_is_not_shown():
     with pytest.raises(ValueError, match="user name") as caught:
         Router(prefill_urls=["http://user:secret@p:8000"])

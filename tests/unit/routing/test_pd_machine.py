@@ -14,6 +14,7 @@ BOUND = ("planned", {"order": "serial"})  # the parameters name D: MoRI-IO READ
 CONCURRENT = ("planned", {"order": "concurrent"})
 SGLANG = ("planned", {"order": "sglang"})
 LOCAL = ("planned", {"kind": "local"})
+BYPASS = ("planned", {"kind": "bypass"})
 REUSE = ("planned", {"kind": "decode_only", "rebindable": True})
 BOTH_AT_ONCE = pytest.mark.parametrize("order", [CONCURRENT, SGLANG], ids=["concurrent", "sglang"])
 ALL = pytest.mark.parametrize("order", [SERIAL, CONCURRENT, SGLANG], ids=["serial", "concurrent", "sglang"])
@@ -392,6 +393,30 @@ def test_retry_of_a_local_request_stays_local():
     machine, actions = run(LOCAL, "d_sent", "d_busy")
     assert actions == {"release_d", "retry"}
     assert machine.retry == ("local", False, True, True, True)
+
+
+@pytest.mark.parametrize(
+    ("event", "retry"),
+    [
+        ("d_busy", ("pair", False, True, True, True)),
+        ("d_error", ("pair", False, True, True, True)),
+        ("d_unreached", ("pair", False, True, True, True)),
+        ("d_lost", OTHER_D_LOCAL),
+        ("d_engine_dead", OTHER_D_LOCAL),
+    ],
+)
+def test_a_bypass_that_fails_is_retried_by_a_pair_unless_decode_was_lost(event, retry):
+    sent = () if event == "d_unreached" else ("d_sent",)
+    machine, actions = run(BYPASS, *sent, event)
+    assert "retry" in actions
+    assert machine.retry == retry
+    if retry[0] == "pair":
+        assert "open_p" in did(BYPASS, *sent, event, SERIAL)
+
+
+def test_a_bypass_is_served_like_a_local_request():
+    assert did(BYPASS) == did(LOCAL) == {"open_d_without"}
+    assert did(BYPASS, "d_sent", "client_gone") == {"close_d", "release_d", "end"}
 
 
 def test_retry_a_worker_s_response_is_better_than_the_router_s_own():

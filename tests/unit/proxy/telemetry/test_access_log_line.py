@@ -191,6 +191,7 @@ def test_there_is_room_for_the_longest_line():
     )
     times = {"wall_us": 2**50, "head_ns": 1, "body_ns": 2**62, "end_ns": 2**62}
     words = dict.fromkeys(("error", "rule", "pd", "pd_local", "claim"), "e" * 5000)
+    numbers |= {"pd_uncached_tokens": 2**32 - 1, "pd_saved_tokens": 2**32 - 1}
     times |= {"prefill_ns": 2**60, "prefill_end_ns": 2**62, "handoff_ns": 2**60}
     url = "http://w/" + "w" * 2000
     fields = (

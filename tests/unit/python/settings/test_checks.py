@@ -194,6 +194,8 @@ def test_policy_options_are_filled_with_defaults() -> None:
         "decode_policy": None,
         "prefill_data_parallel_size": 0,
         "decode_data_parallel_size": 0,
+        "pd_bypass_uncached_tokens": 0,
+        "pd_bypass_queued_tokens": 4096,
     }
 
 
@@ -434,6 +436,13 @@ def test_what_goes_together_in_tls_is_asked_for(line: str, sentence: str) -> Non
 def test_unchecked_certificates_are_warned_of() -> None:
     (warning,) = parsed("--worker-urls https://a:1 --worker-tls-insecure").warnings()
     assert "worker certificates are not verified, so connections can be intercepted" in warning
+
+
+def test_decode_workers_of_sglang_cannot_bypass_prefill() -> None:
+    stages = "--prefill http://p:1 --decode http://d:1 --mode pd --pd-bypass-uncached-tokens 64"
+    parsed(stages)._validate_router_args()
+    with pytest.raises(ValueError, match="an SGLang decode server cannot prefill by itself; set"):
+        parsed(f"{stages} --kv-connector sglang")._validate_router_args()
 
 
 def test_the_salt_is_not_the_log_however_it_is_spelt(tmp_path, monkeypatch):

@@ -208,6 +208,8 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "discovery-forget-secs": ("30", 30),
     "prefill-data-parallel-size": ("4", 4),
     "decode-data-parallel-size": ("2", 2),
+    "pd-bypass-uncached-tokens": ("256", 256),
+    "pd-bypass-queued-tokens": ("8192", 8192),
     "kv-connector": ("shared_store", "shared_store"),
     "bootstrap-port": ("9000", 9000),
     "pd-transfer-timeout-secs": ("60", 60),
