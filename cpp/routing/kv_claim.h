@@ -4,7 +4,7 @@
 //
 //   KvClaim claim(keeper, clock, {.prefill = worker, .parameters = "{\"remote_block_ids\":…}", .made_ns = now});
 //   claim.Redeem();                       // a D has fetched them
-//   claim.Reject();                       // a D rejected the request, and told P to free them if its engine saw it
+//   claim.Reject();                       // a D's engine rejected the request, and told P to free them
 //   claim.Expire();                       // a D may have fetched them, or they are too old
 //   KvClaim next = claim.Reuse();         // no D has seen them: they are the next attempt's, at their age
 //

@@ -161,7 +161,7 @@ enum class PdAction : uint8_t {
   // The claim (kv_claim.h): blocks held at P for this request.
   kMakeClaim,
   kRedeemClaim,    // D has fetched them
-  kRejectClaim,    // D told P to free them
+  kRejectClaim,    // D rejected the request: it told P to free them, or the host has P told
   kExpireClaim,    // a D may have seen it, or it is too old: never fetched again, the lease ends it
   kOrphanClaim,    // no D has seen it
   kReuseClaim,     // and a new one takes its place

@@ -20,6 +20,8 @@ constexpr uint64_t kMaxChoices = 128;
 constexpr uint64_t kMaxDimensions = 16384;
 
 Status Invalid(std::string message) { return absl::InvalidArgumentError(message); }
+// Of a right type: engines find out later.
+Status OutOfRange(std::string message) { return absl::OutOfRangeError(message); }
 
 // The field, or nullopt when it is absent or null.
 std::optional<dom::element> Field(const dom::object& object, std::string_view name) {
@@ -42,9 +44,10 @@ Status ReadCount(
   if (!field) return absl::OkStatus();
   uint64_t number = 0;
   if (field->get(number) != simdjson::SUCCESS || number < least || number > most) {
-    return Invalid(
-        "`" + std::string(name) + "` must be an integer from " + std::to_string(least) + " to " +
-        std::to_string(most) + ", but is " + Brief(*field) + ".");
+    std::string message = "`" + std::string(name) + "` must be an integer from " + std::to_string(least) +
+                          " to " + std::to_string(most) + ", but is " + Brief(*field) + ".";
+    const bool is_integer = field->is<int64_t>() || field->is<uint64_t>();
+    return is_integer ? OutOfRange(std::move(message)) : Invalid(std::move(message));
   }
   *value = number;
   if (present != nullptr) *present = true;
@@ -226,7 +229,7 @@ Status ReadLength(const dom::object& object, const SimModel& model, SimRequest* 
     request->answer_tokens = std::min(request->answer_tokens, model.max_model_len - longest);
   }
   if (longest + request->answer_tokens > model.max_model_len) {
-    return Invalid(
+    return OutOfRange(
         "This model's maximum context length is " + std::to_string(model.max_model_len) +
         " tokens. However, you requested " + std::to_string(longest + request->answer_tokens) + " tokens (" +
         std::to_string(longest) + " in the prompt, " + std::to_string(request->answer_tokens) +
@@ -237,7 +240,7 @@ Status ReadLength(const dom::object& object, const SimModel& model, SimRequest* 
 
 Status ReadEmbeddingFields(const dom::object& object, const SimModel& model, SimRequest* request) {
   if (const size_t longest = LongestPrompt(*request); longest > model.max_model_len) {
-    return Invalid(
+    return OutOfRange(
         "This model's maximum context length is " + std::to_string(model.max_model_len) +
         " tokens. However, you requested " + std::to_string(longest) +
         " tokens in the input for embedding generation. Please reduce the length of the input.");
@@ -684,7 +687,7 @@ void ResponseStream::MessagesEnd(const Usage& usage, std::string* out) const {
        << "\n\n";
 }
 
-void WriteError(Api api, int status, std::string_view message, std::string* out) {
+void WriteError(Api api, int status, std::string_view message, std::string* out, bool wrong_type) {
   if (api == Api::kMessages) {
     Text{out} << R"({"type":"error","error":{"type":")"
               << (status == 404  ? "not_found_error"
@@ -694,7 +697,8 @@ void WriteError(Api api, int status, std::string_view message, std::string* out)
     return;
   }
   Text{out} << R"({"error":{"message":)" << JsonQuoted(message) << R"(,"type":")"
-            << (status == 404   ? "NotFoundError"
+            << (wrong_type      ? "Bad Request"
+                : status == 404 ? "NotFoundError"
                 : status == 501 ? "NotImplementedError"
                 : status < 500  ? "BadRequestError"
                                 : "InternalServerError")
@@ -702,5 +706,7 @@ void WriteError(Api api, int status, std::string_view message, std::string* out)
 }
 
 int HttpStatusOf(const Status& status) { return absl::IsNotFound(status) ? 404 : 400; }
+
+bool IsWrongType(const Status& status) { return absl::IsInvalidArgument(status); }
 
 }  // namespace vllm_router

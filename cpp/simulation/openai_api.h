@@ -64,7 +64,8 @@ struct SimRequest {
   size_t prompt_tokens() const;  // of all prompts
 };
 
-// InvalidArgument (400) or NotFound (404: another model), with the sentence for the client.
+// With the sentence for the client: InvalidArgument (400: no JSON, or a value of a wrong type), which vLLM's API rejects
+// before anything else; OutOfRange (400: a number too small or large, a context too long) or NotFound (404: another model).
 StatusOr<SimRequest> ParseRequest(Api api, std::string_view body, const SimModel& model);
 
 // The fields that every response and every event of one request repeat.
@@ -121,7 +122,8 @@ class ResponseStream {
 
 // {"error": {"message", "type", "param", "code"}} as vLLM writes it since 0.10.1; in Anthropic's shape for
 // kMessages.
-void WriteError(Api api, int status, std::string_view message, std::string* out);
+void WriteError(Api api, int status, std::string_view message, std::string* out, bool wrong_type = false);
 int HttpStatusOf(const Status& status);
+bool IsWrongType(const Status& status);  // or no JSON
 
 }  // namespace vllm_router

@@ -6,8 +6,8 @@
 //
 // The connection (worker_connection.h) drives it and waits at its gates: points that a test closes to hold requests
 // there. The blocks are in the KvFabric of the process. It has the engine's bad manners as well: blocks that are fewer
-// than the prompt needs end a decode worker, and so does a missing host once the client has left. It differs in one: a
-// request that it rejects always frees the blocks at prefill, where vLLM frees them only if its API's types were right.
+// than the prompt needs end a decode worker, and so does a missing host once the client has left. A request that decode
+// rejects frees the blocks at prefill if its members' types are right, and else leaves them to their lease.
 //
 // Thread-safe: the gates and gauges are atomic, the rest is behind one mutex, a leaf but for the fabric's.
 #pragma once

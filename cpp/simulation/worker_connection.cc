@@ -355,9 +355,11 @@ Task<bool> WorkerConnection::AnswerApi(StatusOr<SimRequest> parsed) {
     co_return keep;
   }
   if (!parsed.ok()) {
-    if (stage != nullptr && !stage->prefills()) stage->Release(answering_.staged->params);
+    // What is of a wrong type never gets as far as the connector, which would tell prefill.
+    const bool wrong_type = IsWrongType(parsed.status());
+    if (stage != nullptr && !stage->prefills() && !wrong_type) stage->Release(answering_.staged->params);
     const std::string message(parsed.status().message());
-    const bool keep = co_await SendError(HttpStatusOf(parsed.status()), message);
+    const bool keep = co_await SendError(HttpStatusOf(parsed.status()), message, wrong_type);
     co_return keep;
   }
   SimRequest& request = *parsed;
@@ -770,10 +772,11 @@ Task<bool> WorkerConnection::SendOwn(int status, std::string_view body, std::str
   co_return sent && !answering_.close;
 }
 
-Task<bool> WorkerConnection::SendError(int status, std::string_view message) {
+Task<bool> WorkerConnection::SendError(int status, std::string_view message, bool wrong_type) {
   Count(thread_.counts.failed);
   std::string body;
-  WriteError(IsApi(answering_.route) ? ApiOf(answering_.route) : Api::kChat, status, message, &body);
+  const Api api = IsApi(answering_.route) ? ApiOf(answering_.route) : Api::kChat;
+  WriteError(api, status, message, &body, wrong_type);
   const bool keep = co_await SendOwn(status, body);
   co_return keep;
 }

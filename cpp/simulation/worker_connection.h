@@ -129,7 +129,7 @@ class WorkerConnection {
 
   void ReadHeadFields(const RequestHead& head);
   Task<bool> SendOwn(int status, std::string_view body, std::string_view content_type = "application/json");
-  Task<bool> SendError(int status, std::string_view message);
+  Task<bool> SendError(int status, std::string_view message, bool wrong_type = false);
   Task<bool> Send(std::string_view bytes);
   // The number of bytes that the socket takes at once; -1: it has ended, or we have ended it.
   int64_t SendNow(std::string_view bytes);

@@ -67,7 +67,7 @@ def print_table() -> Iterator[list[str]]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = yield
-    if report.failed and "fleet" in getattr(item, "fixturenames", ()):
+    if report.failed and {"fleet", "pair"} & set(getattr(item, "fixturenames", ())):
         for log in sorted(LOGS.glob("*.log")):
             last = log.read_text(errors="replace").splitlines()[-LINES:]
             report.sections.append((f"the end of {log}", "\n".join(last)))

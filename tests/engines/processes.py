@@ -127,15 +127,24 @@ class Process:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
-    def cpu_seconds(self) -> float:
-        """Of all processes of the session that still run."""
-        ticks = 0
+    def _session(self) -> dict[int, list[str]]:
+        """The processes of the session that still run: state, parent, group, session, ... of each."""
+        found = {}
         for path in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):
-                after_name = path.read_text().rpartition(")")[2].split()  # state, parent, group, session, ...
+                after_name = path.read_text().rpartition(")")[2].split()
                 if int(after_name[3]) == self._process.pid:
-                    ticks += int(after_name[11]) + int(after_name[12])
+                    found[int(path.parent.name)] = after_name
+        return found
+
+    def cpu_seconds(self) -> float:
+        """Of all processes of the session that still run."""
+        ticks = sum(int(stat[11]) + int(stat[12]) for stat in self._session().values())
         return ticks / os.sysconf("SC_CLK_TCK")
+
+    def children(self) -> list[int]:
+        """All processes of the session but the first."""
+        return [process for process in self._session() if process != self._process.pid]
 
     def send_signal(self, number: int) -> None:
         """To the first process alone, as a supervisor does."""
@@ -187,6 +196,7 @@ class Engine:
                 "buffer_steps": replayed,
             }
             self._flags = ["--kv-events-config", json.dumps(config)]
+        self._environment: dict[str, str] = {}
 
     def start(self) -> None:
         """Begins to start; `wait_until_ready` waits for the end of it."""
@@ -194,7 +204,7 @@ class Engine:
         serve = [*self._pinned, str(HOME / "venv" / "bin" / "vllm"), "serve", str(HOME / self._model)]
         command = [*serve, *options, *SWITCHES, *self._flags]
         address = ["--host", "127.0.0.1", "--port", str(self.port)]
-        own = {"VLLM_CACHE_ROOT": str(HOME / "cache" / self.name), "PYTHONPATH": ""}
+        own = {"VLLM_CACHE_ROOT": str(HOME / "cache" / self.name), "PYTHONPATH": "", **self._environment}
         self._process = Process(self.name, [*command, *address], ENVIRONMENT | own)
 
     def is_running(self) -> bool:
@@ -246,12 +256,12 @@ class Engine:
 
 
 class Router:
-    """The command `vllm-router` in front of engines, on free ports."""
+    """The command `vllm-router` in front of engines, on free ports. No engines: `flags` name them."""
 
     def __init__(self, name: str, engines: list[Engine], *flags: str) -> None:
-        urls = [engine.url for engine in engines]
+        workers = ["--worker-urls", *(engine.url for engine in engines)] if engines else []
         ports = ["--port", "0", "--prometheus-port", "0"]
-        command = [sys.executable, "-m", "vllm_router.launch_router", "--worker-urls", *urls, *ports]
+        command = [sys.executable, "-m", "vllm_router.launch_router", *workers, *ports]
         more = ["--decision-headers", "--log-level", "info", *flags]
         (LOGS / f"{name}.log").unlink(missing_ok=True)
         self._process = Process(name, [*command, *more], {})
@@ -272,6 +282,9 @@ class Router:
         """Every engine was checked and is healthy."""
         return call(self.url, "GET", "/health").body == b"All servers healthy"
 
+    def metrics_text(self) -> str:
+        return call(self._metrics, "GET", "/metrics").body.decode()
+
     def workers(self) -> dict[str, Any]:
         return {worker["url"]: worker for worker in call(self.url, "GET", "/workers").json()["workers"]}
 
@@ -279,7 +292,7 @@ class Router:
         return sum(worker["load"] for worker in self.workers().values())
 
     def metric(self, name: str) -> float:
-        return metric(call(self._metrics, "GET", "/metrics").body.decode(), f"vllm_router_{name}")
+        return metric(self.metrics_text(), f"vllm_router_{name}")
 
     def stop(self) -> None:
         self._process.stop()

@@ -424,15 +424,39 @@ def test_a_prefill_that_says_nothing_is_given_up(harness, decode):
 # ---- what decode says
 
 
-@pytest.mark.parametrize("status", [400, 404, 422])
-def test_what_decode_rejects_is_the_clients(harness, prefill, status):
-    rejecting = harness.worker(lambda connection, _: connection.send(response(status, b"its text")))
-    other = harness.worker(lambda connection, _: connection.send(response(status, b"its text")))
-    router = pair(harness, prefill, [rejecting, other])
+@pytest.mark.parametrize(
+    ("status", "kind", "end"),
+    [
+        (400, "BadRequestError", "rejected"),
+        (404, "NotFoundError", "rejected"),
+        (422, "UnprocessableEntityError", "rejected"),
+        (400, "Bad Request", "collected"),
+        (403, "of something in front of decode", "collected"),
+    ],
+)
+def test_what_decode_rejects_is_the_clients(harness, prefill, status, kind, end):
+    said = json.dumps({"error": {"message": "no", "type": kind, "code": status}}).encode()
+
+    def answer(connection: Any, message: Message) -> None:
+        is_freeing = json.loads(message.body)["max_tokens"] == -3
+        connection.send(response(400, b"") if is_freeing else response(status, said))
+
+    rejecting = [harness.worker(answer) for _ in range(2)]
+    router = pair(harness, prefill, rejecting)
     message = post(harness.client(router), completion())
-    assert (message.status, message.body) == (status, b"its text")
-    assert len(rejecting.requests) + len(other.requests) == 1
-    assert claims(router) == {"rejected": 1}
+    assert (message.status, message.body) == (status, said)
+    eventually(lambda: claims(router) == {end: 1}, f"{claims(router)}")
+    sent = [json.loads(one.body) for worker in rejecting for one in worker.requests]
+    assert sorted(one["max_tokens"] for one in sent) == ([8] if end == "rejected" else [-3, 8])
+    assert len({json.dumps(one["kv_transfer_params"]) for one in sent}) == 1
+
+
+def test_what_decodes_api_rejects_without_a_word_to_prefill_holds_no_blocks(harness, prefill, decode):
+    router = pair(harness, prefill, decode)
+    body = completion(stream=True, stream_options={"include_usage": 7})
+    assert post(harness.client(router), body).status == 400
+    eventually(lambda: claims(router) == {"collected": 1}, f"{claims(router)}")
+    assert counts(prefill) == {"released": 1}
 
 
 def test_the_other_decode_worker_redeems_blocks_that_no_decode_has_seen(harness, prefill, decode):

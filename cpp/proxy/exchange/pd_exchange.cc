@@ -164,8 +164,10 @@ void PdExchange::Do(PdAction action) {
     case PdAction::kRedeemClaim:
       if (decode_.leg != nullptr) decode_.leg->worker()->failed_transfers.store(0, std::memory_order_relaxed);
       return EndClaim(KvClaimEnd::kRedeemed);
-    case PdAction::kRejectClaim:
-      return EndClaim(KvClaimEnd::kRejected);
+    case PdAction::kRejectClaim: {
+      const bool freed = decode_.leg != nullptr && decode_.leg->frees_prefill();
+      return EndClaim(freed ? KvClaimEnd::kRejected : KvClaimEnd::kOrphaned);
+    }
     case PdAction::kExpireClaim:
       return EndClaim(KvClaimEnd::kExpired);
     case PdAction::kOrphanClaim:

@@ -1,6 +1,7 @@
 #include "proxy/exchange/stage_leg.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "http/dechunk.h"
@@ -19,6 +20,11 @@ constexpr int64_t kPrefillRestMs = 30'000;  // for the rest of the prefill worke
 
 // What vLLM's API server says once its engine has died.
 constexpr std::string_view kEngineDied = "EngineCore encountered an issue";
+
+// The types of errors behind which vLLM's connector tells prefill to free the blocks. What its API rejects before (a
+// member of a wrong type) has the phrase of the status as its type, and something in front of it anything else.
+constexpr std::array<std::string_view, 3> kEngineErrors = {
+    "\"BadRequestError\"", "\"NotFoundError\"", "\"UnprocessableEntityError\""};
 
 std::string_view Trimmed(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
@@ -230,6 +236,8 @@ Task<PdEvent> StageLeg::ReadDecodeError() {
   const UpstreamRequest::Rest rest =
       co_await request_->ReadWhole(kErrorBytes, kErrorTimeoutMs, /*keep_bytes=*/true, &whole_);
   PdEvent event{.type = PdEventType::kDRejected};
+  frees_prefill_ = std::ranges::any_of(
+      kEngineErrors, [this](std::string_view type) { return whole_.body.find(type) != std::string::npos; });
   const PdResponseClass kind = OnError(rest);
   if (kind == PdResponseClass::kBusy) event.type = PdEventType::kDBusy;
   if (kind == PdResponseClass::kError) {

@@ -76,6 +76,8 @@ class StageLeg {
     return whole_.body;
   }  // of prefill's 2xx response, and of a whole one of decode
   bool error_event() const { return error_event_; }
+  // Decode: its engine has rejected the request, and so told prefill to free the blocks.
+  bool frees_prefill() const { return frees_prefill_; }
   bool broke_off() const { return broke_off_; }  // prefill's response, which had begun well
 
  private:
@@ -105,6 +107,7 @@ class StageLeg {
   int status_ = 0;
   std::optional<int64_t> retry_after_ms_;
   bool error_event_ = false;
+  bool frees_prefill_ = false;
   bool broke_off_ = false;
   bool is_whole_ = false;
   bool closed_ = false;

@@ -139,8 +139,23 @@ def test_a_bad_request_is_refused_with_a_sentence(api, body, code, message):
     error = refuse(api, body, max_model_len=999)
     assert error["code"] == code
     assert message in error["message"]
-    assert error["type"] == {400: "BadRequestError", 404: "NotFoundError"}[code]
     assert error["param"] is None
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ("{", "Bad Request"),
+        (chat("x", max_tokens="5"), "Bad Request"),
+        (chat("x", stream_options={"include_usage": 7}), "Bad Request"),
+        (chat("x", max_tokens=0), "BadRequestError"),
+        (chat("x", max_tokens=-3), "BadRequestError"),
+        (chat("x", max_tokens=1000), "BadRequestError"),
+        (chat("x", model="gpt-9"), "NotFoundError"),
+    ],
+)
+def test_a_wrong_type_is_another_error_than_a_wrong_value(body, kind):
+    assert refuse("chat", body, max_model_len=999)["type"] == kind
 
 
 def test_an_error_on_the_anthropic_path_has_its_shape():

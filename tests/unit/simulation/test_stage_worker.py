@@ -399,6 +399,15 @@ def test_fact_16_a_request_that_is_refused_frees_the_blocks_of_prefill(prefill, 
     assert counts(prefill) == {"released": 1}
 
 
+@pytest.mark.parametrize("wrong", [{"max_tokens": "7"}, {"stream": 7}, {"stream_options": 7}, {"n": 1.5}])
+def test_a_request_of_wrong_types_leaves_the_blocks_of_prefill_to_their_lease(prefill, decode, wrong):
+    status, _ = generate(decode, compute(prefill), {**completion(), **wrong})
+    assert status == 400
+    assert prefill.kv_counters().held == 1
+    prefill.advance_leases(31)
+    assert counts(prefill) == {"stranded": 1}
+
+
 def test_the_first_byte_of_decode_can_be_held(prefill, decode):
     decode.close_gate("first_byte")
     for stream_it, end in ((True, b"[DONE]"), (False, b'"ec_transfer_params":null}')):

@@ -1,0 +1,131 @@
+"""A prefill and a decode engine: vLLM on the CPU with its NIXL connector, and the router in front.
+
+Each keeps a core busy while it is idle, since NIXL polls. So they run for one module, and no third one does:
+what a pair is compared with is the decode engine, when it is sent a request without parameters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator
+
+from tests.engines.processes import HOME, Engine, Router, call
+from tests.fakes.wire import eventually, free_port
+
+SLOW = 180.0  # seconds for one response, the first of a kind of which compiles
+LEASE = 30.0  # seconds for which vLLM holds blocks that no decode engine fetches
+
+
+def missing() -> str | None:
+    """What a pair needs beyond an engine."""
+    needed = "venv/lib/python*/site-packages/nixl_cu13-*"
+    return None if list(HOME.glob(needed)) else f"{HOME / needed} is missing; `make test-engines` installs it"
+
+
+class StageEngine(Engine):
+    """One half of a pair. `role`: kv_producer or kv_consumer."""
+
+    def __init__(self, name: str, role: str, on_failure: str = "fail") -> None:
+        super().__init__(name)
+        transfer = {
+            "kv_connector": "NixlConnector",
+            "kv_role": role,
+            "kv_buffer_device": "cpu",
+            "kv_load_failure_policy": on_failure,
+        }
+        self._flags = ["--kv-transfer-config", json.dumps(transfer)]
+        self._environment = {
+            "UCX_TLS": "tcp,sm,self",
+            "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
+            "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port()),
+        }
+
+    def usage(self) -> float:
+        """The part of its KV blocks that is held: by requests, or for a decode engine."""
+        return self.metric("vllm:kv_cache_usage_perc")
+
+    def is_idle(self) -> bool:
+        return self.requests() == 0 and self.usage() == 0
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Its API server goes on; the engine behind it neither schedules nor responds to a handshake."""
+        assert self._process is not None
+        stopped = self._process.children()
+        assert stopped, f"{self.name} has no process but its API server"
+        try:
+            for process in stopped:
+                os.kill(process, signal.SIGSTOP)
+            yield
+        finally:
+            for process in stopped:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGCONT)
+
+
+class PairRouter(Router):
+    """The command in front of stages. `prefill`, `decode`: URLs."""
+
+    def __init__(self, name: str, prefill: list[str], decode: list[str], *flags: str) -> None:
+        named = [word for url in prefill for word in ("--prefill", url)]
+        named += [word for url in decode for word in ("--decode", url)]
+        super().__init__(name, [], "--vllm-pd-disaggregation", *named, "--log-format", "json", *flags)
+
+    def is_ready(self) -> bool:
+        return call(self.url, "GET", "/readiness").status == 200
+
+    def labelled(self, name: str, label: str) -> dict[str, int]:
+        """A counter by the values of a label, without those that are 0."""
+        lines = rf'^vllm_router_{name}\{{{label}="([^"]+)"\}} (\S+)$'
+        found = re.findall(lines, self.metrics_text(), re.MULTILINE)
+        return {value: int(float(count)) for value, count in found if float(count)}
+
+    def claims(self) -> dict[str, int]:
+        return self.labelled("pd_claims_total", "end")
+
+
+class Pair:
+    """Both engines, started together, and what a test needs to know of them."""
+
+    def __init__(self) -> None:
+        self.prefill = StageEngine("pd-prefill", "kv_producer")
+        self.decode = StageEngine("pd-decode", "kv_consumer")
+        for engine in (self.prefill, self.decode):
+            engine.log.unlink(missing_ok=True)
+
+    @property
+    def engines(self) -> list[StageEngine]:
+        return [self.prefill, self.decode]
+
+    def bring_up(self) -> None:
+        for engine in self.engines:
+            if not (engine.is_running() and engine.is_ready()):
+                engine.kill()
+                engine.start()
+        for engine in self.engines:
+            engine.wait_until_ready()
+
+    @contextlib.contextmanager
+    def router(self, *flags: str) -> Iterator[PairRouter]:
+        router = PairRouter("router-pd", [self.prefill.url], [self.decode.url], *flags)
+        try:
+            yield router
+        finally:
+            router.stop()
+
+    def forget_prefixes(self) -> None:
+        for engine in self.engines:
+            engine.forget_prefixes()
+
+    def must_be_idle(self, patience: float = LEASE / 3) -> None:
+        """Well before a lease ends, both hold nothing."""
+        for engine in self.engines:
+            eventually(engine.is_idle, f"{engine.name} still holds {engine.usage():.4f}", patience)
+
+    def stop(self) -> None:
+        for engine in self.engines:
+            engine.stop()

@@ -1,0 +1,302 @@
+"""A prefill and a decode engine with NIXL behind the router: right responses, and no blocks held for nobody.
+
+Both engines live as long as this module. "Fact n" is a row of what was seen of vLLM 0.32.0 without a router.
+"""
+
+import contextlib
+import json
+import random
+import socket
+import urllib.parse
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.engines.pd_engines import LEASE, SLOW, Pair, PairRouter, missing
+from tests.engines.processes import BLOCK, CONTEXT, MODEL, Response, call
+from tests.engines.processes import missing as engines_missing
+from tests.fakes.wire import eventually
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
+
+COMPLETIONS = "/v1/completions"
+CHAT = "/v1/chat/completions"
+RESPONSES = "/v1/responses"
+MESSAGES = "/v1/messages"
+WORDS = ["users", "offer", "the", "permission", "developers", "license", "is", "covered", "by", "of", "work"]
+
+
+@pytest.fixture(scope="module")
+def pair(pytestconfig: pytest.Config) -> Iterator[Pair]:
+    if "engines" not in pytestconfig.option.markexpr:
+        pytest.skip("starts two engines of 2 GB; run `make test-engines`, or pytest with `-m engines`")
+    for reason in (engines_missing(), missing()):
+        if reason is not None:
+            pytest.skip(reason)
+    pair = Pair()
+    try:
+        yield pair
+    finally:
+        pair.stop()
+
+
+@pytest.fixture(scope="module")
+def started(pair: Pair) -> Iterator[PairRouter]:
+    pair.bring_up()
+    with pair.router() as router:
+        yield router
+
+
+@pytest.fixture
+def router(pair: Pair, started: PairRouter) -> PairRouter:
+    """In front of engines that serve and hold nothing."""
+    pair.bring_up()
+    pair.must_be_idle(2 * LEASE)
+    eventually(lambda: started.load() == 0 and started.is_ready(), "an earlier request did not end")
+    return started
+
+
+def text_of(words: int, seed: int) -> str:
+    return " ".join(random.Random(seed).choices(WORDS, k=words))
+
+
+def user(words: int, seed: int) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text_of(words, seed)}]
+
+
+def completion(number: int, words: int = 200, **members: Any) -> dict[str, Any]:
+    prompt = text_of(words, number)
+    return {"model": MODEL, "prompt": prompt, "max_tokens": 16, "temperature": 0, **members}
+
+
+def send(url: str, path: str, body: dict[str, Any]) -> socket.socket:
+    """Sends a request whole, and leaves the rest to the caller."""
+    data = json.dumps(body).encode()
+    address = urllib.parse.urlsplit(url)
+    client = socket.create_connection((address.hostname or "", address.port or 0), timeout=SLOW)
+    head = f"POST {path} HTTP/1.1\r\nHost: pair\r\nContent-Length: {len(data)}\r\n"
+    client.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + data)
+    return client
+
+
+def ask(url: str, path: str, body: dict[str, Any]) -> Response:
+    return call(url, "POST", path, body, timeout=SLOW)
+
+
+class Counted:
+    """How counters of the router have risen since."""
+
+    def __init__(self, router: PairRouter) -> None:
+        self._router = router
+        self._before = self._now()
+
+    def _now(self) -> dict[str, Counter[str]]:
+        labels = {"pd_claims_total": "end", "pd_plan_total": "kind"}
+        return {name: Counter(self._router.labelled(name, label)) for name, label in labels.items()}
+
+    def _rise(self, name: str) -> dict[str, int]:
+        return dict(self._now()[name] - self._before[name])
+
+    def claims(self) -> dict[str, int]:
+        return self._rise("pd_claims_total")
+
+    def plans(self) -> dict[str, int]:
+        return self._rise("pd_plan_total")
+
+
+# ---- what a response says
+
+# Random, and `usage`, which says how much of the prompt was cached.
+UNEQUAL = {
+    "id",
+    "item_id",
+    "request_id",
+    "created",
+    "created_at",
+    "completed_at",
+    "system_fingerprint",
+    "usage",
+}
+
+
+def without_random(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_random(inner) for name, inner in value.items() if name not in UNEQUAL}
+    return [without_random(inner) for inner in value] if isinstance(value, list) else value
+
+
+def events_of(body: bytes) -> list[dict[str, Any]]:
+    lines = [line.removeprefix(b"data: ") for line in body.split(b"\n") if line.startswith(b"data: {")]
+    return [json.loads(line) for line in lines]
+
+
+def said(response: Response) -> Any:
+    """What is not random. Of a stream its text and how it ended, since tokens may share an event."""
+    assert response.status == 200, response.body
+    if "text/event-stream" not in response.fields.get("content-type", ""):
+        return without_random(response.json())
+    text, ends = "", []
+    for event in events_of(response.body):
+        assert "error" not in event, event
+        for choice in event.get("choices", []):
+            text += choice.get("text") or choice.get("delta", {}).get("content") or ""
+            ends += [choice["finish_reason"]] if choice.get("finish_reason") else []
+        delta = event.get("delta", "")
+        text += delta if isinstance(delta, str) else delta.get("text") or ""
+        ends += [event["type"]] if event.get("type") in ("message_stop", "response.completed") else []
+    assert ends, response.body
+    return text, ends
+
+
+def tokens_of(response: Response) -> tuple[int, int]:
+    """Of the prompt, however a cache divides it, and generated ones."""
+    usage = response.json()["usage"]
+    cached = usage.get("cache_read_input_tokens", 0) + usage.get("cache_creation_input_tokens", 0)
+    prompt = usage.get("prompt_tokens", usage.get("input_tokens", 0) + cached)
+    return prompt, usage.get("completion_tokens", usage.get("output_tokens"))
+
+
+INTEGER = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": INTEGER}}]
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": INTEGER}}
+ON = {"stream": True, "stream_options": {"include_usage": True}}
+SAMPLED = {"model": MODEL, "max_tokens": 16, "temperature": 0}
+SAID: dict[str, tuple[str, dict[str, Any]]] = {
+    "completion": (COMPLETIONS, completion(1)),
+    "completion-stream": (COMPLETIONS, completion(2, **ON)),
+    "completion-short": (COMPLETIONS, completion(3, prompt="hi", max_tokens=7)),
+    "completion-one-token": (COMPLETIONS, completion(4, max_tokens=1)),
+    "completion-min_tokens": (COMPLETIONS, completion(5, min_tokens=8)),
+    "completion-list-of-one": (COMPLETIONS, completion(6, prompt=[text_of(200, 6)])),
+    "completion-tokens": (COMPLETIONS, completion(7, prompt=list(range(100, 300)))),
+    "completion-logprobs": (COMPLETIONS, completion(8, 20, logprobs=2, max_tokens=4)),
+    "completion-echo": (COMPLETIONS, completion(9, 20, echo=True, max_tokens=4)),
+    "completion-stops-at-first": (COMPLETIONS, completion(12, logit_bias={"0": 100})),
+    "completion-seed": (COMPLETIONS, completion(13, temperature=1, seed=7)),
+    "chat": (CHAT, SAMPLED | {"messages": user(200, 14)}),
+    "chat-stream": (CHAT, SAMPLED | {"messages": user(200, 15), **ON}),
+    "chat-max_completion_tokens": (
+        CHAT,
+        {"model": MODEL, "max_completion_tokens": 16, "temperature": 0, "messages": user(200, 16)},
+    ),
+    "chat-logprobs": (CHAT, SAMPLED | {"messages": user(20, 17), "logprobs": True, "top_logprobs": 2}),
+    "chat-tools-required": (
+        CHAT,
+        SAMPLED | {"messages": user(200, 19), "tools": TOOLS, "tool_choice": "required", "max_tokens": 40},
+    ),
+    "chat-tools-named": (
+        CHAT,
+        SAMPLED
+        | {
+            "messages": user(200, 20),
+            "tools": TOOLS,
+            "tool_choice": {"type": "function", "function": {"name": "f"}},
+            "max_tokens": 40,
+        },
+    ),
+    "chat-json_schema": (CHAT, SAMPLED | {"messages": user(200, 21), "response_format": SCHEMA}),
+    "responses": (
+        RESPONSES,
+        {"model": MODEL, "input": text_of(200, 22), "max_output_tokens": 16, "temperature": 0},
+    ),
+    "responses-stream": (
+        RESPONSES,
+        {
+            "model": MODEL,
+            "input": text_of(200, 23),
+            "max_output_tokens": 16,
+            "temperature": 0,
+            "stream": True,
+        },
+    ),
+    "messages": (MESSAGES, SAMPLED | {"messages": user(200, 24)}),
+    "messages-stream": (MESSAGES, SAMPLED | {"messages": user(200, 25), "stream": True}),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_two_stages_say_what_a_single_engine_says(pair, router, name):
+    path, body = SAID[name]
+    pair.forget_prefixes()
+    counted, pulls = Counted(router), pair.decode.metric("vllm:nixl_xfer_time_seconds_count")
+    paired = ask(router.url, path, body)
+    pair.must_be_idle()
+    assert counted.plans() == {"two_stages": 1}
+    assert counted.claims() == {"redeemed": 1}
+    assert pair.decode.metric("vllm:nixl_xfer_time_seconds_count") == pulls + 1, "the blocks were not pulled"
+    pair.decode.forget_prefixes()
+    alone = ask(pair.decode.url, path, body)
+    assert said(paired) == said(alone)
+    if "stream" not in body:
+        assert tokens_of(paired) == tokens_of(alone)
+
+
+def test_of_the_prompts_tokens_as_many_are_cached_as_prefill_had(pair, router):
+    """Fact 7: decode says of its prompt what prefill found in its cache."""
+    pair.forget_prefixes()
+
+    def cached(url: str) -> int:
+        details = ask(url, COMPLETIONS, completion(30)).json()["usage"]["prompt_tokens_details"]
+        return details["cached_tokens"] if details else 0
+
+    assert cached(router.url) == 0
+    pair.decode.forget_prefixes()
+    assert cached(router.url) > BLOCK
+
+
+# ---- what is served by one engine
+
+
+def test_lists_of_prompts_and_several_choices_are_right_and_strand_nothing(pair, router):
+    """Facts 9, 10 and 35: in two stages the first is wrong text, the second ends decode's process."""
+    bodies = [
+        completion(40, prompt=[text_of(200, 40), text_of(60, 41)]),
+        completion(42, prompt=["hi there", text_of(200, 42)]),
+        completion(43, prompt=[list(range(100, 110)), list(range(100, 300))]),
+        completion(44, n=2, temperature=0.8, seed=7, max_tokens=8),
+    ]
+    for body in bodies:
+        pair.forget_prefixes()
+        counted = Counted(router)
+        routed = ask(router.url, COMPLETIONS, body)
+        assert pair.prefill.usage() == 0
+        assert counted.plans() == {"local": 1}
+        pair.decode.forget_prefixes()
+        assert said(routed) == said(ask(pair.decode.url, COMPLETIONS, body))
+        assert len(routed.json()["choices"]) == 2
+    assert all(engine.is_ready() for engine in pair.engines)
+
+
+# ---- a client that leaves, in each state
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_a_client_that_leaves_before_decodes_first_byte(pair, router, stream):
+    pair.forget_prefixes()
+    with (
+        pair.decode.frozen(),
+        contextlib.closing(send(router.url, COMPLETIONS, completion(61, stream=stream))) as client,
+    ):
+        eventually(lambda: pair.prefill.usage() > 0, "prefill holds nothing")
+        eventually(
+            lambda: router.workers()[pair.decode.url]["load"] == 1 and router.load() == 1, "no hand-over"
+        )
+        client.close()
+        eventually(lambda: router.load() == 0, "the router goes on")
+        assert pair.prefill.usage() > 0
+    pair.must_be_idle()
+
+
+def test_a_client_that_leaves_in_the_middle_of_a_stream(pair, router):
+    pair.forget_prefixes()
+    counted = Counted(router)
+    body = completion(62, max_tokens=CONTEXT // 2, ignore_eos=True, stream=True)
+    with contextlib.closing(send(router.url, COMPLETIONS, body)) as client:
+        seen = b""
+        while seen.count(b"data: ") < 3:
+            seen += client.recv(65536)
+    pair.must_be_idle()
+    eventually(lambda: router.load() == 0, "the router goes on")
+    assert counted.claims() == {"redeemed": 1}
