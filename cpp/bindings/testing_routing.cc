@@ -585,6 +585,7 @@ class BodyBudgetHarness {
     return "?";
   }
   bool TryKeep(size_t number, uint64_t bytes) { return budget_.TryKeep(Of(number), bytes); }
+  bool GrowNow(size_t number, uint64_t to) { return budget_.GrowNow(Of(number), to); }
   void Complete(size_t number, uint64_t bytes) { budget_.Complete(Of(number), bytes); }
   void Release(size_t number) { budget_.Release(Of(number)); }
   bool Leave(size_t number) { return budget_.Leave(Of(number)); }
@@ -639,6 +640,7 @@ void BindTestingRouting(py::module_& testing) {
       .def("add", &BodyBudgetHarness::Add)
       .def("grow", &BodyBudgetHarness::Grow, "number"_a, "to"_a, "need"_a)
       .def("try_keep", &BodyBudgetHarness::TryKeep, "number"_a, "bytes"_a)
+      .def("grow_now", &BodyBudgetHarness::GrowNow, "number"_a, "to"_a)
       .def("complete", &BodyBudgetHarness::Complete, "number"_a, "bytes"_a)
       .def("release", &BodyBudgetHarness::Release, "number"_a)
       .def("leave", &BodyBudgetHarness::Leave, "number"_a)

@@ -53,6 +53,17 @@ bool BodyBudget::TryKeep(Member& member, uint64_t bytes) {
   return true;
 }
 
+bool BodyBudget::GrowNow(Member& member, uint64_t to) {
+  MutexLock lock(mutex_);
+  const uint64_t more = to - member.held_;
+  const bool room = more <= total_ - in_use_ && growers_.front == nullptr && newcomers_.front == nullptr;
+  if (!room) return false;
+  member.state_ = Member::State::kComplete;
+  member.held_ = to;
+  in_use_ += more;
+  return true;
+}
+
 void BodyBudget::Complete(Member& member, uint64_t bytes) {
   Member* granted;
   {

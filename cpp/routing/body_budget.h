@@ -17,6 +17,7 @@
 //                       in order of arrival; or never, when `need` is more than the total. A body that was complete
 //                       grows on at once or never: while it waited, it would hold bytes that others wait for
 //   TryKeep(m, bytes)   for an optional body: at once and below half of the total, or not at all
+//   GrowNow(m, to)      for a body that comes while its request holds another one: at once or not at all, and complete
 //   Complete(m, bytes)  no more will come; gives back the bytes beyond `bytes`
 //   Leave(m)            out of the queue; false: it was granted before
 //   Release(m)          gives back everything
@@ -71,6 +72,8 @@ class BodyBudget {
   Entry Grow(Member& member, uint64_t to, uint64_t need);
   // REQUIRES: it holds nothing and does not wait.
   bool TryKeep(Member& member, uint64_t bytes);
+  // REQUIRES: it is not growing, and `to` is more than it holds.
+  bool GrowNow(Member& member, uint64_t to);
   // REQUIRES for these: it does not wait. `bytes` is at most what it holds.
   void Complete(Member& member, uint64_t bytes);
   void Release(Member& member);

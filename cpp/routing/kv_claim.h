@@ -37,6 +37,7 @@ struct KvFreeing {
   std::string path = {};
   std::string request = {};
   std::optional<WorkerId> avoid = {};  // a decode worker that could not be reached
+  std::string authorization = {};      // the client's, if workers get it; else theirs is sent
 };
 
 struct KvBlocks {

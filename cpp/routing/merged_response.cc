@@ -19,6 +19,8 @@ using Elements = std::vector<std::string_view>;
 
 constexpr std::string_view kPromptLogprobs = "prompt_logprobs";
 
+constexpr size_t kMaxUsage = 4096;
+
 // More than any text has; so sums of two stay far from overflow.
 constexpr uint64_t kMaxCount = uint64_t{1} << 53;
 
@@ -349,6 +351,12 @@ std::optional<std::string> MergeResponses(
   Splice splice(decode_response);
   if (!Merge(route, prefill_response, decode_response, &splice)) return std::nullopt;
   return splice.Text();
+}
+
+std::string UsageOf(std::string_view prefill_response) {
+  const std::optional<std::string_view> usage = ValueIn(BodyMap::Read(prefill_response), "usage");
+  if (!usage || usage->empty() || usage->size() > kMaxUsage || !IsJson(*usage)) return {};
+  return Concat("{\"usage\":", *usage, "}");
 }
 
 std::optional<std::string> MergeUsage(std::string_view prefill_response, std::string_view decode_response) {

@@ -40,4 +40,8 @@ std::optional<std::string> MergeResponses(
 // without a count of cached tokens (-1 is none) become prefill's.
 std::optional<std::string> MergeUsage(std::string_view prefill_response, std::string_view decode_response);
 
+// What MergeUsage needs of prefill's response: an object with its usage alone, or an empty text if it has none or a
+// long one.
+std::string UsageOf(std::string_view prefill_response);
+
 }  // namespace vllm_router

@@ -133,7 +133,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
         vllm_discovery_address="127.0.0.1:0",
     )
     client = harness.client(staged)
-    for prompt in (b'{"prompt":"a"}', b'{"prompt":["a","b"]}'):
+    for prompt in (b'{"prompt":"a","kv_transfer_params":1}', b'{"prompt":["a","b"]}'):
         assert client.ask("POST", "/v1/completions", body=prompt).status == 200
     eventually(lambda: "vllm_router_pd_local_total{" in staged.server.metrics_text())
     heard = parse(staged.server.metrics_text())

@@ -55,6 +55,14 @@ class BodyBudget:
         self.bodies.append(body)
         return True
 
+    def grow_now(self, body: Body, to: int) -> bool:
+        if self.waiting or self.in_use + to - body.held > self.total:
+            return False
+        if body.state == "outside":
+            self.bodies.append(body)
+        body.state, body.held = "complete", to
+        return True
+
     def complete(self, body: Body, count: int) -> None:
         if body.state == "outside":
             return

@@ -60,6 +60,21 @@ class BodyBudget(RuleBasedStateMachine):
         body = data.draw(st.sampled_from(self.idle("complete")))
         self.claim(body, body.held + more, body.held + more + need)
 
+    @rule(count=st.integers(1, 9))
+    def come_now(self, count):
+        assert self.real.add() == len(self.bodies)
+        self.bodies.append(models.Body())
+        self.grow_now(self.bodies[-1], count)
+
+    @precondition(lambda self: self.idle("complete"))
+    @rule(data=st.data(), more=st.integers(1, 9))
+    def grow_on_now(self, data, more):
+        body = data.draw(st.sampled_from(self.idle("complete")))
+        self.grow_now(body, body.held + more)
+
+    def grow_now(self, body, to):
+        assert self.real.grow_now(self.number(body), to) == self.slow.grow_now(body, to)
+
     @precondition(lambda self: self.idle("growing", "complete"))
     @rule(data=st.data())
     def release(self, data):

@@ -271,7 +271,8 @@ class Metrics::Collector : public prometheus::Collectable {
     router_->pool().Report(*fleet, &stats);
     WriteTokenizing(&page);
     WriteSharedCache(&page);
-    if (fleet->stages() != nullptr) WriteStages(&page);
+    if (fleet->stages() != nullptr) WriteStages(&page, *fleet);
+    WriteRemovedMembers(&page);
     WriteRegistrations(&page);
     WriteKvEvents(&page);
     WritePrefixEvents(&page);
@@ -345,7 +346,9 @@ class Metrics::Collector : public prometheus::Collectable {
   uint64_t CountTokenized(TokenizeCounts Telemetry::*calls, size_t end) const;
   void WriteTokenizing(Page* page) const;
   void WriteSharedCache(Page* page) const;
-  void WriteStages(Page* page) const;
+  void WriteStages(Page* page, const FleetView& fleet) const;
+  void WriteStageWorkers(Page* page, const FleetView& fleet) const;
+  void WriteRemovedMembers(Page* page) const;
   void WriteRegistrations(Page* page) const;
   void WriteKvEvents(Page* page) const;
   void WritePrefixEvents(Page* page) const;
@@ -729,7 +732,7 @@ void Metrics::Collector::WriteSharedCache(Page* page) const {
   }
 }
 
-void Metrics::Collector::WriteStages(Page* page) const {
+void Metrics::Collector::WriteStages(Page* page, const FleetView& fleet) const {
   using Counts = Telemetry::Shard::Pd;
   TimeSum<buckets::kWorkerWait> prefills;
   TimeSum<buckets::kOverhead> handoffs;
@@ -768,6 +771,92 @@ void Metrics::Collector::WriteStages(Page* page) const {
   page->Histogram(
       "pd_handoff_seconds", "Time from the end of prefill's response to the first byte of decode's.");
   handoffs.AddTo(page);
+  page->Counter("pd_requests_total", "Requests that a prefill and a decode worker were chosen for.");
+  for (size_t route = 0; route < kRouteCount; ++route) {
+    const uint64_t requests = Sum([route](const Telemetry::Shard& shard) {
+      const Counts* const counts = shard.pd.Find();
+      return counts == nullptr ? 0 : counts->requests[route].count();
+    });
+    page->AddUnlessZero(requests, {Label("route", RouteLabel(route))});
+  }
+  page->Histogram("pd_request_duration_seconds", "Duration of those requests, from their head to the end.");
+  for (size_t route = 0; route < kRouteCount; ++route) {
+    TimeSum<buckets::kDuration> durations;
+    for (const Telemetry* telemetry : telemetries_) {
+      const Counts* const counts = telemetry->shard().pd.Find();
+      const DurationHistogram* const times = counts == nullptr ? nullptr : counts->durations[route].Find();
+      if (times == nullptr) continue;
+      durations.Add(times);
+    }
+    if (durations.count() != 0) durations.AddTo(page, {Label("route", RouteLabel(route))});
+  }
+  page->Counter(
+      "pd_errors_total",
+      "Requests to a fleet with stages that got no complete 2xx response, by error type; server_selection: "
+      "no "
+      "worker of a stage could be chosen.");
+  add_all(&Counts::errors, "error_type");
+  page->Counter(
+      "pd_retries_total", "Further attempts of requests that two workers serve, by what had failed.");
+  add_all(&Counts::retries, "failed");
+  page->Counter(
+      "pd_cancelled_total",
+      "Requests that two workers serve and that were cancelled, mostly by their clients, by what was under "
+      "way.");
+  add_all(&Counts::cancelled, "state");
+  WriteStageWorkers(page, fleet);
+}
+
+// A worker has one stage, so it is in the families of one.
+void Metrics::Collector::WriteStageWorkers(Page* page, const FleetView& fleet) const {
+  const std::vector<std::shared_ptr<const Worker>> workers = WorkersToShow(fleet);
+  using Pair = WorkerCounters::Pair;
+  struct Sums {
+    uint64_t requests = 0;
+    uint64_t errors = 0;
+    uint64_t stream_errors = 0;
+  };
+  std::vector<Sums> sums(workers.size());
+  for (const Telemetry* telemetry : telemetries_) {
+    const Telemetry::Shard& shard = telemetry->shard();
+    MutexLock lock(shard.mutex);
+    for (size_t i = 0; i < workers.size(); ++i) {
+      const WorkerCounters* const counters = shard.Find(workers[i]->id);
+      const Pair* const pair = counters == nullptr ? nullptr : counters->pair.Find();
+      if (pair == nullptr) continue;
+      sums[i].requests += pair->requests.count();
+      sums[i].errors += pair->errors.count();
+      sums[i].stream_errors += pair->stream_errors.count();
+    }
+  }
+  const auto add = [&](Stage stage, uint64_t Sums::*count) {
+    for (size_t i = 0; i < workers.size(); ++i) {
+      if (workers[i]->stage != stage) continue;
+      page->Add(static_cast<double>(sums[i].*count), {Label("worker", workers[i]->url.url)});
+    }
+  };
+  page->Counter("pd_prefill_requests_total", "Requests for a prompt's KV blocks that the worker was sent.");
+  add(Stage::kPrefill, &Sums::requests);
+  page->Counter("pd_decode_requests_total", "Requests of pairs that the decode worker was sent.");
+  add(Stage::kDecode, &Sums::requests);
+  page->Counter(
+      "pd_prefill_errors_total", "Those requests that failed or were rejected at the prefill worker.");
+  add(Stage::kPrefill, &Sums::errors);
+  page->Counter(
+      "pd_decode_errors_total",
+      "Those requests that failed or were rejected at the decode worker before a byte for the client.");
+  add(Stage::kDecode, &Sums::errors);
+  page->Counter(
+      "pd_stream_errors_total", "Responses of the decode worker that failed behind their first byte.");
+  add(Stage::kDecode, &Sums::stream_errors);
+}
+
+void Metrics::Collector::WriteRemovedMembers(Page* page) const {
+  page->Counter(
+      "pd_removed_members_total",
+      "Members of clients' requests that steer transfers of KV blocks and were removed, by name.");
+  const auto sums = SumNames([](const Telemetry::Shard& shard) { return shard.removed_members.Find(); });
+  for (const auto& [name, count] : sums) page->Add(static_cast<double>(count), {Label("name", name)});
 }
 
 void Metrics::Collector::WriteRegistrations(Page* page) const {

@@ -20,7 +20,12 @@ enum class PdOrphan : uint8_t {
   kExpire,   // nothing: the engine's lease ends
 };
 enum class PdOnPrefillLoss : uint8_t { kUnavailable, kLocal };  // while no prefill worker is eligible
-enum class PdRequestId : uint8_t { kAddresses, kPlain };        // of both legs (routing/pair_id.h)
+// Of responses of decode: whose count of the prompt's tokens; whether prefill's log probabilities of the prompt are in.
+enum class PdUsage : uint8_t { kDecode, kMerge };
+enum class PdLogprobs : uint8_t { kMerge, kDecode };
+// Where members of the client's that steer transfers are removed.
+enum class PdStrip : uint8_t { kAuto, kAlways, kNever };  // auto: in front of workers with stages
+enum class PdRequestId : uint8_t { kAddresses, kPlain };  // of both legs (routing/pair_id.h)
 
 struct PdSettings {
   std::string kv_connector =
@@ -31,6 +36,7 @@ struct PdSettings {
   int64_t prefill_timeout_ms = 0;  // from prefill's request to the end of its response; 0: request_timeout_ms
   int64_t handoff_limit_ms = 10'000;  // age of prefill's blocks at which no decode worker is sent for them
   int64_t grace_ms = 500;             // for legs that are of no use any more, before they are closed
+  int64_t drain_ms = 60'000;          // for a prefill that runs on without a client
   PdOrphan orphan = PdOrphan::kRefuse;
   uint32_t orphan_max = 64;  // requests for orphaned blocks that are under way at once; 0: none
   PdCancelPrefill cancel_prefill = PdCancelPrefill::kAuto;
@@ -38,7 +44,9 @@ struct PdSettings {
   PdRequestId request_id = PdRequestId::kAddresses;
   std::vector<std::string> extra_routes;          // paths that are served in two stages as well
   uint64_t prefill_response_bytes = 64ull << 20;  // maximum size of prefill's response
-  bool strip_client_params = true;                // members of the client's that steer transfers are removed
+  PdUsage usage = PdUsage::kDecode;
+  PdLogprobs logprobs = PdLogprobs::kMerge;
+  PdStrip strip_client_params = PdStrip::kAuto;
 };
 
 // Why a request finds no two workers. REQUIRES: the fleet has stages.

@@ -1,5 +1,7 @@
 #include "proxy/client/http_client.h"
 
+#include <string.h>
+
 #include <array>
 #include <optional>
 #include <utility>
@@ -252,6 +254,16 @@ Task<StatusOr<HttpResponse>> HttpClient::Post(
   return Run(
       scope, std::move(url), std::move(head), {}, timeout_ms, /*external=*/false, Part::kWhole,
       max_body_bytes);
+}
+
+Task<StatusOr<HttpResponse>> HttpClient::PostAs(
+    std::string authorization, WorkerUrl url, std::string target, std::string json, int64_t timeout_ms) {
+  const std::string_view key =
+      authorization.empty() ? AuthorizationFor(url) : std::string_view(authorization);
+  std::string head = WriteHead(nullptr, url, "POST", target, key, json.size());
+  head += json;
+  ::explicit_bzero(authorization.data(), authorization.size());
+  return Run(nullptr, std::move(url), std::move(head), {}, timeout_ms, /*external=*/false, Part::kWhole);
 }
 
 Task<StatusOr<HttpResponse>> HttpClient::Send(

@@ -120,6 +120,10 @@ class HttpClient {
       CancelScope* scope, WorkerUrl url, std::string target, std::string json, int64_t timeout_ms,
       size_t max_body_bytes = kMaxBodyBytes);
 
+  // The same with this Authorization instead of the workers' key, unless it is empty.
+  Task<StatusOr<HttpResponse>> PostAs(
+      std::string authorization, WorkerUrl url, std::string target, std::string json, int64_t timeout_ms);
+
   // Sends a request whose head is already written. `body` outlives the task.
   Task<StatusOr<HttpResponse>> Send(
       CancelScope* scope, WorkerUrl url, std::string head, std::string_view body, int64_t timeout_ms,

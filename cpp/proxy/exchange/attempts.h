@@ -62,6 +62,10 @@ class Attempts {
   virtual void ForgetResponseHead() = 0;
   virtual void ForgetRequest() = 0;
 
+  // Of a stream that is relayed: prefill's usage, as UsageOf(), which decode's gets; empty as long as it is not known.
+  // Null: decode's stays as it is.
+  virtual const std::string* prefill_usage() const { return nullptr; }
+
   // The load of the attempt whose response is relayed, or of the last one, until finished.
   virtual Ticket& ticket() = 0;
 

@@ -23,6 +23,7 @@
 #include "proxy/exchange/relay.h"
 #include "proxy/exchange/response_search.h"
 #include "proxy/exchange/tunnel.h"
+#include "proxy/exchange/usage_sink.h"
 #include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/own_endpoints.h"
 #include "proxy/thread/quarantine.h"
@@ -484,7 +485,8 @@ Task<AdminReply> Exchange::FanOutToAll(CancelScope& scope) {
 Task<Exchange::Next> Exchange::ReadBody() {
   const bool reads_model = ReadsModel();
   const bool has_stages = thread_.fleet.Get()->stages() != nullptr;
-  const bool needed = reads_model || NeedsBody() || has_stages;
+  const bool edits = has_stages || settings_.pd.strip_client_params == PdStrip::kAlways;
+  const bool needed = reads_model || NeedsBody() || edits;
   if (!needed && head_->framing == BodyFraming::kLength && head_->content_length > kSmallBodyBytes) {
     const RequestBody::End end = body_->TakeArrived();
     if (end != RequestBody::End::kOk) {
@@ -493,9 +495,7 @@ Task<Exchange::Next> Exchange::ReadBody() {
     }
     stream_body_ = !body_->complete();
   } else if (!body_->complete()) {
-    const uint64_t most = has_stages ? settings_.max_payload_size
-                          : needed   ? kRoutedBodyBytes
-                                     : kSmallBodyBytes;
+    const uint64_t most = edits ? settings_.max_payload_size : needed ? kRoutedBodyBytes : kSmallBodyBytes;
     const RequestBody::End end = co_await body_->Fill(most);
     if (end != RequestBody::End::kOk) {
       co_await ReplyBodyFailed(end);
@@ -514,8 +514,12 @@ Task<Exchange::Next> Exchange::ReadBody() {
   if (!stream_body_) WatchClient();
   record_.body_ns = thread_.clock.NowNanos() - model_wait_ns_;
   MakeKey();
-  if (!has_stages) co_return Next::kOn;
-  const Next next = co_await PlanStages();
+  if (!edits) co_return Next::kOn;
+  if (has_stages) {
+    const Next next = co_await PlanStages();
+    co_return next;
+  }
+  const Next next = co_await StripBody();
   co_return next;
 }
 
@@ -979,6 +983,7 @@ Task<Exchange::Next> Exchange::PlanStages() {
     }
     case PdKind::kTwoStages:
       record_.pd->kind = "two_stages";
+      CountRemoved(request.plan.stripped);
       pd_ = std::make_unique<PdExchange>(thread_, settings_, record_);
       attempts_ = pd_.get();
       co_return Next::kOn;
@@ -990,8 +995,37 @@ Task<Exchange::Next> Exchange::PlanStages() {
       record_.pd->kind = "single";
       break;
   }
-  const bool edits = settings_.pd.strip_client_params && !request.plan.plain.empty() && request.body.ok();
-  if (edits) request.copy = request.plan.plain.Apply(request.body);
+  const bool edits =
+      settings_.pd.strip_client_params != PdStrip::kNever && !request.plan.plain.empty() && request.body.ok();
+  if (edits) {
+    request.copy = request.plan.plain.Apply(request.body);
+    CountRemoved(request.plan.stripped);
+  }
+  co_return Next::kOn;
+}
+
+void Exchange::CountRemoved(const StrippedMembers& removed) {
+  Telemetry& telemetry = thread_.telemetry;
+  telemetry.MembersRemoved("kv_transfer_params", removed.kv_transfer_params);
+  telemetry.MembersRemoved("ec_transfer_params", removed.ec_transfer_params);
+  telemetry.MembersRemoved("bootstrap", removed.bootstrap);
+}
+
+// In front of workers without stages; their bodies are read whole for it.
+Task<Exchange::Next> Exchange::StripBody() {
+  if (head_->framing == BodyFraming::kNone) co_return Next::kOn;
+  BodyMap body = BodyMap::Read(body_->held());
+  PdPlan plan = MakePdPlan(PdRoute::kOther, body, *FindKvConnector(settings_.pd.kv_connector));
+  if (plan.kind == PdKind::kRejected) {
+    std::string message = plan.error;
+    co_await ReplyError(HttpError::kInvalidBody, std::move(message));
+    co_return Next::kFinish;
+  }
+  if (plan.plain.empty()) co_return Next::kOn;
+  CountRemoved(plan.stripped);
+  stripped_ =
+      std::make_unique<PdRequest>(PdRequest{PdRoute::kOther, nullptr, std::move(body), std::move(plan)});
+  stripped_->copy = stripped_->plan.plain.Apply(stripped_->body);
   co_return Next::kOn;
 }
 
@@ -1019,7 +1053,8 @@ Task<Attempts::End> Exchange::RunAttempts() {
     const Attempts::End end = co_await pd_->Run(request);
     co_return end;
   }
-  if (pd_request_ != nullptr && pd_request_->copy.removed != 0) message.copy = &pd_request_->copy;
+  const PdRequest* const edited = stripped_ != nullptr ? stripped_.get() : pd_request_.get();
+  if (edited != nullptr && edited->copy.removed != 0) message.copy = &edited->copy;
   const RetryLoop::Request request{
       .message = message,
       .choice = choice,
@@ -1114,6 +1149,9 @@ Task<void> Exchange::RelayResponse() {
                                                       : response.framing;
   const std::string client_head = HeadForClient(response, framing);
   BodyReader reader(response.framing, response.content_length, MessageKind::kResponse);
+  const bool may_change = response.event_stream && response.framing != BodyFraming::kLength &&
+                          !FindHeader(response.fields, "content-encoding");
+  const std::string* const usage = may_change ? attempts_->prefill_usage() : nullptr;
   attempts_->in().Consume(response.size);
   attempts_->ForgetResponseHead();
   // A worker that responds early may still be taking the body, which must then stay.
@@ -1125,9 +1163,11 @@ Task<void> Exchange::RelayResponse() {
   std::optional<ResponseIdSink> response_id;
   std::optional<TeeSink> both;
   if (stored) both.emplace(response_id.emplace(thread_, record_.worker->id, record_.stream), client);
+  BodySink* sink = both ? static_cast<BodySink*>(&*both) : &client;
+  std::optional<UsageSink> merging;
+  if (usage != nullptr) sink = &merging.emplace(*usage, *sink);
   Relay relay(
-      thread_.loop, attempts_->worker(), both ? static_cast<BodySink&>(*both) : client,
-      settings_.stream_idle_timeout_ms,
+      thread_.loop, attempts_->worker(), *sink, settings_.stream_idle_timeout_ms,
       {.worker_idle = &Exchange::OnWorkerIdle, .first_byte = &Exchange::OnFirstBodyByte, .context = this});
   relay_ = chunked && record_.stream ? &relay : nullptr;
   relaying_ = true;

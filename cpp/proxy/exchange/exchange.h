@@ -137,6 +137,8 @@ class Exchange {
   Task<Next> QueryPool();
   // What the request is for a fleet with stages.
   Task<Next> PlanStages();
+  Task<Next> StripBody();
+  void CountRemoved(const StrippedMembers& removed);
   // Of the worker that gets it first, where a fleet has stages.
   Stage FirstStage() const;
   Task<Next> Ask();  // SELECT, LEASE, SEND, AWAIT
@@ -218,6 +220,7 @@ class Exchange {
   Timer total_deadline_;  // of the response
   RequestInfo record_;
   std::unique_ptr<PdRequest> pd_request_;  // null: the fleet has no stages
+  std::unique_ptr<PdRequest> stripped_;    // of a fleet without; null: the body stays as it is
   RetryLoop retry_loop_;
   std::unique_ptr<PdExchange> pd_;  // instead, for two stages
   Attempts* attempts_ = &retry_loop_;

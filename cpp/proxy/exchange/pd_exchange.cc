@@ -18,7 +18,6 @@ namespace {
 
 // A prefill worker that has just died fails transfers to all decode workers, so these are not to blame for a few.
 constexpr uint32_t kPardoned = 4;           // in a row
-constexpr int64_t kKeepMs = 60'000;         // for a prefill that runs on without a client
 constexpr int64_t kKeepCompleteMs = 1'000;  // behind a complete response
 
 PairEnd EndOf(const Worker& worker) {
@@ -108,6 +107,7 @@ void PdExchange::LegEnded(StageLeg& leg, const PdEvent& event) {
     decode_waits_ = true;  // for the part of prefill's response that its own gets
     return Wake();
   }
+  if (event.type == PdEventType::kPOverBudget) no_memory_ = true;
   if (IsFailureOfPrefill(event.type)) NoteFailure(leg, prefill_, event);
   if (IsFailureOfDecode(event.type)) NoteFailure(leg, decode_, event);
   Post(event);
@@ -142,8 +142,8 @@ void PdExchange::Do(PdAction action) {
     case PdAction::kKeepP: {
       if (prefill_.leg == nullptr || !prefill_.leg->runs()) return Post({.type = PdEventType::kKeepOver});
       const bool is_complete = machine_.client() == PdClient::kBegun;
-      return keep_.Arm(
-          thread_.loop.timers(), is_complete ? kKeepCompleteMs : kKeepMs, &PdExchange::OnKeepOver, this);
+      const int64_t most_ms = is_complete ? kKeepCompleteMs : settings_.pd.drain_ms;
+      return keep_.Arm(thread_.loop.timers(), most_ms, &PdExchange::OnKeepOver, this);
     }
     case PdAction::kReleaseP:
       return Release(prefill_);
@@ -191,8 +191,12 @@ void PdExchange::Do(PdAction action) {
     case PdAction::kRespond504:
       return RespondWith(failure_error_);
     case PdAction::kRespond503:
-      if (!end_) RespondWith(HttpError::kNoWorkers, NoPairMessage(settings_.pd, *thread_.fleet.Get()));
-      return;
+      if (end_) return;
+      if (no_memory_) {
+        info_.refusal = ErrorOf(HttpError::kNoBodyMemory).code;
+        return RespondWith(HttpError::kNoBodyMemory);
+      }
+      return RespondWith(HttpError::kNoWorkers, NoPairMessage(settings_.pd, *thread_.fleet.Get()));
     case PdAction::kRetry:
       ++tasks_;
       return Spawn(Retry());
@@ -232,6 +236,7 @@ void PdExchange::EndClaim(KvClaimEnd end) {
 
 KvFreeing PdExchange::Freeing() const {
   KvFreeing freeing;
+  freeing.authorization = ForwardedAuthorization(*request_.message.head, request_.message.client);
   if (failed_ == &decode_ && failure_.how == AttemptFailure::kConnect) freeing.avoid = decode_.worker->id;
   if (settings_.pd.orphan != PdOrphan::kCollect) return freeing;
   // Prefill's copy, one token and no stream, with the parameters for decode.
@@ -389,6 +394,8 @@ PairAttempt PdExchange::PairOf() const {
 // Of the attempt that has just failed.
 void PdExchange::NoteFailure(const StageLeg& leg, StageState& stage, const PdEvent& event) {
   failed_ = &stage;
+  what_failed_ = &stage == &prefill_ ? "prefill" : "decode";
+  thread_.telemetry.PairFailed(leg.worker());
   // Perhaps its engine has started anew.
   if (prefill_.worker != nullptr) thread_.push_identities.Forget(prefill_.worker->id);
   const bool is_rejected = event.type == PdEventType::kPRejected || event.type == PdEventType::kDRejected;
@@ -398,6 +405,8 @@ void PdExchange::NoteFailure(const StageLeg& leg, StageState& stage, const PdEve
   if (failure_.first_sent_ns == 0) failure_.first_sent_ns = leg.request().first_sent_ns();
   const bool is_transfer =
       leg.has_parameters() && (event.type == PdEventType::kDError || event.type == PdEventType::kDErrorEvent);
+  const bool is_late = leg.has_parameters() && event.type == PdEventType::kDTimeout;
+  if (is_transfer || is_late) what_failed_ = "transfer";
   if (is_transfer && leg.worker()->failed_transfers.fetch_add(1, std::memory_order_relaxed) >= kPardoned) {
     stage.leg->request().RecordAttempt();  // not for want of a prefill worker
   }
@@ -410,7 +419,7 @@ void PdExchange::NoteFailure(const StageLeg& leg, StageState& stage, const PdEve
   failure_.status = 0;
   failure_error_ = leg.broke_off() ? HttpError::kWorkerClosed : leg.request().error();
   // The limit of a transfer says nothing against another attempt.
-  if (event.type == PdEventType::kDTimeout && leg.has_parameters()) {
+  if (is_late) {
     failure_.how = AttemptFailure::kStatus;
     failure_.status = 504;
   }
@@ -421,8 +430,10 @@ void PdExchange::NoteFailure(const StageLeg& leg, StageState& stage, const PdEve
 }
 
 // One that no leg has reported.
-void PdExchange::SetDecodeFailure(AttemptFailure how, int status, HttpError error) {
+void PdExchange::SetDecodeFailure(AttemptFailure how, int status, HttpError error, std::string_view what) {
   failed_ = &decode_;
+  what_failed_ = what;
+  thread_.telemetry.PairFailed(decode_.worker);
   failure_.how = how;
   failure_.status = status;
   failure_error_ = error;
@@ -440,6 +451,7 @@ bool PdExchange::MayRetry(const PdRetry& retry, int64_t* pause_ns) {
   if (failure_.how != AttemptFailure::kConnect && !thread_.retry_budget.Take(now)) return false;
   *pause_ns = *pause;
   ++info_.retries;
+  thread_.telemetry.PairRetried(what_failed_);
   if (failed_ != nullptr) thread_.telemetry.Retried(failed_->worker, plan_->failures(), *pause);
   return true;
 }
@@ -499,7 +511,8 @@ void PdExchange::OpenPrefill() {
   StageLeg::Setup setup = SetupFor(pair_id_);
   setup.patch = PrefillPatch(request_.route, *request_.body, *request_.connector, PairOf());
   setup.message.pair = {.identity = true, .first_byte_timeout_ms = settings_.pd.prefill_timeout_ms};
-  setup.may_merge = WantsMerge(request_.route, *request_.body);
+  setup.may_merge = MergesLogprobs();
+  setup.keeps_usage = MergesUsage();
   leg.Start(settings_, prefill_.errors, std::move(setup), *std::move(prefill_.selected), prefill_.lost);
   prefill_.selected.reset();
 }
@@ -512,7 +525,8 @@ void PdExchange::OpenDecode(bool with_parameters) {
   const bool is_pair = !pair_id_.empty();
   StageLeg::Setup setup = SetupFor(is_pair ? pair_id_ : std::string(request_.message.client.request_id));
   setup.has_parameters = with_parameters;
-  setup.may_merge = is_pair && WantsMerge(request_.route, *request_.body);
+  const bool merges_usage = with_parameters && MergesUsage() && !IsStream(*request_.body);
+  setup.may_merge = is_pair && (MergesLogprobs() || merges_usage);
   if (with_parameters) {
     std::optional<std::string_view> parameters;
     if (source_ != nullptr) parameters = source_->prefill().parameters;
@@ -527,6 +541,15 @@ void PdExchange::OpenDecode(bool with_parameters) {
   pd_.transferred = with_parameters;
   leg.Start(settings_, decode_.errors, std::move(setup), *std::move(decode_.selected), decode_.lost);
   decode_.selected.reset();
+}
+
+bool PdExchange::MergesLogprobs() const {
+  return settings_.pd.logprobs == PdLogprobs::kMerge && WantsMerge(request_.route, *request_.body);
+}
+
+bool PdExchange::MergesUsage() const {
+  return settings_.pd.usage == PdUsage::kMerge &&
+         (request_.route == PdRoute::kCompletions || request_.route == PdRoute::kChat);
 }
 
 // Since it was chosen, a prefill has passed.
@@ -574,19 +597,28 @@ void PdExchange::Commit() {
   SetEnd(End::kResponded);
 }
 
-// Decode's response with prefill's log probabilities of the prompt, or as it is if they do not fit.
+// Decode's response with prefill's log probabilities of the prompt and its usage, or as it is where they do not fit.
 void PdExchange::UseMerged() {
-  std::optional<std::string> merged;
-  if (prefill_.leg != nullptr) {
-    merged = MergeResponses(request_.route, prefill_.leg->body(), relayed_->body());
-  }
-  const std::string& body = merged ? *merged : relayed_->body();
+  std::string body = relayed_->body();
+  const auto use = [&body](std::optional<std::string> merged) {
+    if (merged) body = *std::move(merged);
+  };
+  if (prefill_.leg != nullptr && MergesLogprobs())
+    use(MergeResponses(request_.route, prefill_.leg->body(), body));
+  if (const std::string* const usage = prefill_usage(); usage != nullptr && !usage->empty())
+    use(MergeUsage(*usage, body));
   std::string bytes;
   WriteWholeHead(relayed_->request().response(), body.size(), &bytes);
   bytes.append(body);
   decode_.kept.emplace(std::move(bytes));
   decode_.kept->Use(thread_, /*to_head=*/false);
   kept_ = &*decode_.kept;
+}
+
+// What decode says of a prompt that it has computed itself is right.
+const std::string* PdExchange::prefill_usage() const {
+  const bool merges = relayed_ != nullptr && relayed_->has_parameters() && prefill_.leg != nullptr;
+  return merges && MergesUsage() ? &prefill_.leg->usage() : nullptr;
 }
 
 void PdExchange::RespondWith(StageState& stage) {
@@ -605,10 +637,21 @@ void PdExchange::RespondWith(HttpError error, std::string message) {
 
 void PdExchange::Cancel() {
   if (pause_ != nullptr) pause_->Cancel();
+  if (!machine_.responded() && machine_.client() != PdClient::kGone)
+    thread_.telemetry.PairCancelled(UnderWay());
   SetEnd(End::kCancelled);
   const bool readable =
       prefill_.leg != nullptr && prefill_.leg->runs() && prefill_.leg->request().HasArrived();
   Post({.type = PdEventType::kClientGone, .p_readable = readable});
+}
+
+// When a request is cancelled.
+std::string_view PdExchange::UnderWay() const {
+  if (machine_.choosing()) return "choosing";
+  if (machine_.client() == PdClient::kBegun) return "generating";
+  if (decode_.leg != nullptr && decode_.leg->runs() && decode_.leg->request().first_sent_ns() != 0)
+    return "decode";
+  return machine_.holds_claim() ? "handover" : "prefill";
 }
 
 bool PdExchange::IsAt(const Worker& worker) const {
@@ -628,7 +671,7 @@ void PdExchange::WorkerDied(const Worker& worker) {
     if (leg->runs() && leg->worker().get() == &worker) leg->request().WorkerDied();
   }
   if (!WaitsForBlocksOf(worker)) return;
-  SetDecodeFailure(AttemptFailure::kStatus, 504, HttpError::kFirstByteTimeout);
+  SetDecodeFailure(AttemptFailure::kStatus, 504, HttpError::kFirstByteTimeout, "transfer");
   Post({.type = PdEventType::kDTimeout, .early = true});
 }
 
@@ -666,6 +709,7 @@ void PdExchange::ResponseEnded(ResponseEnd end) {
   if (end == ResponseEnd::kWhole) losses_.ReportServed(*relayed_->worker(), request_.id->id);
   if (relayed_->closed()) return;  // because of prefill
   relayed_->request().RecordResponseEnd(end);
+  if (end != ResponseEnd::kWhole) thread_.telemetry.PairBrokeOff(relayed_->worker());
   if (end == ResponseEnd::kBrokeOff) return Post({.type = PdEventType::kDLost});
   Post({.type = PdEventType::kDDone, .server_error = end == ResponseEnd::kServerError});
 }
@@ -698,7 +742,7 @@ void PdExchange::ReleaseConnection(bool reusable) {
 void PdExchange::OnHandoffLate(void* exchange) {
   auto* self = static_cast<PdExchange*>(exchange);
   if (self->machine_.holds_claim() && !self->machine_.choosing()) {  // decode has not taken its request
-    self->SetDecodeFailure(AttemptFailure::kConnect, 0, HttpError::kConnectTimeout);
+    self->SetDecodeFailure(AttemptFailure::kConnect, 0, HttpError::kConnectTimeout, "decode");
   }
   self->Post({.type = PdEventType::kHandoffLate});
 }

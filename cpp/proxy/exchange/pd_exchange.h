@@ -74,6 +74,7 @@ class PdExchange final : public Attempts {
   bool sent() const override;
   void ForgetResponseHead() override;
   void ForgetRequest() override { losses_.Keep(request_.message); }
+  const std::string* prefill_usage() const override;
   Ticket& ticket() override { return relayed_ != nullptr ? relayed_->request().ticket() : no_ticket_; }
   void ResponseEnded(ResponseEnd end) override;
   void RecordTimeout() override;
@@ -126,7 +127,10 @@ class PdExchange final : public Attempts {
   bool ChooseBypass();
   bool IsOfFleetsEngine() const;
   void NoteFailure(const StageLeg& leg, StageState& stage, const PdEvent& event);
-  void SetDecodeFailure(AttemptFailure how, int status, HttpError error);
+  void SetDecodeFailure(AttemptFailure how, int status, HttpError error, std::string_view what);
+  std::string_view UnderWay() const;
+  bool MergesLogprobs() const;
+  bool MergesUsage() const;
   bool MayStillServe(const Worker& worker) const;
   bool WaitsForBlocksOf(const Worker& worker) const;
   void NamePair();
@@ -170,6 +174,8 @@ class PdExchange final : public Attempts {
   FailedAttempt failure_;  // the last one
   HttpError failure_error_ = HttpError::kWorkerClosed;
   StageState* failed_ = nullptr;
+  std::string_view what_failed_;  // prefill, decode, transfer
+  bool no_memory_ = false;        // for prefill's response
   bool no_other_pair_ = false;
   bool all_full_ = false;      // why Choose() found none
   bool decode_waits_ = false;  // its response is whole, and prefill's is not

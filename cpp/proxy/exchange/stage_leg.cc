@@ -4,10 +4,12 @@
 #include <array>
 #include <utility>
 
+#include "base/limits.h"
 #include "http/dechunk.h"
 #include "http/stream_tail.h"
 #include "proxy/exchange/pd_exchange.h"
 #include "proxy/thread/io_thread.h"
+#include "routing/merged_response.h"
 
 namespace vllm_router {
 namespace {
@@ -72,7 +74,11 @@ FirstEvent FirstEventOf(std::string_view body) {
 }  // namespace
 
 StageLeg::StageLeg(PdExchange& owner, IoThread& thread, RequestInfo& info, Stage stage)
-    : owner_(owner), thread_(thread), info_(info), stage_(stage) {}
+    : owner_(owner),
+      thread_(thread),
+      info_(info),
+      stage_(stage),
+      memory_(thread.limits.body_memory, thread) {}
 
 void StageLeg::Start(
     const Settings& settings, ServerErrors& errors, Setup setup, WorkerChoice::Selected selected,
@@ -92,6 +98,7 @@ void StageLeg::Start(
 
 void StageLeg::OnSending(void* context) {
   auto* leg = static_cast<StageLeg*>(context);
+  if (!std::exchange(leg->counted_, true)) leg->thread_.telemetry.PairSent(leg->worker());
   if (leg->stage_ == Stage::kDecode && !leg->closed_) leg->owner_.Post({.type = PdEventType::kDSent});
 }
 
@@ -117,7 +124,9 @@ Task<PdEvent> StageLeg::RunPrefill(bool fresh) {
   if (end != UpstreamRequest::End::kResponded) co_return FailedPrefill();
   const bool is_error = request_->response().status / 100 != 2;
   const size_t most = is_error ? kErrorBytes : setup_.most_bytes;
-  const UpstreamRequest::Rest rest = co_await request_->ReadWhole(most, kPrefillRestMs, is_error, &whole_);
+  BodyClaim* const memory = is_error ? nullptr : &memory_;
+  const UpstreamRequest::Rest rest =
+      co_await request_->ReadWhole(most, kPrefillRestMs, is_error, &whole_, memory);
   co_return OnPrefillResponse(rest);
 }
 
@@ -136,22 +145,7 @@ PdEvent StageLeg::FailedPrefill() const {
 PdEvent StageLeg::OnPrefillResponse(UpstreamRequest::Rest rest) {
   status_ = request_->response().status;
   outcome_.status = status_;
-  if (status_ / 100 == 2) {
-    outcome_.end =
-        rest == UpstreamRequest::Rest::kWhole ? Outcome::End::kFinished : Outcome::End::kWorkerFailed;
-    if (rest == UpstreamRequest::Rest::kTooLong) return {.type = PdEventType::kPTooLarge};
-    broke_off_ = rest != UpstreamRequest::Rest::kWhole;
-    if (broke_off_) return {.type = PdEventType::kPLost};
-    StreamTail tail;
-    tail.Add(whole_.body);
-    const StreamSummary summary = tail.Summarize();
-    outcome_.prompt_tokens = summary.prompt_tokens;
-    outcome_.cached_tokens = summary.cached_tokens;
-    prefill_ = ReadPrefillResponse(whole_.body, *setup_.connector);
-    if (!setup_.may_merge) KeepParameters();
-    return {
-        .type = prefill_.hand_over == HandOver::kWhole ? PdEventType::kPOkWhole : PdEventType::kPOkWithout};
-  }
+  if (status_ / 100 == 2) return OnPrefillSuccess(rest);
   switch (OnError(rest)) {
     case PdResponseClass::kBusy:
       return {.type = PdEventType::kPBusy};
@@ -160,6 +154,29 @@ PdEvent StageLeg::OnPrefillResponse(UpstreamRequest::Rest rest) {
     default:
       return {.type = PdEventType::kPRejected};
   }
+}
+
+PdEvent StageLeg::OnPrefillSuccess(UpstreamRequest::Rest rest) {
+  using Rest = UpstreamRequest::Rest;
+  outcome_.end = rest == Rest::kWhole ? Outcome::End::kFinished : Outcome::End::kWorkerFailed;
+  if (rest == Rest::kTooLong) return {.type = PdEventType::kPTooLarge};
+  if (rest == Rest::kNoMemory) {
+    outcome_.end = Outcome::End::kFinished;  // as far as the worker is concerned
+    UpstreamRequest::Whole().body.swap(whole_.body);
+    memory_.Return();
+    return {.type = PdEventType::kPOverBudget};
+  }
+  broke_off_ = rest != Rest::kWhole;
+  if (broke_off_) return {.type = PdEventType::kPLost};
+  StreamTail tail;
+  tail.Add(whole_.body);
+  const StreamSummary summary = tail.Summarize();
+  outcome_.prompt_tokens = summary.prompt_tokens;
+  outcome_.cached_tokens = summary.cached_tokens;
+  prefill_ = ReadPrefillResponse(whole_.body, *setup_.connector);
+  if (setup_.keeps_usage) usage_ = UsageOf(whole_.body);
+  if (!setup_.may_merge) KeepParameters();
+  return {.type = prefill_.hand_over == HandOver::kWhole ? PdEventType::kPOkWhole : PdEventType::kPOkWithout};
 }
 
 // A response with another status than 2xx, which has been read.
@@ -181,6 +198,7 @@ void StageLeg::KeepParameters() {
   whole_.body.swap(parameters);
   whole_.body.shrink_to_fit();
   if (prefill_.parameters) prefill_.parameters = whole_.body;
+  memory_.Complete(whole_.body.size());
 }
 
 // ---- decode
@@ -213,11 +231,12 @@ Task<PdEvent> StageLeg::RunDecode(bool fresh) {
   co_return PdEvent{.type = PdEventType::kDErrorEvent};
 }
 
-// Of a length that says so, and not compressed.
-bool StageLeg::IsToBeMerged() const {
+// Of a length that says so and that there is memory for, and not compressed.
+bool StageLeg::IsToBeMerged() {
   const ResponseHead& head = request_->response();
-  return setup_.may_merge && !head.event_stream && head.framing == BodyFraming::kLength &&
-         head.content_length <= kMergedBytes && !FindHeader(head.fields, "content-encoding");
+  const bool may = setup_.may_merge && !head.event_stream && head.framing == BodyFraming::kLength &&
+                   head.content_length <= kMergedBytes && !FindHeader(head.fields, "content-encoding");
+  return may && (head.content_length <= kSmallBodyBytes || memory_.TryKeep(head.content_length));
 }
 
 PdEvent StageLeg::FailedDecode() const {

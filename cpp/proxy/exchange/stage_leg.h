@@ -18,6 +18,7 @@
 #include "proxy/exchange/upstream_request.h"
 #include "proxy/exchange/worker_choice.h"
 #include "proxy/telemetry/request_info.h"
+#include "proxy/thread/body_claim.h"
 #include "routing/body_patch.h"
 #include "routing/kv_connector.h"
 #include "routing/pd_machine.h"
@@ -39,8 +40,10 @@ class StageLeg {
     const KvConnector* connector = nullptr;
     size_t most_bytes = 0;  // of the prefill worker's response
     bool has_parameters = false;
-    bool may_merge =
-        false;  // decode's response gets a part of prefill's, so it is read whole if it is not long
+    // Decode's response gets a part of prefill's, so it is read whole if it is not long. Prefill's response is kept
+    // whole, or its usage alone.
+    bool may_merge = false;
+    bool keeps_usage = false;
   };
 
   // `info` records what happens to the request.
@@ -69,6 +72,7 @@ class StageLeg {
   std::string TakeBytes() { return std::move(whole_.bytes); }
   // Of prefill's 2xx response.
   const PrefillResponse& prefill() const { return prefill_; }
+  const std::string& usage() const { return usage_; }  // as UsageOf(); empty if there is none
   const Outcome& outcome() const { return outcome_; }
   // Decode: the response has been read, and is not to be relayed from its connection.
   bool is_whole() const { return is_whole_; }
@@ -87,11 +91,12 @@ class StageLeg {
   PdEvent FailedPrefill() const;
   PdEvent FailedDecode() const;
   PdEvent OnPrefillResponse(UpstreamRequest::Rest rest);
+  PdEvent OnPrefillSuccess(UpstreamRequest::Rest rest);
   PdResponseClass OnError(UpstreamRequest::Rest rest);
   void KeepParameters();
   Task<PdEvent> ReadDecodeError();
   Task<bool> BeginsWithError();
-  bool IsToBeMerged() const;
+  bool IsToBeMerged();
   static void OnSending(void* leg);
 
   PdExchange& owner_;
@@ -102,6 +107,8 @@ class StageLeg {
   SplicedBody copy_;
   std::optional<UpstreamRequest> request_;
   UpstreamRequest::Whole whole_;
+  BodyClaim memory_;  // for that
+  std::string usage_;
   PrefillResponse prefill_;
   Outcome outcome_{.end = Outcome::End::kClientGone};
   int status_ = 0;
@@ -110,6 +117,7 @@ class StageLeg {
   bool frees_prefill_ = false;
   bool broke_off_ = false;
   bool is_whole_ = false;
+  bool counted_ = false;  // as sent
   bool closed_ = false;
   bool runs_ = false;
 };

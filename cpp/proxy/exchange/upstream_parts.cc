@@ -1,8 +1,20 @@
 #include "proxy/exchange/upstream_parts.h"
 
+#include <algorithm>
+
+#include "base/text.h"
+#include "http/head.h"
 #include "proxy/thread/io_thread.h"
 
 namespace vllm_router {
+
+std::string_view ForwardedAuthorization(const RequestHead& head, const ClientSide& client) {
+  constexpr std::string_view kName = "authorization";
+  const auto is_named = [](std::string_view token) { return EqualsIgnoreCase(token, kName); };
+  if (client.drop_authorization || std::ranges::any_of(head.connection_tokens, is_named)) return {};
+  const std::string_view value = FindHeader(head.fields, kName).value_or("");
+  return value.size() <= kMaxKeptAuthorization ? value : std::string_view();
+}
 
 UpstreamHeadParts PartsFor(const IoThread& thread, const WorkerUrl& url, const ClientSide& client) {
   return {

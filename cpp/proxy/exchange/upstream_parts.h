@@ -1,6 +1,7 @@
 // The part of a worker request's head that is the same for all requests of a client.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 #include "http/head_writer.h"
@@ -9,6 +10,9 @@
 namespace vllm_router {
 
 struct IoThread;
+
+// Beyond this, a client's key is not kept behind its request.
+inline constexpr size_t kMaxKeptAuthorization = 8 * 1024;
 
 // What a worker is told about the client. Views into the exchange.
 struct ClientSide {
@@ -20,6 +24,9 @@ struct ClientSide {
   bool preserve_host = false;
   bool trust_forwarded = true;
 };
+
+// The client's Authorization field that workers get; empty if there is none, or a very long one.
+std::string_view ForwardedAuthorization(const RequestHead& head, const ClientSide& client);
 
 // For a request without a body; a sender of one adds its framing.
 UpstreamHeadParts PartsFor(const IoThread& thread, const WorkerUrl& url, const ClientSide& client);

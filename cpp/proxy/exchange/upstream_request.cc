@@ -1,5 +1,6 @@
 #include "proxy/exchange/upstream_request.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "http/dechunk.h"
 #include "net/write_all.h"
 #include "proxy/client/tls_files.h"
+#include "proxy/thread/body_claim.h"
 #include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/quarantine.h"
@@ -24,6 +26,15 @@ bool HasBodyByte(const ResponseHead& head, std::string_view received) {
   if (head.framing != BodyFraming::kChunked) return !body.empty();
   const size_t line_end = body.find('\n');
   return line_end != std::string_view::npos && line_end + 1 < body.size();
+}
+
+// Room for the body so far and one more read. Claims double, so that there are few of them.
+bool HoldMore(uint64_t bytes, const ResponseHead& head, uint64_t most, BodyClaim* memory) {
+  const uint64_t wanted = bytes + kRelayBufferFirst;
+  if (wanted <= std::max<uint64_t>(memory->held(), kSmallBodyBytes)) return true;
+  const bool says = head.framing == BodyFraming::kLength;
+  const uint64_t whole = says ? std::min<uint64_t>(head.content_length, most) : most;
+  return memory->GrowNow(std::max(wanted, std::min(2 * wanted, whole)));
 }
 
 // Whether errno of a failed connect says something about the worker, and not about this process.
@@ -469,7 +480,7 @@ void UpstreamRequest::OnReadMoreTimeout(void* context) {
 }
 
 Task<UpstreamRequest::Rest> UpstreamRequest::ReadWhole(
-    size_t most, int64_t timeout_ms, bool keep_bytes, Whole* whole) {
+    size_t most, int64_t timeout_ms, bool keep_bytes, Whole* whole, BodyClaim* memory) {
   const ResponseHead& head = response();
   BodyReader reader(head.framing, head.content_length, MessageKind::kResponse);
   if (keep_bytes) whole->bytes.assign(in_->view());
@@ -492,6 +503,10 @@ Task<UpstreamRequest::Rest> UpstreamRequest::ReadWhole(
     }
     rest = whole->body.size() > most ? Rest::kTooLong : Rest::kBrokeOff;
     if (part.bad || worker_closed || rest == Rest::kTooLong) break;
+    if (memory != nullptr && !HoldMore(whole->body.size(), head, most, memory)) {
+      rest = Rest::kNoMemory;
+      break;
+    }
     piece.erase(0, part.used);
     more.Reserve(kRelayBufferFirst);
     const IoResult read = co_await lease_->socket.Read(more.room());

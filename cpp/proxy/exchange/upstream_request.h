@@ -45,6 +45,7 @@
 
 namespace vllm_router {
 
+class BodyClaim;
 struct IoThread;
 struct Settings;
 
@@ -120,12 +121,14 @@ class UpstreamRequest {
   // Whether bytes of a response have come, read or not.
   bool HasArrived() const { return worker_spoke_ || (lease_ != nullptr && lease_->socket.HasUnread()); }
   // Waits for the whole response and returns the connection to the pool. response() stays; in() is as before.
-  enum class Rest : uint8_t { kWhole, kTooLong, kBrokeOff, kTimeout };
+  // kNoMemory: beyond kSmallBodyBytes its bytes are held by `memory`, which may be null.
+  enum class Rest : uint8_t { kWhole, kTooLong, kBrokeOff, kTimeout, kNoMemory };
   struct Whole {
     std::string bytes = {};  // as they came, the head included; empty if only the body was wanted
     std::string body = {};   // without its framing
   };
-  Task<Rest> ReadWhole(size_t most, int64_t timeout_ms, bool keep_bytes, Whole* whole);
+  Task<Rest> ReadWhole(
+      size_t most, int64_t timeout_ms, bool keep_bytes, Whole* whole, BodyClaim* memory = nullptr);
   // Waits for more behind in(). False: the connection ended, or nothing came within the time; it stays open then.
   Task<bool> ReadMore(int64_t timeout_ms);
   // Takes the whole of a response that is not for the client, head and body as they came, and returns

@@ -54,7 +54,7 @@ class Histogram {
 class LabeledCounters {
  public:
   // `name` must live forever. Beyond kMost names, counts go to "other".
-  void Add(std::string_view name) {
+  void Add(std::string_view name, uint64_t n = 1) {
     const size_t size = size_.load(std::memory_order_relaxed);
     size_t i = 0;
     while (i < size && entries_[i].name != name) ++i;
@@ -62,7 +62,7 @@ class LabeledCounters {
       entries_[i].name = name;
       size_.store(i + 1, std::memory_order_release);
     }
-    entries_[i].count.Add();
+    entries_[i].count.Add(n);
   }
   // visit(name, count)
   template <typename Visit>

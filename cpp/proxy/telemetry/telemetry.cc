@@ -128,6 +128,26 @@ std::string_view BootstrapResultName(BootstrapResult result) {
   return "";
 }
 
+void Telemetry::PairSent(const std::shared_ptr<Worker>& worker) {
+  shard_->Of(worker).pair.Get().requests.Add();
+}
+
+void Telemetry::PairFailed(const std::shared_ptr<Worker>& worker) {
+  shard_->Of(worker).pair.Get().errors.Add();
+}
+
+void Telemetry::PairBrokeOff(const std::shared_ptr<Worker>& worker) {
+  shard_->Of(worker).pair.Get().stream_errors.Add();
+}
+
+void Telemetry::PairRetried(std::string_view failed) { shard_->pd.Get().retries.Add(failed); }
+
+void Telemetry::PairCancelled(std::string_view state) { shard_->pd.Get().cancelled.Add(state); }
+
+void Telemetry::MembersRemoved(std::string_view name, uint64_t count) {
+  if (count != 0) shard_->removed_members.Get().Add(name, count);
+}
+
 void Telemetry::Retried(const std::shared_ptr<Worker>& worker, uint32_t failures, int64_t pause_ns) {
   shard_->Of(worker).failed_attempts.Add();
   const size_t attempt = std::min<size_t>(failures, Shard::kBackoffs) - 1;
@@ -192,7 +212,7 @@ void Telemetry::Count(const RequestInfo& record) {
   shard.client_bytes_in.Add(record.bytes_in);
   shard.client_bytes_out.Add(record.bytes_out);
   if (record.client_stalls != 0) shard.client_stalls.Add(record.client_stalls);
-  if (record.pd != nullptr) CountStages(record);
+  if (record.pd != nullptr) CountStages(record, good);
   if (record.worker == nullptr || record.attempts == 0) return;
 
   if (record.worker_stalls != 0) shard.worker_stalls.Add(record.worker_stalls);
@@ -216,7 +236,7 @@ void Telemetry::Count(const RequestInfo& record) {
   if (record.cached_tokens.has_value()) worker.cached_tokens.Add(*record.cached_tokens);
 }
 
-void Telemetry::CountStages(const RequestInfo& record) {
+void Telemetry::CountStages(const RequestInfo& record, bool good) {
   const PdInfo& pd = *record.pd;
   Shard::Pd& counts = shard_->pd.Get();
   if (!pd.kind.empty()) counts.plans.Add(pd.kind);
@@ -224,6 +244,15 @@ void Telemetry::CountStages(const RequestInfo& record) {
   if (pd.saved_tokens != 0) counts.bypass_saved_tokens.Add(pd.saved_tokens);
   if (pd.prefill_ns != 0) counts.prefills.Add(pd.prefill_ns);
   if (pd.handoff_ns != 0) counts.handoffs.Add(pd.handoff_ns);
+  if (!good) {
+    // The reference router's word for want of a worker of either stage.
+    counts.errors.Add(
+        record.error == "no_workers" ? std::string_view("server_selection") : ErrorType(record));
+  }
+  if (pd.prefill == nullptr) return;
+  const auto route = static_cast<size_t>(record.route);
+  counts.requests[route].Add();
+  counts.durations[route].Get().Add(record.end_ns - record.head_ns);
 }
 
 void Telemetry::WriteAccessLine(const RequestInfo& record) {

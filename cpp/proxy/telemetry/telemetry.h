@@ -83,6 +83,16 @@ class Telemetry {
   // How KV blocks at a prefill worker ended; the name lives forever.
   void ClaimEnded(std::string_view end);
   void BootstrapQueried(const std::shared_ptr<Worker>& worker, BootstrapResult result);
+  // Of requests that a prefill and a decode worker serve; names live forever. One of both requests is sent; fails
+  // before a byte for the client; breaks off behind it. There is another attempt, since `failed` did. The client has
+  // left, or the request was ended otherwise, in this state.
+  void PairSent(const std::shared_ptr<Worker>& worker);
+  void PairFailed(const std::shared_ptr<Worker>& worker);
+  void PairBrokeOff(const std::shared_ptr<Worker>& worker);
+  void PairRetried(std::string_view failed);
+  void PairCancelled(std::string_view state);
+  // Members of a client's request that were removed.
+  void MembersRemoved(std::string_view name, uint64_t count);
   // At FINISH, once per exchange.
   void Record(const RequestInfo& record);
   // Whether records need their prompts.
@@ -122,7 +132,7 @@ class Telemetry {
 
  private:
   void Count(const RequestInfo& record);
-  void CountStages(const RequestInfo& record);
+  void CountStages(const RequestInfo& record, bool good);
   void WriteAccessLine(const RequestInfo& record);
   void WriteRecordLine(const RequestInfo& record);
 

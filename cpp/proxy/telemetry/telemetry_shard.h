@@ -92,6 +92,12 @@ struct WorkerCounters {
     Counter streamed_wait, whole_wait;
   };
   Prefill prefill;
+  struct Pair {  // of one of the two requests that a prefill and a decode worker get
+    Counter requests;
+    Counter errors;         // before a first byte for the client
+    Counter stream_errors;  // behind it
+  };
+  Lazy<Pair> pair;
   struct Times {
     WorkerWaitHistogram first_token;
     WorkerWaitHistogram head;
@@ -142,10 +148,16 @@ struct Telemetry::Shard {
     LabeledCounters local;   // by reason
     LabeledCounters claims;  // by end
     Counter bypass_saved_tokens;
+    std::array<Counter, kRouteCount> requests;  // that a pair was chosen for
+    std::array<Lazy<DurationHistogram>, kRouteCount> durations;
+    LabeledCounters errors;     // by error type
+    LabeledCounters retries;    // by what had failed
+    LabeledCounters cancelled;  // by state
     WorkerWaitHistogram prefills;
     OverheadHistogram handoffs;
   };
   Lazy<Pd> pd;
+  Lazy<LabeledCounters> removed_members;  // by name
 
   // For the thread.
   WorkerCounters& Of(const std::shared_ptr<Worker>& worker);

@@ -57,6 +57,12 @@ bool BodyClaim::TryKeep(uint64_t bytes) {
   return true;
 }
 
+bool BodyClaim::GrowNow(uint64_t to) {
+  if (!budget_.GrowNow(member_, to)) return false;
+  held_ = to;
+  return true;
+}
+
 void BodyClaim::Complete(uint64_t bytes) {
   if (held_ == 0) return;
   held_ = std::min(held_, bytes);

@@ -41,6 +41,9 @@ class BodyClaim {
   void Leave();
   // For optional memory: at once or not at all. REQUIRES: nothing is held.
   bool TryKeep(uint64_t bytes);
+  // At once or not at all, for a body that comes while its request holds another one: while it waited, that one would
+  // hold bytes that others wait for. REQUIRES: no Grow() before.
+  bool GrowNow(uint64_t to);
   // No more than `bytes` will come, which is at most what is held.
   void Complete(uint64_t bytes);
   void Return();

@@ -1,5 +1,7 @@
 #include "proxy/thread/claim_keeper.h"
 
+#include <string.h>
+
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -17,6 +19,12 @@ namespace {
 constexpr int64_t kRejectTimeoutMs = 2'000;
 constexpr int64_t kCollectTimeoutMs = 30'000;
 constexpr size_t kMostAttempts = 3;
+
+// The client's key, which is kept no longer than it is needed.
+void Wipe(KvBlocks* blocks) {
+  std::string& key = blocks->freeing.authorization;
+  ::explicit_bzero(key.data(), key.size());
+}
 
 // By the engine or its API, and not by something in front of it.
 bool IsRejected(int status) { return status == 400 || status == 404 || status == 422; }
@@ -37,7 +45,7 @@ std::vector<std::shared_ptr<Worker>> LeastLoaded(
 }  // namespace
 
 void ClaimKeeper::Ended(KvClaimEnd end, KvBlocks blocks, int64_t age_ns) {
-  if (end != KvClaimEnd::kOrphaned) {
+  if (end != KvClaimEnd::kOrphaned) {  // and has no key
     thread_.telemetry.ClaimEnded(KvClaimEndName(end));
     return;
   }
@@ -45,6 +53,7 @@ void ClaimKeeper::Ended(KvClaimEnd end, KvBlocks blocks, int64_t age_ns) {
   const bool may_free = settings.orphan != PdOrphan::kExpire && freeing_ < settings.orphan_max &&
                         age_ns < settings.handoff_limit_ms * kNanosPerMs;
   if (!may_free) {
+    Wipe(&blocks);
     thread_.telemetry.ClaimEnded(KvClaimEndName(KvClaimEnd::kExpired));
     return;
   }
@@ -66,12 +75,14 @@ Task<void> ClaimKeeper::Free(KvBlocks blocks) {
   bool freed = false;
   ++freeing_;
   for (size_t i = 0; i < workers.size(); ++i) {
-    const StatusOr<HttpResponse> response = co_await thread_.http.Post(
-        nullptr, workers[i]->url, path, body, collects ? kCollectTimeoutMs : kRejectTimeoutMs);
+    const StatusOr<HttpResponse> response = co_await thread_.http.PostAs(
+        blocks.freeing.authorization, workers[i]->url, path, body,
+        collects ? kCollectTimeoutMs : kRejectTimeoutMs);
     freed = response.ok() && (collects ? response->status / 100 == 2 : IsRejected(response->status));
     if (response.ok() || collects)
       break;  // one that fetches may have begun, and they are never fetched twice
   }
+  Wipe(&blocks);
   --freeing_;
   thread_.telemetry.ClaimEnded(freed ? "collected" : KvClaimEndName(KvClaimEnd::kExpired));
 }

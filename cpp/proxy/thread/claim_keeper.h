@@ -8,6 +8,9 @@
 // One that does not respond is followed by another. With --pd-orphan collect a decode worker fetches them instead, for
 // one token, with a request that the claim brings.
 //
+// The request has the client's Authorization, if workers get that, since engines may check it. The key is kept with the
+// claim from its end until then, and wiped.
+//
 // Limits: --pd-orphan-max at once, and only blocks that are younger than --pd-handoff-limit-ms; what is beyond them, or
 // fails, is left to its lease and counted as expired. Belongs to one I/O thread.
 #pragma once

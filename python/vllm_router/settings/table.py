@@ -1728,6 +1728,12 @@ class Table:
         "the time in milliseconds for which a request that is of no use any more stays open, so that its "
         "engine has seen it before it is aborted",
     )
+    pd_drain_secs: float = _pd(
+        60,
+        Number(1, 600, whole=False, seconds=True, metavar="SECS"),
+        "the maximum time in seconds for which a prefill runs on whose client has left, where the engines do "
+        "not bear its end",
+    )
     pd_orphan: str = _pd(
         "reject",
         Choice(("reject", "collect", "expire"), aliases={"refuse": "reject"}, metavar="WHAT"),
@@ -1771,10 +1777,26 @@ class Table:
         Number(1024, 2**32),
         "the maximum size in bytes of a prefill worker's response",
     )
-    pd_strip_client_params: bool = _pd(
-        True,
-        Switch(),
-        "remove members of clients' requests that steer transfers of KV blocks, such as kv_transfer_params, "
-        "also where one worker of a stage serves the request",
-        more="Some values of them end a worker's process.",
+    pd_usage: str = _pd(
+        "decode",
+        Choice(("decode", "merge"), metavar="WHOSE"),
+        "which worker's count of the prompt's tokens a response of two workers has",
+        more="decode: the decode worker's response as it is; merge: the prefill worker's prompt_tokens, and "
+        "the total anew, in /v1/completions and /v1/chat/completions.",
+    )
+    pd_logprobs: str = _pd(
+        "merge",
+        Choice(("merge", "decode"), metavar="WHOSE"),
+        "which worker's log probabilities of the prompt a response of two workers has",
+        more="merge: the prefill worker's are put into the decode worker's response; decode: that response "
+        "as it is.",
+    )
+    pd_strip_client_params: str = _pd(
+        "auto",
+        Choice(("auto", "always", "never"), metavar="WHEN"),
+        "when members of clients' requests that steer transfers of KV blocks, such as kv_transfer_params, "
+        "are removed",
+        more="Some values of them end a worker's process. auto: in front of prefill and decode workers; "
+        "always: also without stages, where each request body is then read whole before it is sent on; "
+        "never: not where one worker serves the request.",
     )

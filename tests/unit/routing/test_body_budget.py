@@ -63,6 +63,18 @@ def test_a_body_is_kept_while_less_than_half_is_in_use():
     assert budget.try_keep(bodies[4], 3) is True
 
 
+def test_a_body_that_may_not_wait_grows_at_once_or_not_at_all():
+    budget = testing.BodyBudget(8)
+    first, second = budget.add(), budget.add()
+    assert budget.grow_now(first, 3) is True
+    assert budget.grow_now(first, 9) is False
+    assert budget.grow_now(first, 6) is True
+    assert budget.grow(second, 3, 3) == "waiting"
+    assert budget.grow_now(first, 7) is False  # it is not served before those that wait
+    budget.release(first)
+    assert budget.take_granted() == [second]
+
+
 def test_who_leaves_the_line_makes_room_for_those_behind():
     budget = testing.BodyBudget(8)
     assert grown(budget, (4, 4), (8, 8), (1, 4)) == ["held", "waiting", "waiting"]

@@ -16,7 +16,10 @@ DEFAULTS = {
     "pd_request_id": "addresses",
     "pd_extra_routes": [],
     "pd_prefill_response_bytes": 64 << 20,
-    "pd_strip_client_params": True,
+    "pd_strip_client_params": "auto",
+    "pd_drain_secs": 60,
+    "pd_usage": "decode",
+    "pd_logprobs": "merge",
 }
 
 

@@ -72,3 +72,48 @@ def test_decode_can_be_made_to_fetch_them_for_a_token(harness, status, end):
     assert [one.target for one in told] == ["/v1/completions"]
     one_token = {"model": "m", "prompt": "hi", "stream": False, "max_tokens": 1, "seed": 1}
     assert json.loads(told[0].body) == one_token | {"kv_transfer_params": PARAMETERS}
+
+
+def rejecting_all(harness, **options):
+    """A router whose requests reach no decode worker, and what the keeper sends."""
+    told = []
+
+    def reject(connection, message):
+        told.append(message)
+        connection.send(response(400, b"{}"))
+
+    prefill = harness.worker(lambda connection, _: connection.send(response(200, WHOLE)))
+    decodes = [harness.refusing_port().url, harness.worker(reject).url]
+    routing = {"prefill_urls": [prefill.url], "decode_urls": decodes}
+    return harness.router(routing=routing, disable_retries=True, **options), told
+
+
+@pytest.mark.parametrize("orphan", ["reject", "collect"])
+def test_it_has_the_clients_key_which_engines_may_check(harness, orphan):
+    router, told = rejecting_all(harness, pd_orphan=orphan, api_key="of-the-router")
+    for key in ("Bearer of-a-client", None):
+        fields = [("Authorization", key)] if key else []
+        client = harness.client(router)
+        assert client.ask("POST", "/v1/completions", *fields, body=b'{"prompt":"hi"}').status == 502
+        eventually(lambda expected=2 - (key is not None): len(told) == expected, "nothing was sent")
+        assert told[-1].all("authorization") == [key or "Bearer of-the-router"]
+
+
+def test_a_key_that_was_meant_for_the_router_goes_to_nobody(harness, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("client-key\n")
+    router, told = rejecting_all(harness, client_api_key_file=str(keys))
+    client = harness.client(router)
+    fields = ("Authorization", "Bearer client-key")
+    assert client.ask("POST", "/v1/completions", fields, body=b'{"prompt":"hi"}').status == 502
+    eventually(lambda: len(told) == 1, "nothing was sent")
+    assert told[0].all("authorization") == []
+
+
+def test_a_key_that_is_very_long_is_not_kept(harness):
+    router, told = rejecting_all(harness)
+    client = harness.client(router)
+    fields = ("Authorization", "Bearer " + "x" * 9_000)
+    assert client.ask("POST", "/v1/completions", fields, body=b'{"prompt":"hi"}').status == 502
+    eventually(lambda: len(told) == 1, "nothing was sent")
+    assert told[0].all("authorization") == []

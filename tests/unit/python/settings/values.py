@@ -223,7 +223,10 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "pd-request-id": ("plain", "plain"),
     "pd-extra-routes": ("/v2/generate,/own", ["/v2/generate", "/own"]),
     "pd-prefill-response-bytes": ("1048576", 1_048_576),
-    "pd-strip-client-params": ("", True),  # on anyway; --no-… is the one that changes something
+    "pd-drain-secs": ("30", 30),
+    "pd-usage": ("merge", "merge"),
+    "pd-logprobs": ("decode", "decode"),
+    "pd-strip-client-params": ("always", "always"),
     "profile": ("", True),
     "service-discovery": ("", True),
     "selector": ("app=vllm tier=a", {"app": "vllm", "tier": "a"}),
