@@ -965,7 +965,7 @@ Task<Exchange::Next> Exchange::PlanStages() {
   const std::shared_ptr<const FleetView> fleet = thread_.fleet.Get();
   const KvConnector* const connector = ConnectorOf(settings_.pd.kv_connector, fleet->stages()->engine);
   if (connector == nullptr) {  // auto, and no worker's engine is known
-    std::string message = NoPairMessage(*fleet);
+    std::string message = NoPairMessage(settings_.pd, *fleet);
     co_await ReplyError(HttpError::kNoWorkers, std::move(message));
     co_return Next::kFinish;
   }

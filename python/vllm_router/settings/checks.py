@@ -345,8 +345,8 @@ def _check_stages(args: RouterArgs, embedded: bool) -> None:
     if len(missing) == 2:
         raise ValueError(
             "PD disaggregation mode requires --prefill and --decode, --vllm-discovery-address, or "
-            "--service-discovery with --prefill-selector and --decode-selector; --prefill-dns and --decode-dns, "
-            "or a --worker-file with workers of both types"
+            "--service-discovery with --prefill-selector and --decode-selector; --prefill-dns and "
+            "--decode-dns, or a --worker-file with workers of both types"
         )
     for stage in missing:
         raise ValueError(f"PD disaggregation mode requires --{stage}, or another source of {stage} workers")
