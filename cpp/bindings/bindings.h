@@ -33,6 +33,7 @@ void BindTestingPeerSync(pybind11::module_& testing);
 void BindTestingPrefixTable(pybind11::module_& testing);
 void BindTestingPrefixTree(pybind11::module_& testing);
 void BindTestingProxy(pybind11::module_& testing);
+void BindTestingCache(pybind11::module_& testing);
 void BindTestingRedis(pybind11::module_& testing);
 void BindTestingRouting(pybind11::module_& testing);
 void BindTestingSharedPool(pybind11::module_& testing);

@@ -40,6 +40,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingAccess(testing);
   BindTestingBase(testing);
   BindTestingBlockIndex(testing);
+  BindTestingCache(testing);
   BindTestingHashing(testing);
   BindTestingHttp(testing);
   BindTestingEventApplier(testing);

@@ -20,7 +20,7 @@ const EVP_MD* Algorithm() {
 
 }  // namespace
 
-Digest256 Sha256(std::initializer_list<std::string_view> pieces) {
+Digest256 Sha256(std::span<const std::string_view> pieces) {
   struct Free {
     void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
   };

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -13,7 +14,10 @@ namespace vllm_router {
 using Digest256 = std::array<uint8_t, 32>;
 
 // Of the concatenated pieces.
-Digest256 Sha256(std::initializer_list<std::string_view> pieces);
+Digest256 Sha256(std::span<const std::string_view> pieces);
+inline Digest256 Sha256(std::initializer_list<std::string_view> pieces) {
+  return Sha256(std::span(pieces.begin(), pieces.size()));
+}
 
 // HMAC-SHA-256 (RFC 2104) of the text.
 Digest256 HmacSha256(std::string_view key, std::string_view text);
