@@ -65,7 +65,12 @@ def test_one_that_leaves_is_told_nothing():
 
 def test_so_many_may_follow_one():
     table = testing.FlightTable(followers=2)
-    assert [table.join(request, KEY, True, 0) for request in range(4)] == ["leads", "follows", "follows", "alone"]
+    assert [table.join(request, KEY, True, 0) for request in range(4)] == [
+        "leads",
+        "follows",
+        "follows",
+        "alone",
+    ]
     assert table.join(4, KEY, False, 0) == "alone"
 
 

@@ -74,7 +74,8 @@ def test_only_what_was_signed_with_this_key_is_used():
 
 
 @pytest.mark.parametrize(
-    "fields", [b"content-type: a", b"no colon\r\n", b": empty\r\n", b"a: b\r\n\r\n", b"a: b\nc: d\r\n", b"a: \0\r\n"]
+    "fields",
+    [b"content-type: a", b"no colon\r\n", b": empty\r\n", b"a: b\r\n\r\n", b"a: b\nc: d\r\n", b"a: \0\r\n"],
 )
 def test_header_lines_that_would_end_a_head_are_not_used(fields):
     with pytest.raises(ValueError, match="malformed header lines"):

@@ -1,4 +1,4 @@
-"""cpp/routing/cacheability.h: which requests and responses may be cached, and that no two requests share a key."""
+"""cpp/routing/cacheability.h: which requests and responses may be cached; no two requests share a key."""
 
 import json
 
@@ -48,7 +48,10 @@ def test_a_greedy_request_is_cached():
         ({"fields": [("Authorization", "Bearer a"), ("authorization", "Bearer b")]}, "tenant"),
         ({"tenant": "header", "tenant_header": "x-team"}, "tenant"),
         ({"tenant": "header", "tenant_header": "x-team", "fields": [("x-team", " ")]}, "tenant"),
-        ({"tenant": "header", "tenant_header": "x-team", "fields": [("x-team", "a"), ("X-Team", "b")]}, "tenant"),
+        (
+            {"tenant": "header", "tenant_header": "x-team", "fields": [("x-team", "a"), ("X-Team", "b")]},
+            "tenant",
+        ),
         ({"max_request_bytes": 10}, "body_size"),
     ],
 )
@@ -70,7 +73,12 @@ def test_an_object_of_very_many_members_is_not_cached():
 
 
 @pytest.mark.parametrize(
-    "body", ['{"temperature":0,"temperature":1}', '{"temperature":0,"t\\u006fp_p":1}', '{"temperature":0,"a":1,"a":1}']
+    "body",
+    [
+        '{"temperature":0,"temperature":1}',
+        '{"temperature":0,"t\\u006fp_p":1}',
+        '{"temperature":0,"a":1,"a":1}',
+    ],
 )
 def test_what_parsers_read_differently_is_not_cached(body):
     assert judge(body) == "odd_names"
@@ -82,7 +90,8 @@ def test_zero_has_many_spellings(number):
 
 
 @pytest.mark.parametrize(
-    "number", ["1", "0.1", "1e-7", "1e-999", '"0"', "false", "[0]", "00", ".0", "0.", "+0", "NaN", "0x0", "-", "1e999"]
+    "number",
+    ["1", "0.1", "1e-7", "1e-999", '"0"', "false", "[0]", "00", ".0", "0.", "+0", "NaN", "0x0", "-", "1e999"],
 )
 def test_what_is_not_zero_is_not_cached(number):
     assert judge(f'{{"temperature":{number}}}') == "temperature"
@@ -149,7 +158,10 @@ def content(*parts):
         {"type": "input_file", "file_id": "f"},
         {"type": "image", "source": {"type": "url", "url": "https://a"}},
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}, "uuid": "u"},
-        {"type": "tool_result", "content": [{"type": "image", "source": {"type": "url", "url": "https://a"}}]},
+        {
+            "type": "tool_result",
+            "content": [{"type": "image", "source": {"type": "url", "url": "https://a"}}],
+        },
     ],
 )
 def test_media_by_reference_is_not_cached(part):
@@ -181,7 +193,14 @@ def test_deep_content_ends_the_search():
 def test_the_seeds_key_covers_five_members_only():
     assert judge(seed004=True) == "none"
     assert judge(BODY | {"top_p": 0.5, "max_tokens": 3, "stream": True}, seed004=True) == "none"
-    for more in ({"stop": "x"}, {"tools": []}, {"seed": 1}, {"max_tokens": 1.5}, {"max_tokens": -1}, {"top_p": "1"}):
+    for more in (
+        {"stop": "x"},
+        {"tools": []},
+        {"seed": 1},
+        {"max_tokens": 1.5},
+        {"max_tokens": -1},
+        {"top_p": "1"},
+    ):
         assert judge(BODY | more, seed004=True) == "uncovered_member"
     assert judge({"messages": [], "temperature": 0}, seed004=True) == "uncovered_member"
     assert judge('{"model":"\\x","messages":[],"temperature":0}', seed004=True) == "uncovered_member"
@@ -304,7 +323,10 @@ WHOLE = {"id": "x", "choices": [choice()], "usage": {}}
 
 def test_a_whole_response_is_stored():
     assert judge_response(WHOLE) == "none"
-    assert judge_response(WHOLE | {"error": None, "choices": [choice("length"), choice("tool_calls", 1)]}) == "none"
+    assert (
+        judge_response(WHOLE | {"error": None, "choices": [choice("length"), choice("tool_calls", 1)]})
+        == "none"
+    )
     assert judge_response({"data": [1]}, path="/v1/embeddings") == "none"
     assert judge_response({"type": "message", "stop_reason": "end_turn"}, path=MESSAGES) == "none"
     generated = {"text": "x", "meta_info": {"finish_reason": {"type": "length", "length": 3}}}
@@ -378,7 +400,9 @@ def test_a_whole_stream_is_stored():
     assert judge_stream(": a comment\n\n" + STREAM.replace("\n", "\r\n")) == "none"
     two = event(choice("stop", 0)) + event(choice(None, 1)) + event(choice("length", 1)) + DONE
     assert judge_stream(two) == "none"
-    messages = 'event: message_start\ndata: {"type":"message_start"}\n\nevent: x\ndata: {"type":"message_stop"}\n\n'
+    messages = (
+        'event: message_start\ndata: {"type":"message_start"}\n\nevent: x\ndata: {"type":"message_stop"}\n\n'
+    )
     assert judge_stream(messages, MESSAGES) == "none"
 
 
