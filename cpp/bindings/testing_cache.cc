@@ -44,7 +44,7 @@ std::vector<HeaderField> ViewsOf(const Fields& fields) {
   return views;
 }
 
-py::bytes DigestOfRequest(
+py::bytes CacheKeyOfParts(
     std::string_view path, std::string_view query, std::optional<std::string_view> tenant,
     uint64_t generation, const std::vector<std::pair<std::string_view, std::string_view>>& given) {
   RequestIdentity identity{.path = path, .query = query, .generation = generation};
@@ -245,7 +245,7 @@ class Flights {
 
 void BindTestingCache(py::module_& testing) {
   testing.def(
-      "digest_request", &DigestOfRequest, py::arg("path"), py::arg("query"), py::arg("tenant"),
+      "digest_request", &CacheKeyOfParts, py::arg("path"), py::arg("query"), py::arg("tenant"),
       py::arg("generation"), py::arg("members"));
   testing.def(
       "digest_five_parameters",

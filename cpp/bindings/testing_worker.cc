@@ -256,12 +256,14 @@ class RegistryHarness {
   std::vector<WorkerRegistry::Declared> DeclaredOf(const std::vector<ListedWorker>& list) const {
     std::vector<WorkerRegistry::Declared> declared;
     for (const auto& [url, weight, ready, leaving, drain_secs, incarnation] : list) {
-      declared.push_back(
-          {.worker = {.url = url, .weight = weight, .role = RoleOfUrl(url)},
-           .ready = ready,
-           .leaving = leaving,
-           .drain_secs = drain_secs,
-           .incarnation = incarnation});
+      WorkerRegistry::Declared& one = declared.emplace_back();  // as in Router::DeclaredOf
+      one.worker.url = url;
+      one.worker.weight = weight;
+      one.worker.role = RoleOfUrl(url);
+      one.ready = ready;
+      one.leaving = leaving;
+      one.drain_secs = drain_secs;
+      one.incarnation = incarnation;
     }
     return declared;
   }

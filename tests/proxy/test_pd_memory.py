@@ -55,7 +55,7 @@ def test_of_one_that_was_read_the_parameters_alone_are_held(harness):
     router = staged(harness, [telling(harness, 6 * MIB)], [decode], body_memory_mb=16)
     client = harness.client(router)
     client.send(request("POST", "/v1/completions", body=b'{"model":"m","prompt":"hi","stream":true}'))
-    client.read_until(b"data: 1")
+    client.read_until(b"data: 1\n\n\r\n")
     assert held(router) < 1_000
     decode.gate.open()
     client.read_to_last_chunk()

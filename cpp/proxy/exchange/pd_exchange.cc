@@ -131,7 +131,7 @@ void PdExchange::Do(PdAction action) {
     case PdAction::kCloseD:
       return CloseLeg(decode_);
     case PdAction::kKeepD:
-      if (decode_.leg != nullptr && decode_.leg->request().sent()) {
+      if (settings_.pd.grace_ms > 0 && decode_.leg != nullptr && decode_.leg->request().sent()) {
         grace_.Arm(thread_.loop.timers(), settings_.pd.grace_ms, &PdExchange::OnGraceOver, this);
       } else {
         Post({.type = PdEventType::kGraceOver});
@@ -729,6 +729,14 @@ void PdExchange::SettleServerErrors() {
 
 Task<void> PdExchange::Finished() {
   if (!machine_.responded()) Post({.type = PdEventType::kClientGone});
+  if (relayed_ != nullptr && relayed_->closed()) {  // prefill may run on, and decode is free
+    UpstreamRequest& request = relayed_->request();
+    co_await request.StopSending();
+    request.ReleaseConnection(/*reusable=*/false);
+    if (!request.ticket().finished()) {
+      request.ticket().Finish({.end = Outcome::End::kClientGone, .status = relayed_->status()});
+    }
+  }
   while (tasks_ != 0 || (began_ && !machine_.over())) co_await Wakeup{this};
   if (relayed_ != nullptr) co_await relayed_->request().StopSending();
 }
