@@ -19,7 +19,7 @@ from tests.fakes.shared_pool import HicacheEngine
 from tests.fakes.shared_pool import open_router as open_sharing_router
 from tests.fakes.sse_kv_server import SseKvServer
 from tests.fakes.sse_kv_server import open_router as open_prefix_router
-from tests.fakes.wire import eventually, response
+from tests.fakes.wire import eventually, request, response
 from vllm_router import _core_testing as testing
 from vllm_router.testing import FakeMooncakeMaster, KvEventPublisher
 
@@ -138,6 +138,21 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
     eventually(lambda: "vllm_router_pd_local_total{" in staged.server.metrics_text())
     heard = parse(staged.server.metrics_text())
     shown |= {name: heard[name] for name in heard if "_pd_" in name}
+    # And one whose decode worker has failed, and whose client leaves the other one.
+    failing = harness.worker(lambda connection, _: connection.send(response(500, b"{}")))
+    stalling = harness.worker(lambda connection, _: connection.ending())
+    broken = harness.router(
+        routing={"prefill_urls": [prefill.url], "decode_urls": [failing.url, stalling.url]},
+        prometheus_port=0,
+        disable_retries=False,
+    )
+    client = harness.client(broken)
+    client.send(request("POST", "/v1/completions", body=b'{"prompt":"a"}'))
+    eventually(lambda: "vllm_router_pd_retries_total{" in broken.server.metrics_text())
+    client.close()
+    eventually(lambda: "vllm_router_pd_cancelled_total{" in broken.server.metrics_text())
+    heard = parse(broken.server.metrics_text())
+    shown |= {name: heard[name] for name in heard if re.search("_pd_(errors|retries|cancelled)_", name)}
     # And one that has queried a bootstrap server.
     bootstrap = MooncakePrefill(harness, Fabric())
     pair = mooncake_pair(harness, bootstrap, decode=[harness.worker()], prometheus_port=0)
@@ -253,6 +268,14 @@ def test_the_names_of_the_reference_router_are_kept() -> None:
         "tree_size": {"worker"},
         "max_load": set(),
         "min_load": set(),
+        "pd_requests_total": {"route"},
+        "pd_request_duration_seconds": {"route"},
+        "pd_errors_total": {"error_type"},
+        "pd_prefill_requests_total": {"worker"},
+        "pd_decode_requests_total": {"worker"},
+        "pd_prefill_errors_total": {"worker"},
+        "pd_decode_errors_total": {"worker"},
+        "pd_stream_errors_total": {"worker"},
     }
 
 

@@ -31,7 +31,7 @@ from vllm_router.settings.kinds import (
     Text,
     Words,
 )
-from vllm_router.settings.kubernetes import LabelSelector, ObjectName, OneOrMore
+from vllm_router.settings.kubernetes import AnnotationName, LabelSelector, ObjectName, OneOrMore
 
 WORD = st.text(
     st.characters(codec="utf-8", exclude_categories=["C", "Z"], exclude_characters=","), min_size=1
@@ -122,6 +122,8 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
             )
         case ObjectName():
             fit = OBJECT
+        case AnnotationName():
+            fit = st.sampled_from(["vllm.ai/bootstrap-port", "port", "a.b-c/d_e.f"])
         case Text():
             fit = LINE
         case _:

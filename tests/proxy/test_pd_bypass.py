@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import threading
 from typing import Any
 
@@ -87,8 +88,10 @@ def test_the_second_turn_bypasses_prefill_and_says_the_same(harness):
         router.must_rest()
         assert labelled(router, "pd_local_total", "reason") == {"bypass": 1}
         assert labelled(router, "pd_plan_total", "kind") == {"two_stages": 1, "local": 1}
-        saved = router.server.metrics_text().split("vllm_router_pd_bypass_saved_tokens_total ")[1]
-        assert 100 < float(saved.split()[0]) < 400
+        [saved] = re.findall(
+            r"^vllm_router_pd_bypass_saved_tokens_total (\d+)", router.server.metrics_text(), re.MULTILINE
+        )
+        assert 100 < int(saved) < 400
 
 
 def test_what_is_not_held_takes_two_stages(fakes, harness):

@@ -57,7 +57,13 @@ def test_otherwise_all_bytes_pass(harness, setting):
 def test_always_finds_them_behind_any_length(harness, chunks):
     """A policy that does not look at bodies lets the router send long ones on while they arrive."""
     worker = harness.worker()
-    router = harness.router(worker, policy="round_robin", pd_strip_client_params="always", body_memory_mb=64)
+    router = harness.router(
+        worker,
+        policy="round_robin",
+        pd_strip_client_params="always",
+        max_payload_size=16 << 20,
+        body_memory_mb=64,
+    )
     client = harness.client(router)
     prompt = b"x" * (9 << 20)
     body = b'{"prompt":"' + prompt + b'","kv_transfer_params":1}'

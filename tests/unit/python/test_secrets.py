@@ -46,7 +46,7 @@ def test_every_flag_that_takes_a_secret_or_urls_is_marked() -> None:
     assert [name for name, flag in FLAGS.items() if flag.secret] == ["api_key", "redis_url", "peer_sync"]
     assert {
         name for name, flag in FLAGS.items() if re.search(r"URL|ORIGIN|HOST:PORT", flag.kind.metavar)
-    } == {*URL_FLAGS, "redis_url", "peer_sync"}
+    } == {*URL_FLAGS, "redis_url", "peer_sync", "vllm_discovery_address"}  # the last one is the router's own
     # By name: what sounds like a secret and is none, each a number, a switch, a place or a list of URLs.
     others = {name for name in FLAGS if re.search(r"key|token|secret|password", name)} - {"api_key"}
     assert others == {
@@ -63,6 +63,8 @@ def test_every_flag_that_takes_a_secret_or_urls_is_marked() -> None:
         "peer_sync_key_path",
         "peer_sync_password_file",
         "peer_sync_secret_file",
+        "pd_bypass_queued_tokens",
+        "pd_bypass_uncached_tokens",
         "peer_sync_stride_tokens",
         "prefix_token_count",
         "rate_limit_tokens_per_second",

@@ -81,10 +81,9 @@ def test_the_first_engine_holds_until_none_of_its_workers_is_left():
     both = Both(engine_ids=False, one_engine=True)
     for url in URLS[:3]:
         both.add(url)
-    both.learn(URLS[1], None, "sglang")
-    both.learn(URLS[0], None, "vllm")
-    both.learn(URLS[2], None, "sglang")
-    both.must_agree()
+    for url, engine in ((URLS[1], "sglang"), (URLS[0], "vllm"), (URLS[2], "sglang")):
+        both.learn(url, None, engine)
+        both.must_agree()
     assert both.registry.pairs()[0] == "sglang"
     both.remove(URLS[1])
     assert both.registry.pairs()[0] == "sglang"

@@ -85,7 +85,7 @@ def test_an_empty_frame_is_tolerated_and_hello_ignored(harness, start):
     fleet = start()
     worker = harness.worker()
     fleet.peer().send(msgpack.packb({"type": "HELLO"}))
-    fleet.peer().send(b"", msgpack.packb({"type": "X", "http_address": 1}))
+    fleet.peer().send(b"", msgpack.packb({"type": "X", "http_address": "later"}))
     eventually(lambda: fleet.messages("ignored") == 2, "not counted")
     fleet.join("P", worker, P_ZMQ, empty_frame=True)
     fleet.wait_for(1, 0)

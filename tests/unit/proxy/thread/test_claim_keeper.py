@@ -88,15 +88,15 @@ def rejecting_all(harness, **options):
     return harness.router(routing=routing, disable_retries=True, **options), told
 
 
+@pytest.mark.parametrize("key", ["Bearer of-a-client", None])
 @pytest.mark.parametrize("orphan", ["reject", "collect"])
-def test_it_has_the_clients_key_which_engines_may_check(harness, orphan):
+def test_it_has_the_clients_key_which_engines_may_check(harness, orphan, key):
     router, told = rejecting_all(harness, pd_orphan=orphan, api_key="of-the-router")
-    for key in ("Bearer of-a-client", None):
-        fields = [("Authorization", key)] if key else []
-        client = harness.client(router)
-        assert client.ask("POST", "/v1/completions", *fields, body=b'{"prompt":"hi"}').status == 502
-        eventually(lambda expected=2 - (key is not None): len(told) == expected, "nothing was sent")
-        assert told[-1].all("authorization") == [key or "Bearer of-the-router"]
+    fields = [("Authorization", key)] if key else []
+    client = harness.client(router)
+    assert client.ask("POST", "/v1/completions", *fields, body=b'{"prompt":"hi"}').status == 502
+    eventually(lambda: len(told) == 1, "nothing was sent")
+    assert told[0].all("authorization") == [key or "Bearer of-the-router"]
 
 
 def test_a_key_that_was_meant_for_the_router_goes_to_nobody(harness, tmp_path):
