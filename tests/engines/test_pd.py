@@ -1,23 +1,28 @@
 """A prefill and a decode engine with NIXL behind the router: right responses, and no blocks held for nobody.
 
-Both engines live as long as this module. "Fact n" is a row of what was seen of vLLM 0.32.0 without a router.
+Both engines live as long as this module, and the last tests kill one of them. "Fact n" is a row of what was
+seen of vLLM 0.32.0 with NIXL without a router.
 """
 
 import contextlib
+import http.client
 import json
 import random
 import socket
+import threading
+import time
 import urllib.parse
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.engines.pd_engines import LEASE, SLOW, Pair, PairRouter, missing
+from tests.engines.pd_engines import LEASE, SLOW, Pair, PairRouter, ReferenceRouter, missing
 from tests.engines.processes import BLOCK, CONTEXT, MODEL, Response, call
 from tests.engines.processes import missing as engines_missing
 from tests.fakes.wire import eventually
+from tests.fakes.worker import SlowPort
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
 
@@ -85,6 +90,24 @@ def ask(url: str, path: str, body: dict[str, Any]) -> Response:
     return call(url, "POST", path, body, timeout=SLOW)
 
 
+class Asking:
+    """A request whose response is waited for on a thread of its own."""
+
+    def __init__(self, url: str, path: str, body: dict[str, Any]) -> None:
+        self.response: Response | None = None
+
+        def ask_once() -> None:
+            self.response = ask(url, path, body)
+
+        self._thread = threading.Thread(target=ask_once, daemon=True)
+        self._thread.start()
+
+    def get(self) -> Response:
+        self._thread.join(2 * SLOW)
+        assert self.response is not None, "there was no response"
+        return self.response
+
+
 class Counted:
     """How counters of the router have risen since."""
 
@@ -93,7 +116,7 @@ class Counted:
         self._before = self._now()
 
     def _now(self) -> dict[str, Counter[str]]:
-        labels = {"pd_claims_total": "end", "pd_plan_total": "kind"}
+        labels = {"pd_claims_total": "end", "pd_plan_total": "kind", "pd_local_total": "reason"}
         return {name: Counter(self._router.labelled(name, label)) for name, label in labels.items()}
 
     def _rise(self, name: str) -> dict[str, int]:
@@ -104,6 +127,9 @@ class Counted:
 
     def plans(self) -> dict[str, int]:
         return self._rise("pd_plan_total")
+
+    def local(self) -> dict[str, int]:
+        return self._rise("pd_local_total")
 
 
 # ---- what a response says
@@ -173,6 +199,8 @@ SAID: dict[str, tuple[str, dict[str, Any]]] = {
     "completion-tokens": (COMPLETIONS, completion(7, prompt=list(range(100, 300)))),
     "completion-logprobs": (COMPLETIONS, completion(8, 20, logprobs=2, max_tokens=4)),
     "completion-echo": (COMPLETIONS, completion(9, 20, echo=True, max_tokens=4)),
+    "completion-echo-logprobs": (COMPLETIONS, completion(10, 20, echo=True, logprobs=2, max_tokens=4)),
+    "completion-prompt_logprobs": (COMPLETIONS, completion(11, 20, prompt_logprobs=1, max_tokens=4)),
     "completion-stops-at-first": (COMPLETIONS, completion(12, logit_bias={"0": 100})),
     "completion-seed": (COMPLETIONS, completion(13, temperature=1, seed=7)),
     "chat": (CHAT, SAMPLED | {"messages": user(200, 14)}),
@@ -182,6 +210,7 @@ SAID: dict[str, tuple[str, dict[str, Any]]] = {
         {"model": MODEL, "max_completion_tokens": 16, "temperature": 0, "messages": user(200, 16)},
     ),
     "chat-logprobs": (CHAT, SAMPLED | {"messages": user(20, 17), "logprobs": True, "top_logprobs": 2}),
+    "chat-prompt_logprobs": (CHAT, SAMPLED | {"messages": user(20, 18), "prompt_logprobs": 1}),
     "chat-tools-required": (
         CHAT,
         SAMPLED | {"messages": user(200, 19), "tools": TOOLS, "tool_choice": "required", "max_tokens": 40},
@@ -225,7 +254,9 @@ def test_two_stages_say_what_a_single_engine_says(pair, router, name):
     pair.must_be_idle()
     assert counted.plans() == {"two_stages": 1}
     assert counted.claims() == {"redeemed": 1}
-    assert pair.decode.metric("vllm:nixl_xfer_time_seconds_count") == pulls + 1, "the blocks were not pulled"
+    # Decode computes a prompt whose log probabilities are wanted itself, and has prefill free the blocks.
+    pulled = "echo-logprobs" not in name and "prompt_logprobs" not in name
+    assert pair.decode.metric("vllm:nixl_xfer_time_seconds_count") == pulls + pulled
     pair.decode.forget_prefixes()
     alone = ask(pair.decode.url, path, body)
     assert said(paired) == said(alone)
@@ -269,7 +300,52 @@ def test_lists_of_prompts_and_several_choices_are_right_and_strand_nothing(pair,
     assert all(engine.is_ready() for engine in pair.engines)
 
 
+def parameters_of_prefill(pair: Pair, body: dict[str, Any]) -> dict[str, Any]:
+    """As a client would get them that reaches prefill directly; its blocks stay held for the lease."""
+    names = ("remote_engine_id", "remote_block_ids", "remote_host", "remote_port")
+    asked = {"do_remote_decode": True, "do_remote_prefill": False, **dict.fromkeys(names)}
+    members = {"max_tokens": 1, "kv_transfer_params": asked}
+    parameters = ask(pair.prefill.url, COMPLETIONS, body | members).json()["kv_transfer_params"]
+    assert isinstance(parameters, dict)
+    return parameters
+
+
+def test_parameters_of_a_client_end_no_engine_and_read_nobodys_blocks(pair, router):
+    """Facts 19, 25 and 26."""
+    stolen = parameters_of_prefill(pair, completion(50))
+    half = {name: value for name, value in stolen.items() if name != "remote_host"}
+    few = stolen | {"remote_block_ids": [stolen["remote_block_ids"][0][:1]]}
+    other = completion(51, 150)
+    expected = said(ask(pair.decode.url, COMPLETIONS, other))
+    chat = SAMPLED | {"messages": user(150, 52)}
+    for parameters in (stolen, half, few):
+        theirs = {
+            "kv_transfer_params": parameters,
+            "vllm_xargs": {"kv_transfer_params": json.dumps(parameters)},
+        }
+        assert said(ask(router.url, COMPLETIONS, other | theirs)) == expected
+        assert ask(router.url, COMPLETIONS, other | theirs | {"n": 2, "temperature": 1}).status == 200
+        assert ask(router.url, CHAT, chat | theirs).status == 200
+        assert ask(router.url, "/invocations", other | theirs).status == 200
+        assert ask(router.url, "/tokenize", {"model": MODEL, "prompt": "hi"} | theirs).status == 200
+    assert all(engine.is_ready() for engine in pair.engines)
+    pair.must_be_idle(2 * LEASE)  # what was taken beside the router is freed by its lease alone
+
+
 # ---- a client that leaves, in each state
+
+
+def test_a_client_that_leaves_while_prefill_computes(pair, router):
+    pair.forget_prefixes()
+    counted = Counted(router)
+    aborted = pair.prefill.metric("vllm:request_success_total")
+    with contextlib.closing(send(router.url, COMPLETIONS, completion(60, 3500))):
+        eventually(lambda: pair.prefill.requests() == 1, "prefill never computed")
+        assert router.load() == 2
+    eventually(lambda: router.load() == 0, "the router goes on")
+    pair.must_be_idle()
+    assert pair.prefill.metric("vllm:request_success_total") == aborted + 1
+    assert counted.claims() == {}
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
@@ -300,3 +376,138 @@ def test_a_client_that_leaves_in_the_middle_of_a_stream(pair, router):
     pair.must_be_idle()
     eventually(lambda: router.load() == 0, "the router goes on")
     assert counted.claims() == {"redeemed": 1}
+
+
+@pytest.mark.parametrize("orphan", ["reject", "collect"])
+@pytest.mark.usefixtures("router")
+def test_blocks_that_no_decode_engine_was_told_of_are_freed(pair, orphan):
+    """Fact 16: the client leaves between both, while the router still connects to a decode worker."""
+    slow = SlowPort()
+    try:
+        flags = ["--pd-orphan", orphan, "--health-check-interval-secs", "0", "--connect-timeout-secs", "30"]
+        with pair.router(*flags, name="router-pd-slow", decode=[slow.url, pair.decode.url]) as own:
+            for seed in range(100, 120):
+                with contextlib.closing(send(own.url, COMPLETIONS, completion(seed))) as client:
+                    eventually(
+                        lambda: own.workers()[slow.url]["load"] == 1 or own.claims(), "nobody was chosen"
+                    )
+                    if not own.claims():
+                        eventually(lambda: pair.prefill.usage() > 0, "prefill holds nothing")
+                        eventually(lambda: own.workers()[pair.prefill.url]["load"] == 0, "prefill goes on")
+                        break
+                    assert client.recv(1), "no response"
+            begun = time.monotonic()
+            pair.must_be_idle()
+            print(f"freed after {time.monotonic() - begun:.2f} s")
+            eventually(lambda: own.claims().get("collected") == 1, f"{own.claims()}")
+    finally:
+        slow.stop()
+
+
+# ---- failures
+
+REJECTED_BY_DECODE = {
+    "max_tokens-beyond-the-context": {"max_tokens": 10 * CONTEXT},
+    "min_tokens-above-max_tokens": {"min_tokens": 20, "max_tokens": 10},
+    "max_tokens-negative": {"max_tokens": -3},
+    "wrong-type-of-stream_options": {"stream": True, "stream_options": 7},
+}
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
+@pytest.mark.parametrize("name", REJECTED_BY_DECODE)
+def test_what_decode_rejects_is_the_clients_and_frees_prefill(pair, router, name, path):
+    body: dict[str, Any] = completion(70) if path == COMPLETIONS else SAMPLED | {"messages": user(200, 71)}
+    body |= REJECTED_BY_DECODE[name]
+    pair.forget_prefixes()
+    routed = ask(router.url, path, body)
+    begun = time.monotonic()
+    pair.must_be_idle()
+    print(f"{name}: {routed.status}, freed after {time.monotonic() - begun:.2f} s")
+    assert routed.status == ask(pair.decode.url, path, body).status
+    assert routed.status in (200, 400)
+
+
+class Lost:
+    """Requests whose blocks decode cannot have: `lose` is called when prefill has done its part."""
+
+    def __init__(self, pair: Pair, router: PairRouter) -> None:
+        self._pair, self._router = pair, router
+        self._bodies = [completion(80), completion(81, stream=True)]
+        self._expected = [said(ask(pair.decode.url, COMPLETIONS, body)) for body in self._bodies]
+
+    def _handed_over(self) -> bool:
+        loads = {url: worker["load"] for url, worker in self._router.workers().items()}
+        return loads == {self._pair.prefill.url: 0, self._pair.decode.url: len(self._bodies)}
+
+    def must_be_served(self, lose: Callable[[contextlib.ExitStack], Any]) -> None:
+        self._pair.forget_prefixes()
+        counted = Counted(self._router)
+        with contextlib.ExitStack() as stack:
+            with self._pair.decode.frozen():
+                asking = [Asking(self._router.url, COMPLETIONS, body) for body in self._bodies]
+                eventually(self._handed_over, "decode was not sent the requests", SLOW)
+                lose(stack)
+            assert [said(one.get()) for one in asking] == self._expected
+        eventually(lambda: counted.claims() == {"expired": 2}, f"{counted.claims()}")
+        eventually(self._pair.decode.is_idle, "decode holds blocks of what is over", LEASE / 3)
+
+    def must_be_served_by(self, router: PairRouter) -> None:
+        self._pair.decode.forget_prefixes()
+        assert [said(ask(router.url, COMPLETIONS, body)) for body in self._bodies] == self._expected
+
+
+@pytest.mark.timeout(1500)
+def test_when_decode_cannot_have_the_blocks_it_serves_alone(pair, router):
+    """Facts 29 and 30: prefill is killed; its successor, which decode does not know, says nothing for 5 s."""
+    lost = Lost(pair, router)
+    lost.must_be_served(lambda _: pair.prefill.kill())
+    with pair.router("--pd-on-prefill-loss", "local", name="router-pd-local") as local:
+        lost.must_be_served_by(local)
+    pair.bring_up()
+    eventually(
+        lambda: router.workers()[pair.prefill.url]["is_healthy"], "nobody noticed that prefill is back"
+    )
+    lost.must_be_served(lambda stack: stack.enter_context(pair.prefill.frozen()))
+    assert all(engine.is_ready() for engine in pair.engines)
+    pair.must_be_idle(2 * LEASE)  # what decode may have seen is freed by the lease alone
+    lost.must_be_served_by(router)
+
+
+def test_metrics_and_access_log_agree(router):
+    plans, ends, local = router.labelled("pd_plan_total", "kind"), router.claims(), Counter()
+    lines = router.access_log()
+    assert Counter(line["pd"] for line in lines) == plans
+    local.update(line["pd_local"] for line in lines if "pd_local" in line)
+    assert local == router.labelled("pd_local_total", "reason")
+    claimed = Counter(line["claim"] for line in lines if "claim" in line)
+    claimed["collected"] += claimed.pop("orphaned", 0)
+    assert +claimed == ends
+
+
+@pytest.mark.timeout(1500)
+@pytest.mark.usefixtures("router")
+def test_the_reference_has_lists_of_prompts_wrong_and_loses_its_decode_engine(pair, print_table):
+    """Facts 10 and 35, on the other side. The last test, since decode dies of it."""
+    wrong = completion(95, prompt=[text_of(200, 95), text_of(60, 96)])
+    deadly = completion(97, prompt=["hi there", text_of(200, 97)])
+    pair.forget_prefixes()
+    expected = said(ask(pair.decode.url, COMPLETIONS, wrong))
+    pair.forget_prefixes()
+    reference = ReferenceRouter(pair)
+    try:
+        seen = ask(reference.url, COMPLETIONS, wrong)
+        texts = [choice["text"] for choice in seen.json()["choices"]] if seen.status == 200 else []
+        right = [choice["text"] for choice in expected["choices"]]
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            ask(reference.url, COMPLETIONS, deadly)
+        with contextlib.suppress(AssertionError):
+            eventually(lambda: not pair.decode.is_running(), "", LEASE)
+    finally:
+        reference.stop()
+    print_table += [
+        "the reference with lists of prompts, which this router has right",
+        f"  long, short: status {seen.status}, " + ("right" if texts == right else "wrong text"),
+        f"  short, long: decode {'serves on' if pair.decode.is_running() else 'has ended'}",
+    ]
+    assert texts != right or not pair.decode.is_running(), "the reference has mended it"
