@@ -496,7 +496,7 @@ std::string_view LocalReasonName(LocalReason reason) {
   return "";
 }
 
-PdPlan MakePdPlan(PdRoute route, const BodyMap& body, const KvConnector& connector) {
+PdPlan MakeSinglePlan(PdRoute route, const BodyMap& body) {
   PdPlan plan;
   if (!body.ok()) {
     if (route == PdRoute::kOther && !MayBeObject(body.body())) return plan;
@@ -506,7 +506,12 @@ PdPlan MakePdPlan(PdRoute route, const BodyMap& body, const KvConnector& connect
   if (plan.stripped.unreadable)
     return Rejected(Concat(
         "vllm_xargs or sampling_params has more than ", BodyMap::kMaxMembers, " members; send fewer."));
-  if (route == PdRoute::kOther) return plan;
+  return plan;
+}
+
+PdPlan MakePdPlan(PdRoute route, const BodyMap& body, const KvConnector& connector) {
+  PdPlan plan = MakeSinglePlan(route, body);
+  if (route == PdRoute::kOther || plan.kind == PdKind::kRejected) return plan;
   if (!connector.traits().decode_can_prefill) {
     PlanRooms(route, body, &plan);
     return plan;

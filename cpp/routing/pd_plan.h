@@ -84,6 +84,8 @@ struct PdPlan {
 // The body of a kOther request may be anything; one that a worker might read as a JSON object, but the router does
 // not, is rejected.
 PdPlan MakePdPlan(PdRoute route, const BodyMap& body, const KvConnector& connector);
+// The same without a connector, of a request that one worker serves in any case: kSingle or kRejected.
+PdPlan MakeSinglePlan(PdRoute route, const BodyMap& body);
 
 // The copies of a request whose kind is kTwoStages. If anything is missing for the connector, they have no parameters,
 // rather than half of them. REQUIRES: body.ok().

@@ -44,6 +44,11 @@ def test_always_removes_them_and_nothing_else(harness, policy):
     eventually(lambda: series(router, "pd_removed_members_total") == removed, "the counts")
 
 
+def test_a_connector_that_only_a_fleet_with_stages_finds_is_not_needed(harness):
+    router = harness.router(harness.worker(), kv_connector="auto", pd_strip_client_params="always")
+    assert post(harness.client(router), OWN).body == b"hello"
+
+
 @pytest.mark.parametrize("setting", [{}, {"pd_strip_client_params": "never"}])
 def test_otherwise_all_bytes_pass(harness, setting):
     worker = harness.worker()

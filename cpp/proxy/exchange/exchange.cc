@@ -1015,7 +1015,7 @@ void Exchange::CountRemoved(const StrippedMembers& removed) {
 Task<Exchange::Next> Exchange::StripBody() {
   if (head_->framing == BodyFraming::kNone) co_return Next::kOn;
   BodyMap body = BodyMap::Read(body_->held());
-  PdPlan plan = MakePdPlan(PdRoute::kOther, body, *FindKvConnector(settings_.pd.kv_connector));
+  PdPlan plan = MakeSinglePlan(PdRoute::kOther, body);
   if (plan.kind == PdKind::kRejected) {
     std::string message = plan.error;
     co_await ReplyError(HttpError::kInvalidBody, std::move(message));
