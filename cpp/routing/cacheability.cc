@@ -31,6 +31,9 @@ constexpr std::array<std::string_view, 9> kIgnorable = {
 constexpr std::array<std::string_view, 6> kFiveParameters = {"model",      "messages", "temperature",
                                                              "max_tokens", "top_p",    "stream"};
 
+// Its responses have a list of choices, each with a finish_reason.
+bool HasChoices(std::string_view path) { return path == "/v1/chat/completions" || path == "/v1/completions"; }
+
 bool Contains(std::span<const std::string_view> names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
@@ -185,7 +188,7 @@ CacheBypass JudgeMedia(const BodyMap& body) {
 // Which member holds the temperature; null: the route has none.
 std::optional<std::string_view> SamplingHolder(std::string_view path) {
   if (path == "/generate" || path == "/inference/v1/generate") return "sampling_params";
-  if (path == "/v1/chat/completions" || path == "/v1/completions" || path == kMessages) return "";
+  if (HasChoices(path) || path == kMessages) return "";
   return std::nullopt;
 }
 
@@ -215,7 +218,7 @@ std::optional<double> NumberOf(const BodyMap& body, std::string_view name) {
 bool IsCovered(const BodyMap& body) {
   for (const Member& member : body.members()) {
     if (!Contains(kFiveParameters, member.name)) return false;
-    if (member.name == "model" && !(member.type == Type::kString)) return false;
+    if (member.name == "model" && member.type != Type::kString) return false;
     if (member.name == "messages" && member.type != Type::kArray) return false;
     if (member.name == "top_p" && member.type != Type::kNumber) return false;
     if (member.name == "max_tokens" && !ParseDecimal(member.value)) return false;
@@ -295,8 +298,7 @@ NotStored JudgeWhole(std::string_view path, std::string_view body) {
     const BodyMap inner = BodyMap::Read(meta != nullptr ? meta->value : "");
     ended = HasEnded(inner.Find("finish_reason"));
   }
-  const bool has_choices = path == "/v1/chat/completions" || path == "/v1/completions";
-  if (has_choices && choices == 0) return NotStored::kErrorInside;
+  if (HasChoices(path) && choices == 0) return NotStored::kErrorInside;
   return readable && ended ? NotStored::kNone : NotStored::kErrorInside;
 }
 
@@ -351,9 +353,8 @@ NotStored JudgeStream(std::string_view path, std::string_view body) {
     done = done || (type != nullptr && type->Holds("message_stop"));
   }
   if (!done || odd) return NotStored::kIncomplete;
-  const bool has_choices = path == "/v1/chat/completions" || path == "/v1/completions";
   const bool all_ended = std::ranges::all_of(ended, [](const auto& choice) { return choice.second; }) &&
-                         (!has_choices || !ended.empty());
+                         (!HasChoices(path) || !ended.empty());
   return all_ended && !failed ? NotStored::kNone : NotStored::kErrorInside;
 }
 

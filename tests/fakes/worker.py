@@ -131,6 +131,11 @@ class FakeWorker:
         self._gates.append(gate)
         return gate
 
+    @property
+    def posts(self) -> list[Message]:
+        """What clients sent; the router itself asks for health, models and metrics."""
+        return [message for message in self.requests if message.method == "POST"]
+
     def wait_for_requests(self, count: int = 1) -> list[Message]:
         with self._changed:
             assert self._changed.wait_for(lambda: len(self.requests) >= count, PATIENCE), (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.models import ModelWorker, wait_until_known
+from tests.fakes.models import ModelWorker, wait_until_all_listed
 from tests.fakes.pd import WHOLE
 from tests.fakes.wire import response
 from tests.proxy.test_pd import COMPLETIONS, MODEL, ON, labelled, post, text
@@ -44,13 +44,8 @@ def prefill_worker(harness):
     return harness.worker(lambda connection, _: connection.send(response(200, WHOLE)))
 
 
-def posts(worker) -> list[Any]:
-    """What clients sent; the router itself asks for metrics."""
-    return [message for message in worker.requests if message.method == "POST"]
-
-
 def bodies(worker) -> list[dict[str, Any]]:
-    return [json.loads(message.body) for message in posts(worker)]
+    return [json.loads(message.body) for message in worker.posts]
 
 
 @pytest.fixture
@@ -63,7 +58,7 @@ def fakes(harness):
 def holder_of(decodes, client, prompt=PROMPT):
     """The decode worker that got a prompt in two stages, and the other one."""
     assert plan_of(post(client, completion(prompt))) == "two_stages"
-    return (decodes[0], decodes[1]) if posts(decodes[0]) else (decodes[1], decodes[0])
+    return (decodes[0], decodes[1]) if decodes[0].posts else (decodes[1], decodes[0])
 
 
 # ---- turns of a conversation
@@ -111,7 +106,7 @@ def test_the_worker_gets_the_clients_body_without_members_that_steer_transfers(f
     assert plan_of(post(client, sent)) == "bypass"
     [got] = bodies(decodes[0]) + bodies(decodes[1])
     assert got == {name: value for name, value in sent.items() if name != "kv_transfer_params"}
-    assert posts(prefill) == []
+    assert prefill.posts == []
     router.must_rest()
 
 
@@ -168,7 +163,7 @@ def test_a_worker_with_all_its_requests_gets_no_more(harness):
     assert held.wait(10)
     assert "kv_transfer_params" not in bodies(holder)[-1]  # it bypassed, and is the holder's one request
     assert plan_of(post(client, completion(PROMPT + MORE * 3))) == "two_stages"
-    assert len(posts(idle)) == 1
+    assert len(idle.posts) == 1
     free.set()
     thread.join(10)
     router.must_rest()
@@ -181,10 +176,10 @@ def test_a_worker_that_left_and_came_back_holds_nothing(fakes, harness):
     router.core.remove_worker(holder.url)
     assert plan_of(post(client, completion(PROMPT + MORE))) == "two_stages"
     router.core.add_worker(holder.url, worker_type="decode")
-    before = len(posts(holder))
+    before = len(holder.posts)
     message = post(client, completion(PROMPT + MORE))
     assert plan_of(message) == "bypass"  # at the other one, which has fetched the blocks meanwhile
-    assert len(posts(holder)) == before
+    assert len(holder.posts) == before
 
 
 def test_emptied_caches_hold_nothing(fakes, harness):
@@ -209,7 +204,7 @@ def test_a_short_prompt_goes_to_a_worker_of_its_model(harness):
     decodes = [ModelWorker(harness, "a"), ModelWorker(harness, "b")]
     router = bypassing(harness, [prefill], decodes, model_refresh_secs=3600)
     client = harness.client(router)
-    wait_until_known(router, 2)
+    wait_until_all_listed(router, prefill, *decodes)
     for name in "abbab":
         assert plan_of(post(client, completion(SHORT) | {"model": name})) == "bypass"
     assert [worker.wrong for worker in decodes] == [[], []]
@@ -229,7 +224,7 @@ def test_a_bypass_that_fails_becomes_two_stages_elsewhere(harness, status):
     router = bypassing(harness, [prefill], decodes)
     message = post(harness.client(router), completion(SHORT))
     assert (plan_of(message), message.body) == ("two_stages", b"hello")
-    assert [len(posts(worker)) for worker in (prefill, *decodes)] == [1, 1, 1]
+    assert [len(worker.posts) for worker in (prefill, *decodes)] == [1, 1, 1]
     router.must_rest()
     assert labelled(router, "pd_local_total", "reason") == {}
 
@@ -247,7 +242,7 @@ def test_a_request_that_may_have_ended_its_decode_worker_gets_no_blocks(harness)
     prefill, decodes = prefill_worker(harness), [harness.worker(reset), harness.worker(reset)]
     router = bypassing(harness, [prefill], decodes)
     assert post(harness.client(router), completion(SHORT)).body == b"hello"
-    assert posts(prefill) == []
+    assert prefill.posts == []
     assert all("kv_transfer_params" not in body for worker in decodes for body in bodies(worker))
 
 

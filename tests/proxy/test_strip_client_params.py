@@ -14,11 +14,6 @@ INSIDE = b'{"vllm_xargs":{"kv_transfer_params":{},"a":1},"sampling_params":'
 NESTED = INSIDE + b'{"extra_args":{"kv_transfer_params":1}}}'
 
 
-def posted(worker):
-    """The bodies that clients sent; the router itself may ask for metrics."""
-    return [message.body for message in worker.requests if message.method == "POST"]
-
-
 def post(client, body, *fields):
     return client.ask("POST", PATH, ("Content-Type", "application/json"), *fields, body=body)
 
@@ -35,7 +30,7 @@ def test_always_removes_them_and_nothing_else(harness, policy):
         b'{"prompt" : "kv_transfer_params" }',
     ):
         assert post(client, body).body == b"hello"
-    copies = posted(worker)
+    copies = [message.body for message in worker.posts]
     assert json.loads(copies[0]) == {"prompt": "hi"}
     assert json.loads(copies[1]) == {"vllm_xargs": {"a": 1}, "sampling_params": {"extra_args": {}}}
     assert json.loads(copies[2]) == {"x": 1.0}
