@@ -362,9 +362,9 @@ NotStored JudgeStream(std::string_view path, std::string_view body) {
 
 std::string_view CacheBypassName(CacheBypass why) {
   constexpr std::array<std::string_view, kCacheBypasses> kNames = {
-      "none",      "route",        "content",         "header",      "tenant",
-      "body_size", "not_json",     "odd_names",       "temperature", "temperature_absent",
-      "state",     "remote_media", "uncovered_member"};
+      "none",      "route",        "content",          "header",      "tenant",
+      "body_size", "not_json",     "odd_names",        "temperature", "temperature_absent",
+      "state",     "remote_media", "uncovered_member", "stream",      "store_down"};
   return kNames[static_cast<size_t>(why)];
 }
 
@@ -423,11 +423,11 @@ bool WantsStream(const BodyMap& body) {
 
 CacheKey CacheKeyOf(
     const CacheRequestHead& head, std::string_view query, const BodyMap& body, const CacheRules& rules,
-    uint64_t generation) {
+    uint64_t generation, std::string_view model) {
   const std::optional<Digest256> tenant = TenantOf(head.fields, rules);
   if (rules.key_scheme == CacheKeyScheme::kSeed004) {
-    const std::string_view model = body.Find("model")->value;
-    const std::optional<std::string> unescaped = UnescapedJson(model.substr(1, model.size() - 2));
+    const std::string_view quoted = body.Find("model")->value;
+    const std::optional<std::string> unescaped = UnescapedJson(quoted.substr(1, quoted.size() - 2));
     const Member* const max_tokens = body.Find("max_tokens");
     FiveParameters parameters{
         .model = *unescaped,
@@ -439,7 +439,9 @@ CacheKey CacheKeyOf(
     return DigestFiveParameters(parameters);
   }
   std::vector<RequestMember> members;
-  members.reserve(body.members().size());
+  members.reserve(body.members().size() + 1);
+  const std::string named = model.empty() || body.Find("model") != nullptr ? "" : JsonQuoted(model);
+  if (!named.empty()) members.push_back({.name = "model", .value = named});
   for (const Member& member : body.members()) {
     if (std::ranges::find(rules.ignored_members, member.name) != rules.ignored_members.end()) continue;
     members.push_back({.name = member.name, .value = member.value});

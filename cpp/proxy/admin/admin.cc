@@ -18,6 +18,7 @@
 #include "base/time_units.h"
 #include "events/kv_push.h"
 #include "net/task.h"
+#include "proxy/admin/cache_report.h"
 #include "proxy/admin/configuration.h"
 #include "proxy/admin/discovery_report.h"
 #include "proxy/admin/kv_push_call.h"
@@ -419,6 +420,12 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
       AdminReply reply = co_await KvIndexClear(thread);
       co_return reply;
     }
+    case Route::kCacheStats:
+      co_return CacheStats(thread, request);
+    case Route::kCacheInvalidate: {
+      AdminReply reply = co_await CacheInvalidate(thread, request);
+      co_return reply;
+    }
     case Route::kIndexStats:
       co_return IndexStats();
     case Route::kIndexClear:
@@ -618,6 +625,30 @@ AdminReply Admin::IndexClear() const {
 }
 
 // `?session_id=S`, or as a JSON object in the body. A repeated call gets the same response.
+AdminReply Admin::CacheStats(const IoThread& thread, const AdminRequest& request) const {
+  return CacheStatsReply(
+      thread.limits.response_cache, request.settings.response_cache, std::nullopt,
+      request.query == "detail=1");
+}
+
+Task<AdminReply> Admin::CacheInvalidate(IoThread& thread, const AdminRequest& request) const {
+  if (!request.settings.response_cache.enabled) {
+    co_return InvalidateRefused(409, "the response cache is off; set response_cache.enabled to true");
+  }
+  const StatusOr<InvalidateCall> call = ReadInvalidateCall(request.body);
+  if (!call.ok()) co_return InvalidateRefused(400, call.status().message());
+  ResponseCache& cache = thread.limits.response_cache;
+  uint64_t cleared = 0;
+  if (const auto* const one = std::get_if<InvalidateResponse>(&*call)) {
+    cleared = cache.memory.Delete(one->key) ? 1 : 0;
+  } else if (const auto* const model = std::get_if<InvalidateModelResponses>(&*call)) {
+    cache.InvalidateModel(model->model);
+  } else {
+    cleared = cache.InvalidateAll();
+  }
+  co_return InvalidatedReply(*call, cleared);
+}
+
 AdminReply Admin::FinishSession(const AdminRequest& request) const {
   std::string session;
   if (request.query.empty()) {

@@ -67,6 +67,8 @@ class Admin final : public OwnEndpoints {
   AdminReply KvIndexStats(const IoThread& thread) const;
   AdminReply KvIndexBackends() const;
   Task<AdminReply> KvIndexClear(IoThread& thread) const;
+  AdminReply CacheStats(const IoThread& thread, const AdminRequest& request) const;
+  Task<AdminReply> CacheInvalidate(IoThread& thread, const AdminRequest& request) const;
   AdminReply FinishSession(const AdminRequest& request) const;
   AdminReply Drain(const AdminRequest& request);
   AdminReply DrainStatus() const;

@@ -277,6 +277,7 @@ class Metrics::Collector : public prometheus::Collectable {
     WriteKvEvents(&page);
     WritePrefixEvents(&page);
     WriteRedis(&page);
+    if (limits_.response_cache.enabled()) WriteResponseCache(&page);
     WritePeerSync(&page);
     WriteFleet(&page, *fleet);
     WriteDiscovery(&page);
@@ -353,6 +354,7 @@ class Metrics::Collector : public prometheus::Collectable {
   void WriteKvEvents(Page* page) const;
   void WritePrefixEvents(Page* page) const;
   void WriteRedis(Page* page) const;
+  void WriteResponseCache(Page* page) const;
   void WritePeerSync(Page* page) const;
   void WriteFleet(Page* page, const FleetView& fleet) const;
   void WriteDiscovery(Page* page) const;
@@ -1069,6 +1071,78 @@ void Metrics::Collector::WriteRedis(Page* page) const {
       "redis_dropped_writes_total",
       "Writes of the prefix index that Redis did not get, since it was down or slow.");
   page->Add(static_cast<double>(stats.dropped));
+}
+
+void Metrics::Collector::WriteResponseCache(Page* page) const {
+  const ResponseCache& cache = limits_.response_cache;
+  const ResponseCache::Counts& counts = cache.counts;
+  const MemoryStore::Stats memory = cache.memory.stats();
+  const FlightTable::Stats flights = cache.flights.stats();
+  const auto of = [](const std::atomic<uint64_t>& count) { return count.load(std::memory_order_relaxed); };
+  constexpr std::array<std::string_view, ResponseCache::kResults> kResults = {"hit", "miss", "skip"};
+
+  page->Gauge("continuum_cache_backend_type", "1 for where responses are kept.");
+  page->Add(1, {Label("backend", cache.fixed().redis ? "redis" : "memory")});
+  page->Counter(
+      "continuum_response_cache_requests_total",
+      "Requests for inference by what the response cache did: skip for those that it may not serve.");
+  for (size_t i = 0; i < kResults.size(); ++i)
+    page->Add(static_cast<double>(of(counts.results[i])), {Label("result", kResults[i])});
+  page->Gauge("continuum_response_cache_entries", "Responses in this router's memory.");
+  page->Add(static_cast<double>(memory.entries));
+  page->Gauge("continuum_response_cache_size_bytes", "Memory that these take.");
+  page->Add(static_cast<double>(memory.bytes));
+  page->Counter("continuum_response_cache_evictions_total", "Responses that left memory for want of room.");
+  page->Add(static_cast<double>(memory.evicted));
+  page->Gauge(
+      "continuum_response_cache_hit_rate", "Hits among the lookups of the last 300 seconds, from 0 to 1.");
+  page->Add(cache.hit_rate.Of(clock_.NowNanos()));
+
+  page->Counter("response_cache_bypass_total", "Requests that the response cache may not serve, by reason.");
+  for (size_t i = 1; i < kCacheBypasses; ++i) {
+    page->Add(
+        static_cast<double>(of(counts.bypasses[i])),
+        {Label("reason", CacheBypassName(static_cast<CacheBypass>(i)))});
+  }
+  page->Counter(
+      "response_cache_not_stored_total",
+      "Responses to requests that may be cached that were not, by reason.");
+  for (size_t i = 1; i < kNotStoredReasons; ++i) {
+    page->Add(
+        static_cast<double>(of(counts.not_stored[i])),
+        {Label("reason", NotStoredName(static_cast<NotStored>(i)))});
+  }
+  page->Counter(
+      "response_cache_coalesced_total", "Requests that got the response to an equal one under way.");
+  page->Add(static_cast<double>(flights.shared));
+  page->Counter(
+      "response_cache_promotions_total", "Requests that took the place of an equal one that had failed.");
+  page->Add(static_cast<double>(flights.promoted));
+  page->Gauge("response_cache_followers", "Requests that wait for the response to an equal one.");
+  page->Add(static_cast<double>(flights.followers));
+  page->Counter(
+      "response_cache_evicted_bytes_total", "Bytes of responses that left memory for want of room.");
+  page->Add(static_cast<double>(memory.evicted_bytes));
+  page->Counter("response_cache_expired_total", "Responses in memory whose time was over.");
+  page->Add(static_cast<double>(memory.expired));
+  page->Counter(
+      "response_cache_corrupt_total", "Stored responses that were damaged or not a router's, and not used.");
+  page->Add(static_cast<double>(of(counts.corrupt)));
+  page->Gauge("response_cache_capture_bytes", "Memory for responses that are on their way to the cache.");
+  page->Add(static_cast<double>(cache.captured_bytes()));
+  page->Gauge("response_cache_generation", "Times that all stored responses have been invalidated.");
+  page->Add(static_cast<double>(cache.generations.Of("")));
+  page->Counter("response_cache_saved_tokens_total", "Tokens of stored responses that were sent, by kind.");
+  page->Add(static_cast<double>(of(counts.saved_prompt_tokens)), {Label("kind", "prompt")});
+  page->Add(static_cast<double>(of(counts.saved_completion_tokens)), {Label("kind", "completion")});
+  page->Histogram("response_cache_lookup_seconds", "Time to find a stored response, or none.");
+  for (const ResponseCache::Result result : {ResponseCache::Result::kHit, ResponseCache::Result::kMiss}) {
+    const auto at = static_cast<size_t>(result);
+    std::array<uint64_t, std::tuple_size_v<ResponseCache::Lookups>> buckets;
+    std::ranges::transform(counts.lookups[at], buckets.begin(), of);
+    page->AddHistogram(
+        ResponseCache::kLookupBounds, buckets, of(counts.lookup_nanos[at]), {Label("result", kResults[at])});
+  }
 }
 
 void Metrics::Collector::WritePeerSync(Page* page) const {

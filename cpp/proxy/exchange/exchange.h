@@ -25,6 +25,7 @@
 #include "net/write_all.h"
 #include "proxy/api/error_response.h"
 #include "proxy/api/request_id.h"
+#include "proxy/exchange/cached_request.h"
 #include "proxy/exchange/pd_exchange.h"
 #include "proxy/exchange/pd_request.h"
 #include "proxy/exchange/request_body.h"
@@ -102,6 +103,11 @@ class Exchange {
   Task<void> RespondLocally();
   Task<AdminReply> FanOutToAll(CancelScope& scope);
   Task<Next> ReadBody();
+  Task<Next> UseCache();
+  Task<void> ReplayStored();
+  void OutdateCache();
+  void InvalidateCache();
+  std::vector<HeaderField> ExtraFields() const;
   // Its workers depend on its model, which is in the body.
   bool ReadsModel() const;
   // The model that this request for an alias is for.
@@ -194,7 +200,10 @@ class Exchange {
   bool client_too_slow_ = false;
   bool proxied_ = false;  // counted in in_flight
 
-  Permit permit_;  // from ADMIT to FINISH
+  std::unique_ptr<CachedRequest> cache_;   // null: off, or no inference
+  std::unique_ptr<std::string> outdates_;  // the model whose weights this request changes; empty: any
+  std::string age_;                        // of a stored response
+  Permit permit_;                          // from ADMIT to FINISH
   RoutingKey key_;
   std::unique_ptr<RequestedModel> model_;      // null: any worker will do
   std::optional<CostOverride> cost_override_;  // the client's
