@@ -1,81 +1,30 @@
 """The response cache on the request path: what is served again, what is not, and to whom."""
 
 import json
-import re
 import threading
-import time
 
 import pytest
 
+from tests.fakes.cached import (
+    CHAT,
+    EVENTS,
+    JSON,
+    MESSAGES,
+    STREAM,
+    Engine,
+    GatedEngine,
+    answer_of,
+    ask,
+    body_of,
+    cache_of,
+    cached,
+    counted,
+    led_and_followed,
+    metric,
+)
 from tests.fakes.harness import error_of
 from tests.fakes.wire import chunk, chunked, eventually, request, response
-
-CHAT = "/v1/chat/completions"
-MESSAGES = [{"role": "user", "content": "Hello!"}]
-EVENTS = (
-    b'data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}\n\n',
-    b'data: {"choices":[{"index":0,"delta":{"content":"b"},"finish_reason":"stop"}]}\n\n',
-    b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9}}\n\n',
-    b"data: [DONE]\n\n",
-)
-STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-def body_of(**members):
-    return json.dumps({"model": "m", "messages": MESSAGES, "temperature": 0, **members}).encode()
-
-
-def answer_of(number, reason="stop"):
-    """What an engine says, with something that tells one time from the other."""
-    choice = {"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": reason}
-    usage = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
-    return json.dumps({"id": f"chatcmpl-{number}", "choices": [choice], "usage": usage}).encode()
-
-
-class Engine:
-    """A worker that gives another response each time; of posts alone."""
-
-    def __init__(self, harness, *, send=None):
-        self._lock = threading.Lock()
-        self.count = 0
-        self._send = send
-        self.worker = harness.worker(self._answer)
-        self.url = self.worker.url
-
-    def _answer(self, connection, message):
-        if message.method != "POST":
-            connection.send(response(200, b"hello"))
-            return
-        with self._lock:
-            self.count += 1
-            number = self.count
-        if self._send is not None:
-            self._send(connection, message, number)
-        elif b'"stream": true' in message.body:
-            connection.send(STREAM, *(chunk(event) for event in EVENTS), chunked())
-        else:
-            connection.send(response(200, answer_of(number), ("Content-Type", "application/json")))
-
-
-def cached(harness, *workers, **options):
-    return harness.router(*workers, response_cache=True, **options)
-
-
-def ask(client, body=None, *fields, path=CHAT):
-    return client.ask(
-        "POST", path, ("Content-Type", "application/json"), *fields, body=body_of() if body is None else body
-    )
-
-
-def cache_of(message):
-    return message.get("x-cache")
-
-
-def metric(router, name):
-    found = re.search(rf"^{re.escape(name)} (\S+)$", router.server.metrics_text(), re.MULTILINE)
-    assert found, name
-    return float(found[1])
-
+from tests.proxy.test_reload import Served
 
 # ---- hit, miss, bypass
 
@@ -148,8 +97,8 @@ def test_what_may_not_be_cached_bypasses_it(harness, body, fields, reason):
         assert cache_of(message) == "BYPASS"
         assert message.get("x-vllm-router-cache-reason") == reason
     assert engine.count == 2
-    assert metric(router, f'vllm_router_response_cache_bypass_total{{reason="{reason}"}}') == 2
-    assert metric(router, 'continuum_response_cache_requests_total{result="skip"}') == 2
+    assert counted(router, f'vllm_router_response_cache_bypass_total{{reason="{reason}"}}') == 2
+    assert counted(router, 'continuum_response_cache_requests_total{result="skip"}') == 2
 
 
 def test_other_routes_have_no_header_of_it_and_other_inference_bypasses(harness):
@@ -245,7 +194,6 @@ def refusing(what):
     return send
 
 
-JSON = ("Content-Type", "application/json")
 CUT = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{"
 ENDLESS = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
 
@@ -267,13 +215,13 @@ ENDLESS = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: clo
 )
 def test_a_response_that_is_not_whole_and_good_is_not_kept(harness, sent, reason):
     engine = Engine(harness, send=refusing(sent))
-    router = cached(harness, engine, max_retries=0, decision_headers=True)
+    router = cached(harness, engine, disable_retries=True, decision_headers=True)
     client = harness.client(router)
     for _ in range(2):
         assert cache_of(ask(client)) == "MISS"
     assert engine.count == 2
-    assert metric(router, f'vllm_router_response_cache_not_stored_total{{reason="{reason}"}}') == 2
-    assert metric(router, "continuum_response_cache_entries") == 0
+    assert counted(router, f'vllm_router_response_cache_not_stored_total{{reason="{reason}"}}') == 2
+    assert counted(router, "continuum_response_cache_entries") == 0
     router.must_rest()
 
 
@@ -286,7 +234,7 @@ def test_a_response_that_ends_with_its_connection_is_not_kept(harness):
     router = cached(harness, engine)
     for _ in range(2):
         assert cache_of(ask(harness.client(router))) == "MISS"
-    assert metric(router, 'vllm_router_response_cache_not_stored_total{reason="incomplete"}') == 2
+    assert counted(router, 'vllm_router_response_cache_not_stored_total{reason="incomplete"}') == 2
 
 
 @pytest.mark.parametrize(
@@ -294,7 +242,7 @@ def test_a_response_that_ends_with_its_connection_is_not_kept(harness):
     [
         EVENTS[:-1],  # no [DONE]
         EVENTS[:1] + EVENTS[3:],  # a choice that has not ended
-        (*EVENTS[:1], EVENTS[3]),  # a choice that has not ended
+        (EVENTS[0], b'data: {"error":{"message":"no"}}\n\n', EVENTS[3]),
         (*EVENTS, EVENTS[0]),  # something behind the end
     ],
 )
@@ -308,7 +256,7 @@ def test_a_stream_that_is_not_whole_and_good_is_not_kept(harness, events):
     for _ in range(2):
         assert cache_of(ask(client, body_of(stream=True))) == "MISS"
     assert engine.count == 2
-    assert metric(router, "continuum_response_cache_entries") == 0
+    assert counted(router, "continuum_response_cache_entries") == 0
 
 
 def test_a_stream_that_breaks_off_is_not_kept(harness):
@@ -325,7 +273,7 @@ def test_a_stream_that_breaks_off_is_not_kept(harness):
         client.ending()
     assert engine.count == 2
     eventually(lambda: metric(router, "vllm_router_response_cache_capture_bytes") == 0)
-    assert metric(router, "continuum_response_cache_entries") == 0
+    assert counted(router, "continuum_response_cache_entries") == 0
 
 
 @pytest.mark.parametrize("by_chunks", [False, True])
@@ -374,21 +322,6 @@ def test_streams_are_not_cached_where_their_limit_is_0(harness):
     assert [cache_of(ask(client)) for _ in range(2)] == ["MISS", "HIT"]
 
 
-def test_what_is_captured_of_all_has_a_limit(harness):
-    body = answer_of(1) + b" " * 100_000
-
-    def send(connection, _message, _number):
-        connection.send(response(200, body, JSON))
-
-    engine = Engine(harness, send=send)
-    router = cached(harness, engine, response_cache_capture_memory_bytes=65_536)
-    client = harness.client(router)
-    for _ in range(2):
-        assert cache_of(ask(client)) == "MISS"
-    assert metric(router, 'vllm_router_response_cache_not_stored_total{reason="memory"}') == 2
-    assert metric(router, "vllm_router_response_cache_capture_bytes") == 0
-
-
 def test_named_fields_are_kept_as_well(harness):
     def send(connection, _message, number):
         connection.send(response(200, answer_of(number), JSON, ("X-Kept", "yes"), ("X-Other", "no")))
@@ -417,8 +350,8 @@ def test_capacity_and_least_recent_use(harness):
     for body in (one, two, one, three):
         ask(client, body)
     assert [cache_of(ask(client, body)) for body in (one, three)] == ["HIT", "HIT"]
-    assert metric(router, "continuum_response_cache_entries") == 2
-    assert metric(router, "continuum_response_cache_evictions_total") == 1
+    assert counted(router, "continuum_response_cache_entries") == 2
+    assert counted(router, "continuum_response_cache_evictions_total") == 1
     assert cache_of(ask(client, two)) == "MISS"
 
 
@@ -435,7 +368,7 @@ def test_a_response_is_not_used_after_its_time(harness):
 
 def test_a_hit_needs_no_worker(harness):
     engine = Engine(harness)
-    router = cached(harness, engine, max_retries=0)
+    router = cached(harness, engine, disable_retries=True)
     client = harness.client(router)
     ask(client)
     engine.worker.stop_listening()
@@ -487,171 +420,6 @@ def test_a_hit_is_no_decision(harness):
     assert router.loads() == [0]
 
 
-# ---- equal requests at one time
-
-
-def gated(harness, what=None):
-    """An engine each of whose responses waits for a gate."""
-    gates = []
-    came = threading.Semaphore(0)
-
-    def send(connection, _message, number):
-        gate = engine.worker.gate()
-        gates.append(gate)
-        came.release()
-        gate.wait()
-        connection.send(what(number) if what else response(200, answer_of(number), JSON))
-
-    engine = Engine(harness, send=send)
-    engine.gates, engine.came = gates, came
-    return engine
-
-
-def followers(router):
-    return metric(router, "vllm_router_response_cache_followers")
-
-
-def test_equal_requests_reach_a_worker_once(harness):
-    engine = gated(harness)
-    router = cached(harness, engine)
-    clients = [harness.client(router) for _ in range(50)]
-    for client in clients:
-        client.send(request("POST", CHAT, JSON, body=body_of()))
-    assert engine.came.acquire(timeout=10)
-    eventually(lambda: followers(router) == 49, "they do not wait for it")
-    engine.gates[0].open()
-    messages = [client.read_response() for client in clients]
-    assert [message.body for message in messages] == [answer_of(1)] * 50
-    assert sorted(cache_of(message) for message in messages) == ["HIT"] * 49 + ["MISS"]
-    assert engine.count == 1
-    assert metric(router, "vllm_router_response_cache_coalesced_total") == 49
-    assert followers(router) == 0
-    router.must_rest()
-
-
-def test_off_each_asks_for_itself(harness):
-    engine = gated(harness)
-    router = cached(harness, engine, response_cache_coalesce="off")
-    clients = [harness.client(router) for _ in range(3)]
-    for client in clients:
-        client.send(request("POST", CHAT, JSON, body=body_of()))
-    for _ in clients:
-        assert engine.came.acquire(timeout=10)
-    for gate in engine.gates:
-        gate.open()
-    assert [cache_of(client.read_response()) for client in clients] == ["MISS"] * 3
-
-
-def led_and_followed(harness, router, engine, count):
-    """A client whose request is at the worker, and some that wait for its response."""
-    leader = harness.client(router)
-    leader.send(request("POST", CHAT, JSON, body=body_of()))
-    assert engine.came.acquire(timeout=10)
-    others = [harness.client(router) for _ in range(count)]
-    for number, client in enumerate(others, 1):
-        client.send(request("POST", CHAT, JSON, body=body_of()))
-        eventually(lambda number=number: followers(router) == number)
-    return leader, others
-
-
-def test_a_leader_whose_client_leaves_passes_on_its_place(harness):
-    engine = gated(harness)
-    router = cached(harness, engine)
-    leader, (second, third) = led_and_followed(harness, router, engine, 2)
-    leader.close()
-    assert engine.came.acquire(timeout=10)  # for the second
-    engine.gates[1].open()
-    assert [second.read_response().body, third.read_response().body] == [answer_of(2)] * 2
-    engine.gates[0].open()
-    assert metric(router, "vllm_router_response_cache_promotions_total") == 1
-    router.must_rest()
-
-
-def test_errors_are_not_shared_and_the_third_failure_frees_all(harness):
-    failure = response(400, b'{"error":{"message":"no"}}', JSON)
-    engine = gated(harness, lambda number: failure if number <= 3 else response(200, answer_of(number), JSON))
-    router = cached(harness, engine, max_retries=0)
-    leader, others = led_and_followed(harness, router, engine, 5)
-    engine.gates[0].open()
-    assert leader.read_response().status == 400
-    for number in (1, 2):
-        assert engine.came.acquire(timeout=10)
-        engine.gates[number].open()
-        assert others[number - 1].read_response().status == 400
-    # All others go on alone.
-    for _ in range(3):
-        assert engine.came.acquire(timeout=10)
-    for gate in engine.gates:
-        gate.open()
-    assert [client.read_response().status for client in others[2:]] == [200] * 3
-    assert followers(router) == 0
-    router.must_rest()
-
-
-def test_a_follower_leaves(harness):
-    engine = gated(harness)
-    router = cached(harness, engine)
-    leader, (second, third) = led_and_followed(harness, router, engine, 2)
-    second.close()
-    eventually(lambda: followers(router) == 1)
-    engine.gates[0].open()
-    assert leader.read_response().body == third.read_response().body == answer_of(1)
-    assert engine.count == 1
-    router.must_rest()
-
-
-def test_a_follower_waits_no_longer_than_it_may(harness):
-    engine = gated(harness)
-    router = cached(harness, engine, response_cache_coalesce_wait_ms=50)
-    leader, (second,) = led_and_followed(harness, router, engine, 1)
-    assert engine.came.acquire(timeout=10)  # for the second
-    engine.gates[1].open()
-    assert second.read_response().body == answer_of(2)
-    engine.gates[0].open()
-    assert leader.read_response().body == answer_of(1)
-    router.must_rest()
-
-
-def test_more_than_may_follow_go_alone(harness):
-    engine = gated(harness)
-    router = cached(harness, engine, response_cache_coalesce_max_followers=1)
-    leader, (second,) = led_and_followed(harness, router, engine, 1)
-    third = harness.client(router)
-    third.send(request("POST", CHAT, JSON, body=body_of()))
-    assert engine.came.acquire(timeout=10)
-    for gate in engine.gates:
-        gate.open()
-    assert leader.read_response().body == second.read_response().body == answer_of(1)
-    assert third.read_response().body == answer_of(2)
-    router.must_rest()
-
-
-def test_a_response_too_large_to_be_kept_sends_followers_on(harness):
-    large = 10_000
-    engine = gated(harness, lambda number: response(200, answer_of(number) + b" " * large, JSON))
-    router = cached(harness, engine, response_cache_max_response_size=4096)
-    leader, others = led_and_followed(harness, router, engine, 3)
-    engine.gates[0].open()
-    leader.read_response()
-    for _ in others:  # all at once, none waits for another
-        assert engine.came.acquire(timeout=10)
-    for gate in engine.gates:
-        gate.open()
-    assert len({client.read_response().body for client in others}) == 3
-    router.must_rest()
-
-
-def test_a_stop_ends_what_follows(harness):
-    engine = gated(harness)
-    router = cached(harness, engine, shutdown_grace_secs=1)
-    leader, others = led_and_followed(harness, router, engine, 3)
-    router.shutdown()
-    router.must_end()
-    engine.gates[0].open()
-    for client in (leader, *others):
-        client.ending()
-
-
 # ---- invalidation
 
 
@@ -677,40 +445,18 @@ def test_one_model_and_one_key(harness):
     assert json.loads(nothing.body) == {"success": True, "action": "key", "cleared_entries": 0}
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{}",
-        b"[]",
-        b'{"clear_all": false}',
-        b'{"clear_all": true, "model": "m"}',
-        b'{"key": "0"}',
-        b'{"model": ""}',
-        b'{"all": true}',
-    ],
-)
-def test_other_calls_are_refused(harness, body):
-    client = harness.client(cached(harness, Engine(harness)))
-    refused = client.ask("POST", "/admin/response-cache/invalidate", body=body)
-    assert refused.status == 400
-    said = json.loads(refused.body)
-    assert said["success"] is False
-    assert "clear_all" in said["error"]
-
-
 def test_what_was_asked_before_an_invalidation_is_not_kept(harness):
-    engine = gated(harness)
+    engine = GatedEngine(harness)
     router = cached(harness, engine)
     leader, (second,) = led_and_followed(harness, router, engine, 1)
     client = harness.client(router)
     client.ask("POST", "/admin/response-cache/invalidate", body=b'{"clear_all": true}')
     engine.gates[0].open()
     assert leader.read_response().body == answer_of(1)
-    assert engine.came.acquire(timeout=10)  # the second goes on alone
+    engine.wait_for_request()  # the second goes on alone
     engine.gates[1].open()
     assert second.read_response().body == answer_of(2)
-    assert metric(router, "continuum_response_cache_entries") == 0
+    assert counted(router, "continuum_response_cache_entries") == 0
     router.must_rest()
 
 
@@ -785,58 +531,20 @@ def test_a_replay_waits_for_its_client(harness):
     router.must_rest()
 
 
-def test_a_replay_may_be_paced_by_events(harness):
-    router = cached(harness, Engine(harness), response_cache_replay_events_per_second=10)
-    client = harness.client(router)
-    ask(client, body_of(stream=True))
-    began = time.monotonic()
-    message = ask(client, body_of(stream=True))
-    assert message.chunks == list(EVENTS)
-    assert time.monotonic() - began >= 0.25  # 3 pauses of a tenth
+# ---- reload
 
 
-# ---- reports
-
-
-def test_stats_are_as_the_other_router_prints_them(harness):
-    router = cached(harness, Engine(harness), response_cache_ttl_secs=1800, response_cache_capacity=5000)
-    client = harness.client(router)
-    for body in (body_of(), body_of(), body_of(), body_of(temperature=1)):
-        ask(client, body)
-    stats = json.loads(client.ask("GET", "/admin/response-cache/stats").body)
-    size = stats.pop("size_bytes")
-    assert size > len(answer_of(1))
-    assert stats == {
-        "enabled": True,
-        "backend_type": "memory",
-        "entries": 1,
-        "capacity": 5000,
-        "requests": {"hit": 2, "miss": 1, "skip": 1, "total": 4},
-        "hit_rate": "0.6667",
-        "evictions": 0,
-        "config": {
-            "backend": "memory",
-            "ttl": "30m",
-            "capacity": 5000,
-            "max_response_size": 1048576,
-            "max_stream_buffer_size": 10485760,
-        },
-    }
-    detail = json.loads(client.ask("GET", "/admin/response-cache/stats?detail=1").body)["detail"]
-    assert detail["bypass"] == {"temperature": 1}
-    assert metric(router, "continuum_response_cache_hit_rate") == pytest.approx(2 / 3)
-    assert metric(router, 'vllm_router_response_cache_saved_tokens_total{kind="prompt"}') == 14
-    assert metric(router, 'vllm_router_response_cache_saved_tokens_total{kind="completion"}') == 4
-
-
-def test_a_reload_turns_it_on_and_off(harness):
+def test_a_reload_turns_it_on_and_off(harness, tmp_path):
     engine = Engine(harness)
-    router = harness.router(engine)
-    client = harness.client(router)
-    ask(client)
-    router.server.reload(response_cache=True)
-    assert [cache_of(ask(client)) for _ in range(2)] == ["MISS", "HIT"]
-    router.server.reload(response_cache=False)
+    text = f"worker_urls: [{engine.url}]\nresponse_cache: {{enabled: %s}}\n"
+    with harness.keeping_descriptors():
+        served = Served(harness, tmp_path / "settings.yaml", text % "false")
+    client = served.client()
     assert cache_of(ask(client)) is None
-    router.server.reload(response_cache=True)
+    assert served.reload(text % "true")[0] == 200
+    assert [cache_of(ask(client)) for _ in range(2)] == ["MISS", "HIT"]
+    assert served.reload(text % "false")[0] == 200
+    assert cache_of(ask(client)) is None
+    assert served.reload(text % "true")[0] == 200
     assert cache_of(ask(client)) == "MISS"  # nothing was kept meanwhile
+    served.close()

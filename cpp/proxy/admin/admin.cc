@@ -636,7 +636,7 @@ Task<AdminReply> Admin::CacheInvalidate(IoThread& thread, const AdminRequest& re
     co_return InvalidateRefused(409, "the response cache is off; set response_cache.enabled to true");
   }
   const StatusOr<InvalidateCall> call = ReadInvalidateCall(request.body);
-  if (!call.ok()) co_return InvalidateRefused(400, call.status().message());
+  if (!call.ok()) co_return InvalidateRefused(400, std::string(call.status().message()));
   ResponseCache& cache = thread.limits.response_cache;
   uint64_t cleared = 0;
   if (const auto* const one = std::get_if<InvalidateResponse>(&*call)) {

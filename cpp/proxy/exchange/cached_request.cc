@@ -240,13 +240,10 @@ bool CachedRequest::Use(std::shared_ptr<const std::string> blob) {
   if (is_stream != stream_) return false;
   head_text_ =
       Concat("HTTP/1.1 200 OK\r\n", stored->fields, "Content-Length: ", stored->body.size(), "\r\n\r\n");
+  age_ = std::to_string(std::max<int64_t>(0, UnixMs() - stored->stored_at_ms) / 1000);
   stored_ = *stored;
   blob_ = std::move(blob);
   return true;
-}
-
-int64_t CachedRequest::age_secs() const {
-  return std::max<int64_t>(0, UnixMs() - stored_.stored_at_ms) / 1000;
 }
 
 Task<BodySink::Took> CachedRequest::Replay(BodySink& client, CancelScope& scope) {

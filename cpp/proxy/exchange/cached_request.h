@@ -45,7 +45,7 @@ class CachedRequest {
   bool found() const { return blob_ != nullptr; }
   const StoredResponse& stored() const { return stored_; }
   const std::string& head_text() const { return head_text_; }  // of an HTTP response with its body's length
-  int64_t age_secs() const;
+  std::string_view age() const { return age_; }                // seconds, as in the header
   // Whole events of a stream may be held back, by the settings.
   Task<BodySink::Took> Replay(BodySink& client, CancelScope& scope);
   uint64_t replayed_bytes() const { return replayed_; }
@@ -90,6 +90,7 @@ class CachedRequest {
   std::shared_ptr<const std::string> blob_;  // found
   StoredResponse stored_;                    // views into it
   std::string head_text_;
+  std::string age_;
   uint64_t replayed_ = 0;
 
   std::string fields_;  // of a worker's response, to be kept

@@ -571,7 +571,6 @@ Task<void> Exchange::ReplayStored() {
   record_.stream = parser->head().event_stream;
   record_.prompt_tokens = stored.prompt_tokens;
   record_.completion_tokens = stored.completion_tokens;
-  age_ = std::to_string(cache_->age_secs());
   const bool chunked = record_.stream && head_->minor_version > 0;
   const std::string head =
       HeadForClient(parser->head(), chunked ? BodyFraming::kChunked : BodyFraming::kLength);
@@ -1354,7 +1353,7 @@ std::vector<HeaderField> Exchange::ExtraFields() const {
   std::vector<HeaderField> fields = cors_fields_;
   if (cache_ == nullptr) return fields;
   fields.push_back({"X-Cache", cache_->label()});
-  if (!age_.empty()) fields.push_back({"Age", age_});
+  if (cache_->found()) fields.push_back({"Age", cache_->age()});
   const std::string_view reason = settings_.decision_headers ? cache_->reason() : std::string_view();
   if (!reason.empty()) fields.push_back({"x-vllm-router-cache-reason", reason});
   return fields;
@@ -1542,7 +1541,6 @@ void Exchange::Finish() {
     connection_.in.Append(ahead_);
   }
   if (!connection_.socket.is_open()) connection_.keep = false;
-  if (proxied_) thread_.telemetry.in_flight.fetch_sub(1, std::memory_order_relaxed);
   if (cache_ != nullptr) {
     constexpr std::array<std::string_view, ResponseCache::kResults> kNames = {"hit", "miss", "bypass"};
     cache_->Count();
@@ -1551,6 +1549,7 @@ void Exchange::Finish() {
     record_.cache_ns = cache_->lookup_ns();
   }
   if (outdates_ != nullptr) InvalidateCache();
+  if (proxied_) thread_.telemetry.in_flight.fetch_sub(1, std::memory_order_relaxed);
   // A connection that ended before it sent anything was no exchange.
   if (record_.head_ns != 0 || record_.status != 0 || !record_.bad_request_rule.empty()) {
     if (record_.wall_us == 0) record_.wall_us = UnixUs();  // the head was rejected

@@ -202,7 +202,6 @@ class Exchange {
 
   std::unique_ptr<CachedRequest> cache_;   // null: off, or no inference
   std::unique_ptr<std::string> outdates_;  // the model whose weights this request changes; empty: any
-  std::string age_;                        // of a stored response
   Permit permit_;                          // from ADMIT to FINISH
   RoutingKey key_;
   std::unique_ptr<RequestedModel> model_;      // null: any worker will do

@@ -41,7 +41,11 @@ struct ServerLimits {
         rate(options.rate_limit_per_second),
         retries(options.retry.budget),
         quarantine({.suspect_pending = options.health_check_interval_ms > 0}),
-        response_cache(options.response_cache, {}) {
+        response_cache(
+            options.response_cache, {.redis = options.response_cache_backend == ResponseCacheBackend::kRedis,
+                                     .fallback_capacity = options.response_cache_fallback_capacity,
+                                     .fallback_ttl_ms = options.response_cache_fallback_ttl_ms,
+                                     .fallback = options.response_cache_fallback_to_memory}) {
     if (options.shared_cache_type == SharedCacheType::kHicache) {
       shared_pool = std::make_unique<MooncakePool>(
           options.shared_cache_verifies_all ? PageQuery::Verify::kAll : PageQuery::Verify::kEdges,
