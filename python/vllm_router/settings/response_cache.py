@@ -154,10 +154,14 @@ class KeyPrefix(Text):
             )
         if not re.fullmatch(r"[!-~]{1,64}", prefix):
             raise Unfit
-        for others in _OTHERS_KEYS:
-            if prefix.startswith(others) or others.startswith(prefix):
-                raise Unfit(
-                    f"the cache's own, because clearing would also remove keys that begin with {others}; write "
-                    "for example cr:resp:"
-                )
+        if not self.is_own(prefix):
+            raise Unfit(
+                "the cache's own, because clearing would also remove keys that begin with "
+                f"{' or '.join(_OTHERS_KEYS)}; write for example cr:resp:"
+            )
         return prefix
+
+    @staticmethod
+    def is_own(prefix: str) -> bool:
+        """Whether no key of another part of the router has it, and none with it is among theirs."""
+        return not any(prefix.startswith(keys) or keys.startswith(prefix) for keys in _OTHERS_KEYS)

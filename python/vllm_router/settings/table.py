@@ -1195,7 +1195,8 @@ class Table:
         1000,
         Number(1, 10_000_000),
         "the maximum number of responses in memory",
-        more="Beyond it the least recently used is evicted. Without effect on --response-cache-backend redis, where responses end with their time alone.",
+        more="Beyond it the least recently used is evicted. Without effect on --response-cache-backend "
+        "redis, where responses end with their time alone.",
     )
     response_cache_max_memory_bytes: int = _cache(
         256 * 2**20,
