@@ -1005,12 +1005,13 @@ Task<AdminReply> Admin::Add(IoThread& thread, const AdminRequest& request, NewWo
   AdminFact told = {
       .url = url,
       .weight = static_cast<uint32_t>(std::lround(worker.weight * kWeightOne)),
-      .receives_api_key = worker.receives_api_key};
+      .receives_api_key = worker.receives_api_key,
+      .role = worker.role};
   const Status status = co_await AddWhenHealthy(thread, request, std::move(worker));
   const std::string message =
       status.ok() ? "Successfully added worker: " + url : std::string(status.message());
   json::object reply = {{"success", true}, {"message", message}};
-  if (status.ok() && !router_->is_staged()) TellPeers(std::move(told), &reply);  // a fact has no stage
+  if (status.ok()) TellPeers(std::move(told), &reply);
   if (as_json) {
     co_return status.ok() ? Json(200, std::move(reply))
                           : Json(400, {{"error", message}, {"code", "ADD_WORKER_FAILED"}});
