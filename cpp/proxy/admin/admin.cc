@@ -404,7 +404,7 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
       co_return reply;
     }
     case Route::kPrefixRoutingStats:
-      co_return PrefixRouting();
+      co_return PrefixRouting(request.settings);
     case Route::kKvEvents:
       co_return KvEvents(thread);
     case Route::kKvEventsResync:
@@ -548,7 +548,7 @@ AdminReply Admin::StagedReadiness(const Settings& settings, const FleetView& fle
 }
 
 // The same members for every policy: without prefix_aware nothing is enabled and nothing counted.
-AdminReply Admin::PrefixRouting() const {
+AdminReply Admin::PrefixRouting(const Settings& settings) const {
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
   StatsTable stats("prefix_routing");
   router_->pool().Report(*fleet, &stats);
@@ -571,7 +571,7 @@ AdminReply Admin::PrefixRouting() const {
               {"load_factor_epsilon", static_cast<double>(options.load_factor_epsilon) / 1000},
               {"virtual_nodes", options.virtual_nodes},
               {"prefix_load_floor", options.prefix_load_floor},
-              {"anthropic_cache_control_injection", false}}},
+              {"anthropic_cache_control_injection", settings.anthropic_cache_control_injection}}},
             {"routing_decisions",
              {{"total", total},
               {"prefix_hash", stats.Value("prefix_hash")},
