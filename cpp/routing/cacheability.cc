@@ -103,17 +103,6 @@ CacheBypass JudgeTemperature(const BodyMap& holder, const CacheRules& rules) {
   return zero ? CacheBypass::kNone : CacheBypass::kTemperature;
 }
 
-bool HasOddNames(const BodyMap& body) {
-  std::vector<std::string_view> names;
-  names.reserve(body.members().size());
-  for (const Member& member : body.members()) {
-    if (member.name.find('\\') != std::string_view::npos) return true;
-    names.push_back(member.name);
-  }
-  std::ranges::sort(names);
-  return std::ranges::adjacent_find(names) != names.end();
-}
-
 bool IsOn(const Member& member) { return member.type != Type::kNull && member.type != Type::kFalse; }
 
 // What a request reads or leaves at a worker, or lets a worker run.
@@ -137,7 +126,7 @@ bool IsRemotePart(std::string_view part, int depth) {
       "url",       "file_url", "image_url",  "video_url",  "audio_url", "file_id",
       "file_data", "uuid",     "image_file", "input_file", "input",     "source"};
   const BodyMap map = BodyMap::Read(part);
-  if (!map.ok() || HasOddNames(map)) return true;
+  if (!map.ok() || map.HasOddNames()) return true;
   for (const Member& member : map.members()) {
     if (member.name == "text" || member.name == "role" || member.name == "type") continue;
     const bool is_reference = Contains(kReferences, member.name);
@@ -202,7 +191,7 @@ CacheBypass JudgeSampling(std::string_view path, const BodyMap& body, const Cach
   }
   const BodyMap inner = BodyMap::Read(params->value);
   if (!inner.ok()) return CacheBypass::kTemperature;  // a list of them, or what a worker rejects
-  if (HasOddNames(inner)) return CacheBypass::kOddNames;
+  if (inner.HasOddNames()) return CacheBypass::kOddNames;
   return HasState(inner) ? CacheBypass::kState : JudgeTemperature(inner, rules);
 }
 
@@ -404,7 +393,7 @@ CacheBypass JudgeHead(const CacheRequestHead& head, const CacheRules& rules) {
 CacheBypass JudgeBody(std::string_view path, const BodyMap& body, const CacheRules& rules) {
   if (body.body().size() > rules.max_request_bytes) return CacheBypass::kBodySize;
   if (!body.ok() || body.members().size() > kMaxMembers) return CacheBypass::kNotJson;
-  if (HasOddNames(body)) return CacheBypass::kOddNames;
+  if (body.HasOddNames()) return CacheBypass::kOddNames;
   if (const CacheBypass why = JudgeSampling(path, body, rules); why != CacheBypass::kNone) return why;
   if (HasState(body)) return CacheBypass::kState;
   if (const CacheBypass why = JudgeMedia(body); why != CacheBypass::kNone) return why;

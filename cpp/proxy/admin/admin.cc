@@ -405,7 +405,7 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
       co_return reply;
     }
     case Route::kPrefixRoutingStats:
-      co_return PrefixRouting();
+      co_return PrefixRouting(request.settings);
     case Route::kKvEvents:
       co_return KvEvents(thread);
     case Route::kKvEventsResync:
@@ -555,7 +555,7 @@ AdminReply Admin::StagedReadiness(const Settings& settings, const FleetView& fle
 }
 
 // The same members for every policy: without prefix_aware nothing is enabled and nothing counted.
-AdminReply Admin::PrefixRouting() const {
+AdminReply Admin::PrefixRouting(const Settings& settings) const {
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
   StatsTable stats("prefix_routing");
   router_->pool().Report(*fleet, &stats);
@@ -578,7 +578,7 @@ AdminReply Admin::PrefixRouting() const {
               {"load_factor_epsilon", static_cast<double>(options.load_factor_epsilon) / 1000},
               {"virtual_nodes", options.virtual_nodes},
               {"prefix_load_floor", options.prefix_load_floor},
-              {"anthropic_cache_control_injection", false}}},
+              {"anthropic_cache_control_injection", settings.anthropic_cache_control_injection}}},
             {"routing_decisions",
              {{"total", total},
               {"prefix_hash", stats.Value("prefix_hash")},
@@ -1036,12 +1036,13 @@ Task<AdminReply> Admin::Add(IoThread& thread, const AdminRequest& request, NewWo
   AdminFact told = {
       .url = url,
       .weight = static_cast<uint32_t>(std::lround(worker.weight * kWeightOne)),
-      .receives_api_key = worker.receives_api_key};
+      .receives_api_key = worker.receives_api_key,
+      .role = worker.role};
   const Status status = co_await AddWhenHealthy(thread, request, std::move(worker));
   const std::string message =
       status.ok() ? "Successfully added worker: " + url : std::string(status.message());
   json::object reply = {{"success", true}, {"message", message}};
-  if (status.ok() && !router_->is_staged()) TellPeers(std::move(told), &reply);  // a fact has no stage
+  if (status.ok()) TellPeers(std::move(told), &reply);
   if (as_json) {
     co_return status.ok() ? Json(200, std::move(reply))
                           : Json(400, {{"error", message}, {"code", "ADD_WORKER_FAILED"}});

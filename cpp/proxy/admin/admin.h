@@ -58,7 +58,7 @@ class Admin final : public OwnEndpoints {
   AdminReply Health(const Settings& settings) const;
   AdminReply Readiness(const Settings& settings, bool tried) const;
   AdminReply StagedReadiness(const Settings& settings, const FleetView& fleet, bool tried) const;
-  AdminReply PrefixRouting() const;
+  AdminReply PrefixRouting(const Settings& settings) const;
   AdminReply IndexStats() const;
   AdminReply IndexClear() const;
   AdminReply KvEvents(const IoThread& thread) const;

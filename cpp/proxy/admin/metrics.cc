@@ -273,6 +273,7 @@ class Metrics::Collector : public prometheus::Collectable {
     WriteSharedCache(&page);
     if (fleet->stages() != nullptr) WriteStages(&page, *fleet);
     WriteRemovedMembers(&page);
+    WriteCacheControl(&page);
     WriteRegistrations(&page);
     WriteKvEvents(&page);
     WritePrefixEvents(&page);
@@ -350,6 +351,7 @@ class Metrics::Collector : public prometheus::Collectable {
   void WriteStages(Page* page, const FleetView& fleet) const;
   void WriteStageWorkers(Page* page, const FleetView& fleet) const;
   void WriteRemovedMembers(Page* page) const;
+  void WriteCacheControl(Page* page) const;
   void WriteRegistrations(Page* page) const;
   void WriteKvEvents(Page* page) const;
   void WritePrefixEvents(Page* page) const;
@@ -859,6 +861,14 @@ void Metrics::Collector::WriteRemovedMembers(Page* page) const {
       "Members of clients' requests that steer transfers of KV blocks and were removed, by name.");
   const auto sums = SumNames([](const Telemetry::Shard& shard) { return shard.removed_members.Find(); });
   for (const auto& [name, count] : sums) page->Add(static_cast<double>(count), {Label("name", name)});
+}
+
+void Metrics::Collector::WriteCacheControl(Page* page) const {
+  page->Counter(
+      "cache_control_total",
+      "Requests to /v1/messages that were to get a cache_control marker, by result: added, or why not.");
+  const auto sums = SumNames([](const Telemetry::Shard& shard) { return shard.cache_control.Find(); });
+  for (const auto& [result, count] : sums) page->Add(static_cast<double>(count), {Label("result", result)});
 }
 
 void Metrics::Collector::WriteRegistrations(Page* page) const {

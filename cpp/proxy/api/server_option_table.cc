@@ -277,6 +277,8 @@ const OptionTable<Settings>& SettingsTable() {
       {.name = "allow_request_overrides", .member = Member<&O::allow_request_overrides>()},
       {.name = "decision_headers", .member = Member<&O::decision_headers>()},
       {.name = "sse_error_event", .member = Member<&O::sse_error_event>()},
+      {.name = "anthropic_cache_control_injection",
+       .member = Member<&O::anthropic_cache_control_injection>()},
       {.name = "cors_allowed_origins", .member = kCorsOrigins},
       {.name = "max_connections", .member = Member<&O::max_connections>()},
       {.name = "max_concurrent_requests", .member = Member<&O::max_concurrent_requests>()},

@@ -114,6 +114,8 @@ struct Settings {
 
   int64_t tokenize_timeout_ms = 100;  // maximum time a request waits for its token IDs; minimum 1
 
+  // Requests to /v1/messages get a marker (routing/cache_control.h).
+  bool anthropic_cache_control_injection = false;
   bool allow_request_overrides = false;  // see proxy/exchange/cost_override_header.h
   bool decision_headers = false;         // responses carry the reason for choosing their worker
   bool sse_error_event = false;          // an event stream that is cut ends with its reason

@@ -28,6 +28,7 @@
 #include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/own_endpoints.h"
 #include "proxy/thread/quarantine.h"
+#include "routing/cache_control.h"
 #include "routing/json_scanner.h"
 #include "routing/model_member.h"
 #include "routing/response_id.h"
@@ -106,6 +107,12 @@ constexpr int64_t kModelLookNanos = 100 * kNanosPerMs;  // between looks for a w
 constexpr std::string_view kFanOutMethodsWithoutKey = "POST, PUT, DELETE";
 
 }  // namespace
+
+// The marker, and the copy of the body for a request that one worker serves.
+struct Exchange::CacheControlled {
+  CacheControlEdit edit;
+  SplicedBody copy;
+};
 
 // Else it would come from the heap, once for each request.
 static_assert(sizeof(Exchange) <= FramePool::kLargest);
@@ -492,7 +499,9 @@ Task<AdminReply> Exchange::FanOutToAll(CancelScope& scope) {
 Task<Exchange::Next> Exchange::ReadBody() {
   const bool reads_model = ReadsModel();
   const bool has_stages = thread_.fleet.Get()->stages() != nullptr;
-  const bool edits = has_stages || settings_.pd.strip_client_params == PdStrip::kAlways;
+  const bool strips = !has_stages && settings_.pd.strip_client_params == PdStrip::kAlways;
+  const bool marks = settings_.anthropic_cache_control_injection && MayGetCacheControl();
+  const bool edits = has_stages || strips || marks;
   const bool may_hit = cache_ != nullptr && cache_->may_hit();
   const bool needed = reads_model || NeedsBody() || edits || may_hit;
   if (!needed && head_->framing == BodyFraming::kLength && head_->content_length > kSmallBodyBytes) {
@@ -528,12 +537,13 @@ Task<Exchange::Next> Exchange::ReadBody() {
     if (next == Next::kFinish) co_return next;
   }
   MakeKey();
-  if (!edits) co_return Next::kOn;
+  Next next = Next::kOn;
   if (has_stages) {
-    const Next next = co_await PlanStages();
-    co_return next;
+    next = co_await PlanStages();
+  } else if (strips) {
+    next = co_await StripBody();
   }
-  const Next next = co_await StripBody();
+  if (marks && next == Next::kOn) AddCacheControl();
   co_return next;
 }
 
@@ -1121,6 +1131,28 @@ Task<Exchange::Next> Exchange::StripBody() {
   co_return Next::kOn;
 }
 
+bool Exchange::MayGetCacheControl() const {
+  return record_.route == Route::kMessages && head_->method == "POST" && head_->framing != BodyFraming::kNone;
+}
+
+// On top of what is removed, and behind the key, which is that of the client's body. All attempts send the same pieces.
+void Exchange::AddCacheControl() {
+  const PdRequest* const edited = stripped_ != nullptr ? stripped_.get() : pd_request_.get();
+  const CacheControlEdit edit = edited != nullptr ? CacheControlEdit::Of(edited->body)
+                                                  : CacheControlEdit::Of(BodyMap::Read(body_->held()));
+  thread_.telemetry.CacheControl(CacheControlResultName(edit.result()));
+  if (edit.result() != CacheControlResult::kAdded) return;
+  cache_controlled_ = std::make_unique<CacheControlled>(CacheControlled{edit, {}});
+  if (pd_ != nullptr) return;  // each stage has a copy of its own
+  SplicedBody& copy = cache_controlled_->copy;
+  if (edited != nullptr && edited->copy.removed != 0) {
+    copy = edited->copy;
+  } else {
+    copy.Add(body_->held());
+  }
+  for (const BodyInsertion& insertion : cache_controlled_->edit.insertions()) copy.Insert(insertion);
+}
+
 Task<Attempts::End> Exchange::RunAttempts() {
   UpstreamRequest::Message message{
       .head = head_, .body = &*body_, .stream_body = stream_body_, .client = Client()};
@@ -1141,12 +1173,15 @@ Task<Attempts::End> Exchange::RunAttempts() {
         .route = pd_request_->route,
         .body = &pd_request_->body,
         .plan = &pd_request_->plan,
-        .connector = pd_request_->connector};
+        .connector = pd_request_->connector,
+        .insertions = cache_controlled_ != nullptr ? cache_controlled_->edit.insertions()
+                                                   : std::span<const BodyInsertion>()};
     const Attempts::End end = co_await pd_->Run(request);
     co_return end;
   }
   const PdRequest* const edited = stripped_ != nullptr ? stripped_.get() : pd_request_.get();
   if (edited != nullptr && edited->copy.removed != 0) message.copy = &edited->copy;
+  if (cache_controlled_ != nullptr) message.copy = &cache_controlled_->copy;
   const RetryLoop::Request request{
       .message = message,
       .choice = choice,

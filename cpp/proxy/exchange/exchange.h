@@ -144,6 +144,9 @@ class Exchange {
   // What the request is for a fleet with stages.
   Task<Next> PlanStages();
   Task<Next> StripBody();
+  // Requests to Anthropic's API get a marker, if the operator wants that.
+  bool MayGetCacheControl() const;
+  void AddCacheControl();
   void CountRemoved(const StrippedMembers& removed);
   // Of the worker that gets it first, where a fleet has stages.
   Stage FirstStage() const;
@@ -229,6 +232,8 @@ class Exchange {
   RequestInfo record_;
   std::unique_ptr<PdRequest> pd_request_;  // null: the fleet has no stages
   std::unique_ptr<PdRequest> stripped_;    // of a fleet without; null: the body stays as it is
+  struct CacheControlled;
+  std::unique_ptr<CacheControlled> cache_controlled_;  // null: no marker is added
   RetryLoop retry_loop_;
   std::unique_ptr<PdExchange> pd_;  // instead, for two stages
   Attempts* attempts_ = &retry_loop_;

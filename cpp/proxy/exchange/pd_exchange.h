@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,6 +56,7 @@ class PdExchange final : public Attempts {
     const BodyMap* body;
     const PdPlan* plan;  // kTwoStages
     const KvConnector* connector;
+    std::span<const BodyInsertion> insertions;  // into each copy of the body
   };
 
   // All must outlive it. `info` records what happens.

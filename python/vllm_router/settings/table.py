@@ -182,6 +182,15 @@ class Table:
         more='data: {"error": …} without data: [DONE]; clients of OpenAI\'s API raise it as an error.',
         live="request",
     )
+    anthropic_cache_control_injection: bool = _server(
+        False,
+        Switch(),
+        "add a cache_control marker to the system prompt of requests to POST /v1/messages that have none",
+        more='Its type is "ephemeral", and it stands on the last text block of "system", so that '
+        "Anthropic's API caches the prompt up to there. All other bytes reach the worker as they are. The "
+        "section prefix_routing of a settings file may hold it.",
+        live="request",
+    )
     hold_stream_head: str = _server(
         "on",
         Choice(("on", "off")),

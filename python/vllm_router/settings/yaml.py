@@ -533,8 +533,8 @@ def _without_prefix_section(values: dict[str, Any], source: str) -> dict[str, An
     """The same settings, those of `prefix_routing:` among the others; its `enabled` chooses the policy.
 
     Raises:
-        ValueError: it is no mapping, has a name that is not its own, asks for what is not implemented, or for
-            another policy than `policy` does.
+        ValueError: it is no mapping, has a name that is not its own, or asks for another policy than `policy`
+            does.
     """
     if values.get("prefix_routing") is None:
         return {name: value for name, value in values.items() if name != "prefix_routing"}
@@ -543,11 +543,11 @@ def _without_prefix_section(values: dict[str, Any], source: str) -> dict[str, An
     if not isinstance(section, dict):
         raise ValueError(f"{source}: prefix_routing is {show(section)}; write it as {{enabled: true}}")
     own = [name for name, flag in FLAGS.items() if "prefix_aware" in flag.policies]
-    switches = ["enabled", "anthropic_cache_control_injection"]
+    own.append("anthropic_cache_control_injection")
     for name, value in section.items():
         where = f"{source}: prefix_routing.{name}"
-        if name not in own and name not in switches:
-            otherwise = f"; it has {', '.join(switches + own)}"
+        if name not in own and name != "enabled":
+            otherwise = f"; it has {', '.join(['enabled', *own])}"
             raise ValueError(f"{where} is not a known setting{did_you_mean(str(name), own, otherwise)}")
         if name in own and name in flat:
             raise ValueError(f"{where} and {name} set the same option; keep one of them")
@@ -555,11 +555,6 @@ def _without_prefix_section(values: dict[str, Any], source: str) -> dict[str, An
             flat[name] = value
         elif not isinstance(value, bool):
             raise ValueError(f"{where} is {show(value)}; it must be true or false")
-        elif value and name == "anthropic_cache_control_injection":
-            raise ValueError(
-                f"{where} is not implemented in vllm-router {__version__} yet: requests pass through "
-                "unchanged; remove it"
-            )
         elif value:
             named = str(flat.setdefault("policy", "prefix_aware"))
             if _policy_of(named) not in ("prefix_aware", _KV_POLICY):  # which falls back to the same ring

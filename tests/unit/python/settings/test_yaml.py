@@ -109,6 +109,12 @@ def test_a_section_that_is_off_chooses_nothing() -> None:
     assert RouterArgs.from_yaml("prefix_routing:\n").policy == "auto"
 
 
+def test_the_section_adds_markers_for_anthropic_s_prompt_cache_with_any_policy() -> None:
+    args = RouterArgs.from_yaml("prefix_routing: {anthropic_cache_control_injection: true}\n")
+    assert (args.anthropic_cache_control_injection, args.policy) == (True, "auto")
+    assert not RouterArgs.from_yaml(SECTION).anthropic_cache_control_injection
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -119,7 +125,15 @@ def test_a_section_that_is_off_chooses_nothing() -> None:
         ("prefix_routing: {load_factor_epsilon: 0}", "load_factor_epsilon is 0; it is the share above"),
         ("virtual_nodes: 1\nprefix_routing: {virtual_nodes: 2}", "virtual_nodes set the same option"),
         ("policy: random\nprefix_routing: {enabled: true}", "chooses prefix_aware, and policy is random"),
-        ("prefix_routing: {anthropic_cache_control_injection: true}", "is not implemented in vllm-router"),
+        (
+            "prefix_routing: {anthropic_cache_control_injection: 1}",
+            "anthropic_cache_control_injection is 1; it must be true or false",
+        ),
+        (
+            "anthropic_cache_control_injection: true\n"
+            "prefix_routing: {anthropic_cache_control_injection: true}",
+            "anthropic_cache_control_injection set the same option",
+        ),
     ],
 )
 def test_mistakes_in_the_section_are_named(text: str, sentence: str) -> None:

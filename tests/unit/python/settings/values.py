@@ -301,6 +301,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "allow-request-overrides": ("", True),
     "decision-headers": ("", True),
     "sse-error-event": ("", True),
+    "anthropic-cache-control-injection": ("", True),
     "trust-forwarded": ("", True),  # on anyway; --no-… is the one that changes something
     "session-header-aliases": ("", True),
     "hash-key-fallback": ("body", "body"),  # the other name is not implemented yet
