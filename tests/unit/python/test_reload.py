@@ -348,8 +348,8 @@ IN_REDIS = "response_cache: {enabled: true, backend: redis, redis: {url: redis:/
         (
             "response_cache: {enabled: true}",
             IN_REDIS,
-            "router.yaml was not taken: redis_url and response_cache_backend memory -> redis need a restart; "
-            "nothing was changed",
+            "router.yaml was not taken: redis_url changed and response_cache_backend memory -> redis need a "
+            "restart; nothing was changed",
         ),
         (
             IN_REDIS,

@@ -371,8 +371,8 @@ def test_an_index_in_memory_does_not_use_that_redis() -> None:
         ("tls: true", "tls: 1", "f.yaml: response_cache.redis.tls is a number; it must be true or false"),
         ("@redis:", "@redis:x", "response_cache.redis.url is a text of"),
         (
-            "tls: true",
-            "tls: true\n    key_prefix: ''",
+            '"cr:resp:"',
+            "''",
             "f.yaml: response_cache.redis.key_prefix is ''; it is",
         ),
         (
@@ -528,7 +528,7 @@ response_cache:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (TIER_1, {"policy": "prefix_aware"}),
+        (TIER_1, {"policy": "prefix_aware", "virtual_nodes": 150}),
         (
             TIERS_1_AND_2,
             {
