@@ -63,7 +63,8 @@ void PdMachine::OnOther(const PdEvent& event) {
     case PdEventType::kPlanned:
       return OnPlanned(event.plan);
     case PdEventType::kNoOtherPair:
-      return OnNoOtherPair(event.p_unreached);
+      if (choosing_ && event.p_failed) transfer_failed_ = true;  // it never began
+      return OnNoOtherPair();
     case PdEventType::kNoRetry:
       if (choosing_) Conclude();
       return;
@@ -106,11 +107,10 @@ void PdMachine::OnPlanned(const PdAttempt& plan) {
   if (order_ != PdOrder::kSerial) OpenD(/*with_parameters=*/true);
 }
 
-// D can compute the prompt itself: a transfer that failed says little about either worker, and one without a P that
-// could be reached never began.
-void PdMachine::OnNoOtherPair(bool p_unreached) {
+// D can compute the prompt itself, and a transfer that failed says little about either worker.
+void PdMachine::OnNoOtherPair() {
   if (!choosing_) return;
-  if (!(transfer_failed_ || p_unreached) || local_ || order_ == PdOrder::kSglang) return Conclude();
+  if (!transfer_failed_ || local_ || order_ == PdOrder::kSglang) return Conclude();
   local_ = true;
   retry_ = {.next = PdAttemptKind::kLocal};
   Do(PdAction::kRetry);

@@ -345,7 +345,6 @@ std::string Name(const PdEvent& event) {
   if (event.p_failed) name += " p_failed";
   if (event.early) name += " early";
   if (event.timed_out) name += " timed_out";
-  if (event.p_unreached) name += " p_unreached";
   return name;
 }
 
@@ -364,7 +363,7 @@ std::vector<PdEvent> Events() {
     if (type == PdEventType::kPUnreached || type == PdEventType::kDUnreached) {
       events.push_back({.type = type, .timed_out = true});
     }
-    if (type == PdEventType::kNoOtherPair) events.push_back({.type = type, .p_unreached = true});
+    if (type == PdEventType::kNoOtherPair) events.push_back({.type = type, .p_failed = true});
     if (IsDeparture(type)) events.push_back({.type = type, .p_readable = true});
     if (type == PdEventType::kDTimeout) events.push_back({.type = type, .p_failed = true, .early = true});
   }

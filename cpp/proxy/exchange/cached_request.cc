@@ -7,7 +7,6 @@
 
 #include "base/text.h"
 #include "base/time_units.h"
-#include "http/head_parser.h"
 #include "proxy/client/http_client.h"
 #include "proxy/thread/io_thread.h"
 #include "routing/body_map.h"
@@ -152,7 +151,7 @@ CachedRequest::CachedRequest(IoThread& thread, const ResponseCacheSettings& sett
       settings_(settings),
       bypass_(JudgeHead(HeadOf(head), settings.rules)) {}
 
-CachedRequest::~CachedRequest() = default;
+CachedRequest::~CachedRequest() { thread_.response_parsers.Release(std::move(parser_)); }
 
 void CachedRequest::JudgeBody(const RequestHead& head, std::string_view body, std::string_view model) {
   const int64_t began = thread_.clock.NowNanos();
@@ -229,21 +228,30 @@ Task<bool> CachedRequest::JoinEqual(CancelScope& scope, bool may_follow) {
 
 // What Redis has may be anybody's, so it has to be a response as a whole before anything of it is used.
 bool CachedRequest::Use(std::shared_ptr<const std::string> blob) {
-  StatusOr<StoredResponse> stored = DecodeStored(key_, *blob, cache_.fixed().integrity_key, UnixMs());
-  if (!stored.ok()) {
-    if (absl::IsNotFound(stored.status())) return false;  // expired
+  const StatusOr<StoredResponse> stored = DecodeStored(key_, *blob, cache_.fixed().integrity_key, UnixMs());
+  if (!stored.ok() && absl::IsNotFound(stored.status())) return false;  // expired
+  if (!stored.ok() || !ReadHead(*stored)) {
     cache_.counts.corrupt.fetch_add(1, std::memory_order_relaxed);
     cache_.memory.Delete(key_);
     return false;
   }
   const bool is_stream = stored->kind == StoredResponse::Kind::kEventStream;
   if (is_stream != stream_) return false;
-  head_text_ =
-      Concat("HTTP/1.1 200 OK\r\n", stored->fields, "Content-Length: ", stored->body.size(), "\r\n\r\n");
   age_ = std::to_string(std::max<int64_t>(0, UnixMs() - stored->stored_at_ms) / 1000);
   stored_ = *stored;
   blob_ = std::move(blob);
   return true;
+}
+
+// Its header lines frame nothing, and end where they say.
+bool CachedRequest::ReadHead(const StoredResponse& stored) {
+  head_text_ =
+      Concat("HTTP/1.1 200 OK\r\n", stored.fields, "Content-Length: ", stored.body.size(), "\r\n\r\n");
+  if (parser_ == nullptr) parser_ = thread_.response_parsers.Acquire();
+  parser_->Reset(/*to_head=*/false);
+  return parser_->Feed(head_text_) == ParseState::kDone && head().size == head_text_.size() &&
+         head().status == 200 && head().framing == BodyFraming::kLength &&
+         head().content_length == stored.body.size();
 }
 
 Task<BodySink::Took> CachedRequest::Replay(BodySink& client, CancelScope& scope) {

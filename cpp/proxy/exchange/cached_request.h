@@ -17,6 +17,7 @@
 #include "cache/flight_table.h"
 #include "cache/stored_response.h"
 #include "http/head.h"
+#include "http/head_parser.h"
 #include "net/task.h"
 #include "proxy/exchange/body_sink.h"
 #include "proxy/thread/response_cache.h"
@@ -44,8 +45,8 @@ class CachedRequest {
   // What was found.
   bool found() const { return blob_ != nullptr; }
   const StoredResponse& stored() const { return stored_; }
-  const std::string& head_text() const { return head_text_; }  // of an HTTP response with its body's length
-  std::string_view age() const { return age_; }                // seconds, as in the header
+  const ResponseHead& head() const { return parser_->head(); }  // with its body's length
+  std::string_view age() const { return age_; }                 // seconds, as in the header
   // Whole events of a stream may be held back, by the settings.
   Task<BodySink::Took> Replay(BodySink& client, CancelScope& scope);
   uint64_t replayed_bytes() const { return replayed_; }
@@ -67,6 +68,7 @@ class CachedRequest {
   class Waiter;
 
   bool Use(std::shared_ptr<const std::string> blob);
+  bool ReadHead(const StoredResponse& stored);
   Task<std::shared_ptr<const std::string>> LookUp(CancelScope& scope);
   Task<bool> JoinEqual(CancelScope& scope, bool may_follow);
   void Forget(NotStored why);
@@ -90,6 +92,7 @@ class CachedRequest {
   std::shared_ptr<const std::string> blob_;  // found
   StoredResponse stored_;                    // views into it
   std::string head_text_;
+  std::unique_ptr<ResponseHeadParser> parser_;  // of that
   std::string age_;
   uint64_t replayed_ = 0;
 

@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "base/check.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -572,19 +571,14 @@ Task<Exchange::Next> Exchange::UseCache() {
 
 Task<void> Exchange::ReplayStored() {
   const StoredResponse& stored = cache_->stored();
-  std::unique_ptr<ResponseHeadParser> parser = thread_.response_parsers.Acquire();
-  parser->Reset(/*to_head=*/false);
-  const bool parsed = parser->Feed(cache_->head_text()) == ParseState::kDone;
-  ROUTER_CHECK(parsed, "a stored response that is used has a good head");
+  const ResponseHead& response = cache_->head();
   if (thread_.draining) connection_.keep = false;
-  record_.status = parser->head().status;
-  record_.stream = parser->head().event_stream;
+  record_.status = response.status;
+  record_.stream = response.event_stream;
   record_.prompt_tokens = stored.prompt_tokens;
   record_.completion_tokens = stored.completion_tokens;
   const bool chunked = record_.stream && head_->minor_version > 0;
-  const std::string head =
-      HeadForClient(parser->head(), chunked ? BodyFraming::kChunked : BodyFraming::kLength);
-  thread_.response_parsers.Release(std::move(parser));
+  const std::string head = HeadForClient(response, chunked ? BodyFraming::kChunked : BodyFraming::kLength);
   record_.responded_ns = record_.first_body_ns = thread_.clock.NowNanos();
 
   client_has_bytes_ = true;

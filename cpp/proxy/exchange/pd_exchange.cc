@@ -243,7 +243,7 @@ KvFreeing PdExchange::Freeing() const {
   BodyPatch patch = PrefillPatch(request_.route, *request_.body, *request_.connector, PairOf());
   patch.InsertBytes("kv_transfer_params", claim_.blocks().parameters);
   freeing.path = request_.message.head->path;
-  freeing.request = patch.Apply(*request_.body, request_.insertions).Joined();
+  freeing.request = patch.Apply(*request_.body).Joined();
   return freeing;
 }
 
@@ -499,7 +499,7 @@ Task<void> PdExchange::Retry() {
     Plan(machine_.retry().next);
   } else if (may || (unreached && !is_local)) {
     no_other_pair_ = true;
-    Post({.type = PdEventType::kNoOtherPair, .p_unreached = unreached});
+    Post({.type = PdEventType::kNoOtherPair, .p_failed = unreached});
   } else {
     Post({.type = PdEventType::kNoRetry});
   }
@@ -520,7 +520,6 @@ StageLeg::Setup PdExchange::SetupFor(std::string id) const {
       .id = std::move(id),
       .body = request_.body,
       .connector = request_.connector,
-      .insertions = request_.insertions,
       .most_bytes = settings_.pd.prefill_response_bytes};
 }
 

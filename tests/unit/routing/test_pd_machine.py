@@ -389,7 +389,7 @@ def test_retry_after_a_failed_transfer_at_sglang_is_never_local():
     assert did(SGLANG, "d_sent", "d_error", "no_other_pair") == {"respond_d", "end"}
 
 
-NOBODY = ("no_other_pair", {"p_unreached": True})
+NOBODY = ("no_other_pair", {"p_failed": True})
 
 
 @pytest.mark.parametrize("order", [SERIAL, CONCURRENT], ids=["serial", "concurrent"])
