@@ -28,6 +28,7 @@
 #include "base/time_units.h"
 #include "proxy/api/cors.h"
 #include "proxy/api/pd_settings.h"
+#include "proxy/api/response_cache_settings.h"
 #include "routing/model_alias.h"
 #include "routing/retry_plan.h"
 #include "worker/circuit_breaker.h"
@@ -68,6 +69,7 @@ struct Settings {
   RetryOptions retry;
   BreakerOptions breaker;
   PdSettings pd;
+  ResponseCacheSettings response_cache;
 
   bool preserve_host = false;
   bool trust_forwarded = true;
