@@ -57,7 +57,7 @@ class ResponsesHarness {
   ResponsesHarness(
       const std::string& url, const std::string& key_prefix, size_t connections, int64_t lookup_budget_ms,
       int64_t connect_timeout_ms, int64_t command_timeout_ms, size_t max_reply_bytes,
-      int64_t longest_probe_delay_ms, const std::string& ca_file)
+      int64_t longest_probe_delay_ms, size_t max_waiting_bytes, const std::string& ca_file)
       : pool_(
             RedisOptions{
                 .url = ValueOrThrow(ParseRedisUrl("url", url)),
@@ -75,7 +75,10 @@ class ResponsesHarness {
         control_(pool_, loop_, buffers_, resolver_, 1, RedisLink::Role::kProbes),
         link_(pool_, loop_, buffers_, resolver_, connections, RedisLink::Role::kUses),
         responses_(pool_, key_prefix),
-        store_(std::in_place, link_, responses_, lookup_budget_ms),
+        store_(
+            std::in_place, link_, responses_,
+            RedisResponseStore::Limits{
+                .lookup_budget_ms = lookup_budget_ms, .max_waiting_bytes = max_waiting_bytes}),
         service_(control_, generations_, responses_, [this] { ++recovered_; }),
         thread_([this] { loop_.Run(); }) {
     loop_.Post([this] {
@@ -266,11 +269,12 @@ void BindTestingRedisResponses(py::module_& testing) {
       .def(
           py::init<
               const std::string&, const std::string&, size_t, int64_t, int64_t, int64_t, size_t, int64_t,
-              const std::string&>(),
+              size_t, const std::string&>(),
           py::arg("url"), py::kw_only(), py::arg("key_prefix") = "cr:resp:", py::arg("connections") = 1,
           py::arg("lookup_budget_ms") = 30'000, py::arg("connect_timeout_ms") = 3'000,
           py::arg("command_timeout_ms") = 30'000, py::arg("max_reply_bytes") = 10 << 20,
-          py::arg("longest_probe_delay_ms") = 1'000, py::arg("ca_file") = "")
+          py::arg("longest_probe_delay_ms") = 1'000, py::arg("max_waiting_bytes") = 16 << 20,
+          py::arg("ca_file") = "")
       .def("find", &ResponsesHarness::Find)
       .def("set", &ResponsesHarness::Set, py::arg("number"), py::arg("blob"), py::arg("ttl_ms") = 60'000)
       .def("delete", &ResponsesHarness::Delete)
@@ -282,9 +286,7 @@ void BindTestingRedisResponses(py::module_& testing) {
       .def("entries", &ResponsesHarness::Entries)
       .def("stats", &ResponsesHarness::Stats)
       .def("stop", &ResponsesHarness::Stop)
-      .def_static("hex_key", &ResponsesHarness::HexKey)
-      .def_property_readonly_static(
-          "max_waiting_bytes", [](const py::object&) { return RedisResponseStore::kMaxWaitingBytes; });
+      .def_static("hex_key", &ResponsesHarness::HexKey);
 }
 
 }  // namespace vllm_router

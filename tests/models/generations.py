@@ -55,7 +55,9 @@ class Generations:
             self.seen[field] = max(self.seen[field], count)
         there = {field for field, _ in fields}
         return repairs + [
-            (field, "set if missing", seen) for field, seen in self.seen.items() if seen and field not in there
+            (field, "set if missing", seen)
+            for field, seen in self.seen.items()
+            if seen and field not in there
         ]
 
 

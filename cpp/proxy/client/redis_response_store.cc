@@ -39,8 +39,8 @@ void RedisResponses::Count(Operation operation, int64_t nanos) {
   timed.nanos.fetch_add(static_cast<uint64_t>(std::max<int64_t>(0, nanos)), std::memory_order_relaxed);
 }
 
-RedisResponseStore::RedisResponseStore(RedisLink& link, RedisResponses& shared, int64_t lookup_budget_ms)
-    : link_(link), shared_(shared), lookup_budget_ns_(lookup_budget_ms * kNanosPerMs) {}
+RedisResponseStore::RedisResponseStore(RedisLink& link, RedisResponses& shared, const Limits& limits)
+    : link_(link), shared_(shared), limits_(limits) {}
 
 RedisResponseStore::~RedisResponseStore() = default;
 
@@ -58,7 +58,7 @@ Task<RedisResponseStore::Found> RedisResponseStore::Find(CancelScope* scope, Cac
   std::string command;
   AppendRedisCommand({"GET", shared_.KeyOf(key)}, &command);
   const bool sent = link_.Send(command, 1, std::move(done));
-  if (sent) co_await scope->Pause(link_.loop(), lookup_budget_ns_);
+  if (sent) co_await scope->Pause(link_.loop(), limits_.lookup_budget_ms * kNanosPerMs);
   call->waiting = nullptr;
   if (call->replied) {
     found = std::move(call->found);
@@ -85,7 +85,7 @@ RedisResponseStore::Found RedisResponseStore::Read(
 
 void RedisResponseStore::Set(const CacheKey& key, Blob blob, int64_t ttl_ms) {
   if (ttl_ms <= 0) return;
-  if (!usable() || blob->size() > kMaxWaitingBytes - waiting_bytes_) return shared_.CountDropped(1);
+  if (!usable() || blob->size() > limits_.max_waiting_bytes - waiting_bytes_) return shared_.CountDropped(1);
   waiting_bytes_ += blob->size();
   writes_.push_back({key, std::move(blob), (ttl_ms + 999) / 1'000});
   SendWrites();

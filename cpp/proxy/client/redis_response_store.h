@@ -7,7 +7,7 @@
 //   store.Set(key, blob, ttl_ms);                // not waited for
 //
 // A request waits for lookup_budget_ms at most; a reply that comes later is not used. Without a Redis that may be used
-// everything ends at once. What SET sends waits in this thread until Redis has it, kMaxWaitingBytes at most; beyond
+// everything ends at once. What SET sends waits in this thread until Redis has it, max_waiting_bytes at most; beyond
 // that the newest is dropped. A key that has something other than a text is a miss and stays as it is, since it is not
 // ours; one whose text is too large for any response is deleted.
 //
@@ -99,7 +99,6 @@ class RedisResponseStore {
  public:
   using Blob = std::shared_ptr<const std::string>;
 
-  static constexpr size_t kMaxWaitingBytes = 16 << 20;
   static constexpr size_t kMaxWrites = 4'096;  // keys that wait to be deleted, and responses
   static constexpr int64_t kRetryMs = 100;     // while no connection takes a command
 
@@ -114,8 +113,13 @@ class RedisResponseStore {
     Blob blob;  // kHit
   };
 
+  struct Limits {
+    int64_t lookup_budget_ms = 100;
+    size_t max_waiting_bytes = 16 << 20;
+  };
+
   // Both outlive it.
-  RedisResponseStore(RedisLink& link, RedisResponses& shared, int64_t lookup_budget_ms);
+  RedisResponseStore(RedisLink& link, RedisResponses& shared, const Limits& limits);
   ~RedisResponseStore();
   RedisResponseStore(const RedisResponseStore&) = delete;
   RedisResponseStore& operator=(const RedisResponseStore&) = delete;
@@ -152,7 +156,7 @@ class RedisResponseStore {
 
   RedisLink& link_;
   RedisResponses& shared_;
-  const int64_t lookup_budget_ns_;
+  const Limits limits_;
   std::deque<Write> writes_;  // that the link has not taken
   size_t waiting_bytes_ = 0;  // of these, and of those without a reply
   Timer timer_;

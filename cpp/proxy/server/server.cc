@@ -52,7 +52,8 @@ constexpr int64_t kNextHandoverNanos = 20'000'000;
 constexpr int64_t kReloadPollMs = 1000;
 constexpr int64_t kPeerTimeoutMs = 1000;
 constexpr size_t kMinSecretBytes = 16;
-constexpr int64_t kCutNanos = 3'000'000'000;  // for cut exchanges to unwind and lingering connections to end
+constexpr size_t kMaxHeadOfReply = 64 * 1024;  // what a response in Redis has beside its body
+constexpr int64_t kCutNanos = 3'000'000'000;   // for cut exchanges to unwind and lingering connections to end
 
 // Raises the limit as far as possible; returns how many files may be open then.
 uint64_t RaiseFileLimit() {
@@ -156,19 +157,41 @@ Status CheckKvSources(const FixedOptions& options) {
   return CheckPrefixSources(options);
 }
 
+// The prefix index is in Redis.
+bool SharesIndex(const FixedOptions& options, const Router& router) {
+  return options.kv_index_backend == KvIndexBackend::kRedis && router.pool().index() != nullptr &&
+         router.pool().index()->prefixes() != nullptr;
+}
+
 // Null unless the options name one that something here uses.
-StatusOr<std::unique_ptr<RedisPool>> OpenRedis(const FixedOptions& options, const Router& router) {
-  if (options.kv_index_backend != KvIndexBackend::kRedis) return nullptr;
-  if (router.pool().index() == nullptr || router.pool().index()->prefixes() == nullptr) {
+StatusOr<std::unique_ptr<RedisPool>> OpenRedis(const ServerOptions& options, const Router& router) {
+  const bool responses = options.response_cache_backend == ResponseCacheBackend::kRedis;
+  const bool index = SharesIndex(options, router);
+  if (options.kv_index_backend == KvIndexBackend::kRedis && !index) {
     Log(LogLevel::kWarning,
         "kv index: --kv-index-backend redis has no effect without a prefix index; set "
         "--kv-index-max-entries, "
         "and a policy that matches blocks");
-    return nullptr;
   }
+  if (!index && !responses) return nullptr;
   if (options.redis_url.empty()) {
-    return absl::InvalidArgumentError(
-        "kv_index_backend is redis and redis_url is missing; set it, for example to redis://localhost:6379");
+    return absl::InvalidArgumentError(Concat(
+        responses ? "response_cache_backend" : "kv_index_backend",
+        " is redis and redis_url is missing; set it, for example to redis://localhost:6379"));
+  }
+  RedisOptions rest{
+      .connect_timeout_ms = options.redis_connect_timeout_ms,
+      .command_timeout_ms = options.redis_command_timeout_ms,
+      .connections = options.redis_pool_size,
+      .probe_key = std::string(RedisPrefixIndex::kProbeKey)};
+  if (responses) {
+    // A look-up that fails costs its request a response, so the first failure counts.
+    rest.failures = 1;
+    rest.probe_key = RedisResponses::ProbeKey(options.response_cache_redis_key_prefix);
+    rest.longest_probe_delay_ms = options.response_cache_health_interval_ms;
+    const ResponseCacheSettings& cache = options.response_cache;
+    rest.max_reply_bytes =
+        std::max({rest.max_reply_bytes, cache.max_response_bytes, cache.max_stream_bytes}) + kMaxHeadOfReply;
   }
   return OpenRedisPool(
       {.url_option = "redis_url",
@@ -178,10 +201,7 @@ StatusOr<std::unique_ptr<RedisPool>> OpenRedis(const FixedOptions& options, cons
        .ca_file = options.redis_ca_file,
        .cert_path = options.redis_cert_path,
        .key_path = options.redis_key_path},
-      {.connect_timeout_ms = options.redis_connect_timeout_ms,
-       .command_timeout_ms = options.redis_command_timeout_ms,
-       .connections = options.redis_pool_size,
-       .probe_key = std::string(RedisPrefixIndex::kProbeKey)});
+      std::move(rest));
 }
 
 // Null unless the options connect this router with others.
@@ -351,7 +371,7 @@ Server::Server(
         std::make_unique<IoThread>(options_, settings_, hop_name_, limits_, router_, keys_, *tls_, logs));
     telemetries.push_back(&io_threads_.back()->telemetry);
   }
-  if (redis_ != nullptr) ShareIndex();
+  if (redis_ != nullptr) ConnectRedis();
   if (keys_.validator != nullptr)
     keys_.validator->set_control(&io_threads_.back()->http, &io_threads_.back()->telemetry);
   TlsFiles* const tls_files = tls_->any() ? tls_.get() : nullptr;
@@ -452,8 +472,11 @@ void Server::FollowPairFacts() {
   if (pair_facts_ != nullptr) health_->set_on_change([this] { pair_facts_->Look(); });
 }
 
-// Gives each thread its connections to Redis; the control thread writes, by one.
-void Server::ShareIndex() {
+// Gives each thread its connections to Redis, and what uses them; the control thread has one.
+void Server::ConnectRedis() {
+  if (options_.response_cache_backend == ResponseCacheBackend::kRedis) {
+    redis_responses_ = std::make_unique<RedisResponses>(*redis_, options_.response_cache_redis_key_prefix);
+  }
   const size_t clients = io_threads_.size() - 1;
   for (const std::unique_ptr<IoThread>& thread : io_threads_) {
     const bool control = thread == io_threads_.back();
@@ -461,9 +484,18 @@ void Server::ShareIndex() {
         *redis_, thread->loop, thread->buffers, thread->resolver,
         control ? 1 : redis_->ConnectionsOf(clients),
         control ? RedisLink::Role::kProbes : RedisLink::Role::kUses);
-    thread->shared_prefixes = std::make_unique<RedisPrefixIndex>(
-        *thread->redis, *router_->pool().index()->prefixes(), NamesOf(options_),
-        options_.kv_lookup_timeout_ms);
+    if (SharesIndex(options_, *router_)) {
+      thread->shared_prefixes = std::make_unique<RedisPrefixIndex>(
+          *thread->redis, *router_->pool().index()->prefixes(), NamesOf(options_),
+          options_.kv_lookup_timeout_ms);
+    }
+    if (redis_responses_ != nullptr) {
+      thread->redis_responses = std::make_unique<RedisResponseStore>(
+          *thread->redis, *redis_responses_,
+          RedisResponseStore::Limits{
+              .lookup_budget_ms = options_.response_cache_lookup_budget_ms,
+              .max_waiting_bytes = options_.response_cache_store_queue_bytes});
+    }
   }
 }
 

@@ -140,7 +140,9 @@ def test_it_counts_as_its_twin(steps):
     st.lists(
         st.tuples(
             st.integers(0, 2),
-            st.sampled_from(["bump", "bump", "bump_all", "exchange", "exchange", "lost reply", "loss", "flush"]),
+            st.sampled_from(
+                ["bump", "bump", "bump_all", "exchange", "exchange", "lost reply", "loss", "flush"]
+            ),
             st.sampled_from(["a", "b"]),
         ),
         max_size=40,
