@@ -6,7 +6,8 @@
 
 namespace vllm_router {
 
-Generations::Generations() : slots_(kSlots) {}
+Generations::Generations(uint64_t seed, uint64_t largest_step)
+    : slots_(kSlots), random_(seed), largest_step_(largest_step) {}
 
 Generations::Counter* Generations::Find(std::string_view model) const {
   for (size_t at = absl::Hash<std::string_view>()(model);; ++at) {
@@ -39,22 +40,24 @@ Generations::Counter* Generations::OfField(std::string_view field) {
   return field == kAll ? &all_ : FindOrAdd(field, kMaxTracked);
 }
 
+uint64_t Generations::Advance(Counter* counter) {
+  const uint64_t step = Step();
+  counter->pending += step;
+  return counter->count.fetch_add(step, std::memory_order_acq_rel) + step;
+}
+
 uint64_t Generations::Bump(std::string_view model) {
   {
     const MutexLock lock(mutex_);
-    if (Counter* const counter = FindOrAdd(model, kMaxModels)) {
-      ++counter->pending;
-      const uint64_t count = counter->count.fetch_add(1, std::memory_order_acq_rel) + 1;
-      return all_.count.load(std::memory_order_relaxed) + count;
-    }
+    Counter* const counter = FindOrAdd(model, kMaxModels);
+    if (counter != nullptr) return all_.count.load(std::memory_order_relaxed) + Advance(counter);
   }
   return BumpAll();
 }
 
 uint64_t Generations::BumpAll() {
   const MutexLock lock(mutex_);
-  ++all_.pending;
-  return all_.count.fetch_add(1, std::memory_order_acq_rel) + 1;
+  return Advance(&all_);
 }
 
 std::vector<Generations::Increment> Generations::Pending() const {
@@ -90,11 +93,12 @@ std::vector<Generations::Repair> Generations::Merge(std::span<const Field> field
     if (counter == nullptr) continue;
     counter->merged_at = merge;
     if (!field.count || *field.count > kMaxCount) {
-      repairs.push_back({counter->name, Repair::How::kSet, counter->shared()});
+      repairs.push_back({counter->name, Repair::How::kSet, counter->shared() + Step()});
       continue;
     }
     const uint64_t shared = counter->shared();
-    if (shared > *field.count) repairs.push_back({counter->name, Repair::How::kAdd, shared - *field.count});
+    if (shared > *field.count)
+      repairs.push_back({counter->name, Repair::How::kAdd, shared - *field.count + Step()});
     Raise(counter, *field.count + counter->pending);
   }
   const auto look_for_loss = [&](const Counter& counter) {

@@ -4,14 +4,17 @@
 //
 //   BumpAll()      every model's generation is another          Bump("a")      the one of "a" is
 //
+// A step is a random number. So two routers that invalidate at the same time do not come to the same generation, in which
+// each would take the other's responses of before for new ones.
+//
 // Routers that share a Redis keep the counters in a hash there, as the maximum that any of them has seen:
 //
-//   count = the largest seen in Redis + pending       pending: increments of this router that Redis does not have yet
+//   count = the largest seen in Redis + pending       pending: steps of this router that Redis does not have yet
 //
 //   Pending()  ──▶ HINCRBY field by ──▶ Written(field, by, the new count)
 //   Merge(HGETALL) ──▶ Repairs: counters that Redis has lost, after a restart or a failover
 //
-// An increment may reach Redis twice, when its reply was lost: that invalidates once too often, and never too seldom.
+// A step may reach Redis twice, when its reply was lost: that invalidates once too often, and never too seldom.
 //
 // At most kMaxModels models have a counter of their own, and names have at most kMaxNameBytes; for others Bump() is
 // BumpAll(). Cost: Of() is two loads until a model is bumped, then a look-up of 20 ns; it takes no lock. Memory: 130 KB,
@@ -29,6 +32,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/random.h"
 
 namespace vllm_router {
 
@@ -39,8 +43,9 @@ class Generations {
   static constexpr size_t kMaxNameBytes = 256;
   static constexpr std::string_view kAll = "*";             // the field of the counter for all models
   static constexpr uint64_t kMaxCount = uint64_t{1} << 62;  // of a field; a larger number is none
+  static constexpr uint64_t kLargestStep = 1 << 24;         // so it takes 2^38 steps at least
 
-  Generations();
+  explicit Generations(uint64_t seed = Random::EntropySeed(), uint64_t largest_step = kLargestStep);
   Generations(const Generations&) = delete;
   Generations& operator=(const Generations&) = delete;
 
@@ -62,8 +67,9 @@ class Generations {
     std::optional<uint64_t> count;  // nullopt: it is no number
   };
   struct Repair {
-    // Add: HINCRBY, so that what other routers add meanwhile is not undone. SetIfMissing: HSETNX, so that one of the
-    // routers that see the loss repairs it. Set: HSET, of what is no number.
+    // SetIfMissing: HSETNX, so that one of the routers that see the loss repairs it. Add: HINCRBY, so that what others
+    // add meanwhile is not undone, and beyond what was lost, since a step of another router may be in what is there.
+    // Set: HSET, of what is no number.
     enum class How : uint8_t { kAdd, kSetIfMissing, kSet };
     std::string field;
     How how;
@@ -96,6 +102,9 @@ class Generations {
   // By the name of its field.
   Counter* OfField(std::string_view field) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void Raise(Counter* counter, uint64_t least);
+  uint64_t Step() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return 1 + random_.Below(largest_step_); }
+  // The count afterwards.
+  uint64_t Advance(Counter* counter) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Counter all_{kAll};
   std::vector<std::atomic<Counter*>> slots_;  // by hash, with linear probing; none is removed
@@ -103,6 +112,8 @@ class Generations {
   mutable Mutex mutex_;
   std::deque<Counter> models_ ABSL_GUARDED_BY(mutex_);  // whose counters do not move
   uint64_t merges_ ABSL_GUARDED_BY(mutex_) = 0;
+  Random random_ ABSL_GUARDED_BY(mutex_);
+  const uint64_t largest_step_;
 };
 
 }  // namespace vllm_router

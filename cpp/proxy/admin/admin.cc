@@ -38,6 +38,7 @@
 #include "proxy/control/pd_registration_service.h"
 #include "proxy/control/peer_sync_service.h"
 #include "proxy/control/prefix_event_service.h"
+#include "proxy/control/response_cache_service.h"
 #include "proxy/control/scale_service.h"
 
 namespace vllm_router {
@@ -626,9 +627,40 @@ AdminReply Admin::IndexClear() const {
 
 // `?session_id=S`, or as a JSON object in the body. A repeated call gets the same response.
 AdminReply Admin::CacheStats(const IoThread& thread, const AdminRequest& request) const {
-  return CacheStatsReply(
-      thread.limits.response_cache, request.settings.response_cache, std::nullopt,
-      request.query == "detail=1");
+  std::optional<SharedCacheFigures> shared;
+  if (shared_responses_.service != nullptr) {
+    const RedisResponses::Stats stats = shared_responses_.responses->stats();
+    const std::optional<int64_t> entries = shared_responses_.service->entries();
+    shared = {
+        .pool = shared_responses_.pool,
+        .entries = static_cast<uint64_t>(entries.value_or(0)),
+        .late = stats.late,
+        .dropped = stats.dropped};
+  }
+  const bool detail = request.query == "detail=1";
+  return CacheStatsReply(thread.limits.response_cache, request.settings.response_cache, shared, detail);
+}
+
+// How many responses were deleted; they are not found any more in any case.
+Task<uint64_t> Admin::ClearShared(IoThread& thread, CancelScope& scope) const {
+  struct Call {
+    EventLoop& loop;
+    CancelScope* waiting;  // null: not any more
+    uint64_t cleared = 0;
+  };
+  const auto call = std::make_shared<Call>(Call{thread.loop, &scope});
+  shared_responses_.control->loop.Post([call, service = shared_responses_.service] {
+    Spawn([](ResponseCacheService& service, std::shared_ptr<Call> call) -> Task<void> {
+      const StatusOr<int64_t> cleared = co_await service.Clear(nullptr);
+      call->loop.Post([call, count = static_cast<uint64_t>(cleared.ok() ? *cleared : 0)] {
+        call->cleared = count;
+        if (call->waiting != nullptr) call->waiting->EndPause();
+      });
+    }(*service, call));
+  });
+  co_await scope.Pause(thread.loop, ResponseCacheService::kClearNanos + 5 * kNanosPerSecond);
+  call->waiting = nullptr;
+  co_return call->cleared;
 }
 
 Task<AdminReply> Admin::CacheInvalidate(IoThread& thread, const AdminRequest& request) const {
@@ -641,10 +673,12 @@ Task<AdminReply> Admin::CacheInvalidate(IoThread& thread, const AdminRequest& re
   uint64_t cleared = 0;
   if (const auto* const one = std::get_if<InvalidateResponse>(&*call)) {
     cleared = cache.memory.Delete(one->key) ? 1 : 0;
+    if (thread.redis_responses != nullptr) thread.redis_responses->Delete(one->key);
   } else if (const auto* const model = std::get_if<InvalidateModelResponses>(&*call)) {
     cache.InvalidateModel(model->model);
   } else {
-    cleared = cache.InvalidateAll();
+    cleared = cache.InvalidateAll(/*without_generation=*/false);
+    if (shared_responses_.service != nullptr) cleared += co_await ClearShared(thread, request.scope);
   }
   co_return InvalidatedReply(*call, cleared);
 }

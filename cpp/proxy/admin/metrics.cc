@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "proxy/admin/configuration.h"
+#include "proxy/client/redis_response_store.h"
 #include "proxy/client/tls_files.h"
 #include "proxy/control/pd_registration_service.h"
 #include "proxy/control/peer_sync_report.h"
@@ -305,6 +306,11 @@ class Metrics::Collector : public prometheus::Collectable {
   void set_redis(const RedisPool* redis) { redis_ = redis; }
   void set_peer_sync(std::function<PeerSyncReport()> peers) { peers_ = std::move(peers); }
   void set_scale(std::function<std::shared_ptr<const ScaleReport>()> scale) { scale_ = std::move(scale); }
+  void set_shared_responses(
+      const RedisResponses* responses, std::function<std::optional<int64_t>()> entries) {
+    shared_responses_ = responses;
+    shared_entries_ = std::move(entries);
+  }
   void set_configuration(const Configuration* configuration) { configuration_ = configuration; }
 
  private:
@@ -384,6 +390,8 @@ class Metrics::Collector : public prometheus::Collectable {
     return std::vector<PrefixSourceStatus>();
   };
   const RedisPool* redis_ = nullptr;
+  const RedisResponses* shared_responses_ = nullptr;
+  std::function<std::optional<int64_t>()> shared_entries_;  // of these
   std::function<PeerSyncReport()> peers_;
   std::function<std::shared_ptr<const ScaleReport>()> scale_;
   const Configuration* configuration_ = nullptr;
@@ -1072,7 +1080,17 @@ void Metrics::Collector::WriteRedis(Page* page) const {
   page->Gauge("continuum_cache_redis_connections_idle", "Open connections to Redis that wait for no reply.");
   page->Add(static_cast<double>(stats.idle));
   page->Histogram("continuum_cache_redis_latency_seconds", "Time from a command to Redis until its reply.");
-  page->AddHistogram(RedisPool::kLatencyBounds, stats.latency, stats.latency_nanos);
+  if (shared_responses_ == nullptr) {
+    page->AddHistogram(RedisPool::kLatencyBounds, stats.latency, stats.latency_nanos);
+  } else {
+    const RedisResponses::Stats responses = shared_responses_->stats();
+    for (size_t i = 0; i < RedisResponses::kOperations; ++i) {
+      const RedisResponses::Latency& latency = responses.latency[i];
+      page->AddHistogram(
+          RedisPool::kLatencyBounds, latency.counts, latency.nanos,
+          {Label("operation", RedisResponses::kNames[i])});
+    }
+  }
   page->Counter("continuum_cache_redis_errors_total", "Failed commands and connections to Redis, by type.");
   for (size_t i = 0; i < stats.errors.size(); ++i) {
     page->Add(static_cast<double>(stats.errors[i]), {Label("type", NameOf(static_cast<RedisErrorType>(i)))});
@@ -1098,8 +1116,11 @@ void Metrics::Collector::WriteResponseCache(Page* page) const {
       "Requests for inference by what the response cache did: skip for those that it may not serve.");
   for (size_t i = 0; i < kResults.size(); ++i)
     page->Add(static_cast<double>(of(counts.results[i])), {Label("result", kResults[i])});
-  page->Gauge("continuum_response_cache_entries", "Responses in this router's memory.");
-  page->Add(static_cast<double>(memory.entries));
+  page->Gauge(
+      "continuum_response_cache_entries", "Responses that are kept: in Redis, or in this router's memory.");
+  page->Add(
+      shared_responses_ != nullptr ? static_cast<double>(shared_entries_().value_or(0))
+                                   : static_cast<double>(memory.entries));
   page->Gauge("continuum_response_cache_size_bytes", "Memory that these take.");
   page->Add(static_cast<double>(memory.bytes));
   page->Counter("continuum_response_cache_evictions_total", "Responses that left memory for want of room.");
@@ -1138,6 +1159,15 @@ void Metrics::Collector::WriteResponseCache(Page* page) const {
   page->Counter(
       "response_cache_corrupt_total", "Stored responses that were damaged or not a router's, and not used.");
   page->Add(static_cast<double>(of(counts.corrupt)));
+  if (shared_responses_ != nullptr) {
+    const RedisResponses::Stats shared = shared_responses_->stats();
+    page->Counter(
+        "response_cache_late_total", "Look-ups in Redis that took longer than their request waited.");
+    page->Add(static_cast<double>(shared.late));
+    page->Counter(
+        "response_cache_store_dropped_total", "Responses that Redis did not get, since it was slow or down.");
+    page->Add(static_cast<double>(shared.dropped));
+  }
   page->Gauge("response_cache_capture_bytes", "Memory for responses that are on their way to the cache.");
   page->Add(static_cast<double>(cache.captured_bytes()));
   page->Gauge("response_cache_generation", "Times that all stored responses have been invalidated.");
@@ -1689,6 +1719,10 @@ void Metrics::set_registrations(std::function<PdRegistrationReport()> report) {
 }
 
 void Metrics::set_redis(const RedisPool* redis) { collector_->set_redis(redis); }
+void Metrics::set_shared_responses(
+    const RedisResponses* responses, std::function<std::optional<int64_t>()> entries) {
+  collector_->set_shared_responses(responses, std::move(entries));
+}
 
 void Metrics::set_scale(std::function<std::shared_ptr<const ScaleReport>()> scale) {
   collector_->set_scale(std::move(scale));

@@ -189,8 +189,28 @@ Task<bool> CachedRequest::Find(CancelScope& scope, bool may_follow) {
   co_return found;
 }
 
-Task<std::shared_ptr<const std::string>> CachedRequest::LookUp(CancelScope& /*scope*/) {
+Task<std::shared_ptr<const std::string>> CachedRequest::LookUp(CancelScope& scope) {
+  using Outcome = RedisResponseStore::Outcome;
+  if (UsesRedis()) {
+    RedisResponseStore::Found found = co_await thread_.redis_responses->Find(&scope, key_);
+    if (found.outcome != Outcome::kDown) co_return std::move(found.blob);
+  }
+  if (cache_.fixed().redis && !cache_.fixed().fallback) {
+    bypass_ = CacheBypass::kStoreDown;
+    co_return nullptr;
+  }
   co_return cache_.memory.Get(key_, thread_.clock.NowNanos());
+}
+
+bool CachedRequest::UsesRedis() const {
+  return thread_.redis_responses != nullptr && thread_.redis_responses->usable();
+}
+
+void CachedRequest::Keep(std::shared_ptr<const std::string> blob) {
+  if (UsesRedis()) return thread_.redis_responses->Set(key_, std::move(blob), settings_.ttl_ms);
+  if (cache_.fixed().redis && !cache_.fixed().fallback) return;
+  const int64_t now = thread_.clock.NowNanos();
+  cache_.memory.Set(key_, std::move(blob), now + cache_.MemoryTtlMs(settings_) * kNanosPerMs, now);
 }
 
 Task<bool> CachedRequest::JoinEqual(CancelScope& scope, bool may_follow) {
@@ -228,11 +248,12 @@ Task<bool> CachedRequest::JoinEqual(CancelScope& scope, bool may_follow) {
 
 // What Redis has may be anybody's, so it has to be a response as a whole before anything of it is used.
 bool CachedRequest::Use(std::shared_ptr<const std::string> blob) {
-  const StatusOr<StoredResponse> stored = DecodeStored(key_, *blob, cache_.fixed().integrity_key, UnixMs());
+  const StatusOr<StoredResponse> stored = DecodeStored(key_, *blob, cache_.integrity_key(), UnixMs());
   if (!stored.ok() && absl::IsNotFound(stored.status())) return false;  // expired
   if (!stored.ok() || !ReadHead(*stored)) {
     cache_.counts.corrupt.fetch_add(1, std::memory_order_relaxed);
     cache_.memory.Delete(key_);
+    if (UsesRedis()) thread_.redis_responses->Delete(key_);
     return false;
   }
   const bool is_stream = stored->kind == StoredResponse::Kind::kEventStream;
@@ -317,10 +338,9 @@ void CachedRequest::End(
       .completion_tokens = Fits(completion_tokens),
       .fields = fields_,
       .body = captured_->bytes()};
-  auto blob = std::make_shared<const std::string>(EncodeStored(key_, response, cache_.fixed().integrity_key));
+  auto blob = std::make_shared<const std::string>(EncodeStored(key_, response, cache_.integrity_key()));
   captured_.reset();
-  const int64_t now = thread_.clock.NowNanos();
-  cache_.memory.Set(key_, blob, now + cache_.MemoryTtlMs(settings_) * kNanosPerMs, now);
+  Keep(blob);
   EndFlight(FlightTable::End::kShared, std::move(blob));
 }
 

@@ -70,6 +70,8 @@ class CachedRequest {
   bool Use(std::shared_ptr<const std::string> blob);
   bool ReadHead(const StoredResponse& stored);
   Task<std::shared_ptr<const std::string>> LookUp(CancelScope& scope);
+  bool UsesRedis() const;
+  void Keep(std::shared_ptr<const std::string> blob);
   Task<bool> JoinEqual(CancelScope& scope, bool may_follow);
   void Forget(NotStored why);
   void EndFlight(FlightTable::End end, FlightTable::Response response);

@@ -612,8 +612,9 @@ void Exchange::OutdateCache() {
 
 void Exchange::InvalidateCache() {
   ResponseCache& cache = thread_.limits.response_cache;
-  if (outdates_->empty() || settings_.response_cache.rules.key_scheme == CacheKeyScheme::kSeed004) {
-    cache.InvalidateAll();
+  const bool without_generation = settings_.response_cache.rules.key_scheme == CacheKeyScheme::kSeed004;
+  if (outdates_->empty() || without_generation) {
+    cache.InvalidateAll(without_generation);
   } else {
     cache.InvalidateModel(*outdates_);
   }

@@ -51,9 +51,15 @@ bool ResponseCache::TakeCapture(size_t bytes, uint64_t most) {
   return false;
 }
 
-size_t ResponseCache::InvalidateAll() {
+size_t ResponseCache::InvalidateAll(bool without_generation) {
   generations.BumpAll();
+  on_invalidated_(without_generation);
   return memory.Clear();
+}
+
+void ResponseCache::InvalidateModel(std::string_view model) {
+  generations.Bump(model);
+  on_invalidated_(false);
 }
 
 }  // namespace vllm_router

@@ -13,8 +13,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "cache/flight_table.h"
 #include "cache/generations.h"
@@ -32,8 +34,7 @@ class ResponseCache {
     bool redis = false;  // responses are kept in Redis
     uint64_t fallback_capacity = 1'000;
     int64_t fallback_ttl_ms = 300'000;
-    bool fallback = true;       // memory serves while Redis is down
-    std::string integrity_key;  // of what is kept; empty: none
+    bool fallback = true;  // memory serves while Redis is down
   };
   enum class Result : uint8_t { kHit, kMiss, kBypass };
   static constexpr size_t kResults = 3;
@@ -61,9 +62,16 @@ class ResponseCache {
   bool TakeCapture(size_t bytes, uint64_t most);
   void ReturnCapture(size_t bytes) { captured_.fetch_sub(bytes, std::memory_order_relaxed); }
 
-  // From now on no response from before is used: of one model, or of all. How many left memory.
-  size_t InvalidateAll();
-  void InvalidateModel(std::string_view model) { generations.Bump(model); }
+  // From now on no response from before is used: of one model, or of all, and how many left memory. `without_generation`:
+  // keys do not depend on the generation, so what Redis has is deleted as well.
+  size_t InvalidateAll(bool without_generation);
+  void InvalidateModel(std::string_view model);
+
+  // Before the threads run. What signs stored responses; empty: nothing. What tells Redis of an invalidation, and whether
+  // responses are to be deleted there; any thread.
+  void set_integrity_key(std::string key) { integrity_key_ = std::move(key); }
+  const std::string& integrity_key() const { return integrity_key_; }
+  void set_on_invalidated(std::function<void(bool deletes)> tell) { on_invalidated_ = std::move(tell); }
 
   MemoryStore memory;
   FlightTable flights;
@@ -85,6 +93,8 @@ class ResponseCache {
 
  private:
   const Fixed fixed_;
+  std::string integrity_key_;
+  std::function<void(bool deletes)> on_invalidated_ = [](bool) {};
   std::atomic<bool> enabled_;
   std::atomic<uint64_t> captured_{0};
 };
