@@ -77,7 +77,7 @@ struct PdAttempt {
 
 enum class PdEventType : uint8_t {
   // Choosing. Workers were chosen and their tickets made. No worker that retry() permits is eligible. No
-  // more attempts, or no eligible worker at all.
+  // more attempts, or no eligible worker at all. p_failed of kNoOtherPair: no P was reached, and D may serve alone.
   kPlanned,
   kNoOtherPair,
   kNoRetry,
@@ -135,7 +135,7 @@ struct PdEvent {
   PdEventType type;
   PdAttempt plan{};         // with kPlanned
   bool p_readable = false;  // with departures: bytes of P's response have arrived
-  bool p_failed = false;    // with failures of D: P's connection or health check fails as well
+  bool p_failed = false;    // with failures of D: P's connection or health check fails, too; see kNoOtherPair
   // With kPTimeout, kDTimeout: another attempt is worth its time, since little has passed since the first
   // send, or since it was the limit of a transfer, behind which D alone needs no P.
   bool early = false;

@@ -1757,7 +1757,7 @@ class Table:
     pd_on_prefill_loss: str = _pd(
         "503",
         Choice(("503", "local"), metavar="WHAT"),
-        "what becomes of requests while no prefill worker can be chosen",
+        "what becomes of requests for which no prefill worker can be chosen or reached",
         more="503: they fail; local: a decode worker computes their prompts, too.",
     )
     pd_request_id: str = _pd(
