@@ -63,7 +63,7 @@ void PdMachine::OnOther(const PdEvent& event) {
     case PdEventType::kPlanned:
       return OnPlanned(event.plan);
     case PdEventType::kNoOtherPair:
-      if (choosing_ && event.p_failed) transfer_failed_ = true;  // it never began
+      if (choosing_ && event.p_failed && p_ == PdLeg::kFailed) transfer_failed_ = true;  // it never began
       return OnNoOtherPair();
     case PdEventType::kNoRetry:
       if (choosing_) Conclude();

@@ -87,7 +87,7 @@ class PdMachine:
         elif event in DEPARTURES:
             self._depart(event, facts.get("p_readable", False))
         elif event == "no_other_pair":
-            self._no_other_pair(facts.get("p_failed", False))
+            self._no_other_pair(self.p == "failed" and facts.get("p_failed", False))
         else:
             getattr(self, f"_{event}")()
         if self.situation == "leaving" and self.p not in LIVE and self.d not in LIVE:

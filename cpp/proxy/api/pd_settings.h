@@ -19,7 +19,7 @@ enum class PdOrphan : uint8_t {
   kCollect,  // a decode worker fetches them and generates one token
   kExpire,   // nothing: the engine's lease ends
 };
-enum class PdOnPrefillLoss : uint8_t { kUnavailable, kLocal };  // while no prefill worker is eligible
+enum class PdOnPrefillLoss : uint8_t { kUnavailable, kLocal };  // if no prefill worker is chosen or reached
 // Of responses of decode: whose count of the prompt's tokens; whether prefill's log probabilities of the prompt are in.
 enum class PdUsage : uint8_t { kDecode, kMerge };
 enum class PdLogprobs : uint8_t { kMerge, kDecode };

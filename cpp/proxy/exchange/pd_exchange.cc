@@ -237,7 +237,10 @@ void PdExchange::EndClaim(KvClaimEnd end) {
 KvFreeing PdExchange::Freeing() const {
   KvFreeing freeing;
   freeing.authorization = ForwardedAuthorization(*request_.message.head, request_.message.client);
-  if (failed_ == &decode_ && failure_.how == AttemptFailure::kConnect) freeing.avoid = decode_.worker->id;
+  // One that could not be reached, or had not been when the client left.
+  const bool is_connecting = decode_.leg != nullptr && decode_.leg->request().first_sent_ns() == 0;
+  if (is_connecting || (failed_ == &decode_ && failure_.how == AttemptFailure::kConnect))
+    freeing.avoid = decode_.worker->id;
   if (settings_.pd.orphan != PdOrphan::kCollect) return freeing;
   // Prefill's copy, one token and no stream, with the parameters for decode.
   BodyPatch patch = PrefillPatch(request_.route, *request_.body, *request_.connector, PairOf());
