@@ -127,7 +127,7 @@ def test_the_section_adds_markers_for_anthropic_s_prompt_cache_with_any_policy()
         ("policy: random\nprefix_routing: {enabled: true}", "chooses prefix_aware, and policy is random"),
         (
             "prefix_routing: {anthropic_cache_control_injection: 1}",
-            "anthropic_cache_control_injection is 1; it must be true or false",
+            "anthropic_cache_control_injection is 1; it is a switch",
         ),
         (
             "anthropic_cache_control_injection: true\n"
