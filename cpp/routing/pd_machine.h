@@ -140,7 +140,6 @@ struct PdEvent {
   // send, or since it was the limit of a transfer, behind which D alone needs no P.
   bool early = false;
   bool timed_out = false;     // with kPUnreached, kDUnreached: by a timeout, so it is 504 at the end
-  bool p_unreached = false;   // with kNoOtherPair: no P was reached, and D alone is wanted in this case
   bool server_error = false;  // with kDDone: the stream's last event reports an error of the engine
 };
 
@@ -283,7 +282,7 @@ class PdMachine {
   void OnD(const PdEvent& event);
   void OnOther(const PdEvent& event);
   void OnPlanned(const PdAttempt& plan);
-  void OnNoOtherPair(bool p_unreached);
+  void OnNoOtherPair();
   void OnPSuccess(PdEventType type);
   void OnPOverBudget();
   void OnPStatus(PdEventType type);

@@ -246,7 +246,7 @@ KvFreeing PdExchange::Freeing() const {
   BodyPatch patch = PrefillPatch(request_.route, *request_.body, *request_.connector, PairOf());
   patch.InsertBytes("kv_transfer_params", claim_.blocks().parameters);
   freeing.path = request_.message.head->path;
-  freeing.request = patch.Apply(*request_.body).Joined();
+  freeing.request = patch.Apply(*request_.body, request_.insertions).Joined();
   return freeing;
 }
 
@@ -523,6 +523,7 @@ StageLeg::Setup PdExchange::SetupFor(std::string id) const {
       .id = std::move(id),
       .body = request_.body,
       .connector = request_.connector,
+      .insertions = request_.insertions,
       .most_bytes = settings_.pd.prefill_response_bytes};
 }
 
