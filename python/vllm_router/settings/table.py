@@ -1292,7 +1292,7 @@ class Table:
             metavar="WHICH",
         ),
         "the requests that wait for the response to an equal one that is under way",
-        more="answers: those that do not ask for a stream. off: none.",
+        more="answers: those whose response is no stream. off: none.",
     )
     response_cache_coalesce_wait_ms: int = _cache(
         30_000,
