@@ -165,9 +165,16 @@ bool SharesIndex(const FixedOptions& options, const Router& router) {
          router.pool().index()->prefixes() != nullptr;
 }
 
+// Responses are kept in Redis, or would be if the cache were enabled.
+bool UsesRedis(const ServerOptions& options) {
+  return options.response_cache_backend == ResponseCacheBackend::kRedis &&
+         (options.response_cache.enabled || !options.redis_url.empty());
+}
+
 // Null unless the options name one that something here uses.
 StatusOr<std::unique_ptr<RedisPool>> OpenRedis(const ServerOptions& options, const Router& router) {
-  const bool responses = options.response_cache_backend == ResponseCacheBackend::kRedis;
+  // A cache that is off may be enabled by a reload, if there is a Redis then.
+  const bool responses = UsesRedis(options);
   const bool index = SharesIndex(options, router);
   if (options.kv_index_backend == KvIndexBackend::kRedis && !index) {
     Log(LogLevel::kWarning,
@@ -486,7 +493,7 @@ void Server::FollowPairFacts() {
 
 // Gives each thread its connections to Redis, and what uses them; the control thread has one.
 void Server::ConnectRedis() {
-  if (options_.response_cache_backend == ResponseCacheBackend::kRedis) {
+  if (UsesRedis(options_)) {
     redis_responses_ = std::make_unique<RedisResponses>(*redis_, options_.response_cache_redis_key_prefix);
   }
   const size_t clients = io_threads_.size() - 1;

@@ -1,0 +1,238 @@
+"""The response cache in a Redis: routers that share it, and a Redis that dies, hangs, lies or comes back."""
+
+import json
+import time
+
+import pytest
+
+from tests.fakes.cached import Engine, answer_of, ask, body_of, cache_of, counted, metric
+from tests.fakes.redis_server import FakeRedis
+from tests.fakes.wire import eventually
+
+FALLBACK = "continuum_cache_fallback_active"
+
+
+def shared(harness, redis, *workers, **options):
+    """A router whose cache is in Redis, once that may be used."""
+    router = harness.router(
+        *workers, response_cache=True, response_cache_backend="redis", redis_url=redis.url, **options
+    )
+    if not isinstance(redis, FakeRedis):
+        wait_until_used(harness, router)
+    return router
+
+
+def wait_until_used(harness, router):
+    """A response that is in no memory is found again only where Redis is used."""
+    client = harness.client(router)
+    probe = body_of(user=f"probe {time.monotonic_ns()}")
+
+    def used():
+        if metric(router, FALLBACK):
+            return False
+        ask(client, probe)
+        return entries_in_memory(client) == 0 and cache_of(ask(client, probe)) == "HIT"
+
+    eventually(used, "Redis was never used")
+    client.close()
+
+
+def stats_of(client):
+    return json.loads(client.ask("GET", "/admin/response-cache/stats?detail=1").body)
+
+
+def entries_in_memory(client):
+    return stats_of(client)["detail"]["memory"]["entries"]
+
+
+def keys_of(redis):
+    return [key for key in redis.call("KEYS", "cr:resp:*") if b"~" not in key]
+
+
+def kept(redis, count):
+    eventually(lambda: len(keys_of(redis)) == count, f"{count} responses never came to Redis")
+
+
+# ---- routers that share it
+
+
+def test_what_one_router_kept_another_sends(harness, redis):
+    engine = Engine(harness)
+    one, two = shared(harness, redis, engine), shared(harness, redis, engine)
+    before = engine.count
+    first, second = harness.client(one), harness.client(two)
+    for body in (body_of(seed=1), body_of(seed=1, stream=True)):
+        said = ask(first, body)
+        assert cache_of(said) == "MISS"
+        eventually(lambda body=body: cache_of(ask(second, body)) == "HIT")
+        assert ask(second, body).body == said.body
+    assert engine.count <= before + 4  # the second may have asked before Redis had it
+    assert ask(second, body_of(seed=1)).get("content-type") == "application/json"
+
+
+def test_values_expire_by_themselves_and_hide_requests(harness, redis):
+    router = shared(harness, redis, Engine(harness), response_cache_ttl_secs=100)
+    client = harness.client(router)
+    redis.call("FLUSHALL")
+    ask(client, body_of(user="a secret"))
+    kept(redis, 1)
+    (key,) = keys_of(redis)
+    assert len(key) == len("cr:resp:") + 64
+    assert 90 < redis.call("TTL", key) <= 100
+    assert b"secret" not in redis.call("GET", key)
+
+
+def test_an_invalidation_at_one_router_is_one_at_all(harness, redis):
+    engine = Engine(harness)
+    one, two = shared(harness, redis, engine), shared(harness, redis, engine)
+    first, second = harness.client(one), harness.client(two)
+    ask(first)
+    eventually(lambda: cache_of(ask(second)) == "HIT")
+    cleared = first.ask("POST", "/admin/response-cache/invalidate", body=b'{"clear_all": true}')
+    said = json.loads(cleared.body)
+    assert (said["success"], said["action"]) == (True, "clear_all")
+    assert said["cleared_entries"] >= 1
+    assert cache_of(ask(first)) == "MISS"
+    old = answer_of(1)
+    eventually(lambda: ask(second).body != old, "the old response is still sent")
+
+
+def test_stats_are_as_the_other_router_prints_them(harness, redis):
+    router = shared(harness, redis, Engine(harness))
+    stats = stats_of(harness.client(router))
+    assert list(stats)[:2] == ["enabled", "backend_type"]
+    assert stats["backend_type"] == stats["config"]["backend"] == "redis"
+    assert (stats["evictions"], stats["size_bytes"]) == (0, 0)
+    assert stats["redis"]["fallback_active"] is False
+    assert sorted(stats["redis"]["errors"]) == ["connection", "other", "timeout"]
+    assert stats["redis"]["connections"]["idle"] >= 1
+    assert counted(router, 'continuum_cache_redis_latency_seconds_count{operation="get"}') > 0
+    assert counted(router, 'continuum_cache_redis_latency_seconds_count{operation="set"}') > 0
+
+
+# ---- faults
+
+
+def test_memory_serves_while_redis_is_gone_and_is_dropped_when_it_is_back(harness, redis):
+    engine = Engine(harness)
+    router = shared(harness, redis, engine)
+    client = harness.client(router)
+    ask(client)
+    redis.kill()
+    eventually(lambda: metric(router, FALLBACK) == 1)
+    said = ask(client, body_of(seed=2))
+    assert (said.status, cache_of(said)) == (200, "MISS")
+    assert cache_of(ask(client, body_of(seed=2))) == "HIT"
+    assert stats_of(client)["redis"]["fallback_active"] is True
+    assert redis.start()
+    eventually(lambda: metric(router, FALLBACK) == 0)
+    wait_until_used(harness, router)
+    assert entries_in_memory(client) == 0
+    assert cache_of(ask(client, body_of(seed=2))) == "MISS"
+
+
+def test_without_the_fallback_requests_bypass_the_cache(harness, redis):
+    router = shared(
+        harness, redis, Engine(harness), response_cache_fallback_to_memory=False, decision_headers=True
+    )
+    client = harness.client(router)
+    redis.kill()
+    eventually(lambda: metric(router, FALLBACK) == 1)
+    for _ in range(2):
+        said = ask(client, body_of(seed=2))
+        assert (cache_of(said), said.get("x-vllm-router-cache-reason")) == ("BYPASS", "store_down")
+
+
+def test_a_redis_that_stops_costs_the_budget_and_no_more(harness, redis):
+    engine = Engine(harness)
+    router = shared(harness, redis, engine, response_cache_lookup_budget_ms=50, redis_command_timeout_ms=200)
+    client = harness.client(router)
+    redis.pause()
+    try:
+        said = ask(client, body_of(seed=3))
+        assert (said.status, cache_of(said)) == (200, "MISS")
+        eventually(lambda: metric(router, FALLBACK) == 1)
+        assert counted(router, "vllm_router_response_cache_late_total") >= 1
+        assert counted(router, 'continuum_cache_redis_errors_total{type="timeout"}') >= 1
+    finally:
+        redis.resume()
+    eventually(lambda: metric(router, FALLBACK) == 0)
+
+
+def test_a_redis_that_is_not_there_is_no_reason_not_to_start(harness, redis):
+    redis.kill()
+    router = harness.router(
+        Engine(harness), response_cache=True, response_cache_backend="redis", redis_url=redis.url
+    )
+    client = harness.client(router)
+    assert cache_of(ask(client)) == "MISS"
+    eventually(lambda: cache_of(ask(client)) == "HIT")
+    assert redis.start()
+    wait_until_used(harness, router)
+
+
+def test_what_is_no_routers_response_is_not_sent(harness, redis):
+    engine = Engine(harness)
+    router = shared(harness, redis, engine)
+    client = harness.client(router)
+    redis.call("FLUSHALL")
+    eventually(lambda: cache_of(ask(client)) == "HIT")
+    kept(redis, 1)
+    (key,) = keys_of(redis)
+    good = redis.call("GET", key)
+    other = good[:32] + bytes(32) + good[64:]  # of another key
+    for value in (b"", b"hello", good[:-1], good + b"x", good[:90] + b"X" + good[91:], other):
+        redis.call("SET", key, value)
+        before = engine.count
+        said = ask(client)
+        assert (said.status, cache_of(said)) == (200, "MISS"), value
+        assert said.body == answer_of(before + 1)
+        eventually(lambda: cache_of(ask(client)) == "HIT")
+    assert counted(router, "vllm_router_response_cache_corrupt_total") == 6
+
+
+def test_a_key_of_another_kind_stays(harness, redis):
+    router = shared(harness, redis, Engine(harness))
+    client = harness.client(router)
+    redis.call("FLUSHALL")
+    ask(client)
+    kept(redis, 1)
+    (key,) = keys_of(redis)
+    redis.call("DEL", key)
+    redis.call("LPUSH", key, "a")
+    said = ask(client, None, ("Cache-Control", "max-age=0"))
+    assert (said.status, cache_of(said)) == (200, "MISS")
+    assert metric(router, FALLBACK) == 0
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_with_a_key_only_what_it_signed_is_sent(harness, redis, tmp_path, signed):
+    secret = tmp_path / "secret"
+    secret.write_text("x" * 32)
+    engine = Engine(harness)
+    options = {"response_cache_integrity_key_file": str(secret)}
+    one = shared(harness, redis, engine, **(options if signed else {}))
+    two = shared(harness, redis, engine, **options)
+    ask(harness.client(one), body_of(seed=5))
+    kept(redis, 3)  # with those of the probes
+    assert cache_of(ask(harness.client(two), body_of(seed=5))) == ("HIT" if signed else "MISS")
+
+
+def test_a_short_key_is_refused(harness, redis, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("x" * 31)
+    with pytest.raises(RuntimeError, match=r"31\s+bytes; a secret has at least 32"):
+        shared(harness, redis, Engine(harness), response_cache_integrity_key_file=str(secret))
+
+
+def test_a_redis_that_is_full_still_serves_what_it_has(harness, redis):
+    router = shared(harness, redis, Engine(harness))
+    client = harness.client(router)
+    ask(client, body_of(seed=7))
+    eventually(lambda: cache_of(ask(client, body_of(seed=7))) == "HIT")
+    redis.call("CONFIG", "SET", "maxmemory", "1")
+    assert cache_of(ask(client, body_of(seed=8))) == "MISS"
+    eventually(lambda: counted(router, 'continuum_cache_redis_errors_total{type="other"}') >= 1)
+    assert cache_of(ask(client, body_of(seed=7))) == "HIT"
+    assert metric(router, FALLBACK) == 0
+    redis.call("CONFIG", "SET", "maxmemory", "0")
