@@ -245,7 +245,7 @@ void BindTestingRedis(py::module_& testing) {
     return RedisBytes(JoinCommands(commands));
   });
   testing.def("read_redis_error", [](std::string_view text) {
-    constexpr std::array<std::string_view, 3> kEffects = {"down", "unwritable", "one key"};
+    constexpr std::array<std::string_view, 4> kEffects = {"down", "unwritable", "read only", "one key"};
     const RedisError error = ReadRedisError(text);
     return py::make_tuple(kEffects[static_cast<size_t>(error.effect)], NameOf(error.type), error.message);
   });

@@ -154,9 +154,12 @@ Task<Status> RedisConnection::Serve(std::shared_ptr<RedisConnection> self) {
   self->pool_.CountOpen(-1);
   if (!self->waiting_.empty()) self->pool_.CountActive(-1);
   const std::deque<Waiting> failed = std::exchange(self->waiting_, {});
+  Status why = self->ended_;
   for (const Waiting& waiting : failed) {
-    if (waiting.errors_to == RedisErrorsTo::kPool) self->pool_.Failed(self->ended_);
-    waiting.done(self->ended_);
+    if (waiting.errors_to == RedisErrorsTo::kPool) self->pool_.Failed(why);
+    waiting.done(why);
+    // The first alone has the reply that is too large.
+    if (absl::IsResourceExhausted(why)) why = absl::AbortedError(why.message());
   }
   co_return self->ended_;
 }
@@ -180,7 +183,7 @@ Status RedisConnection::Take(std::vector<RedisReply>* replies) {
     }
     complete.done(std::move(complete.replies));
   }
-  return absl::OkStatus();
+  return retired_ && waiting_.empty() ? absl::CancelledError("is opened anew") : absl::OkStatus();
 }
 
 void RedisConnection::Send(
@@ -210,6 +213,12 @@ void RedisConnection::Close(Status why) {
   if (name_ != nullptr) Resolver::Waiter::Cancel(name_);
   if (connector_ != nullptr) connector_->Cancel();
   socket_.Close();
+}
+
+void RedisConnection::Retire() {
+  if (!open_) return;
+  retired_ = true;
+  if (waiting_.empty()) Close(absl::CancelledError("is opened anew"));
 }
 
 // For the command that has waited for longest.

@@ -32,7 +32,8 @@
 namespace vllm_router {
 
 // The replies of some commands. Unavailable: the connection failed; DeadlineExceeded: no reply in time;
-// FailedPrecondition: what came is not RESP2. Errors that Redis replied are among the replies.
+// FailedPrecondition: what came is not RESP2; ResourceExhausted: they are beyond a limit, which says nothing against
+// Redis; Aborted: those of commands before are. Errors that Redis replied are among the replies.
 using RedisReplies = StatusOr<std::vector<RedisReply>>;
 // Called once, on the loop's thread, never by the call that takes it.
 using RedisDone = std::function<void(RedisReplies)>;
@@ -44,6 +45,7 @@ class RedisConnection {
  public:
   static constexpr size_t kMaxOutstanding = 4'096;  // calls of Send()
   static constexpr size_t kMaxUnsentBytes = 1 << 20;
+  static constexpr size_t kLargeReplyBytes = 256 * 1024;
 
   // All outlive it.
   RedisConnection(RedisPool& pool, EventLoop& loop, BufferPool& buffers, Resolver& resolver);
@@ -57,15 +59,20 @@ class RedisConnection {
   static Task<Status> Serve(std::shared_ptr<RedisConnection> self);
 
   bool may_send() const {
-    return open_ && waiting_.size() < kMaxOutstanding && unsent_.size() < kMaxUnsentBytes;
+    return open_ && !retired_ && waiting_.size() < kMaxOutstanding && unsent_.size() < kMaxUnsentBytes;
   }
   size_t outstanding() const { return waiting_.size(); }
+  // A large reply is arriving, and others would come behind it.
+  bool is_amid_large_reply() const { return reader_.reply_bytes() > kLargeReplyBytes; }
   // `commands` has `replies` replies. REQUIRES: may_send().
   void Send(
       std::string_view commands, size_t replies, RedisDone done,
       RedisErrorsTo errors_to = RedisErrorsTo::kPool);
   // Ends it in a later turn of the loop; the first reason counts.
   void Close(Status why);
+  // Ends it, if it is open, once what waits has its replies; until then it takes no commands.
+  void Retire();
+  bool is_retired() const { return retired_; }
 
  private:
   struct Waiting {
@@ -94,6 +101,7 @@ class RedisConnection {
   std::shared_ptr<Resolver::Waiter> name_;  // being resolved
   Connector* connector_ = nullptr;          // while it connects
   bool open_ = false;
+  bool retired_ = false;
   bool writing_ = false;
   std::string unsent_;
   std::deque<Waiting> waiting_;

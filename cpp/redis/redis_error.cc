@@ -41,7 +41,7 @@ constexpr std::array kKnown = {
     Known{"OOM", Effect::kUnwritable, "raise maxmemory of Redis or set an eviction policy"},
     Known{"MISCONF", Effect::kUnwritable, "Redis cannot save its snapshot"},
     Known{"NOREPLICAS", Effect::kUnwritable, "too few replicas are connected to Redis"},
-    Known{"READONLY", Effect::kUnwritable, "the Redis URL names a replica; name the primary"},
+    Known{"READONLY", Effect::kReadOnly, "the Redis URL names a replica; name the primary"},
     Known{"WRONGTYPE", Effect::kOneKey, "another program uses the router's keys"},
 };
 

@@ -2,6 +2,7 @@
 //
 //   -LOADING Redis is loading the dataset in memory      kDown: no command works; others may serve later
 //   -OOM command not allowed when used memory > …        kUnwritable: reads work
+//   -READONLY You can't write against a read only …      kReadOnly: the same; its name may mean another server by now
 //   -WRONGTYPE Operation against a key …                 kOneKey: of that command alone
 //
 // Messages show the error's first word and not its text, which may repeat a command and its password. Pure;
@@ -25,7 +26,7 @@ std::string_view NameOf(RedisErrorType type);
 RedisErrorType TypeOf(const Status& failure);
 
 struct RedisError {
-  enum class Effect : uint8_t { kDown, kUnwritable, kOneKey };
+  enum class Effect : uint8_t { kDown, kUnwritable, kReadOnly, kOneKey };
 
   Effect effect;
   RedisErrorType type;

@@ -1,5 +1,6 @@
 #include "redis/redis_link.h"
 
+#include <string>
 #include <utility>
 
 #include "base/check.h"
@@ -26,14 +27,22 @@ void RedisLink::Stop() {
   }
 }
 
-bool RedisLink::Send(std::string_view commands, size_t replies, RedisDone done, RedisErrorsTo errors_to) {
-  if (stopped_ || !pool_.up()) return false;
+RedisConnection* RedisLink::Best() const {
+  if (stopped_ || !pool_.up()) return nullptr;
+  const auto rank = [](const RedisConnection& connection) {
+    return std::pair(connection.is_amid_large_reply(), connection.outstanding());
+  };
   RedisConnection* best = nullptr;
   for (const Slot& slot : slots_) {
     RedisConnection* const other = slot.connection.get();
     if (other == nullptr || !other->may_send()) continue;
-    if (best == nullptr || other->outstanding() < best->outstanding()) best = other;
+    if (best == nullptr || rank(*other) < rank(*best)) best = other;
   }
+  return best;
+}
+
+bool RedisLink::Send(std::string_view commands, size_t replies, RedisDone done, RedisErrorsTo errors_to) {
+  RedisConnection* const best = Best();
   if (best == nullptr) return false;
   best->Send(commands, replies, std::move(done), errors_to);
   return true;
@@ -71,15 +80,37 @@ void RedisLink::Look() {
     return Begin(&first, /*probe=*/true);
   }
   if (!pool_.up()) return;
+  Reopen();
   const int64_t now = pool_.clock().NowNanos();
   for (Slot& slot : slots_) {
     if (slot.connection == nullptr && now >= slot.next_attempt_ns) Begin(&slot, /*probe=*/false);
   }
 }
 
+void RedisLink::Reopen() {
+  const uint64_t reopenings = pool_.reopenings();
+  if (refreshed_ != reopenings) {
+    refreshed_ = reopenings;
+    // The old addresses are used until the new ones are there, hence the wait for the next look.
+    resolver_.Doubt(pool_.options().url.host);
+    return Spawn(Refresh());
+  }
+  for (const Slot& slot : slots_) {
+    if (slot.connection != nullptr && slot.reopenings != reopenings) slot.connection->Retire();
+  }
+}
+
+Task<void> RedisLink::Refresh() {
+  ++running_;
+  const auto name = std::make_shared<Resolver::Waiter>(loop_);
+  co_await resolver_.Resolve(pool_.options().url.host, name);
+  --running_;
+}
+
 void RedisLink::Begin(Slot* slot, bool probe) {
   slot->connection = std::make_shared<RedisConnection>(pool_, loop_, buffers_, resolver_);
   slot->next_attempt_ns = pool_.clock().NowNanos() + kRetryNanos;
+  slot->reopenings = pool_.reopenings();
   Spawn(Run(slot, probe));
 }
 
@@ -98,7 +129,9 @@ Task<void> RedisLink::Run(Slot* slot, bool probe) {
   if (opened.ok()) ended = co_await RedisConnection::Serve(connection);
   Log(LogLevel::kDebug,
       Concat(pool_.options().url.Shown(), ": a connection is over: it ", std::string(ended.message())));
-  if (slot->connection == connection) slot->connection = nullptr;
+  const bool own = slot->connection == connection;
+  if (own) slot->connection = nullptr;
+  if (own && connection->is_retired() && !stopped_ && pool_.up()) Begin(slot, /*probe=*/false);
   --running_;
 }
 

@@ -7,7 +7,8 @@
 //
 // Twice a second connections that are missing are opened, one attempt at a time each, while Redis may be
 // used. The link that probes, one of the pool's, opens one for each probe that is due; a probe that works is
-// kept. A connection never changes its thread. One thread, but for running().
+// kept. When the pool says so, connections are opened anew, as soon as they have the replies that they wait for.
+// A connection never changes its thread. One thread, but for running().
 #pragma once
 
 #include <atomic>
@@ -52,6 +53,8 @@ class RedisLink {
   // Any thread: connections whose end must be waited for after Stop().
   uint32_t running() const { return running_.load(); }
 
+  // Some connection takes commands.
+  bool may_send() const { return Best() != nullptr; }
   // False: `done` is not called, since Redis is down, no connection is open, or too much waits already.
   bool Send(
       std::string_view commands, size_t replies, RedisDone done,
@@ -64,9 +67,14 @@ class RedisLink {
   struct Slot {
     std::shared_ptr<RedisConnection> connection;  // null: none, nor an attempt
     int64_t next_attempt_ns = INT64_MIN;
+    uint64_t reopenings = 0;  // of the pool, when the connection was begun
   };
 
+  RedisConnection* Best() const;  // null: none takes commands
   void Look();
+  // Has the name resolved, and then retires the connections of before.
+  void Reopen();
+  Task<void> Refresh();
   void Begin(Slot* slot, bool probe);
   Task<void> Run(Slot* slot, bool probe);
   static void OnTimer(void* link);
@@ -77,6 +85,7 @@ class RedisLink {
   Resolver& resolver_;
   const Role role_;
   std::vector<Slot> slots_;  // never resized
+  uint64_t refreshed_ = 0;   // of the pool's reopenings, the last for which the name is resolved
   bool stopped_ = false;
   std::atomic<uint32_t> running_{0};
   Timer timer_;

@@ -85,7 +85,11 @@ void RedisPool::Worked() {
   failing_.store(false, std::memory_order_relaxed);
 }
 
-void RedisPool::Failed(const Status& why) { OpenFailed(why); }
+void RedisPool::Failed(const Status& why) {
+  if (absl::IsAborted(why)) return;
+  if (absl::IsResourceExhausted(why)) return CountError(RedisErrorType::kOther);
+  OpenFailed(why);
+}
 
 void RedisPool::Rejected(std::string_view error) {
   const RedisError read = ReadRedisError(error);
@@ -98,8 +102,13 @@ void RedisPool::Rejected(std::string_view error) {
   CountError(read.type);
   const MutexLock lock(mutex_);
   const int64_t now = clock_.NowNanos();
-  if (!options_.logs || now - logged_ns_ < kQuietNanos) return;
-  logged_ns_ = now;
+  // After a failover the name may mean the new primary: worth a try now and then, at the price of a connection.
+  if (read.effect == RedisError::Effect::kReadOnly && now - reopened_ns_ >= kReopenNanos) {
+    reopened_ns_ = now;
+    reopenings_.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (!options_.logs || now - rejected_logged_ns_ < kRejectedQuietNanos) return;
+  rejected_logged_ns_ = now;
   Log(LogLevel::kWarning, Concat(options_.url.Shown(), " ", read.message));
 }
 
@@ -123,7 +132,9 @@ void RedisPool::EndProbe(const Status& result) {
 void RedisPool::Publish(State before, const std::string& why) {
   const State after = health_.state();
   trouble_ = after == State::kUp ? std::string() : why.empty() ? trouble_ : why;
-  up_.store(health_.may_be_used(), std::memory_order_relaxed);
+  if (after == State::kDown && before != State::kProbing && before != after)
+    outages_.fetch_add(1, std::memory_order_release);
+  up_.store(health_.may_be_used(), std::memory_order_release);
   fallback_.store(after == State::kDown || after == State::kProbing, std::memory_order_relaxed);
   if (after == before || !options_.logs) return;
   if (after == State::kUp) {

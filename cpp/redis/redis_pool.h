@@ -4,7 +4,8 @@
 //     RedisLink   (a thread)        some of the pool's connections
 //       RedisConnection               pipelined commands on a socket
 //
-// One line is logged when Redis goes up or down, and one for what is wrong while it is down every 5 minutes; one in all
+// One line is logged when Redis goes up or down, one for what is wrong while it is down every 5 minutes, and one for
+// commands that it rejects while it is up every minute; one in all
 // for a Redis that replies to probes and to nothing else, and none by a pool beside another of the same Redis.
 // Thread-safe; up() is a load.
 #pragma once
@@ -75,7 +76,11 @@ class RedisPool {
   size_t ConnectionsOf(size_t threads) const;
 
   // It may be used; or that is not known yet.
-  bool up() const { return up_.load(std::memory_order_relaxed); }
+  bool up() const { return up_.load(std::memory_order_acquire); }
+  // How often it went down. To be read after up(): the same as before means that it was up all the while.
+  uint64_t outages() const { return outages_.load(std::memory_order_acquire); }
+  // Grows when connections are to be opened anew, by the addresses that the name has now.
+  uint64_t reopenings() const { return reopenings_.load(std::memory_order_relaxed); }
   Stats stats() const;
   std::string trouble() const;  // the last failure; empty once Redis is used
 
@@ -93,6 +98,9 @@ class RedisPool {
 
  private:
   static constexpr int64_t kQuietNanos = 300'000'000'000;  // between lines about a Redis that stays down
+  static constexpr int64_t kRejectedQuietNanos =
+      60'000'000'000;                                      // between lines about commands that it rejects
+  static constexpr int64_t kReopenNanos = 60'000'000'000;  // between two reopenings
   static constexpr int64_t kRepeatedNanos =
       10'000'000'000;  // within which it goes down again for the same reason
 
@@ -110,6 +118,8 @@ class RedisPool {
   mutable Mutex mutex_;  // before the log's
   RedisHealth health_ ABSL_GUARDED_BY(mutex_);
   int64_t logged_ns_ ABSL_GUARDED_BY(mutex_) = INT64_MIN / 2;
+  int64_t rejected_logged_ns_ ABSL_GUARDED_BY(mutex_) = INT64_MIN / 2;
+  int64_t reopened_ns_ ABSL_GUARDED_BY(mutex_) = INT64_MIN / 2;
   std::string trouble_ ABSL_GUARDED_BY(mutex_);
   int64_t down_ns_ ABSL_GUARDED_BY(mutex_) = INT64_MIN / 2;  // when it went down last,
   std::string down_why_ ABSL_GUARDED_BY(mutex_);             // and why,
@@ -117,6 +127,8 @@ class RedisPool {
 
   std::atomic<bool> up_{true};
   std::atomic<bool> fallback_{false};
+  std::atomic<uint64_t> outages_{0};
+  std::atomic<uint64_t> reopenings_{0};
   std::atomic<bool> failing_{false};  // a command failed since the last that worked
   std::atomic<int64_t> open_{0};
   std::atomic<int64_t> active_{0};

@@ -48,6 +48,10 @@ Status RespReader::Feed(std::string_view bytes, std::vector<RedisReply>* replies
   return status_;
 }
 
+void RespReader::FailTooLarge(size_t most, std::string_view unit) {
+  status_ = absl::ResourceExhaustedError(Concat("sent a reply of more than ", most, " ", unit));
+}
+
 size_t RespReader::Scan(std::string_view bytes, size_t* complete) {
   size_t at = 0;
   while (at < bytes.size() && status_.ok()) {
@@ -65,8 +69,7 @@ size_t RespReader::Scan(std::string_view bytes, size_t* complete) {
 }
 
 void RespReader::TakeByte(char c, size_t* complete) {
-  if (++reply_bytes_ > max_reply_bytes_)
-    return Fail(Concat("sent a reply of more than ", max_reply_bytes_, " bytes"));
+  if (++reply_bytes_ > max_reply_bytes_) return FailTooLarge(max_reply_bytes_, "bytes");
   if (in_text_) {
     if (c != (text_left_ == 2 ? '\r' : '\n')) return Fail("sent a text without a line end behind it");
     if (--text_left_ > 0) return;
@@ -96,13 +99,12 @@ void RespReader::EndLine(size_t* complete) {
   const auto length = static_cast<uint64_t>(*number);
   if (type == '$') {
     if (length > max_reply_bytes_ || reply_bytes_ + length + 2 > max_reply_bytes_)
-      return Fail(Concat("sent a reply of more than ", max_reply_bytes_, " bytes"));
+      return FailTooLarge(max_reply_bytes_, "bytes");
     in_text_ = true;
     text_left_ = length + 2;
     return;
   }
-  if (length > kMaxElements - elements_)
-    return Fail(Concat("sent a reply of more than ", kMaxElements, " elements"));
+  if (length > kMaxElements - elements_) return FailTooLarge(kMaxElements, "elements");
   if (depth_ == kMaxDepth)
     return Fail(Concat("sent a reply of more than ", kMaxDepth, " arrays in one another"));
   elements_ += length;

@@ -34,7 +34,8 @@ class RespReader {
   explicit RespReader(size_t max_reply_bytes);
 
   // Appends the replies that these bytes complete. FailedPrecondition, with what is wrong, for bytes that are
-  // not RESP2 or beyond a limit; the replies before them are appended, and nothing is read any more.
+  // not RESP2, ResourceExhausted for a reply beyond a limit; the replies before them are appended, and nothing is
+  // read any more.
   Status Feed(std::string_view bytes, std::vector<RedisReply>* replies);
 
   // Of the reply that is not complete; 0 between replies.
@@ -51,6 +52,7 @@ class RespReader {
   void EndLine(size_t* complete);
   void EndValue(size_t* complete);
   void Fail(std::string reason) { status_ = absl::FailedPreconditionError(reason); }
+  void FailTooLarge(size_t most, std::string_view unit);
 
   const size_t max_reply_bytes_;
   const std::unique_ptr<redisReader, Free> reader_;

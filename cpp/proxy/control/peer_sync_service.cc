@@ -198,7 +198,8 @@ Task<void> PeerSyncService::Exchange(bool tells) {
     if (!replies->ok()) {
       ++counts_.rounds_failed;
       counts_.trouble = std::string(replies->status().message());
-      if (!absl::IsFailedPrecondition(replies->status())) break;
+      if (!absl::IsFailedPrecondition(replies->status()) && !absl::IsResourceExhausted(replies->status()))
+        break;
       const std::string key = streams_.Overflowed(round, sent);
       if (!key.empty())
         Warn(absl::FailedPreconditionError(Concat(

@@ -26,7 +26,7 @@ from vllm_router import _core_testing as testing
         ("OOM command not allowed when used memory > 'maxmemory'.", "unwritable", "other"),
         ("MISCONF Redis is configured to save RDB snapshots", "unwritable", "other"),
         ("NOREPLICAS Not enough good replicas to write.", "unwritable", "other"),
-        ("READONLY You can't write against a read only replica.", "unwritable", "other"),
+        ("READONLY You can't write against a read only replica.", "read only", "other"),
         ("WRONGTYPE Operation against a key holding the wrong kind of value", "one key", "other"),
         ("EXECABORT Transaction discarded because of previous errors.", "one key", "other"),
         ("BUSYGROUP Consumer Group name already exists", "one key", "other"),
