@@ -35,6 +35,7 @@ void BindTestingPrefixTree(pybind11::module_& testing);
 void BindTestingProxy(pybind11::module_& testing);
 void BindTestingCache(pybind11::module_& testing);
 void BindTestingRedis(pybind11::module_& testing);
+void BindTestingRedisResponses(pybind11::module_& testing);
 void BindTestingRouting(pybind11::module_& testing);
 void BindTestingSharedPool(pybind11::module_& testing);
 void BindTestingSimulation(pybind11::module_& testing);

@@ -58,6 +58,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingPrefixTree(testing);
   BindTestingProxy(testing);
   BindTestingRedis(testing);
+  BindTestingRedisResponses(testing);
   BindTestingRouting(testing);
   BindTestingSharedPool(testing);
   BindTestingSimulation(testing);
