@@ -96,13 +96,22 @@ def _router() -> dict[str, Any]:
         else:
             properties[name] = _same_as(flag.field)
         if "_" in name and flag.field not in READ:
-            properties[name.replace("_", "-")] = _same_as(name)
+            # A section has one spelling, so the other one is the setting alone.
+            same = properties[name] if name in SECTIONS else _same_as(name)
+            properties[name.replace("_", "-")] = same
     return {
         "type": "object",
         "additionalProperties": False,
         "required": [*NEEDED],
-        "properties": properties | {name: {"type": "object"} for name in SECTIONS},
+        "properties": properties | {name: _section(name, properties) for name in SECTIONS},
     }
+
+
+def _section(name: str, properties: dict[str, Any]) -> dict[str, Any]:
+    """A mapping; of a section that has the name of a setting, also what that may be."""
+    if name not in properties:
+        return {"type": "object"}
+    return {**properties[name], "type": [properties[name]["type"], "object"]}
 
 
 def _same_as(name: str) -> dict[str, Any]:

@@ -186,7 +186,7 @@ def _default(flag: Flag) -> str:
         return "on" if default else "off"
     if default is None or default in ([], {}):
         return "–"
-    return f"`{show(default)}`"
+    return f"`{' '.join(default) if isinstance(default, list) else show(default)}`"
 
 
 def _built_row(flag: Flag) -> tuple[str, ...]:

@@ -82,6 +82,11 @@ cache_tokens: 340000
 PRESETS
 Presets are arithmetic, not measurements: they rank policies, and are not milliseconds of a product.
 
+With `--prefill` and `--decode` the fleet has [two stages](../explanation/engine_model.md#prefill-and-decode-on-different-workers): the
+policy chooses the prefill worker, and the decode worker is chosen as the server does without `--decode-policy`. Policies then take
+`pd_bypass_uncached_tokens` and `pd_bypass_queued_tokens`, so `auto:pd_bypass_uncached_tokens=0|256|1024` compares thresholds of the
+[bypass](../explanation/disaggregation.md#the-bypass). Of events only wipes may happen, and replicas tell each other nothing.
+
 An event is `T:W`, worker W (counted from 0) at T seconds of the replay. A worker whose first event is `--join` does not exist before.
 
 ## Terms
@@ -112,16 +117,18 @@ Of a row of `run()` and of `rows` in `--json`:
 | column | meaning |
 |---|---|
 | `trace`, `policy`, `comparison`, `point`, `by_load`, `seed` | what was played, by which policy, as which point of a sweep |
-| `workers`, `routers`, `cache_tokens` | the fleet; tokens of cache per worker |
+| `workers`, `prefill`, `decode`, `routers`, `cache_tokens` | the fleet (`prefill` and `decode` are 0 without stages); tokens of cache per worker, with stages of decode |
 | `load`, `rate` | fraction of the capacity (null where it was not measured), requests a second |
 | `requests`, `finished`, `refused`, `cut_short` | how requests ended: served, no worker there, worker failed after the first token |
 | `hit_share`, `predicted_hit_share`, `ideal_hit_share` | of the prompt tokens: served from caches, expected by the router, possible |
 | `ttft_mean_s`, `ttft_p50_s`, `ttft_p90_s`, `ttft_p99_s` | time to first token; without one, infinite |
 | `e2e_mean_s`, `e2e_p50_s`, `e2e_p90_s`, `e2e_p99_s` | time to the last token, of the finished |
-| `token_ms` | mean time between two tokens of a response |
+| `token_ms`, `token_p50_ms`, `token_p99_ms` | time between two tokens of a response (TPOT): its mean over a response, and then the mean and percentiles of the responses |
 | `load_imbalance`, `busiest_share`, `busy` | imbalance; share of the requests at the busiest worker; share of the time that workers compute |
 | `evicted_blocks`, `output_tokens_per_s`, `span_s` | evicted blocks, response tokens a second, length of the replay |
 | `waiting_at_end`, `saturated` | requests without a first token when the last one arrived; whether that is too many |
+| `bypass_share`, `transferred_bytes`, `transferred_share` | with stages: share of the requests that decode served alone; what decode workers fetched, in bytes and as a share of all prompt tokens |
+| `prefill_busy`, `decode_busy` | with stages: share of the time that workers of each compute |
 | `capacity`, `slo_s`, `within_slo`, `goodput` | where a capacity was measured; goodput as a fraction of it, with `--goodput` |
 """
 

@@ -198,6 +198,22 @@ EngineCoefficients CoefficientsOf(const py::object& given) {
   return coefficients;
 }
 
+ReplayStages StagesOf(const py::object& given) {
+  if (!PyDict_Check(given.ptr())) {
+    throw py::type_error(
+        "fleet[\"stages\"] is " + Show(given) + "; it must be a dict such as {\"prefill\": 2}");
+  }
+  Members members("fleet[\"stages\"]", py::reinterpret_borrow<py::dict>(given));
+  ReplayStages stages;
+  members.Read("prefill", &stages.prefill);
+  members.Read("prefill_cache_blocks", &stages.prefill_cache_blocks);
+  members.Read("kv_bytes_per_token", &stages.kv_bytes_per_token);
+  members.Read("link_gb_per_s", &stages.link_gb_per_s);
+  members.Read("transfer_ms", &stages.transfer_ms);
+  members.Done();
+  return stages;
+}
+
 ReplayFleet FleetOf(Members& members) {
   ReplayFleet fleet;
   members.Read("workers", &fleet.workers);
@@ -206,6 +222,7 @@ ReplayFleet FleetOf(Members& members) {
   members.Read("step_tokens", &fleet.engine.step_tokens);
   members.Read("min_computed_tokens", &fleet.engine.min_computed_tokens);
   fleet.engine.coefficients = CoefficientsOf(members.Find("coefficients"));
+  if (const py::object stages = members.Find("stages"); !stages.is_none()) fleet.stages = StagesOf(stages);
   members.Read("speeds", &fleet.speeds);
   members.Read("weights", &fleet.weights);
   const py::object events = members.Find("events");
@@ -239,13 +256,18 @@ py::dict ResultOf(ReplayResult result) {
       "prompt_tokens"_a = Column<uint64_t>(workers, &ReplayWorker::prompt_tokens),
       "hit_tokens"_a = Column<uint64_t>(workers, &ReplayWorker::hit_tokens),
       "output_tokens"_a = Column<uint64_t>(workers, &ReplayWorker::output_tokens),
+      "computed_tokens"_a = Column<uint64_t>(workers, &ReplayWorker::computed_tokens),
+      "fetched_tokens"_a = Column<uint64_t>(workers, &ReplayWorker::fetched_tokens),
       "busy_s"_a = Column<double>(workers, &ReplayWorker::busy_s),
       "steps"_a = Column<uint64_t>(workers, &ReplayWorker::steps),
-      "evicted_blocks"_a = Column<uint64_t>(workers, &ReplayWorker::evicted_blocks));
+      "evicted_blocks"_a = Column<uint64_t>(workers, &ReplayWorker::evicted_blocks),
+      "held_blocks"_a = Column<uint64_t>(workers, &ReplayWorker::held_blocks));
   return py::dict(
-      "worker"_a = Array(std::move(result.worker)), "arrival_s"_a = Array(std::move(result.arrival_s)),
-      "ttft_s"_a = Array(std::move(result.ttft_s)), "e2e_s"_a = Array(std::move(result.e2e_s)),
-      "hit_tokens"_a = Array(std::move(result.hit_tokens)),
+      "worker"_a = Array(std::move(result.worker)),
+      "prefill_worker"_a = Array(std::move(result.prefill_worker)),
+      "fetched_tokens"_a = Array(std::move(result.fetched_tokens)),
+      "arrival_s"_a = Array(std::move(result.arrival_s)), "ttft_s"_a = Array(std::move(result.ttft_s)),
+      "e2e_s"_a = Array(std::move(result.e2e_s)), "hit_tokens"_a = Array(std::move(result.hit_tokens)),
       "predicted_tokens"_a = Array(std::move(result.predicted_tokens)),
       "status"_a = Array(std::move(result.status)), "workers"_a = summaries, "span_s"_a = result.span_s,
       "load_spread"_a = result.load_spread, "peer_sync_frames"_a = result.peer_sync_frames,
@@ -258,7 +280,9 @@ py::dict SimulateTrace(const py::dict& trace_dict, const py::dict& routing_dict,
   Members fleet_members("fleet", fleet_dict);
   const ReplayTrace trace = TraceOf(trace_members);
   const ReplayFleet fleet = FleetOf(fleet_members);
-  const ReplayRouting routing = RoutingOf(routing_members, routing_dict, fleet.engine.cache_blocks);
+  const uint64_t cache_blocks =
+      std::max(fleet.engine.cache_blocks, fleet.stages ? fleet.stages->prefill_cache_blocks : 0);
+  const ReplayRouting routing = RoutingOf(routing_members, routing_dict, cache_blocks);
 
   bool interrupted = false;
   const auto go_on = [&interrupted] {

@@ -13,7 +13,11 @@
 #include "bindings/bindings.h"
 #include "bindings/raise_if_error.h"
 #include "cache/flight_table.h"
+<<<<<<< c81d70168d0efb5864ba45ce53d90ff5258afbc5
 #include "cache/generations.h"
+=======
+#include "cache/hit_rate.h"
+>>>>>>> 9765d5f6aa6cf839bc803e237e1ef017b86d9dd1
 #include "cache/memory_store.h"
 #include "cache/request_digest.h"
 #include "cache/stored_response.h"
@@ -110,9 +114,9 @@ class CacheRequest {
     const CacheBypass why = JudgeHead(Head(), rules_);
     return CacheBypassName(why == CacheBypass::kNone ? JudgeBody(path_, map_, rules_) : why);
   }
-  py::bytes Key(uint64_t generation) const {
+  py::bytes Key(uint64_t generation, std::string_view model) const {
     if (Judge() != "none") throw py::value_error("it is not cached");
-    return PlainBytes(CacheKeyOf(Head(), query_, map_, rules_, generation));
+    return PlainBytes(CacheKeyOf(Head(), query_, map_, rules_, generation, model));
   }
   bool is_stream() const { return WantsStream(map_); }
   bool is_fresh() const { return WantsFresh(views_); }
@@ -303,7 +307,7 @@ void BindTestingCache(py::module_& testing) {
           py::init<std::string, std::string, std::string, Fields, std::string, py::dict>(), py::arg("method"),
           py::arg("path"), py::arg("query"), py::arg("fields"), py::arg("body"), py::arg("rules"))
       .def("judge", &CacheRequest::Judge)
-      .def("key", &CacheRequest::Key, py::arg("generation") = 0)
+      .def("key", &CacheRequest::Key, py::arg("generation") = 0, py::arg("model") = "")
       .def_property_readonly("is_stream", &CacheRequest::is_stream)
       .def_property_readonly("is_fresh", &CacheRequest::is_fresh);
   testing.def("ignorable_members", [] {
@@ -318,6 +322,11 @@ void BindTestingCache(py::module_& testing) {
       "judge_response", &JudgeResponse, py::arg("path"), py::arg("is_stream"), py::arg("status"),
       py::arg("fields"), py::arg("body"), py::arg("has_end") = true, py::arg("announced") = py::none(),
       py::arg("max_bytes") = 1 << 20);
+
+  py::class_<HitRate>(testing, "HitRate")
+      .def(py::init<>())
+      .def("count", &HitRate::Count, py::arg("hit"), py::arg("now_ns"))
+      .def("of", &HitRate::Of, py::arg("now_ns"));
 
   py::class_<MemoryStore>(testing, "MemoryStore")
       .def(

@@ -13,6 +13,7 @@
 #include "bindings/bindings.h"
 #include "routing/body_map.h"
 #include "routing/body_patch.h"
+#include "routing/cache_control.h"
 #include "routing/json_scanner.h"
 #include "routing/kv_connector.h"
 #include "routing/merged_response.h"
@@ -95,6 +96,17 @@ py::tuple Splice(const py::bytes& body, const py::list& edits) {
     places.append(inside ? piece.data() - map.body().data() : -1);
   }
   return py::make_tuple(pieces, spliced.size, spliced.removed, places);
+}
+
+// What becomes of a marker, and the body with it; of a body from which `removed` members are taken, too.
+py::tuple AddedCacheControl(const py::bytes& body, const std::vector<std::string>& removed) {
+  const BodyMap map = BodyMap::Read(ViewOfBytes(body));
+  const CacheControlEdit edit = CacheControlEdit::Of(map);
+  BodyPatch patch;
+  for (const std::string& name : removed) patch.Remove(name);
+  const SplicedBody spliced = patch.Apply(map, edit.insertions());
+  if (spliced.Joined().size() != spliced.size) throw py::value_error("the size is wrong");
+  return py::make_tuple(CacheControlResultName(edit.result()), PdBytes(spliced.Joined()));
 }
 
 const KvConnector& ConnectorNamed(const std::string& name) {
@@ -265,6 +277,7 @@ void BindTestingPd(py::module_& testing) {
     return BodyMap::Read(ViewOfBytes(body)).Find(name)->Holds(text);
   });
   testing.def("splice", &Splice);
+  testing.def("add_cache_control", &AddedCacheControl, "body"_a, "removed"_a = std::vector<std::string>());
   testing.def("json_elements", [](const py::bytes& array, size_t limit) -> py::object {
     const auto elements = JsonElements(ViewOfBytes(array), limit);
     if (!elements) return py::none();

@@ -48,26 +48,32 @@ void RaiseStatus(const Status& status) {
   if (!status.ok()) throw py::value_error(std::string(status.message()));
 }
 
-// kind, holds, receives_api_key, weight, timeout_ms, at_ms, router, URL
-using FactTuple = std::tuple<uint8_t, bool, bool, uint32_t, uint32_t, uint64_t, uint64_t, std::string>;
+// kind, holds, receives_api_key, weight, timeout_ms, at_ms, router, URL; of a worker with a stage also stage and
+// bootstrap port, 0 for none.
+using FactTuple = py::tuple;
 
 AdminFact FactOf(const FactTuple& tuple) {
-  const auto& [kind, holds, key, weight, timeout_ms, at_ms, router, url] = tuple;
-  return {
-      .kind = static_cast<AdminFact::Kind>(kind),
-      .url = url,
-      .holds = holds,
-      .weight = weight,
-      .receives_api_key = key,
-      .timeout_ms = timeout_ms,
-      .at_ms = at_ms,
-      .router = router};
+  AdminFact fact = {
+      .kind = static_cast<AdminFact::Kind>(tuple[0].cast<uint8_t>()),
+      .url = tuple[7].cast<std::string>(),
+      .holds = tuple[1].cast<bool>(),
+      .weight = tuple[3].cast<uint32_t>(),
+      .receives_api_key = tuple[2].cast<bool>(),
+      .timeout_ms = tuple[4].cast<uint32_t>(),
+      .at_ms = tuple[5].cast<uint64_t>(),
+      .router = tuple[6].cast<uint64_t>()};
+  if (tuple.size() == 8) return fact;
+  fact.role.stage = static_cast<Stage>(tuple[8].cast<uint8_t>());
+  if (const auto port = tuple[9].cast<uint16_t>(); port != 0) fact.role.bootstrap_port = port;
+  return fact;
 }
 
 py::tuple FactTupleOf(const AdminFact& fact) {
-  return py::make_tuple(
+  const py::tuple tuple = py::make_tuple(
       static_cast<uint8_t>(fact.kind), fact.holds, fact.receives_api_key, fact.weight, fact.timeout_ms,
       fact.at_ms, fact.router, py::bytes(fact.url));
+  if (fact.role.stage == Stage::kAll) return tuple;
+  return tuple + py::make_tuple(static_cast<uint8_t>(fact.role.stage), fact.role.bootstrap_port.value_or(0));
 }
 
 PeerFrame FrameOf(const py::dict& given) {
@@ -100,11 +106,12 @@ PeerFrame FrameOf(const py::dict& given) {
   for (const auto& [name, version] : given["about"].cast<std::vector<std::pair<std::string, std::string>>>())
     frame.about.push_back({name, version});
   for (const py::handle fact : given["facts"]) frame.facts.push_back(FactOf(fact.cast<FactTuple>()));
+  for (const py::handle fact : given["staged"]) frame.staged.push_back(FactOf(fact.cast<FactTuple>()));
   return frame;
 }
 
 py::dict FrameDict(const PeerFrame& frame) {
-  py::list names, loads, decisions, forgotten, suspects, seen, about, facts;
+  py::list names, loads, decisions, forgotten, suspects, seen, about, facts, staged;
   for (const auto& name : frame.names) names.append(py::make_tuple(name.index, name.incarnation, name.url));
   for (const auto& load : frame.loads) loads.append(py::make_tuple(load.index, CountsTupleOf(load.counts)));
   auto at = frame.strides.begin();
@@ -122,12 +129,13 @@ py::dict FrameDict(const PeerFrame& frame) {
   for (const auto& one : frame.about)
     about.append(py::make_tuple(py::bytes(one.name), py::bytes(one.version)));
   for (const AdminFact& fact : frame.facts) facts.append(FactTupleOf(fact));
+  for (const AdminFact& fact : frame.staged) staged.append(FactTupleOf(fact));
   return py::dict(
       "full"_a = frame.full, "bye"_a = frame.bye, "fingerprint"_a = frame.fingerprint,
       "router"_a = frame.router, "sequence"_a = frame.sequence, "sent_ms"_a = frame.sent_ms,
       "interval_ms"_a = frame.interval_ms, "names"_a = names, "loads"_a = loads, "decisions"_a = decisions,
       "forgotten"_a = forgotten, "suspects"_a = suspects, "seen"_a = seen, "about"_a = about,
-      "facts"_a = facts);
+      "facts"_a = facts, "staged"_a = staged);
 }
 
 // A router without requests: a fleet, an index, and what it tells and hears. Times in seconds.

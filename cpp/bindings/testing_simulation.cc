@@ -77,9 +77,9 @@ class HeldEngine {
 
   uint32_t Submit(
       uint32_t prompt_tokens, uint32_t output_tokens, Chain blocks, size_t prompt_blocks, uint64_t tag,
-      Picos now) {
+      Picos now, bool is_held, bool is_fetched) {
     const Chain& kept = chains_.emplace_back(std::move(blocks));
-    return engine.Submit({prompt_tokens, output_tokens, kept, prompt_blocks, tag}, now);
+    return engine.Submit({prompt_tokens, output_tokens, kept, prompt_blocks, tag, is_held, is_fetched}, now);
   }
   // (kind, tag, hit tokens, time) of the events until `now`.
   std::vector<std::tuple<std::string, uint64_t, uint32_t, Picos>> AdvanceTo(Picos now) {
@@ -87,8 +87,8 @@ class HeldEngine {
     engine.AdvanceTo(now, &events);
     std::vector<std::tuple<std::string, uint64_t, uint32_t, Picos>> told;
     for (const BatchEngine::Event& event : events) {
-      const bool first = event.kind == BatchEngine::Event::Kind::kFirstToken;
-      told.emplace_back(first ? "first_token" : "finished", event.tag, event.hit_tokens, event.time);
+      constexpr const char* kNames[] = {"first_token", "finished", "fetch"};
+      told.emplace_back(kNames[static_cast<size_t>(event.kind)], event.tag, event.hit_tokens, event.time);
     }
     return told;
   }
@@ -145,8 +145,10 @@ void BindBatchEngine(py::module_& testing) {
           "skip_decode_steps"_a = true)
       .def(
           "submit", &HeldEngine::Submit, "prompt_tokens"_a, "output_tokens"_a, "blocks"_a, "prompt_blocks"_a,
-          "tag"_a, "now"_a)
+          "tag"_a, "now"_a, "is_held"_a = false, "is_fetched"_a = false)
       .def("cancel", [](HeldEngine& self, uint32_t id, Picos now) { self.engine.Cancel(id, now); })
+      .def("fetched", [](HeldEngine& self, uint32_t id, Picos now) { self.engine.Fetched(id, now); })
+      .def("release_held", [](HeldEngine& self, uint32_t id, Picos now) { self.engine.ReleaseHeld(id, now); })
       .def("advance_to", &HeldEngine::AdvanceTo)
       .def_property_readonly(
           "next_event",

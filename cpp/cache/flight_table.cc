@@ -32,6 +32,11 @@ void FlightTable::Lead::Abandon() {
 
 FlightTable::~FlightTable() { ROUTER_CHECK(stats().flights == 0, "every leader has ended its flight"); }
 
+void FlightTable::SetLimits(const Limits& limits) {
+  max_followers_.store(limits.followers, std::memory_order_relaxed);
+  max_promotions_.store(limits.promotions, std::memory_order_relaxed);
+}
+
 FlightTable::Joined FlightTable::Join(const CacheKey& key, Follower* follower, int64_t now_ns) {
   Shard& shard = ShardOf(key);
   const MutexLock lock(shard.mutex);
@@ -42,7 +47,8 @@ FlightTable::Joined FlightTable::Join(const CacheKey& key, Follower* follower, i
     return {.role = Role::kLeads, .lead = Lead(this, key)};
   }
   Flight& flight = place->second;
-  if (follower == nullptr || flight.followers.size() >= limits_.followers) return {};
+  const size_t most = max_followers_.load(std::memory_order_relaxed);
+  if (follower == nullptr || flight.followers.size() >= most) return {};
   follower->key_ = key;
   follower->linked_ = true;
   follower->place_ = flight.followers.insert(flight.followers.end(), follower);
@@ -70,7 +76,8 @@ void FlightTable::Finish(Lead lead, End end, Response response, int64_t now_ns) 
     const auto place = shard.flights.find(lead.key_);
     Flight& flight = place->second;
     if (end == End::kNotShareable) shard.SetAlone(lead.key_, now_ns);
-    if (end == End::kFailed && !flight.followers.empty() && flight.promotions < limits_.promotions) {
+    const size_t promotions = max_promotions_.load(std::memory_order_relaxed);
+    if (end == End::kFailed && !flight.followers.empty() && flight.promotions < promotions) {
       ++flight.promotions;
       ++shard.stats.promoted;
       notices.push_back(

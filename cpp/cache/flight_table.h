@@ -18,6 +18,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -82,8 +83,11 @@ class FlightTable {
     CacheKey key_{};
   };
 
-  explicit FlightTable(const Limits& limits) : limits_(limits) {}
+  explicit FlightTable(const Limits& limits) { SetLimits(limits); }
   ~FlightTable();  // REQUIRES: no flight
+
+  // For requests from now on.
+  void SetLimits(const Limits& limits);
 
   enum class Role : uint8_t { kLeads, kFollows, kAlone };
   struct Joined {
@@ -136,7 +140,8 @@ class FlightTable {
   Shard& ShardOf(const CacheKey& key) { return shards_[key[8] % kShards]; }
   static void Send(std::vector<Notice> notices);
 
-  const Limits limits_;
+  std::atomic<size_t> max_followers_{0};
+  std::atomic<size_t> max_promotions_{0};
   std::array<Shard, kShards> shards_;
 };
 

@@ -21,6 +21,8 @@
 #include <string>
 #include <utility>
 
+#include "worker/stage.h"
+
 namespace vllm_router {
 
 struct AdminFact {
@@ -31,6 +33,7 @@ struct AdminFact {
   bool holds = true;       // false: it was taken back
   uint32_t weight = 1000;  // of a member, in thousandths
   bool receives_api_key = false;
+  WorkerRole role = {};     // of a member
   uint32_t timeout_ms = 0;  // of a drain
   uint64_t at_ms = 0;       // when it was said
   uint64_t router = 0;      // where

@@ -30,9 +30,10 @@ enum Section : uint8_t {
   kSeen = 6,
   kAbout = 7,
   kFacts = 8,
+  kStaged = 9,
 };
 constexpr std::string_view kSectionNames[] = {"",         "workers", "loads", "decisions", "forgotten",
-                                              "suspects", "seen",    "about", "facts"};
+                                              "suspects", "seen",    "about", "facts",     "staged"};
 
 class Writer {
  public:
@@ -130,6 +131,47 @@ constexpr uint64_t kMaxCount = int64_t{1} << 48;  // a load above this is no loa
 
 int64_t LoadCount(Reader& reader) { return static_cast<int64_t>(reader.Varint(kMaxCount)); }
 
+void ReadFact(Reader& in, AdminFact& fact) {
+  fact.kind = static_cast<AdminFact::Kind>(in.Varint(UINT8_MAX));
+  const uint64_t flags = in.Varint(UINT8_MAX);
+  fact.holds = (flags & kHolds) != 0;
+  fact.receives_api_key = (flags & kReceivesKey) != 0;
+  fact.weight = in.Number();
+  fact.timeout_ms = in.Number();
+  fact.at_ms = in.Varint(std::numeric_limits<uint64_t>::max());
+  fact.router = in.Fixed<uint64_t>();
+  fact.url = in.Bytes(in.Varint(kMaxFrameUrlBytes));
+}
+
+void WriteFact(Writer& to, const AdminFact& fact) {
+  to.Varint(static_cast<uint8_t>(fact.kind));
+  to.Varint((fact.holds ? kHolds : 0u) | (fact.receives_api_key ? kReceivesKey : 0u));
+  to.Varint(fact.weight);
+  to.Varint(fact.timeout_ms);
+  to.Varint(fact.at_ms);
+  to.Fixed(fact.router);
+  to.Varint(fact.url.size());
+  to.Bytes(fact.url);
+}
+
+void ReadRole(Reader& in, WorkerRole& role) {
+  const uint64_t stage = in.Varint(UINT8_MAX);
+  const uint64_t port = in.Varint(UINT16_MAX);
+  for (const Stage known : {Stage::kPrefill, Stage::kDecode}) {
+    if (stage == static_cast<uint8_t>(known)) role.stage = known;
+  }
+  if (port != 0) role.bootstrap_port = static_cast<uint16_t>(port);
+}
+
+bool ReadStaged(Reader* reader, std::vector<AdminFact>* staged) {
+  const bool ok = ReadSection(reader, staged, [](Reader& in, AdminFact& fact) {
+    ReadFact(in, fact);
+    ReadRole(in, fact.role);
+  });
+  std::erase_if(*staged, [](const AdminFact& fact) { return fact.role.stage == Stage::kAll; });
+  return ok;
+}
+
 bool ReadPayload(uint8_t type, std::string_view payload, PeerFrame* frame) {
   Reader reader(payload);
   switch (type) {
@@ -180,17 +222,9 @@ bool ReadPayload(uint8_t type, std::string_view payload, PeerFrame* frame) {
         about.version = in.Bytes(in.Varint(kMaxRouterVersionBytes));
       });
     case kFacts:
-      return ReadSection(&reader, &frame->facts, [](Reader& in, AdminFact& fact) {
-        fact.kind = static_cast<AdminFact::Kind>(in.Varint(UINT8_MAX));
-        const uint64_t flags = in.Varint(UINT8_MAX);
-        fact.holds = (flags & kHolds) != 0;
-        fact.receives_api_key = (flags & kReceivesKey) != 0;
-        fact.weight = in.Number();
-        fact.timeout_ms = in.Number();
-        fact.at_ms = in.Varint(std::numeric_limits<uint64_t>::max());
-        fact.router = in.Fixed<uint64_t>();
-        fact.url = in.Bytes(in.Varint(kMaxFrameUrlBytes));
-      });
+      return ReadSection(&reader, &frame->facts, ReadFact);
+    case kStaged:
+      return ReadStaged(&reader, &frame->staged);
     default:
       return true;  // of a later version
   }
@@ -265,15 +299,11 @@ void WriteFrame(const PeerFrame& frame, std::string_view secret, std::string* by
     to.Bytes(about.version);
   });
 
-  WriteSection(kFacts, frame.facts, out, &sections, [](Writer& to, const AdminFact& fact) {
-    to.Varint(static_cast<uint8_t>(fact.kind));
-    to.Varint((fact.holds ? kHolds : 0u) | (fact.receives_api_key ? kReceivesKey : 0u));
-    to.Varint(fact.weight);
-    to.Varint(fact.timeout_ms);
-    to.Varint(fact.at_ms);
-    to.Fixed(fact.router);
-    to.Varint(fact.url.size());
-    to.Bytes(fact.url);
+  WriteSection(kFacts, frame.facts, out, &sections, WriteFact);
+  WriteSection(kStaged, frame.staged, out, &sections, [](Writer& to, const AdminFact& fact) {
+    WriteFact(to, fact);
+    to.Varint(static_cast<uint8_t>(fact.role.stage));
+    to.Varint(fact.role.bootstrap_port.value_or(0));
   });
 
   const auto body = static_cast<uint32_t>(out->size() - kHeadBytes);

@@ -14,10 +14,12 @@
 //   7 about      length and bytes of the name, of the version                         the router itself
 //   8 facts      kind, flags (1 holds, 2 API key), weight, timeout_ms, at_ms,         what admins said of workers
 //                router u64, length and bytes of the URL
+//   9 staged     as 8, and then stage, bootstrap port (0: none)                       of workers with a stage
 //
 // Little-endian; what has no width is a varint (LEB128). Each section begins with its number of entries. An index
 // is the sender's own and never given to another worker. Sections of unknown types, and bytes behind a section's
-// entries, are skipped, so that later versions can add some.
+// entries, are skipped, so that later versions can add some. So a router that knows no stages does not hear of workers
+// that have one, instead of adding them without; what is told of a stage that this router does not know is left out.
 //
 // Routers with a secret seal their frames: AES-256-GCM (hashing/aead.h) under HMAC-SHA-256(secret; the magic, router)
 // with the sequence as its number. So a secret's frames tell others that there are routers and how much they say, and
@@ -114,6 +116,7 @@ struct PeerFrame {
   std::vector<Seen> seen;
   std::vector<About> about;  // one, or none
   std::vector<AdminFact> facts;
+  std::vector<AdminFact> staged;  // those with a role
 
   friend bool operator==(const PeerFrame&, const PeerFrame&) = default;
 };

@@ -14,7 +14,7 @@ namespace {
 // A frame is ended once its parts take so much, which leaves room for the largest entry and the rest.
 constexpr size_t kFrameBytes = kMaxFrameBytes / 2;
 constexpr size_t kNameBytes = 24;  // of an entry at most, besides the URL
-constexpr size_t kFactBytes = 40;
+constexpr size_t kFactBytes = 48;
 constexpr size_t kLoadBytes = 56;
 constexpr size_t kDecisionBytes = 20;  // likewise, besides the strides
 constexpr size_t kMaxTold = 4096;      // forgotten workers and suspects of one tick
@@ -79,7 +79,9 @@ void PeerSync::AddNames(Writing* writing) {
 void PeerSync::AddFacts(Writing* writing) {
   for (AdminFact& fact : new_facts_) {
     MakeRoom(kFactBytes + fact.url.size(), writing);
-    writing->frame.facts.push_back(std::move(fact));
+    std::vector<AdminFact>& list =
+        fact.role.stage == Stage::kAll ? writing->frame.facts : writing->frame.staged;
+    list.push_back(std::move(fact));
   }
   new_facts_.clear();
 }
@@ -222,8 +224,10 @@ Status PeerSync::Read(
     read_.suspects.clear();
   }
   Apply(read_, *peer);
-  for (const AdminFact& fact : read_.facts) {
-    if (facts != nullptr && facts_.Merge(fact)) facts->push_back(fact);
+  for (const std::vector<AdminFact>* const told : {&read_.facts, &read_.staged}) {
+    for (const AdminFact& fact : *told) {
+      if (facts != nullptr && facts_.Merge(fact)) facts->push_back(fact);
+    }
   }
   if (suspects == nullptr) return absl::OkStatus();
   for (const PeerFrame::Suspect& suspect : read_.suspects) {

@@ -107,6 +107,17 @@ const BodyMap::Member* BodyMap::Find(std::string_view name) const {
   return found == members_.rend() ? nullptr : &*found;
 }
 
+bool BodyMap::HasOddNames() const {
+  std::vector<std::string_view> names;
+  names.reserve(members_.size());
+  for (const Member& member : members_) {
+    if (member.name.find('\\') != std::string_view::npos) return true;
+    names.push_back(member.name);
+  }
+  std::ranges::sort(names);
+  return std::ranges::adjacent_find(names) != names.end();
+}
+
 size_t BodyMap::Count(std::string_view name) const {
   return static_cast<size_t>(
       std::ranges::count_if(members_, [name](const Member& member) { return member.Is(name); }));

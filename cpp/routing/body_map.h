@@ -62,6 +62,8 @@ class BodyMap {
   // The last one of the name, which counts in Python's json; nullptr if there is none.
   const Member* Find(std::string_view name) const;
   size_t Count(std::string_view name) const;
+  // Two names are equal, or one has an escape: legal JSON that parsers may read differently.
+  bool HasOddNames() const;
 
  private:
   explicit BodyMap(std::string_view body) : body_(body) {}

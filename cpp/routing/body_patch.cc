@@ -46,6 +46,21 @@ void SplicedBody::Add(std::string_view piece) {
   size += piece.size();
 }
 
+void SplicedBody::Insert(const BodyInsertion& insertion) {
+  const std::less<const char*> before;
+  for (auto piece = pieces.begin(); piece != pieces.end(); ++piece) {
+    const char* const end = piece->data() + piece->size();
+    // Kept pieces begin with a member's name, or are the whole body: no position is their first byte.
+    if (!before(piece->data(), insertion.at) || before(end, insertion.at)) continue;
+    const std::string_view rest(insertion.at, static_cast<size_t>(end - insertion.at));
+    piece->remove_suffix(rest.size());
+    piece = pieces.insert(piece + 1, insertion.text);
+    if (!rest.empty()) pieces.insert(piece + 1, rest);
+    size += insertion.text.size();
+    return;
+  }
+}
+
 std::string SplicedBody::Joined() const {
   std::string joined;
   joined.reserve(size);
@@ -116,7 +131,7 @@ bool BodyPatch::Removes(const BodyMap::Member& member) const {
          std::ranges::any_of(removed_, [&](std::string_view pattern) { return Matches(*name, pattern); });
 }
 
-SplicedBody BodyPatch::Apply(const BodyMap& body) const {
+SplicedBody BodyPatch::Apply(const BodyMap& body, std::span<const BodyInsertion> insertions) const {
   SplicedBody out;
   out.pieces.reserve(2 * insertions_.size() + 8);
   out.Add("{");
@@ -139,6 +154,7 @@ SplicedBody BodyPatch::Apply(const BodyMap& body) const {
     out.pieces.assign(1, body.body());
     out.size = body.body().size();
   }
+  for (const BodyInsertion& insertion : insertions) out.Insert(insertion);
   return out;
 }
 

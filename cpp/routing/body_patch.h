@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,12 +24,21 @@
 
 namespace vllm_router {
 
+// Text between two bytes of the body. `text` outlives what it is put into.
+struct BodyInsertion {
+  const char* at = nullptr;  // the byte behind it
+  std::string_view text;
+};
+
 struct SplicedBody {
   std::vector<std::string_view> pieces;
   size_t size = 0;     // of all of them: the Content-Length
   size_t removed = 0;  // members that the body had
 
   void Add(std::string_view piece);
+  // REQUIRES: a position behind the first quote of a member's name, and none of an earlier insertion. Nothing if the
+  // member was removed.
+  void Insert(const BodyInsertion& insertion);
   std::string Joined() const;
 };
 
@@ -47,7 +57,7 @@ class BodyPatch {
   bool empty() const { return removed_.empty(); }
 
   // REQUIRES: body.ok(), or an empty patch.
-  SplicedBody Apply(const BodyMap& body) const;
+  SplicedBody Apply(const BodyMap& body, std::span<const BodyInsertion> insertions = {}) const;
 
  private:
   // Views of text_ would not survive its growth.

@@ -103,17 +103,6 @@ CacheBypass JudgeTemperature(const BodyMap& holder, const CacheRules& rules) {
   return zero ? CacheBypass::kNone : CacheBypass::kTemperature;
 }
 
-bool HasOddNames(const BodyMap& body) {
-  std::vector<std::string_view> names;
-  names.reserve(body.members().size());
-  for (const Member& member : body.members()) {
-    if (member.name.find('\\') != std::string_view::npos) return true;
-    names.push_back(member.name);
-  }
-  std::ranges::sort(names);
-  return std::ranges::adjacent_find(names) != names.end();
-}
-
 bool IsOn(const Member& member) { return member.type != Type::kNull && member.type != Type::kFalse; }
 
 // What a request reads or leaves at a worker, or lets a worker run.
@@ -137,7 +126,7 @@ bool IsRemotePart(std::string_view part, int depth) {
       "url",       "file_url", "image_url",  "video_url",  "audio_url", "file_id",
       "file_data", "uuid",     "image_file", "input_file", "input",     "source"};
   const BodyMap map = BodyMap::Read(part);
-  if (!map.ok() || HasOddNames(map)) return true;
+  if (!map.ok() || map.HasOddNames()) return true;
   for (const Member& member : map.members()) {
     if (member.name == "text" || member.name == "role" || member.name == "type") continue;
     const bool is_reference = Contains(kReferences, member.name);
@@ -202,7 +191,7 @@ CacheBypass JudgeSampling(std::string_view path, const BodyMap& body, const Cach
   }
   const BodyMap inner = BodyMap::Read(params->value);
   if (!inner.ok()) return CacheBypass::kTemperature;  // a list of them, or what a worker rejects
-  if (HasOddNames(inner)) return CacheBypass::kOddNames;
+  if (inner.HasOddNames()) return CacheBypass::kOddNames;
   return HasState(inner) ? CacheBypass::kState : JudgeTemperature(inner, rules);
 }
 
@@ -362,9 +351,9 @@ NotStored JudgeStream(std::string_view path, std::string_view body) {
 
 std::string_view CacheBypassName(CacheBypass why) {
   constexpr std::array<std::string_view, kCacheBypasses> kNames = {
-      "none",      "route",        "content",         "header",      "tenant",
-      "body_size", "not_json",     "odd_names",       "temperature", "temperature_absent",
-      "state",     "remote_media", "uncovered_member"};
+      "none",      "route",        "content",          "header",      "tenant",
+      "body_size", "not_json",     "odd_names",        "temperature", "temperature_absent",
+      "state",     "remote_media", "uncovered_member", "stream",      "store_down"};
   return kNames[static_cast<size_t>(why)];
 }
 
@@ -404,7 +393,7 @@ CacheBypass JudgeHead(const CacheRequestHead& head, const CacheRules& rules) {
 CacheBypass JudgeBody(std::string_view path, const BodyMap& body, const CacheRules& rules) {
   if (body.body().size() > rules.max_request_bytes) return CacheBypass::kBodySize;
   if (!body.ok() || body.members().size() > kMaxMembers) return CacheBypass::kNotJson;
-  if (HasOddNames(body)) return CacheBypass::kOddNames;
+  if (body.HasOddNames()) return CacheBypass::kOddNames;
   if (const CacheBypass why = JudgeSampling(path, body, rules); why != CacheBypass::kNone) return why;
   if (HasState(body)) return CacheBypass::kState;
   if (const CacheBypass why = JudgeMedia(body); why != CacheBypass::kNone) return why;
@@ -423,11 +412,11 @@ bool WantsStream(const BodyMap& body) {
 
 CacheKey CacheKeyOf(
     const CacheRequestHead& head, std::string_view query, const BodyMap& body, const CacheRules& rules,
-    uint64_t generation) {
+    uint64_t generation, std::string_view model) {
   const std::optional<Digest256> tenant = TenantOf(head.fields, rules);
   if (rules.key_scheme == CacheKeyScheme::kSeed004) {
-    const std::string_view model = body.Find("model")->value;
-    const std::optional<std::string> unescaped = UnescapedJson(model.substr(1, model.size() - 2));
+    const std::string_view quoted = body.Find("model")->value;
+    const std::optional<std::string> unescaped = UnescapedJson(quoted.substr(1, quoted.size() - 2));
     const Member* const max_tokens = body.Find("max_tokens");
     FiveParameters parameters{
         .model = *unescaped,
@@ -439,7 +428,9 @@ CacheKey CacheKeyOf(
     return DigestFiveParameters(parameters);
   }
   std::vector<RequestMember> members;
-  members.reserve(body.members().size());
+  members.reserve(body.members().size() + 1);
+  const std::string named = model.empty() || body.Find("model") != nullptr ? "" : JsonQuoted(model);
+  if (!named.empty()) members.push_back({.name = "model", .value = named});
   for (const Member& member : body.members()) {
     if (std::ranges::find(rules.ignored_members, member.name) != rules.ignored_members.end()) continue;
     members.push_back({.name = member.name, .value = member.value});

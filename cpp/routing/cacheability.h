@@ -39,8 +39,10 @@ enum class CacheBypass : uint8_t {
   kState,              // it reads or writes what outlives it
   kRemoteMedia,        // an image or file that only its URL or id names
   kUncoveredMember,    // of seed 004's key
+  kStream,             // streams are not cached
+  kStoreDown,          // Redis is, and memory does not serve in its place
 };
-inline constexpr size_t kCacheBypasses = 13;
+inline constexpr size_t kCacheBypasses = 15;
 std::string_view CacheBypassName(CacheBypass why);
 
 enum class CacheKeyScheme : uint8_t { kCanonical, kSeed004 };
@@ -77,10 +79,11 @@ bool WantsFresh(std::span<const HeaderField> fields);
 // True: `stream` is true.
 bool WantsStream(const BodyMap& body);
 
-// REQUIRES: JudgeHead() and JudgeBody() were kNone.
+// `model`: that a body which names none is for, which is as if it named this one; empty: not known. REQUIRES: JudgeHead()
+// and JudgeBody() were kNone.
 CacheKey CacheKeyOf(
     const CacheRequestHead& head, std::string_view query, const BodyMap& body, const CacheRules& rules,
-    uint64_t generation);
+    uint64_t generation, std::string_view model = {});
 
 // Why a response is not kept; labels of response_cache_not_stored_total.
 enum class NotStored : uint8_t {

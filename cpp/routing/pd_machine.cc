@@ -63,6 +63,7 @@ void PdMachine::OnOther(const PdEvent& event) {
     case PdEventType::kPlanned:
       return OnPlanned(event.plan);
     case PdEventType::kNoOtherPair:
+      if (choosing_ && event.p_failed) transfer_failed_ = true;  // it never began
       return OnNoOtherPair();
     case PdEventType::kNoRetry:
       if (choosing_) Conclude();
@@ -106,7 +107,7 @@ void PdMachine::OnPlanned(const PdAttempt& plan) {
   if (order_ != PdOrder::kSerial) OpenD(/*with_parameters=*/true);
 }
 
-// A transfer that failed says little about either worker, and D can compute the prompt itself.
+// D can compute the prompt itself, and a transfer that failed says little about either worker.
 void PdMachine::OnNoOtherPair() {
   if (!choosing_) return;
   if (!transfer_failed_ || local_ || order_ == PdOrder::kSglang) return Conclude();

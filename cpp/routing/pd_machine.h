@@ -77,7 +77,7 @@ struct PdAttempt {
 
 enum class PdEventType : uint8_t {
   // Choosing. Workers were chosen and their tickets made. No worker that retry() permits is eligible. No
-  // more attempts, or no eligible worker at all.
+  // more attempts, or no eligible worker at all. p_failed of kNoOtherPair: no P was reached, and D may serve alone.
   kPlanned,
   kNoOtherPair,
   kNoRetry,
@@ -135,11 +135,12 @@ struct PdEvent {
   PdEventType type;
   PdAttempt plan{};         // with kPlanned
   bool p_readable = false;  // with departures: bytes of P's response have arrived
-  bool p_failed = false;    // with failures of D: P's connection or health check fails as well
+  bool p_failed = false;    // with failures of D: P's connection or health check fails, too; see kNoOtherPair
   // With kPTimeout, kDTimeout: another attempt is worth its time, since little has passed since the first
   // send, or since it was the limit of a transfer, behind which D alone needs no P.
   bool early = false;
   bool timed_out = false;     // with kPUnreached, kDUnreached: by a timeout, so it is 504 at the end
+  bool p_unreached = false;   // with kNoOtherPair: no P was reached, and D alone is wanted in this case
   bool server_error = false;  // with kDDone: the stream's last event reports an error of the engine
 };
 
@@ -282,7 +283,7 @@ class PdMachine {
   void OnD(const PdEvent& event);
   void OnOther(const PdEvent& event);
   void OnPlanned(const PdAttempt& plan);
-  void OnNoOtherPair();
+  void OnNoOtherPair(bool p_unreached);
   void OnPSuccess(PdEventType type);
   void OnPOverBudget();
   void OnPStatus(PdEventType type);

@@ -35,6 +35,8 @@ BatchEngine::RequestId BatchEngine::Submit(const Request& request, Picos now) {
     free_.push_back(static_cast<RequestId>(requests_.size()));
     requests_.emplace_back();
   }
+  ROUTER_CHECK(
+      !request.is_held || request.output_tokens <= 1, "only a prompt is computed for another engine");
   const RequestId id = free_.back();
   free_.pop_back();
   Running& running = requests_[id];
@@ -57,6 +59,10 @@ void BatchEngine::Cancel(RequestId id, Picos now) {
   ROUTER_CHECK(
       running.state != Running::State::kFree && !running.cancelled,
       "a request is cancelled once, before its end");
+  ROUTER_CHECK(
+      running.state != Running::State::kFetching && running.state != Running::State::kFetched &&
+          running.state != Running::State::kHeld,
+      "a request is not cancelled while its blocks move");
   if (running.state == Running::State::kWaiting) {
     const auto place = std::find(waiting_.begin(), waiting_.end(), id);
     if (place == waiting_.begin()) blocked_ = false;
@@ -69,8 +75,46 @@ void BatchEngine::Cancel(RequestId id, Picos now) {
   if (stretch_) BreakOff(now);
 }
 
+void BatchEngine::Fetched(RequestId id, Picos now) {
+  Running& running = requests_[id];
+  ROUTER_CHECK(
+      running.state == Running::State::kFetching, "blocks come once, for a request that fetches them");
+  running.state = Running::State::kFetched;
+  // The last token's logits are needed, so it is computed again.
+  running.done = std::max(running.done, std::max(running.request.prompt_tokens, 1u) - 1);
+  fetched_.push_back(id);
+  Resume(now);
+}
+
+void BatchEngine::ReleaseHeld(RequestId id, Picos now) {
+  Running& running = requests_[id];
+  ROUTER_CHECK(
+      running.state == Running::State::kHeld, "blocks are given back once, after the end of the prompt");
+  ReleaseBlocks(running);
+  Free(id);
+  Resume(now);
+}
+
+// Something may be admitted that could not before.
+void BatchEngine::Resume(Picos now) {
+  if (!active_) {
+    BeginStep(now);
+  } else if (stretch_) {
+    BreakOff(now);
+  }
+}
+
 void BatchEngine::AdvanceTo(Picos now, std::vector<Event>* events) {
-  while (active_ && step_end_ <= now) EndStep(events);
+  Tell(events);
+  while (active_ && step_end_ <= now) {
+    EndStep(events);
+    Tell(events);
+  }
+}
+
+void BatchEngine::Tell(std::vector<Event>* events) {
+  events->insert(events->end(), admitted_.begin(), admitted_.end());
+  admitted_.clear();
 }
 
 std::optional<uint32_t> BatchEngine::HitTokens(RequestId id) const {
@@ -99,6 +143,13 @@ void BatchEngine::BeginStep(Picos now) {
     if (left <= 0) break;
     TakeChunk(id, &left);
   }
+  while (!fetched_.empty() && left > 0 && running_ < options_.max_running) {
+    const RequestId id = fetched_.front();
+    fetched_.pop_front();
+    --fetching_;
+    Run(id);
+    TakeChunk(id, &left);
+  }
   while (!waiting_.empty() && left > 0 && running_ < options_.max_running && !blocked_) {
     const RequestId id = waiting_.front();
     if (!Admit(id)) {
@@ -106,6 +157,14 @@ void BatchEngine::BeginStep(Picos now) {
       break;
     }
     waiting_.pop_front();
+    if (requests_[id].request.is_fetched) {
+      const Running& running = requests_[id];
+      requests_[id].state = Running::State::kFetching;
+      ++fetching_;
+      admitted_.push_back({Event::Kind::kFetch, id, running.request.tag, running.hit, now});
+      continue;
+    }
+    Run(id);
     TakeChunk(id, &left);
   }
   active_ = !chunks_.empty() || !decode_.empty();
@@ -144,10 +203,13 @@ bool BatchEngine::Admit(RequestId id) {
   running.hit = static_cast<uint32_t>(std::min<uint64_t>(cached, most));
   running.done = running.hit;
   running.computed = static_cast<uint32_t>(std::min(running.reserved.hit, request.prompt_blocks));
-  running.state = Running::State::kPrefill;
+  return true;
+}
+
+void BatchEngine::Run(RequestId id) {
+  requests_[id].state = Running::State::kPrefill;
   prefill_.push_back(id);
   ++running_;
-  return true;
 }
 
 void BatchEngine::TakeChunk(RequestId id, int64_t* left) {
@@ -175,6 +237,7 @@ void BatchEngine::EndStep(std::vector<Event>* events) {
       events->push_back({Event::Kind::kFinished, id, running.request.tag, running.hit, now});
     }
     running.done += running.request.output_tokens;
+    --running_;
     ReleaseBlocks(running);
     Free(id);
   }
@@ -206,6 +269,11 @@ void BatchEngine::EndChunk(const Chunk& chunk, std::vector<Event>* events) {
   if (request.output_tokens <= 1) {
     events->push_back({Event::Kind::kFinished, chunk.id, request.tag, running.hit, now});
     running.done += request.output_tokens;
+    --running_;
+    if (request.is_held) {
+      running.state = Running::State::kHeld;
+      return;
+    }
     ReleaseBlocks(running);
     Free(chunk.id);
     return;
@@ -229,7 +297,6 @@ void BatchEngine::ReleaseBlocks(Running& running) {
   for (size_t i = running.computed; i < std::min(named, filled); ++i) SetComputed(running, i);
   pool_.Release(places, filled);
   blocked_ = false;
-  --running_;
 }
 
 void BatchEngine::SetComputed(const Running& running, size_t block) {
@@ -285,6 +352,7 @@ void BatchEngine::RemoveCancelled() {
       contexts_ -= int64_t{running.request.prompt_tokens} + tokens;
       running.done += tokens - 1;  // the KV of the last one is not computed yet
     }
+    --running_;
     ReleaseBlocks(running);
     Free(id);
     --leaving_;

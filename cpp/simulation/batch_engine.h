@@ -16,6 +16,14 @@
 // to the next finish; when a request arrives it ends with the current step. All times are whole
 // picoseconds, so that the sum is exactly the time of the steps.
 //
+// An engine of a prefill stage keeps the blocks of a prompt for another engine (`is_held`); one of a decode stage gets
+// them from there (`is_fetched`). How long a transfer takes is the caller's matter:
+//
+//   prefill   Submit ─▶ kFinished · · · · · · · · · · · · ─▶ ReleaseHeld     its blocks stay held; it does not run
+//   decode                 Submit ─▶ kFetch · · transfer · · ─▶ Fetched      its blocks are reserved; it does not run
+//
+// Such a request then runs like one whose prompt is cached but for its last token, as in vLLM with NIXL.
+//
 // Cost: some 30 ns per block of a request and 0.1 us per step or stretch. One thread.
 //
 //   BatchEngine engine({.cache_blocks = 4096});
@@ -66,9 +74,14 @@ class BatchEngine {
     std::span<const uint64_t> blocks;
     size_t prompt_blocks = 0;
     uint64_t tag = 0;  // returned with every event
+    // After its end the blocks stay held until ReleaseHeld(). REQUIRES: output_tokens at most 1.
+    bool is_held = false;
+    // What is not cached of the prompt comes from another engine, from kFetch to Fetched().
+    bool is_fetched = false;
   };
   struct Event {
-    enum class Kind : uint8_t { kFirstToken, kFinished };  // the first before the last, if both in one step
+    // The first token before the last, if both in one step. kFetch: it was admitted, so its transfer may begin.
+    enum class Kind : uint8_t { kFirstToken, kFinished, kFetch };
     Kind kind;
     RequestId id;
     uint64_t tag;
@@ -84,13 +97,22 @@ class BatchEngine {
   // REQUIRES of all that take a time: it never decreases, and the engine was advanced to it before.
   RequestId Submit(const Request& request, Picos now);
   // Cancels the request: a waiting one leaves at once, a running one at the end of the step, without an
-  // event; until then it does not count in load(). REQUIRES: submitted, not finished, not cancelled.
+  // event; until then it does not count in load(). REQUIRES: submitted, not finished, not cancelled, and not
+  // between kFetch and its first step.
   void Cancel(RequestId id, Picos now);
+
+  // The blocks of a request have come, after its kFetch; it runs as soon as a step has room for it.
+  void Fetched(RequestId id, Picos now);
+  // Another engine has the blocks of a request with is_held, which has finished.
+  void ReleaseHeld(RequestId id, Picos now);
 
   // Ends all steps that are over by `now` and appends their events, in order of time.
   void AdvanceTo(Picos now, std::vector<Event>* events);
-  // The end of the present step or stretch; kNever while idle. Only Submit and Cancel bring it nearer.
-  Picos NextEvent() const { return active_ ? step_end_ : kNever; }
+  // The end of the present step or stretch, or the present while a kFetch is not told yet; kNever while idle. Only
+  // Submit, Cancel, Fetched and ReleaseHeld bring it nearer.
+  Picos NextEvent() const {
+    return !admitted_.empty() ? admitted_.front().time : active_ ? step_end_ : kNever;
+  }
 
   // For a request that has not ended: known from admission on.
   std::optional<uint32_t> HitTokens(RequestId id) const;
@@ -103,7 +125,8 @@ class BatchEngine {
     size_t running = 0;
     size_t waiting = 0;
   };
-  Load load() const { return {running_ - leaving_, waiting_.size()}; }
+  // One that waits for its blocks is waiting, as vLLM counts.
+  Load load() const { return {running_ - leaving_, waiting_.size() + fetching_}; }
 
   void WipeCache();
   const BlockPool& pool() const { return pool_; }
@@ -136,7 +159,15 @@ class BatchEngine {
     uint32_t done = 0;        // prompt tokens that are cached or computed
     uint32_t computed = 0;    // blocks that were reported to the pool
     uint64_t first_step = 0;  // the step that brought the first token
-    enum class State : uint8_t { kFree, kWaiting, kPrefill, kDecode } state = State::kFree;
+    enum class State : uint8_t {
+      kFree,
+      kWaiting,
+      kFetching,
+      kFetched,
+      kPrefill,
+      kDecode,
+      kHeld
+    } state = State::kFree;
     bool cancelled = false;
     BlockPool::Reservation reserved;
   };
@@ -156,6 +187,9 @@ class BatchEngine {
   void BeginStep(Picos now);
   void EndStep(std::vector<Event>* events);
   bool Admit(RequestId id);
+  void Run(RequestId id);
+  void Resume(Picos now);
+  void Tell(std::vector<Event>* events);
   void TakeChunk(RequestId id, int64_t* left);
   void EndChunk(const Chunk& chunk, std::vector<Event>* events);
   void ReleaseBlocks(Running& running);
@@ -180,10 +214,13 @@ class BatchEngine {
   std::vector<RequestId> free_;
   uint64_t submitted_ = 0;
   std::deque<RequestId> waiting_;
+  std::deque<RequestId> fetched_;  // that do not run yet
+  std::vector<Event> admitted_;    // kFetch, not told yet
   std::vector<RequestId> prefill_;
   std::vector<Finish> decode_;  // a heap
   size_t running_ = 0;
   size_t leaving_ = 0;    // of them, cancelled
+  size_t fetching_ = 0;   // admitted, and not running yet
   bool blocked_ = false;  // the first in the queue did not fit, and no blocks were freed since
 
   bool active_ = false;

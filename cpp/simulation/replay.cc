@@ -187,6 +187,37 @@ Status CheckPeerSync(const ReplayPeerSync& sync, uint32_t routers) {
   return absl::OkStatus();
 }
 
+Status CheckStages(const ReplayStages& stages, const ReplayFleet& fleet) {
+  if (stages.prefill < 1 || stages.prefill >= fleet.workers) {
+    return Refuse(
+        "prefill is ", stages.prefill, ", and the fleet has ", fleet.workers,
+        " workers; each stage must have at least one of them");
+  }
+  if (stages.prefill_cache_blocks > 1'000'000'000) {
+    return Refuse(
+        "prefill_cache_blocks is ", stages.prefill_cache_blocks, "; a worker has at most 1000000000 blocks");
+  }
+  const std::pair<const char*, double> figures[] = {
+      {"kv_bytes_per_token", stages.kv_bytes_per_token}, {"transfer_ms", stages.transfer_ms}};
+  for (const auto& [name, value] : figures) {
+    if (!(value >= 0 && value <= 1e9))
+      return Refuse(name, " is ", Plain(value), "; it must be from 0 to 1e9");
+  }
+  if (!(stages.link_gb_per_s >= 0.001 && stages.link_gb_per_s <= 1e9)) {
+    return Refuse("link_gb_per_s is ", Plain(stages.link_gb_per_s), "; it must be from 0.001 to 1e9");
+  }
+  if (stages.kv_bytes_per_token / stages.link_gb_per_s > 1e12) {
+    return Refuse(
+        "kv_bytes_per_token is ", Plain(stages.kv_bytes_per_token), " and link_gb_per_s ",
+        Plain(stages.link_gb_per_s), "; a token must take at most 1000 seconds");
+  }
+  for (const ReplayEvent& event : fleet.events) {
+    if (event.kind == ReplayEvent::Kind::kWipe) continue;
+    return Refuse("a fleet with stages has no events but wipes: its workers neither come nor go");
+  }
+  return absl::OkStatus();
+}
+
 constexpr const char* kKindNames[] = {"fail", "join", "drain", "wipe"};
 
 struct FleetState {
@@ -206,6 +237,7 @@ StatusOr<FleetState> CheckFleet(const ReplayFleet& fleet) {
   if (fleet.engine.step_tokens < 1) return Refuse("step_tokens is 0; a step computes at least 1 token");
   ROUTER_RETURN_IF_ERROR(CheckPerWorker("speeds", fleet.speeds, fleet.workers));
   ROUTER_RETURN_IF_ERROR(CheckPerWorker("weights", fleet.weights, fleet.workers));
+  if (fleet.stages) ROUTER_RETURN_IF_ERROR(CheckStages(*fleet.stages, fleet));
 
   FleetState state{.events = fleet.events, .present = std::vector<bool>(fleet.workers, true)};
   std::stable_sort(state.events.begin(), state.events.end(), [](const auto& a, const auto& b) {
@@ -307,6 +339,21 @@ class Run {
     size_t open = 0;
     ReplayWorker summary;
   };
+  // What a request that two workers serve is between their engines.
+  struct Pair {
+    Ticket decode;  // until the decode worker gets it
+    BatchEngine::RequestId prefill_id = 0;
+    BatchEngine::RequestId decode_id = 0;
+  };
+  struct PairEvent {
+    Picos time;
+    uint64_t number;  // in the order in which they were planned
+    uint32_t row;
+    bool arrives;                                   // at the decode worker; else prefill has just ended
+    bool operator<(const PairEvent& other) const {  // the earliest comes first
+      return time != other.time ? time > other.time : number > other.number;
+    }
+  };
   struct Due {
     Picos time;
     uint32_t engine;
@@ -332,6 +379,20 @@ class Run {
 
   void Arrive(uint32_t row);
   void Dispatch(uint32_t row);
+  void DispatchPair(Replica& replica, uint32_t row);
+  BatchEngine::RequestId Send(
+      uint32_t number, uint32_t row, Ticket ticket, const BatchEngine::Request& request);
+  BatchEngine::Request RequestOf(uint32_t row) const;
+  void Predict(uint32_t row, const Decision& decision);
+  uint32_t EngineOf(const Replica& replica, const Ticket& ticket) const {
+    return replica.caches->engine_of[static_cast<size_t>(ticket.worker().id)];
+  }
+  bool IsPrefill(uint32_t number) const { return fleet_.stages && number < fleet_.stages->prefill; }
+  void Plan(Picos time, uint32_t row, bool arrives) { pair_events_.push({time, planned_++, row, arrives}); }
+  void Proceed(const PairEvent& event);
+  void BeginTransfer(uint32_t number, const BatchEngine::Event& event);
+  void EndPrefill(Flight& flight, const BatchEngine::Event& event);
+  void BeginResponse(uint32_t number, Flight& flight, const BatchEngine::Event& event);
   void MakeKey(const Replica& replica, uint32_t row);
   void Hear();
   void Sync(Replica& replica);
@@ -363,6 +424,10 @@ class Run {
   std::vector<Engine> engines_;
   std::priority_queue<Due> due_;
   std::priority_queue<Due> sync_due_;  // ticks, by replica
+  std::priority_queue<PairEvent> pair_events_;
+  uint64_t planned_ = 0;
+  absl::flat_hash_map<uint32_t, Pair> pairs_;  // by row, from the choice to the end of the transfer
+  std::vector<Picos> link_free_;               // by engine: egress of prefill, ingress of decode
   std::deque<Published> bus_;
   std::deque<Published> delayed_;  // decisions that come later
   uint64_t bus_begin_ = 0;         // the number of the first of the bus
@@ -451,6 +516,19 @@ Status Run::MakeRouters() {
   options.policy.block_size = trace_.block_size;
   options.data_parallel_size = 1;
   options.worker_urls.clear();
+  options.disaggregated = fleet_.stages.has_value();
+  if (fleet_.stages && routing_.peer_sync) {
+    return Refuse("peer_sync is given for a fleet with stages, whose routers tell each other nothing here");
+  }
+  if (fleet_.stages && IsComparisonPolicy(options.policy.policy)) {
+    return Refuse(
+        "the policy is ", options.policy.policy, "; it chooses no pairs, so the fleet has no stages");
+  }
+  if (!fleet_.stages && options.bypass.uncached_tokens != 0) {
+    return Refuse(
+        "pd_bypass_uncached_tokens is ", options.bypass.uncached_tokens,
+        ", but the fleet has no prefill stage that could be bypassed");
+  }
   if (routing_.peer_sync) options.policy.peer_sync_stride_tokens = routing_.peer_sync->stride_tokens;
   for (uint32_t i = 0; i < routing_.routers; ++i) {
     options.policy.seed = routing_.router.policy.seed + i;
@@ -479,7 +557,9 @@ Status Run::MakeRouters() {
     for (uint32_t worker = 0; worker < fleet_.workers; ++worker) {
       if (!state_.present[worker]) continue;
       const double weight = fleet_.weights.empty() ? 1 : fleet_.weights[worker];
-      ROUTER_RETURN_IF_ERROR(replica.router->AddWorker(UrlOf(worker), weight));
+      WorkerRole role;
+      if (fleet_.stages) role.stage = IsPrefill(worker) ? Stage::kPrefill : Stage::kDecode;
+      ROUTER_RETURN_IF_ERROR(replica.router->AddWorker(UrlOf(worker), weight, true, role));
     }
     replica.fleet.emplace(&replica.router->fleet_snapshot());
     if (routing_.peer_sync) {
@@ -518,7 +598,10 @@ Status Run::Prepare() {
   if (replicas_.front().hearing != nullptr) NameParents();
   engines_.resize(fleet_.workers);
   for (uint32_t number = 0; number < fleet_.workers; ++number) StartEngine(number);
+  link_free_.assign(fleet_.workers, 0);
   result_.worker.assign(rows_, -1);
+  result_.prefill_worker.assign(rows_, -1);
+  result_.fetched_tokens.assign(rows_, 0);
   result_.arrival_s.assign(rows_, kNotANumber);
   result_.ttft_s.assign(rows_, kNotANumber);
   result_.e2e_s.assign(rows_, kNotANumber);
@@ -531,6 +614,7 @@ Status Run::Prepare() {
 void Run::StartEngine(uint32_t number) {
   BatchEngineOptions options = fleet_.engine;
   options.block_tokens = trace_.block_size;
+  if (IsPrefill(number)) options.cache_blocks = fleet_.stages->prefill_cache_blocks;
   if (!fleet_.speeds.empty()) options.speed = fleet_.speeds[number];
   Engine& engine = engines_[number];
   engine.batch = std::make_unique<BatchEngine>(options);
@@ -554,7 +638,8 @@ Status Run::Go(const std::function<bool()>& go_on) {
     const bool may_arrive = arrived_ < rows_ && (trace_.closed_loop == 0 || arrived_ - ended_ < limit);
     const Picos arrival = may_arrive ? std::max(arrivals_[arrived_], now_) : kNever;
     const Picos sync = NextSync();
-    now_ = std::min({step, event, arrival, sync});
+    const Picos pair = pair_events_.empty() ? kNever : pair_events_.top().time;
+    now_ = std::min({step, event, arrival, sync, pair});
     if (now_ > kLastTime) {
       return Refuse(
           "requests are still waiting after ", Plain(ToSeconds(kLastTime)),
@@ -562,6 +647,10 @@ Status Run::Go(const std::function<bool()>& go_on) {
     }
     if (step == now_) {
       Step(due_.top().engine);
+    } else if (pair == now_) {
+      const PairEvent next = pair_events_.top();
+      pair_events_.pop();
+      Proceed(next);
     } else if (event == now_) {
       Happen(state_.events[happened_++]);
     } else if (sync == now_) {
@@ -608,6 +697,7 @@ void Run::MakeKey(const Replica& replica, uint32_t row) {
   const std::span<const uint64_t> prompt = NamesOf(row).first(blocks);
   key_.prompt_tokens = std::max(trace_.input_tokens[row], 1u);
   key_.expected_output = 256;
+  if (fleet_.stages) key_.prompt_bytes = uint64_t{key_.prompt_tokens} * sizeof(uint32_t);
   if (Has(needs, KeyParts::kBlocks)) {
     key_.has_blocks = true;
     key_.blocks.assign(prompt.begin(), prompt.end());
@@ -741,32 +831,70 @@ void Run::Dispatch(uint32_t row) {
   Replica& replica = replicas_[replica_of_[row]];
   MakeKey(replica, row);
   if (known_) Hear();
+  if (fleet_.stages) return DispatchPair(replica, row);
   StatusOr<Ticket> ticket = replica.router->Select(key_, *replica.fleet->Get());
   if (!ticket.ok()) return End(row, ReplayStatus::kRefused);
 
-  const Decision& decision = ticket->decision();
-  const uint32_t number = replica.caches->engine_of[static_cast<size_t>(ticket->worker().id)];
+  const uint32_t number = EngineOf(replica, *ticket);
   if (known_) replica.caches->Send(number, NamesOf(row).first(PromptBlocksOf(row)));
-  result_.worker[row] = static_cast<int32_t>(number);
+  Predict(row, ticket->decision());
+  Send(number, row, *std::move(ticket), RequestOf(row));
+}
+
+// As the server: the bypass, else prefill and then decode, whose load is reserved from now on.
+void Run::DispatchPair(Replica& replica, uint32_t row) {
+  const StageViews& stages = *replica.fleet->Get()->stages();
+  if (std::optional<Router::Bypass> bypass = replica.router->SelectBypass(key_, *stages.decode)) {
+    Predict(row, bypass->ticket.decision());
+    const uint32_t number = EngineOf(replica, bypass->ticket);
+    Send(number, row, std::move(bypass->ticket), RequestOf(row));
+    return;
+  }
+  StatusOr<Ticket> prefill = replica.router->Select(key_, *stages.prefill);
+  if (!prefill.ok()) return End(row, ReplayStatus::kRefused);
+  StatusOr<Ticket> decode = replica.router->Select(key_, *stages.decode, /*transferred=*/true);
+  if (!decode.ok()) return End(row, ReplayStatus::kRefused);
+  Predict(row, prefill->decision());
+  const uint32_t number = EngineOf(replica, *prefill);
+  result_.prefill_worker[row] = static_cast<int32_t>(number);
+  Pair& pair = pairs_[row];
+  pair.decode = *std::move(decode);
+  BatchEngine::Request request = RequestOf(row);
+  request.blocks = request.blocks.first(request.prompt_blocks);
+  request.output_tokens = 1;
+  request.is_held = true;
+  pair.prefill_id = Send(number, row, *std::move(prefill), request);
+}
+
+BatchEngine::Request Run::RequestOf(uint32_t row) const {
+  return {
+      .prompt_tokens = trace_.input_tokens[row],
+      .output_tokens = trace_.output_tokens[row],
+      .blocks = NamesOf(row),
+      .prompt_blocks = PromptBlocksOf(row),
+      .tag = row};
+}
+
+void Run::Predict(uint32_t row, const Decision& decision) {
   const uint64_t matched = decision.unit == MatchUnit::kBlocks   ? decision.matched * trace_.block_size
                            : decision.unit == MatchUnit::kTokens ? decision.matched
                                                                  : 0;
   result_.predicted_tokens[row] =
       static_cast<uint32_t>(std::min<uint64_t>(matched, trace_.input_tokens[row]));
+}
+
+BatchEngine::RequestId Run::Send(
+    uint32_t number, uint32_t row, Ticket ticket, const BatchEngine::Request& request) {
   Engine& engine = engines_[number];
-  const BatchEngine::RequestId id = engine.batch->Submit(
-      {.prompt_tokens = trace_.input_tokens[row],
-       .output_tokens = trace_.output_tokens[row],
-       .blocks = NamesOf(row),
-       .prompt_blocks = PromptBlocksOf(row),
-       .tag = row},
-      now_);
+  const BatchEngine::RequestId id = engine.batch->Submit(request, now_);
   if (id >= engine.flights.size()) engine.flights.resize(id + 1);
-  engine.flights[id].ticket = *std::move(ticket);
+  engine.flights[id].ticket = std::move(ticket);
   engine.flights[id].row = row;
   engine.flights[id].first_token = false;
   ++engine.open;
+  if (!IsPrefill(number)) result_.worker[row] = static_cast<int32_t>(number);
   Reschedule(number);
+  return id;
 }
 
 void Run::Step(uint32_t number) {
@@ -776,33 +904,96 @@ void Run::Step(uint32_t number) {
   for (const BatchEngine::Event& event : events_) {
     Flight& flight = engine.flights[event.id];
     const uint32_t row = flight.row;
-    if (event.kind == BatchEngine::Event::Kind::kFirstToken) {
-      flight.ticket.FirstToken();
-      if (known_) {
-        replicas_[replica_of_[row]].caches->Computed(number, NamesOf(row).first(PromptBlocksOf(row)));
-      }
-      flight.first_token = true;
-      result_.ttft_s[row] = ToSeconds(now_ - arrivals_[row]);
-      result_.hit_tokens[row] = event.hit_tokens;
+    if (event.kind == BatchEngine::Event::Kind::kFetch) {
+      BeginTransfer(number, event);
       continue;
     }
-    flight.ticket.Finish(
-        {.end = Outcome::End::kFinished,
-         .status = 200,
-         .first_token_ms = result_.ttft_s[row] * 1e3,
-         .prompt_tokens = trace_.input_tokens[row],
-         .cached_tokens = event.hit_tokens,
-         .output_tokens = trace_.output_tokens[row],
-         .blocks = NamesOf(row)});
+    if (event.kind == BatchEngine::Event::Kind::kFirstToken) {
+      if (!IsPrefill(number)) BeginResponse(number, flight, event);
+      continue;
+    }
     --engine.open;
     ++engine.summary.requests;
     engine.summary.prompt_tokens += trace_.input_tokens[row];
     engine.summary.hit_tokens += event.hit_tokens;
+    if (IsPrefill(number)) {
+      EndPrefill(flight, event);
+      continue;
+    }
+    Outcome outcome{
+        .end = Outcome::End::kFinished,
+        .status = 200,
+        .first_token_ms = result_.ttft_s[row] * 1e3,
+        .prompt_tokens = trace_.input_tokens[row],
+        .output_tokens = trace_.output_tokens[row],
+        .blocks = NamesOf(row)};
+    // Behind a transfer the engine tells what prefill had.
+    if (result_.prefill_worker[row] < 0) outcome.cached_tokens = event.hit_tokens;
+    flight.ticket.Finish(outcome);
     engine.summary.output_tokens += trace_.output_tokens[row];
     result_.e2e_s[row] = ToSeconds(now_ - arrivals_[row]);
     End(row, ReplayStatus::kFinished);
   }
   Reschedule(number);
+}
+
+void Run::BeginResponse(uint32_t number, Flight& flight, const BatchEngine::Event& event) {
+  const uint32_t row = flight.row;
+  Replica& replica = replicas_[replica_of_[row]];
+  flight.ticket.FirstToken();
+  flight.first_token = true;
+  result_.ttft_s[row] = ToSeconds(now_ - arrivals_[row]);
+  if (!fleet_.stages && known_) replica.caches->Computed(number, NamesOf(row).first(PromptBlocksOf(row)));
+  if (result_.prefill_worker[row] < 0) {
+    result_.hit_tokens[row] = event.hit_tokens;
+  } else if (replica.router->may_bypass()) {
+    MakeKey(replica, row);
+    replica.router->LearnTransferred(key_, flight.ticket.worker());
+  }
+}
+
+// Its blocks stay at the prefill worker. Decode gets the request once all steps that end now have ended.
+void Run::EndPrefill(Flight& flight, const BatchEngine::Event& event) {
+  const uint32_t row = flight.row;
+  result_.hit_tokens[row] = event.hit_tokens;
+  flight.ticket.Finish(
+      {.end = Outcome::End::kFinished,
+       .status = 200,
+       .prompt_tokens = trace_.input_tokens[row],
+       .cached_tokens = event.hit_tokens});
+  Plan(now_, row, /*arrives=*/false);
+}
+
+void Run::Proceed(const PairEvent& event) {
+  const uint32_t row = event.row;
+  Pair& pair = pairs_[row];
+  if (!event.arrives) {
+    const uint32_t number = EngineOf(replicas_[replica_of_[row]], pair.decode);
+    BatchEngine::Request request = RequestOf(row);
+    request.is_fetched = true;
+    pair.decode_id = Send(number, row, std::move(pair.decode), request);
+    return;
+  }
+  const auto prefill = static_cast<uint32_t>(result_.prefill_worker[row]);
+  const auto decode = static_cast<uint32_t>(result_.worker[row]);
+  engines_[prefill].batch->ReleaseHeld(pair.prefill_id, now_);
+  engines_[decode].batch->Fetched(pair.decode_id, now_);
+  pairs_.erase(row);
+  Reschedule(prefill);
+  Reschedule(decode);
+}
+
+void Run::BeginTransfer(uint32_t number, const BatchEngine::Event& event) {
+  const auto row = static_cast<uint32_t>(event.tag);
+  const ReplayStages& stages = *fleet_.stages;
+  const uint32_t tokens = trace_.input_tokens[row] - event.hit_tokens;
+  result_.fetched_tokens[row] = tokens;
+  engines_[number].summary.fetched_tokens += tokens;
+  const Picos per_token = ToPicos(stages.kv_bytes_per_token / (stages.link_gb_per_s * 1e9));
+  Picos& egress = link_free_[static_cast<size_t>(result_.prefill_worker[row])];
+  Picos& ingress = link_free_[number];
+  egress = ingress = std::max({now_, egress, ingress}) + per_token * tokens;
+  Plan(egress + ToPicos(stages.transfer_ms / 1e3), row, /*arrives=*/true);
 }
 
 void Run::End(uint32_t row, ReplayStatus status) {
@@ -867,6 +1058,8 @@ void Run::Retire(Engine& engine) {
   engine.summary.busy_s += ToSeconds(engine.batch->busy());
   engine.summary.steps += engine.batch->steps();
   engine.summary.evicted_blocks += engine.batch->pool().evicted();
+  engine.summary.computed_tokens += engine.batch->computed_tokens();
+  engine.summary.held_blocks = engine.batch->pool().held();
 }
 
 ReplayResult Run::Result() {

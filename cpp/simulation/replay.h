@@ -9,6 +9,16 @@
 // and traces whose ids name prefixes both work. A router sees what a real one sees: its own decisions,
 // first tokens, finishes. At the end it learns those blocks of a response that its worker then has.
 //
+// A fleet may have two stages (ReplayStages). Then a request is a pair, as behind a connector that pulls, or it
+// bypasses prefill:
+//
+//   SelectBypass ──▶ decode worker, which computes what it has not
+//   Select, Select ─▶ prefill worker ─▶ its blocks are held ─▶ decode worker reserves ─▶ transfer ─▶ it decodes
+//                                                                                          └─▶ they are released
+//
+// A transfer takes the egress link of the one and the ingress link of the other worker for bytes / rate, one
+// transfer at a time on each, in the order in which decode workers admit requests; and then the latency.
+//
 // Time is the engines' (whole picoseconds); equal arguments give equal results, bit for bit. 100,000
 // requests per second and more on one core. One thread per call; calls share nothing.
 //
@@ -92,9 +102,19 @@ struct ReplayEvent {
   uint32_t worker = 0;
 };
 
+// The first `prefill` workers of the fleet compute prompts, and the others decode. Of events only wipes may happen.
+struct ReplayStages {
+  uint32_t prefill = 0;
+  uint64_t prefill_cache_blocks = 0;  // of each; the fleet's engine has those of a decode worker
+  double kv_bytes_per_token = 262144;
+  double link_gb_per_s = 64;  // of a worker, in each direction
+  double transfer_ms = 1;     // beside that: what the engines and the router say to each other
+};
+
 struct ReplayFleet {
   uint32_t workers = 8;
-  BatchEngineOptions engine;    // block_tokens is the trace's
+  BatchEngineOptions engine;  // block_tokens is the trace's
+  std::optional<ReplayStages> stages = {};
   std::vector<double> speeds;   // relative, one per worker; empty: all 1
   std::vector<double> weights;  // as the router is configured; empty: all 1
   std::vector<ReplayEvent> events;
@@ -111,17 +131,22 @@ struct ReplayWorker {
   uint64_t prompt_tokens = 0;
   uint64_t hit_tokens = 0;
   uint64_t output_tokens = 0;
+  uint64_t computed_tokens = 0;  // of prompts, those of requests that did not end here among them
+  uint64_t fetched_tokens = 0;   // of prompts, from a prefill worker
   double busy_s = 0;
   uint64_t steps = 0;
   uint64_t evicted_blocks = 0;
+  uint64_t held_blocks = 0;  // at the end, by requests
 };
 
 struct ReplayResult {
-  std::vector<int32_t> worker;  // the last worker of each; -1: none
+  std::vector<int32_t> worker;  // the last worker of each, in a fleet with stages the decode worker; -1: none
+  std::vector<int32_t> prefill_worker;   // -1: none, as in a fleet without stages and of a bypass
+  std::vector<uint32_t> fetched_tokens;  // of the prompt, by the decode worker
   std::vector<double> arrival_s;
   std::vector<double> ttft_s;  // since the arrival; NaN where there was none
   std::vector<double> e2e_s;
-  std::vector<uint32_t> hit_tokens;
+  std::vector<uint32_t> hit_tokens;        // of the worker that computed the prompt
   std::vector<uint32_t> predicted_tokens;  // tokens that the router expected to be cached
   std::vector<uint8_t> status;             // ReplayStatus
   std::vector<ReplayWorker> workers;

@@ -1373,7 +1373,8 @@ class replay:  # noqa: N801
                 way at any time, the next one coming when one ends.
             routing: Options of `Router` by name, `policy` among them; missing ones are as usual. The names of
                 the comparison policies (`compare_...`) are taken here and nowhere else. `block_size` is the
-                trace's; `max_blocks_per_worker` is the fleet's `cache_blocks` unless it is given. Besides:
+                trace's; `max_blocks_per_worker` is the fleet's `cache_blocks`, or those of prefill workers if
+                they have more, unless it is given. Besides:
                 - `routers` int (1): replicas that know nothing of each other; each request comes to any of
                   them, or with `by_session` (False) to that of its session;
                 - `events_delay_s` float (-1.0, off): comparison policies know the caches by KV events this
@@ -1394,18 +1395,25 @@ class replay:  # noqa: N801
                 - `speeds` list of float: how fast each worker is (1.0); `weights` list of float: what the
                   router takes it for (1.0);
                 - `max_running` int (256), `step_tokens` int (8192), `min_computed_tokens` int (16);
+                - `stages` dict (None, one stage): the first `prefill` int of the workers compute prompts, the
+                  others decode. `prefill_cache_blocks` int of each; `kv_bytes_per_token` float (262144.0),
+                  `link_gb_per_s` float (64.0) of a worker in each direction, `transfer_ms` float (1.0) of
+                  latency. The policy is that of prefill; the one of decode follows from it, as the server's;
                 - `events` list of dicts `{"time_s": 60.0, "kind": "fail", "worker": 2}`: `fail` (its
                   requests are lost; those without a token yet are sent again), `join` (a worker that
                   joins before it fails is not there at the start), `drain` (no new requests), `wipe` (its
                   cache, but for what running requests hold).
 
         Returns:
-            Arrays of n: `worker` int32 (-1: none), `arrival_s`, `ttft_s`, `e2e_s` float64 (seconds from the
-            arrival to the first token and to the last; NaN where there was none), `hit_tokens` uint32 (of
-            the prompt, in the worker's cache), `predicted_tokens` uint32 (that the router expected there),
+            Arrays of n: `worker` int32 (-1: none; of two stages the decode worker), `prefill_worker` int32
+            (-1: none, as of a bypass), `fetched_tokens` uint32 (of the prompt, by decode), `arrival_s`,
+            `ttft_s`, `e2e_s` float64 (seconds from the arrival to the first token and to the last; NaN where
+            there was none), `hit_tokens` uint32 (of the prompt, in the cache of the worker that computed it),
+            `predicted_tokens` uint32 (that the router expected there),
             `status` uint8 (0 finished, 1 no worker could take it, 2 cut short: its worker failed after the
             first token). `workers`: a dict of arrays, one entry per worker: `requests`, `prompt_tokens`,
-            `hit_tokens`, `output_tokens`, `steps`, `evicted_blocks` uint64, `busy_s` float64. `span_s`:
+            `hit_tokens`, `output_tokens`, `computed_tokens` (of prompts), `fetched_tokens`, `steps`,
+            `evicted_blocks`, `held_blocks` (by requests, at the end) uint64, `busy_s` float64. `span_s`:
             seconds from the first arrival to the last end. `load_spread`: the coefficient of variation of
             open requests over the workers, mean over arrivals. `peer_sync_frames`, `peer_sync_bytes`: what
             routers published.

@@ -49,5 +49,6 @@ def test_the_page_shows_the_parser_s_defaults() -> None:
             if isinstance(default, bool):
                 expected = "on" if default else "off"
             else:
-                expected = "–" if default in (None, [], {}) else f"`{default}`"
+                shown = " ".join(default) if isinstance(default, list) else default
+                expected = "–" if default in (None, [], {}) else f"`{shown}`"
             assert by_flag[flag.spelling] == expected, flag.spelling

@@ -338,13 +338,13 @@ def test_parameters_of_a_client_end_no_engine_and_read_nobodys_blocks(pair, rout
 def test_a_client_that_leaves_while_prefill_computes(pair, router):
     pair.forget_prefixes()
     counted = Counted(router)
-    aborted = pair.prefill.metric("vllm:request_success_total")
+    completed = pair.prefill.completed()
     with contextlib.closing(send(router.url, COMPLETIONS, completion(60, 3500))):
-        eventually(lambda: pair.prefill.requests() == 1, "prefill never computed")
+        eventually(lambda: pair.prefill.requests() == 1, "prefill never computed", SLOW)
         assert router.load() == 2
     eventually(lambda: router.load() == 0, "the router goes on")
-    pair.must_be_idle()
-    assert pair.prefill.metric("vllm:request_success_total") == aborted + 1
+    pair.must_be_idle()  # an engine hears of it once the step is over that it computes
+    assert pair.prefill.completed() == completed
     assert counted.claims() == {}
 
 
@@ -355,10 +355,8 @@ def test_a_client_that_leaves_before_decodes_first_byte(pair, router, stream):
         pair.decode.frozen(),
         contextlib.closing(send(router.url, COMPLETIONS, completion(61, stream=stream))) as client,
     ):
+        eventually(lambda: router.loads() == {pair.decode.url: 1}, "no hand-over", SLOW)
         eventually(lambda: pair.prefill.usage() > 0, "prefill holds nothing")
-        eventually(
-            lambda: router.workers()[pair.decode.url]["load"] == 1 and router.load() == 1, "no hand-over"
-        )
         client.close()
         eventually(lambda: router.load() == 0, "the router goes on")
         assert pair.prefill.usage() > 0
@@ -383,23 +381,21 @@ def test_a_client_that_leaves_in_the_middle_of_a_stream(pair, router):
 def test_blocks_that_no_decode_engine_was_told_of_are_freed(pair, orphan):
     """Fact 16: the client leaves between both, while the router still connects to a decode worker."""
     slow = SlowPort()
+    # Turns begin with the slow one. Its connection must not fail before the client has left.
+    flags = ["--pd-orphan", orphan, "--decode-policy", "round_robin", "--health-check-interval-secs", "0"]
+    flags += ["--connect-timeout-secs", "60", "--pd-handoff-limit-ms", "60000"]
+
     try:
-        flags = ["--pd-orphan", orphan, "--health-check-interval-secs", "0", "--connect-timeout-secs", "30"]
         with pair.router(*flags, name="router-pd-slow", decode=[slow.url, pair.decode.url]) as own:
-            for seed in range(100, 120):
-                with contextlib.closing(send(own.url, COMPLETIONS, completion(seed))) as client:
-                    eventually(
-                        lambda: own.workers()[slow.url]["load"] == 1 or own.claims(), "nobody was chosen"
-                    )
-                    if not own.claims():
-                        eventually(lambda: pair.prefill.usage() > 0, "prefill holds nothing")
-                        eventually(lambda: own.workers()[pair.prefill.url]["load"] == 0, "prefill goes on")
-                        break
-                    assert client.recv(1), "no response"
+            with contextlib.closing(send(own.url, COMPLETIONS, completion(100))):
+                eventually(lambda: own.loads() == {slow.url: 1}, "no hand-over to the slow one", SLOW)
+                eventually(lambda: pair.prefill.usage() > 0, "prefill holds nothing")
             begun = time.monotonic()
             pair.must_be_idle()
-            print(f"freed after {time.monotonic() - begun:.2f} s")
-            eventually(lambda: own.claims().get("collected") == 1, f"{own.claims()}")
+            # Decode may have been told, and have responded too late for the router.
+            eventually(lambda: own.claims() != {}, "the claim did not end", LEASE)
+            print(f"freed after {time.monotonic() - begun:.2f} s, {own.claims()}")
+            assert own.claims() in ({"collected": 1}, {"expired": 1})
     finally:
         slow.stop()
 
@@ -437,8 +433,7 @@ class Lost:
         self._expected = [said(ask(pair.decode.url, COMPLETIONS, body)) for body in self._bodies]
 
     def _handed_over(self) -> bool:
-        loads = {url: worker["load"] for url, worker in self._router.workers().items()}
-        return loads == {self._pair.prefill.url: 0, self._pair.decode.url: len(self._bodies)}
+        return self._router.loads() == {self._pair.decode.url: len(self._bodies)}
 
     def must_be_served(self, lose: Callable[[contextlib.ExitStack], Any]) -> None:
         self._pair.forget_prefixes()
@@ -466,7 +461,7 @@ def test_when_decode_cannot_have_the_blocks_it_serves_alone(pair, router):
         lost.must_be_served_by(local)
     pair.bring_up()
     eventually(
-        lambda: router.workers()[pair.prefill.url]["is_healthy"], "nobody noticed that prefill is back"
+        lambda: router.workers()[pair.prefill.url]["is_healthy"], "nobody noticed that prefill is back", SLOW
     )
     lost.must_be_served(lambda stack: stack.enter_context(pair.prefill.frozen()))
     assert all(engine.is_ready() for engine in pair.engines)

@@ -37,6 +37,8 @@ class Request:
     output_tokens: int
     names: list[int]
     prompt_blocks: int
+    is_held: bool = False
+    is_fetched: bool = False
     hit: int = 0
     done: int = 0
     tokens: int = 0
@@ -53,7 +55,10 @@ class SlowEngine:
         self.named: dict[int, Block] = {}
         self.waiting: list[Request] = []
         self.prefill: list[Request] = []
+        self.fetching: list[Request] = []
+        self.fetched: list[Request] = []
         self.decode: list[Request] = []
+        self.kept: list[Request] = []
         self.chunks: list[tuple[Request, int]] = []
         self.end: int | None = None
         self.computed_tokens = 0
@@ -71,6 +76,19 @@ class SlowEngine:
             self.waiting.remove(request)
         else:
             request.cancelled = True
+
+    def blocks_came(self, request: Request, now: int) -> None:
+        self.fetching.remove(request)
+        request.done = max(request.done, request.prompt_tokens - 1)
+        self.fetched.append(request)
+        if self.end is None:
+            self.begin(now)
+
+    def release_held(self, request: Request, now: int) -> None:
+        self.kept.remove(request)
+        self.release(request, len(request.blocks))
+        if self.end is None:
+            self.begin(now)
 
     def advance_to(self, now: int) -> list[tuple[str, int, int, int]]:
         while self.end is not None and self.end <= now:
@@ -124,7 +142,6 @@ class SlowEngine:
         page = min(PAGE, options.block_tokens)
         most = max(0, request.prompt_tokens - max(1, options.min_computed_tokens)) // page * page
         request.hit = request.done = min(hit * options.block_tokens, most)
-        self.prefill.append(request)
         return True
 
     def compute(self, request: Request, blocks: int) -> None:
@@ -159,10 +176,23 @@ class SlowEngine:
         for request in self.prefill:
             if left > 0:
                 take(request)
-        while self.waiting and left > 0 and len(self.prefill) + len(self.decode) < options.max_running:
+
+        def has_room() -> bool:
+            return left > 0 and len(self.prefill) + len(self.decode) < options.max_running
+
+        while self.fetched and has_room():
+            self.prefill.append(self.fetched.pop(0))
+            take(self.prefill[-1])
+        while self.waiting and has_room():
             if not self.admit(self.waiting[0]):
                 break
-            take(self.waiting.pop(0))
+            request = self.waiting.pop(0)
+            if request.is_fetched:
+                self.fetching.append(request)
+                self.events.append(("fetch", request.tag, request.hit, now))
+                continue
+            self.prefill.append(request)
+            take(request)
         if not self.chunks and not self.decode:
             self.end = None
             return
@@ -202,7 +232,10 @@ class SlowEngine:
             if request.output_tokens <= 1:
                 self.events.append(("finished", request.tag, request.hit, now))
                 self.compute(request, len(request.blocks))
-                self.release(request, len(request.blocks))
+                if request.is_held:
+                    self.kept.append(request)
+                else:
+                    self.release(request, len(request.blocks))
             else:
                 self.decode.append(request)
         leaving = [request for request in self.prefill + self.decode if request.cancelled]

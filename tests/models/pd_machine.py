@@ -86,6 +86,8 @@ class PdMachine:
                 self._of_d(event, facts)
         elif event in DEPARTURES:
             self._depart(event, facts.get("p_readable", False))
+        elif event == "no_other_pair":
+            self._no_other_pair(facts.get("p_failed", False))
         else:
             getattr(self, f"_{event}")()
         if self.situation == "leaving" and self.p not in LIVE and self.d not in LIVE:
@@ -118,10 +120,10 @@ class PdMachine:
         if order != "serial":
             self._open_d(True)
 
-    def _no_other_pair(self):
+    def _no_other_pair(self, p_unreached):
         if not self.choosing:
             return
-        if self.transfer_failed and not self.local and self.order != "sglang":
+        if (self.transfer_failed or p_unreached) and not self.local and self.order != "sglang":
             self.local = True
             self.retry = ("local", False, False, False, True)
             self.done.add("retry")

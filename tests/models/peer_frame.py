@@ -13,7 +13,7 @@ SEALED, FULL, BYE = 1, 2, 4
 def empty(**members: Any) -> dict[str, Any]:
     """A frame without entries, but for the members given."""
     frame: dict[str, Any] = dict.fromkeys(
-        ("names", "loads", "decisions", "forgotten", "suspects", "seen", "about", "facts"), ()
+        ("names", "loads", "decisions", "forgotten", "suspects", "seen", "about", "facts", "staged"), ()
     )
     frame = {name: list(value) for name, value in frame.items()}
     frame |= {"full": False, "bye": False, "fingerprint": 0, "router": 1, "sequence": 1, "sent_ms": 0}
@@ -68,6 +68,7 @@ def write(frame: dict[str, Any], secret: bytes = b"") -> bytes:
             [varint(len(name)) + name + varint(len(version)) + version for name, version in frame["about"]],
         ),
         (8, [fact_of(*fact) for fact in frame["facts"]]),
+        (9, [fact_of(*fact[:8]) + varint(fact[8]) + varint(fact[9]) for fact in frame["staged"]]),
     ]
     filled = [section(kind, entries) for kind, entries in sections if entries]
     body = b"".join(filled)

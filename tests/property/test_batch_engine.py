@@ -33,12 +33,21 @@ def fleets(draw):
         names = [1 + i if i < fork else 1000 * (family + 1) + 50 * fork + i for i in range(named)]
         requests.append(Request(tag, prompt, output, names, prompt_blocks))
     gaps = st.sampled_from([0, 1, 10**6, 12 * 10**9, 123_456_789_012])
+    for request in requests:
+        role = draw(st.sampled_from(["", "", "held", "fetched"]))
+        request.is_held = role == "held"
+        request.is_fetched = role == "fetched"
+        if request.is_held:
+            request.output_tokens = min(request.output_tokens, 1)
+            request.names = request.names[: request.prompt_blocks]
+    # How long a transfer takes, and how long blocks stay at prefill, by the request's number.
+    delays = [draw(gaps) for _ in requests]
     calls = [(draw(gaps), "submit", request) for request in requests]
     for _ in range(draw(st.integers(0, 4))):
         place = draw(st.integers(0, len(calls)))
         what = draw(st.sampled_from(["cancel", "wipe", "look"]))
         calls.insert(place, (draw(gaps), what, draw(st.sampled_from(requests))))
-    return options, calls
+    return options, calls, delays
 
 
 def make(options: Options, *, skip: bool) -> testing.BatchEngine:
@@ -56,11 +65,13 @@ def make(options: Options, *, skip: bool) -> testing.BatchEngine:
 
 @given(fleets())
 def test_stretches_and_steps_and_the_slow_twin_agree(fleet):
-    options, calls = fleet
+    options, calls, delays = fleet
     slow, engines = SlowEngine(options), [make(options, skip=True), make(options, skip=False)]
     ids: dict[int, list[int]] = {}
     open_ones: set[int] = set()
     cancelled: set[int] = set()
+    requests = {request.tag: request for _, what, request in calls if what == "submit"}
+    moving: list[tuple[int, int, str]] = []  # time, number, and what comes then
     now = 0
     told = 0
     times = [0]
@@ -79,9 +90,38 @@ def test_stretches_and_steps_and_the_slow_twin_agree(fleet):
             told += kind == "finished"
             if kind == "finished":
                 open_ones.discard(tag)
+            if kind == "fetch" or (kind == "finished" and requests[tag].is_held):
+                moving.append((time + delays[tag], tag, kind))
+
+    def step(until: int | None) -> bool:
+        """To the next step or the next blocks that move, whichever is first."""
+        ends = [slow.end] if slow.end is not None else []
+        times = [*ends, *(time for time, _, _ in moving)]
+        if not times or (until is not None and min(times) > until):
+            return False
+        at = min(times)
+        advance(at)
+        for time, tag, kind in sorted(moving):
+            if time != at:
+                continue
+            moving.remove((time, tag, kind))
+            request = requests[tag]
+            if kind == "fetch":
+                slow.blocks_came(request, at)
+            else:
+                slow.release_held(request, at)
+            for model, number in zip(engines, ids[tag], strict=True):
+                if kind == "fetch":
+                    model.fetched(number, at)
+                else:
+                    model.release_held(number, at)
+            advance(at)
+        return True
 
     for gap, what, request in calls:
         now += gap
+        while step(now):
+            pass
         advance(now)
         if what == "submit":
             slow.submit(request, now)
@@ -93,6 +133,8 @@ def test_stretches_and_steps_and_the_slow_twin_agree(fleet):
                     request.prompt_blocks,
                     request.tag,
                     now,
+                    request.is_held,
+                    request.is_fetched,
                 )
                 for model in engines
             ]
@@ -101,12 +143,17 @@ def test_stretches_and_steps_and_the_slow_twin_agree(fleet):
             slow.wipe()
             for model in engines:
                 model.wipe()
-        elif what == "cancel" and request.tag in open_ones - cancelled:
+        elif (
+            what == "cancel"
+            and request.tag in open_ones - cancelled
+            and request not in slow.fetching + slow.fetched
+        ):
             slow.cancel(request)
             for model, number in zip(engines, ids[request.tag], strict=True):
                 model.cancel(number, now)
             cancelled.add(request.tag)
             open_ones.discard(request.tag)
+        advance(now)  # which tells of requests that were admitted at once
         for tag in open_ones:
             tokens = {model.tokens_at(number, now) for model, number in zip(engines, ids[tag], strict=True)}
             times_of_next = {
@@ -119,9 +166,10 @@ def test_stretches_and_steps_and_the_slow_twin_agree(fleet):
         names = request.names
         assert {model.match(names) for model in engines} == {slow.match(names)}
 
-    while slow.end is not None:
-        advance(slow.end)
+    while step(None):
+        pass
     assert not open_ones
+    assert not slow.kept
     assert told == len(ids) - len(cancelled)
     for model in engines:
         assert model.next_event is None
@@ -129,5 +177,6 @@ def test_stretches_and_steps_and_the_slow_twin_agree(fleet):
         assert model.held == 0
     if not cancelled:
         # Tokens are conserved: what was not hit was computed.
-        prompts = [call[2] for call in calls if call[1] == "submit"]
-        assert engines[0].computed_tokens == sum(r.prompt_tokens - r.hit for r in prompts)
+        assert engines[0].computed_tokens == sum(
+            min(1, r.prompt_tokens) if r.is_fetched else r.prompt_tokens - r.hit for r in requests.values()
+        )

@@ -32,6 +32,7 @@ from vllm_router.settings.kinds import (
     Words,
 )
 from vllm_router.settings.kubernetes import AnnotationName, LabelSelector, ObjectName, OneOrMore
+from vllm_router.settings.response_cache import CACHED_ROUTES, IGNORED_MEMBERS, HeaderName, KeyPrefix
 
 WORD = st.text(
     st.characters(codec="utf-8", exclude_categories=["C", "Z"], exclude_characters=","), min_size=1
@@ -89,6 +90,10 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
             # A word that has a form of its own: origins and URLs have the same, paths another.
             forms = {
                 "fan_out_path": PATH,
+                "response_cache_routes": st.sampled_from(CACHED_ROUTES),
+                "response_cache_key_ignore": st.sampled_from(IGNORED_MEMBERS),
+                "response_cache_store_headers": st.builds("x-{}".format, NAME),
+                "response_cache_invalidate_on": PATH,
                 "pd_extra_routes": st.from_regex(r"/[a-z][a-z0-9_/]{0,8}", fullmatch=True),
                 "request_id_headers": NAME,
                 "hash_key_headers": NAME,
@@ -108,6 +113,10 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
             fit = st.from_regex(r"[!-\"$-~]+", fullmatch=True)
         case HeaderText():
             fit = KEY
+        case HeaderName():
+            fit = NAME
+        case KeyPrefix():
+            fit = st.from_regex(r"[!-)+->@-Z^-~]{1,64}", fullmatch=True).filter(KeyPrefix.is_own)
         case RedisUrl():
             fit = st.sampled_from(["redis://a", "VALKEYS://user@[fd00::1]:1/16383", "rediss://a.b-c_d/"])
         case Name():
@@ -200,6 +209,7 @@ def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
         ("tls_cert_path", "tls_key_path"),
         ("worker_cert_path", "worker_key_path"),
         ("peer_sync_cert_path", "peer_sync_key_path"),
+        ("redis_cert_path", "redis_key_path"),
     ):
         if settings.get(cert) is not None or settings.get(key) is not None:
             settings |= {cert: "cert.pem", key: "key.pem"}
@@ -213,6 +223,10 @@ def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
         settings["dns_min_secs"] = 0.1
     if "scale_min" in settings or "scale_max" in settings:
         settings["scale_min"] = 0
+    if settings.get("response_cache"):
+        settings |= {"response_cache_tenant_header": "x-tenant", "redis_url": "redis://a"}
+        settings |= {"response_cache_lookup_budget_ms": 1, "response_cache_capture_memory_bytes": 2**28}
+        settings["response_cache_max_memory_bytes"] = 2**30
     if settings.get("pod_deletion_cost"):
         settings["service_discovery_service"] = None
     if settings.get("service_discovery"):

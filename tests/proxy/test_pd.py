@@ -656,6 +656,69 @@ def test_without_prefill_workers_decode_may_serve_alone(harness, how):
     assert labelled(router, "pd_local_total", "reason") == {"prefill_loss": 2}
 
 
+def unreachable(harness: Harness, how: str) -> Any:
+    return harness.silent_port() if how == "timeout" else harness.refusing_port()
+
+
+# A pause before an attempt is longer than a client waits here.
+ALONE = {"pd_on_prefill_loss": "local", "connect_timeout_secs": 0.1, "retry_initial_backoff_ms": 600_000}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("retries", [{}, {"disable_retries": True}], ids=["retries", "none"])
+@pytest.mark.parametrize("how", [["refuse"], ["timeout"], ["refuse"] * 3, ["refuse", "timeout"]])
+def test_when_no_prefill_worker_is_reached_decode_may_serve_alone(
+    harness, simulated, decode, how, retries, stream
+):
+    options = ALONE | {"retry_max_retries": 1, "retry_max_backoff_ms": 600_000} | retries
+    router = pair(harness, [unreachable(harness, one) for one in how], decode, **options)
+    for seed in range(2):
+        body = completion(f"{seed} {PROMPT}", stream=stream)
+        message = post(harness.client(router), body)
+        expected = post(alone(simulated, harness), body)
+        assert (message.status, texts_of(message.body)) == (200, texts_of(expected.body))
+    assert decode.kv_counters().local_prefills == 2
+    assert all(b"kv_transfer_params" not in one.body for one in decode.captured())
+    router.must_rest()
+    assert labelled(router, "pd_local_total", "reason") == {"prefill_loss": 2}
+    assert claims(router) == {}
+
+
+def test_decode_does_not_serve_alone_while_a_prefill_worker_is_reached(harness, prefill, decode):
+    router = pair(harness, [harness.refusing_port(), prefill], decode, **ALONE)
+    for seed in range(4):
+        assert post(harness.client(router), completion(f"{seed} {PROMPT}")).status == 200
+    assert decode.kv_counters().local_prefills == 0
+    assert labelled(router, "pd_local_total", "reason") == {}
+
+
+@pytest.mark.parametrize(("how", "status"), [("500", 500), ("reset", 502)])
+def test_what_a_prefill_worker_got_and_failed_at_is_not_left_to_decode(harness, decode, how, status):
+    def fail(connection, _message):
+        connection.reset() if how == "reset" else connection.send(response(500, b"no"))
+
+    for failing in ([harness.worker(fail)], [harness.worker(fail), harness.refusing_port()]):
+        router = pair(harness, failing, decode, pd_on_prefill_loss="local")
+        assert post(harness.client(router), completion()).status == status
+    assert decode.captured() == []
+
+
+def test_without_a_worker_of_either_stage_that_is_reached_there_is_an_error(harness):
+    router = pair(harness, harness.refusing_port(), harness.refusing_port(), pd_on_prefill_loss="local")
+    message = post(harness.client(router), completion())
+    assert (message.status, error_of(message)["code"]) == (502, "worker_unreachable")
+
+
+@pytest.mark.parametrize(("how", "status"), [("refuse", 502), ("timeout", 504)])
+def test_a_prefill_worker_that_is_not_reached_is_an_error_unless_decode_may_serve_alone(
+    harness, decode, how, status
+):
+    router = pair(harness, unreachable(harness, how), decode, connect_timeout_secs=0.1)
+    assert post(harness.client(router), completion()).status == status
+    assert decode.captured() == []
+    assert labelled(router, "pd_local_total", "reason") == {}
+
+
 # ---- departures
 
 

@@ -451,6 +451,53 @@ def test_a_worker_that_was_drained_away_does_not_come_back_with_later_routers(
     assert added.url not in {worker.url for worker in late.core.workers}
 
 
+def open_staged(harness, pair, redis, **options):
+    return harness.router(
+        policy="round_robin",
+        routing={"prefill_urls": [pair[0].url], "decode_urls": [pair[1].url]},
+        peer_sync=redis.url,
+        peer_sync_interval_ms=FRESH,
+        peer_sync_admin=True,
+        admin_port=0,
+        **options,
+    )
+
+
+def roles(harness, router):
+    rows = json.loads(get(harness, router, "/workers").body)["workers"]
+    return {row["url"]: (row["worker_type"], row.get("bootstrap_port")) for row in rows}
+
+
+def test_a_worker_of_a_stage_has_it_at_all_routers(harness, redis, workers, secret):
+    p, d, added = workers
+    # One without stages, as they stand in one fleet by mistake, or until all are restarted.
+    plain = open_router(harness, [p], redis, policy="round_robin", peer_sync_admin=True, **secret)
+    one, other = (open_staged(harness, (p, d), redis, **secret) for _ in range(2))
+    wait_until_connected(harness, plain, one, other)
+    before = {p.url: ("prefill", None), d.url: ("decode", None)}
+    assert roles(harness, other) == before
+    new = {"url": added.url, "worker_type": "prefill", "bootstrap_port": 8999}
+    status_, reply = ask(harness, one, "POST", "/workers", new)
+    assert (status_, reply["scope"]) == (200, "all 3 routers")
+    expected = before | {added.url: ("prefill", 8999)}
+    for router in (one, other):
+        eventually(lambda router=router: roles(harness, router) == expected, "it was not added")
+    late = open_staged(harness, (p, d), redis, **secret)
+    eventually(lambda: roles(harness, late) == expected, "a later router does not know of it")
+    quoted = added.url.replace(":", "%3A").replace("/", "%2F")
+    assert ask(harness, other, "DELETE", f"/workers/{quoted}")[0] == 200
+    for router in (one, other, late):
+        eventually(lambda router=router: roles(harness, router) == before, "it was not removed")
+    # Added again it has another stage, and is drained.
+    assert ask(harness, one, "POST", "/workers", {"url": added.url, "worker_type": "decode"})[0] == 200
+    for router in (one, other, late):
+        eventually(lambda router=router: roles(harness, router) == before | {added.url: ("decode", None)})
+    assert ask(harness, late, "POST", "/admin/drain", {"url": added.url})[0] == 202
+    for router in (one, other, late):
+        eventually(lambda router=router: roles(harness, router) == before, "it was not drained")
+    assert urls(plain) == {p.url}
+
+
 def test_without_the_option_an_admin_changes_one_router_and_is_told_so(harness, redis, workers, secret):
     one, other = (open_router(harness, workers, redis, **secret) for _ in range(2))
     wait_until_connected(harness, one, other)

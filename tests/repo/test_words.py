@@ -41,6 +41,7 @@ PATTERN = re.compile("|".join(rf"\b(?:{word})\b" for word in WORDS), re.IGNORECA
 # Where such a word is the right one.
 EXCEPTIONS = {
     r"connection (was )?refused|refused the connection": "what TCP calls it (ECONNREFUSED)",
+    r"answers:|Default: answers|use answers": "a word of --response-cache-coalesce, as other routers have it",
     r"which the request did not ask for|than the request asked for": "the Upgrade field of a request",
 }
 EXCEPTED = re.compile("|".join(EXCEPTIONS))

@@ -49,6 +49,13 @@ std::vector<Scenario> Scenarios() {
   scenarios.push_back({.name = "nixl/merge", .connector = "nixl", .stream = false, .merges = true});
   scenarios.push_back({.name = "nixl/collect", .connector = "nixl", .orphan = PdOrphan::kCollect});
   scenarios.push_back(
+      {.name = "nixl/alone", .connector = "nixl", .on_prefill_loss = PdOnPrefillLoss::kLocal});
+  scenarios.push_back(
+      {.name = "nixl_push/alone",
+       .connector = "nixl_push",
+       .knows_identities = true,
+       .on_prefill_loss = PdOnPrefillLoss::kLocal});
+  scenarios.push_back(
       {.name = "nixl_push/merge",
        .connector = "nixl_push",
        .knows_identities = true,

@@ -363,6 +363,7 @@ std::vector<PdEvent> Events() {
     if (type == PdEventType::kPUnreached || type == PdEventType::kDUnreached) {
       events.push_back({.type = type, .timed_out = true});
     }
+    if (type == PdEventType::kNoOtherPair) events.push_back({.type = type, .p_failed = true});
     if (IsDeparture(type)) events.push_back({.type = type, .p_readable = true});
     if (type == PdEventType::kDTimeout) events.push_back({.type = type, .p_failed = true, .early = true});
   }

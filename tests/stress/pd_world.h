@@ -43,6 +43,7 @@ struct Scenario {
   int clients = 1;
   bool rare = false;  // also what doubles the search: stalls, shutdowns, health checks
   PdOrphan orphan = PdOrphan::kRefuse;
+  PdOnPrefillLoss on_prefill_loss = PdOnPrefillLoss::kUnavailable;
 };
 
 struct Violation {
@@ -234,6 +235,7 @@ class World {
     uint16_t port = 0;
     LinkPhase phase = LinkPhase::kConnecting;
     bool router_closed = false;
+    bool accepted = false;
     bool stalled = false;
     int born = 0;    // step
     int served = 0;  // requests
@@ -282,6 +284,7 @@ class World {
     options.retry = {.max_attempts = 3, .jitter_factor = 0, .budget = 1};
     options.kv_connector = options.pd.kv_connector = scenario.connector;
     options.pd.orphan = scenario.orphan;
+    options.pd.on_prefill_loss = scenario.on_prefill_loss;
     return options;
   }
 
@@ -466,6 +469,7 @@ class World {
   void Accept(Link& link, bool stalled) {
     simulated_io::Drain(link.end);
     link.phase = LinkPhase::kOpen;
+    link.accepted = true;
     link.stalled = stalled;
   }
 
@@ -938,12 +942,21 @@ class World {
         const std::set<size_t> marks = MarksIn(response.body);
         const bool whole = marks.empty() || requests_.at(*marks.begin()).complete || IsSent(*marks.begin());
         Check(whole, "a whole response was sent whole by its worker");
+        const bool failed = marks.empty() && (response.status == 502 || response.status == 504);
+        if (failed && scenario_.on_prefill_loss == PdOnPrefillLoss::kLocal) CheckDecodeWasTried();
       } else if (!cut_) {
         Check(
             !client.received.empty(),
             Concat("client ", client.number, " gets a response before its connection ends"));
       }
     }
+  }
+
+  // REQUIRES: there was one client, and the router's own response is what it got.
+  void CheckDecodeWasTried() const {
+    const bool tried =
+        std::ranges::any_of(links_, [](const Link& link) { return !link.is_prefill() || link.accepted; });
+    Check(tried, "decode is tried alone where no prefill worker is reached");
   }
 
   bool IsSent(size_t request) const {

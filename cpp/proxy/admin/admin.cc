@@ -18,6 +18,7 @@
 #include "base/time_units.h"
 #include "events/kv_push.h"
 #include "net/task.h"
+#include "proxy/admin/cache_report.h"
 #include "proxy/admin/configuration.h"
 #include "proxy/admin/discovery_report.h"
 #include "proxy/admin/kv_push_call.h"
@@ -37,6 +38,7 @@
 #include "proxy/control/pd_registration_service.h"
 #include "proxy/control/peer_sync_service.h"
 #include "proxy/control/prefix_event_service.h"
+#include "proxy/control/response_cache_service.h"
 #include "proxy/control/scale_service.h"
 
 namespace vllm_router {
@@ -404,7 +406,7 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
       co_return reply;
     }
     case Route::kPrefixRoutingStats:
-      co_return PrefixRouting();
+      co_return PrefixRouting(request.settings);
     case Route::kKvEvents:
       co_return KvEvents(thread);
     case Route::kKvEventsResync:
@@ -417,6 +419,12 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
       co_return KvIndexBackends();
     case Route::kKvIndexClear: {
       AdminReply reply = co_await KvIndexClear(thread);
+      co_return reply;
+    }
+    case Route::kCacheStats:
+      co_return CacheStats(thread, request);
+    case Route::kCacheInvalidate: {
+      AdminReply reply = co_await CacheInvalidate(thread, request);
       co_return reply;
     }
     case Route::kIndexStats:
@@ -548,7 +556,7 @@ AdminReply Admin::StagedReadiness(const Settings& settings, const FleetView& fle
 }
 
 // The same members for every policy: without prefix_aware nothing is enabled and nothing counted.
-AdminReply Admin::PrefixRouting() const {
+AdminReply Admin::PrefixRouting(const Settings& settings) const {
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
   StatsTable stats("prefix_routing");
   router_->pool().Report(*fleet, &stats);
@@ -571,7 +579,7 @@ AdminReply Admin::PrefixRouting() const {
               {"load_factor_epsilon", static_cast<double>(options.load_factor_epsilon) / 1000},
               {"virtual_nodes", options.virtual_nodes},
               {"prefix_load_floor", options.prefix_load_floor},
-              {"anthropic_cache_control_injection", false}}},
+              {"anthropic_cache_control_injection", settings.anthropic_cache_control_injection}}},
             {"routing_decisions",
              {{"total", total},
               {"prefix_hash", stats.Value("prefix_hash")},
@@ -618,6 +626,63 @@ AdminReply Admin::IndexClear() const {
 }
 
 // `?session_id=S`, or as a JSON object in the body. A repeated call gets the same response.
+AdminReply Admin::CacheStats(const IoThread& thread, const AdminRequest& request) const {
+  std::optional<SharedCacheFigures> shared;
+  if (shared_responses_.service != nullptr) {
+    const RedisResponses::Stats stats = shared_responses_.responses->stats();
+    const std::optional<int64_t> entries = shared_responses_.service->entries();
+    shared = {
+        .pool = shared_responses_.pool,
+        .entries = static_cast<uint64_t>(entries.value_or(0)),
+        .late = stats.late,
+        .dropped = stats.dropped};
+  }
+  const bool detail = request.query == "detail=1";
+  return CacheStatsReply(thread.limits.response_cache, request.settings.response_cache, shared, detail);
+}
+
+// How many responses were deleted; they are not found any more in any case.
+Task<uint64_t> Admin::ClearShared(IoThread& thread, CancelScope& scope) const {
+  struct Call {
+    EventLoop& loop;
+    CancelScope* waiting;  // null: not any more
+    uint64_t cleared = 0;
+  };
+  const auto call = std::make_shared<Call>(Call{thread.loop, &scope});
+  shared_responses_.control->loop.Post([call, service = shared_responses_.service] {
+    Spawn([](ResponseCacheService& service, std::shared_ptr<Call> call) -> Task<void> {
+      const StatusOr<int64_t> cleared = co_await service.Clear(nullptr);
+      call->loop.Post([call, count = static_cast<uint64_t>(cleared.ok() ? *cleared : 0)] {
+        call->cleared = count;
+        if (call->waiting != nullptr) call->waiting->EndPause();
+      });
+    }(*service, call));
+  });
+  co_await scope.Pause(thread.loop, ResponseCacheService::kClearNanos + 5 * kNanosPerSecond);
+  call->waiting = nullptr;
+  co_return call->cleared;
+}
+
+Task<AdminReply> Admin::CacheInvalidate(IoThread& thread, const AdminRequest& request) const {
+  if (!request.settings.response_cache.enabled) {
+    co_return InvalidateRefused(409, "the response cache is off; set response_cache.enabled to true");
+  }
+  const StatusOr<InvalidateCall> call = ReadInvalidateCall(request.body);
+  if (!call.ok()) co_return InvalidateRefused(400, std::string(call.status().message()));
+  ResponseCache& cache = thread.limits.response_cache;
+  uint64_t cleared = 0;
+  if (const auto* const one = std::get_if<InvalidateResponse>(&*call)) {
+    cleared = cache.memory.Delete(one->key) ? 1 : 0;
+    if (thread.redis_responses != nullptr) thread.redis_responses->Delete(one->key);
+  } else if (const auto* const model = std::get_if<InvalidateModelResponses>(&*call)) {
+    cache.InvalidateModel(model->model);
+  } else {
+    cleared = cache.InvalidateAll(/*without_generation=*/false);
+    if (shared_responses_.service != nullptr) cleared += co_await ClearShared(thread, request.scope);
+  }
+  co_return InvalidatedReply(*call, cleared);
+}
+
 AdminReply Admin::FinishSession(const AdminRequest& request) const {
   std::string session;
   if (request.query.empty()) {
@@ -1005,12 +1070,13 @@ Task<AdminReply> Admin::Add(IoThread& thread, const AdminRequest& request, NewWo
   AdminFact told = {
       .url = url,
       .weight = static_cast<uint32_t>(std::lround(worker.weight * kWeightOne)),
-      .receives_api_key = worker.receives_api_key};
+      .receives_api_key = worker.receives_api_key,
+      .role = worker.role};
   const Status status = co_await AddWhenHealthy(thread, request, std::move(worker));
   const std::string message =
       status.ok() ? "Successfully added worker: " + url : std::string(status.message());
   json::object reply = {{"success", true}, {"message", message}};
-  if (status.ok() && !router_->is_staged()) TellPeers(std::move(told), &reply);  // a fact has no stage
+  if (status.ok()) TellPeers(std::move(told), &reply);
   if (as_json) {
     co_return status.ok() ? Json(200, std::move(reply))
                           : Json(400, {{"error", message}, {"code", "ADD_WORKER_FAILED"}});

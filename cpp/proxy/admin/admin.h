@@ -29,6 +29,9 @@ struct AdminFact;
 class PdRegistrationService;
 class PeerSyncService;
 class PrefixEventService;
+class RedisPool;
+class RedisResponses;
+class ResponseCacheService;
 class ScaleService;
 
 class Admin final : public OwnEndpoints {
@@ -47,7 +50,14 @@ class Admin final : public OwnEndpoints {
   void set_configuration(Configuration* configuration) { configuration_ = configuration; }  // likewise
   void set_peer_sync(PeerSyncService* peers) { peers_ = peers; }  // likewise; null: routers share nothing
   void set_registrations(const PdRegistrationService* registrations) { registrations_ = registrations; }
-  void set_scale(const ScaleService* scale) { scale_ = scale; }  // likewise
+  struct SharedResponses {
+    IoThread* control = nullptr;
+    const RedisPool* pool = nullptr;
+    const RedisResponses* responses = nullptr;
+    ResponseCacheService* service = nullptr;
+  };
+  void set_shared_responses(const SharedResponses& shared) { shared_responses_ = shared; }  // likewise
+  void set_scale(const ScaleService* scale) { scale_ = scale; }                             // likewise
   // On the control thread: none of its refreshes runs there.
   bool ended() const { return models_.ended() && loads_.ended(); }
   void set_draining() { draining_.store(true, std::memory_order_relaxed); }
@@ -58,7 +68,7 @@ class Admin final : public OwnEndpoints {
   AdminReply Health(const Settings& settings) const;
   AdminReply Readiness(const Settings& settings, bool tried) const;
   AdminReply StagedReadiness(const Settings& settings, const FleetView& fleet, bool tried) const;
-  AdminReply PrefixRouting() const;
+  AdminReply PrefixRouting(const Settings& settings) const;
   AdminReply IndexStats() const;
   AdminReply IndexClear() const;
   AdminReply KvEvents(const IoThread& thread) const;
@@ -67,6 +77,9 @@ class Admin final : public OwnEndpoints {
   AdminReply KvIndexStats(const IoThread& thread) const;
   AdminReply KvIndexBackends() const;
   Task<AdminReply> KvIndexClear(IoThread& thread) const;
+  AdminReply CacheStats(const IoThread& thread, const AdminRequest& request) const;
+  Task<uint64_t> ClearShared(IoThread& thread, CancelScope& scope) const;
+  Task<AdminReply> CacheInvalidate(IoThread& thread, const AdminRequest& request) const;
   AdminReply FinishSession(const AdminRequest& request) const;
   AdminReply Drain(const AdminRequest& request);
   AdminReply DrainStatus() const;
@@ -108,6 +121,7 @@ class Admin final : public OwnEndpoints {
   PeerSyncService* peers_ = nullptr;
   const PdRegistrationService* registrations_ = nullptr;
   const ScaleService* scale_ = nullptr;
+  SharedResponses shared_responses_;        // null: responses are not in Redis
   std::unique_ptr<KvPushReceiver> pushes_;  // null: none are taken
   std::atomic<bool> draining_{false};
   SharedReply models_;

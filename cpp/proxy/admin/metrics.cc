@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "proxy/admin/configuration.h"
+#include "proxy/client/redis_response_store.h"
 #include "proxy/client/tls_files.h"
 #include "proxy/control/pd_registration_service.h"
 #include "proxy/control/peer_sync_report.h"
@@ -273,10 +274,12 @@ class Metrics::Collector : public prometheus::Collectable {
     WriteSharedCache(&page);
     if (fleet->stages() != nullptr) WriteStages(&page, *fleet);
     WriteRemovedMembers(&page);
+    WriteCacheControl(&page);
     WriteRegistrations(&page);
     WriteKvEvents(&page);
     WritePrefixEvents(&page);
     WriteRedis(&page);
+    if (limits_.response_cache.enabled()) WriteResponseCache(&page);
     WritePeerSync(&page);
     WriteFleet(&page, *fleet);
     WriteDiscovery(&page);
@@ -303,6 +306,11 @@ class Metrics::Collector : public prometheus::Collectable {
   void set_redis(const RedisPool* redis) { redis_ = redis; }
   void set_peer_sync(std::function<PeerSyncReport()> peers) { peers_ = std::move(peers); }
   void set_scale(std::function<std::shared_ptr<const ScaleReport>()> scale) { scale_ = std::move(scale); }
+  void set_shared_responses(
+      const RedisResponses* responses, std::function<std::optional<int64_t>()> entries) {
+    shared_responses_ = responses;
+    shared_entries_ = std::move(entries);
+  }
   void set_configuration(const Configuration* configuration) { configuration_ = configuration; }
 
  private:
@@ -349,10 +357,12 @@ class Metrics::Collector : public prometheus::Collectable {
   void WriteStages(Page* page, const FleetView& fleet) const;
   void WriteStageWorkers(Page* page, const FleetView& fleet) const;
   void WriteRemovedMembers(Page* page) const;
+  void WriteCacheControl(Page* page) const;
   void WriteRegistrations(Page* page) const;
   void WriteKvEvents(Page* page) const;
   void WritePrefixEvents(Page* page) const;
   void WriteRedis(Page* page) const;
+  void WriteResponseCache(Page* page) const;
   void WritePeerSync(Page* page) const;
   void WriteFleet(Page* page, const FleetView& fleet) const;
   void WriteDiscovery(Page* page) const;
@@ -380,6 +390,8 @@ class Metrics::Collector : public prometheus::Collectable {
     return std::vector<PrefixSourceStatus>();
   };
   const RedisPool* redis_ = nullptr;
+  const RedisResponses* shared_responses_ = nullptr;
+  std::function<std::optional<int64_t>()> shared_entries_;  // of these
   std::function<PeerSyncReport()> peers_;
   std::function<std::shared_ptr<const ScaleReport>()> scale_;
   const Configuration* configuration_ = nullptr;
@@ -859,6 +871,14 @@ void Metrics::Collector::WriteRemovedMembers(Page* page) const {
   for (const auto& [name, count] : sums) page->Add(static_cast<double>(count), {Label("name", name)});
 }
 
+void Metrics::Collector::WriteCacheControl(Page* page) const {
+  page->Counter(
+      "cache_control_total",
+      "Requests to /v1/messages that were to get a cache_control marker, by result: added, or why not.");
+  const auto sums = SumNames([](const Telemetry::Shard& shard) { return shard.cache_control.Find(); });
+  for (const auto& [result, count] : sums) page->Add(static_cast<double>(count), {Label("result", result)});
+}
+
 void Metrics::Collector::WriteRegistrations(Page* page) const {
   if (!registrations_) return;
   const PdRegistrationReport report = registrations_();
@@ -1060,7 +1080,17 @@ void Metrics::Collector::WriteRedis(Page* page) const {
   page->Gauge("continuum_cache_redis_connections_idle", "Open connections to Redis that wait for no reply.");
   page->Add(static_cast<double>(stats.idle));
   page->Histogram("continuum_cache_redis_latency_seconds", "Time from a command to Redis until its reply.");
-  page->AddHistogram(RedisPool::kLatencyBounds, stats.latency, stats.latency_nanos);
+  if (shared_responses_ == nullptr) {
+    page->AddHistogram(RedisPool::kLatencyBounds, stats.latency, stats.latency_nanos);
+  } else {
+    const RedisResponses::Stats responses = shared_responses_->stats();
+    for (size_t i = 0; i < RedisResponses::kOperations; ++i) {
+      const RedisResponses::Latency& latency = responses.latency[i];
+      page->AddHistogram(
+          RedisPool::kLatencyBounds, latency.counts, latency.nanos,
+          {Label("operation", RedisResponses::kNames[i])});
+    }
+  }
   page->Counter("continuum_cache_redis_errors_total", "Failed commands and connections to Redis, by type.");
   for (size_t i = 0; i < stats.errors.size(); ++i) {
     page->Add(static_cast<double>(stats.errors[i]), {Label("type", NameOf(static_cast<RedisErrorType>(i)))});
@@ -1069,6 +1099,90 @@ void Metrics::Collector::WriteRedis(Page* page) const {
       "redis_dropped_writes_total",
       "Writes of the prefix index that Redis did not get, since it was down or slow.");
   page->Add(static_cast<double>(stats.dropped));
+}
+
+void Metrics::Collector::WriteResponseCache(Page* page) const {
+  const ResponseCache& cache = limits_.response_cache;
+  const ResponseCache::Counts& counts = cache.counts;
+  const MemoryStore::Stats memory = cache.memory.stats();
+  const FlightTable::Stats flights = cache.flights.stats();
+  const auto of = [](const std::atomic<uint64_t>& count) { return count.load(std::memory_order_relaxed); };
+  constexpr std::array<std::string_view, ResponseCache::kResults> kResults = {"hit", "miss", "skip"};
+
+  page->Gauge("continuum_cache_backend_type", "1 for where responses are kept.");
+  page->Add(1, {Label("backend", cache.fixed().redis ? "redis" : "memory")});
+  page->Counter(
+      "continuum_response_cache_requests_total",
+      "Requests for inference by what the response cache did: skip for those that it may not serve.");
+  for (size_t i = 0; i < kResults.size(); ++i)
+    page->Add(static_cast<double>(of(counts.results[i])), {Label("result", kResults[i])});
+  page->Gauge(
+      "continuum_response_cache_entries", "Responses that are kept: in Redis, or in this router's memory.");
+  page->Add(
+      shared_responses_ != nullptr ? static_cast<double>(shared_entries_().value_or(0))
+                                   : static_cast<double>(memory.entries));
+  page->Gauge("continuum_response_cache_size_bytes", "Memory that these take.");
+  page->Add(static_cast<double>(memory.bytes));
+  page->Counter("continuum_response_cache_evictions_total", "Responses that left memory for want of room.");
+  page->Add(static_cast<double>(memory.evicted));
+  page->Gauge(
+      "continuum_response_cache_hit_rate", "Hits among the lookups of the last 300 seconds, from 0 to 1.");
+  page->Add(cache.hit_rate.Of(clock_.NowNanos()));
+
+  page->Counter("response_cache_bypass_total", "Requests that the response cache may not serve, by reason.");
+  for (size_t i = 1; i < kCacheBypasses; ++i) {
+    page->Add(
+        static_cast<double>(of(counts.bypasses[i])),
+        {Label("reason", CacheBypassName(static_cast<CacheBypass>(i)))});
+  }
+  page->Counter(
+      "response_cache_not_stored_total",
+      "Responses to requests that may be cached that were not, by reason.");
+  for (size_t i = 1; i < kNotStoredReasons; ++i) {
+    page->Add(
+        static_cast<double>(of(counts.not_stored[i])),
+        {Label("reason", NotStoredName(static_cast<NotStored>(i)))});
+  }
+  page->Counter(
+      "response_cache_coalesced_total", "Requests that got the response to an equal one under way.");
+  page->Add(static_cast<double>(flights.shared));
+  page->Counter(
+      "response_cache_promotions_total", "Requests that took the place of an equal one that had failed.");
+  page->Add(static_cast<double>(flights.promoted));
+  page->Gauge("response_cache_followers", "Requests that wait for the response to an equal one.");
+  page->Add(static_cast<double>(flights.followers));
+  page->Counter(
+      "response_cache_evicted_bytes_total", "Bytes of responses that left memory for want of room.");
+  page->Add(static_cast<double>(memory.evicted_bytes));
+  page->Counter("response_cache_expired_total", "Responses in memory whose time was over.");
+  page->Add(static_cast<double>(memory.expired));
+  page->Counter(
+      "response_cache_corrupt_total", "Stored responses that were damaged or not a router's, and not used.");
+  page->Add(static_cast<double>(of(counts.corrupt)));
+  if (shared_responses_ != nullptr) {
+    const RedisResponses::Stats shared = shared_responses_->stats();
+    page->Counter(
+        "response_cache_late_total", "Look-ups in Redis that took longer than their request waited.");
+    page->Add(static_cast<double>(shared.late));
+    page->Counter(
+        "response_cache_store_dropped_total", "Responses that Redis did not get, since it was slow or down.");
+    page->Add(static_cast<double>(shared.dropped));
+  }
+  page->Gauge("response_cache_capture_bytes", "Memory for responses that are on their way to the cache.");
+  page->Add(static_cast<double>(cache.captured_bytes()));
+  page->Gauge("response_cache_generation", "Times that all stored responses have been invalidated.");
+  page->Add(static_cast<double>(cache.generations.Of("")));
+  page->Counter("response_cache_saved_tokens_total", "Tokens of stored responses that were sent, by kind.");
+  page->Add(static_cast<double>(of(counts.saved_prompt_tokens)), {Label("kind", "prompt")});
+  page->Add(static_cast<double>(of(counts.saved_completion_tokens)), {Label("kind", "completion")});
+  page->Histogram("response_cache_lookup_seconds", "Time to find a stored response, or none.");
+  for (const ResponseCache::Result result : {ResponseCache::Result::kHit, ResponseCache::Result::kMiss}) {
+    const auto at = static_cast<size_t>(result);
+    std::array<uint64_t, std::tuple_size_v<ResponseCache::Lookups>> buckets;
+    std::ranges::transform(counts.lookups[at], buckets.begin(), of);
+    page->AddHistogram(
+        ResponseCache::kLookupBounds, buckets, of(counts.lookup_nanos[at]), {Label("result", kResults[at])});
+  }
 }
 
 void Metrics::Collector::WritePeerSync(Page* page) const {
@@ -1605,6 +1719,10 @@ void Metrics::set_registrations(std::function<PdRegistrationReport()> report) {
 }
 
 void Metrics::set_redis(const RedisPool* redis) { collector_->set_redis(redis); }
+void Metrics::set_shared_responses(
+    const RedisResponses* responses, std::function<std::optional<int64_t>()> entries) {
+  collector_->set_shared_responses(responses, std::move(entries));
+}
 
 void Metrics::set_scale(std::function<std::shared_ptr<const ScaleReport>()> scale) {
   collector_->set_scale(std::move(scale));

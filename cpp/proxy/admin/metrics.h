@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct PdRegistrationReport;
 struct PeerSyncReport;
 struct ScaleReport;
 class RedisPool;
+class RedisResponses;
 class Reloadable;
 class TlsFiles;
 
@@ -62,6 +64,9 @@ class Metrics {
 
   // Likewise; null: none. It outlives this.
   void set_redis(const RedisPool* redis);
+
+  // Likewise, of responses in Redis, and how many there are.
+  void set_shared_responses(const RedisResponses* responses, std::function<std::optional<int64_t>()> entries);
 
   // Likewise; it outlives this.
   void set_configuration(const Configuration* configuration);

@@ -17,20 +17,21 @@ enum class CacheCoalesce : uint8_t { kOff, kAnswers };  // answers: those that d
 
 struct ResponseCacheSettings {
   bool enabled = false;  // response_cache
-  CacheRules rules;      // routes, temperature_absent, key_scheme, key_ignore, tenant_source, tenant_header, …
+  CacheRules rules;  // routes, temperature_absent, key_scheme, key_ignore, tenant_source, tenant_header, …
 
   int64_t ttl_ms = 300'000;
-  uint64_t capacity = 1'000;                      // entries in memory
-  uint64_t max_memory_bytes = 256ull << 20;       // of entries in memory
-  uint64_t max_response_bytes = 1ull << 20;       // of a response that is no stream
-  uint64_t max_stream_bytes = 10ull << 20;        // 0: requests for streams bypass the cache
-  uint64_t capture_memory_bytes = 256ull << 20;   // of responses that are on their way to the cache
-  std::vector<std::string> store_headers;         // of a response, kept besides its Content-Type
+  uint64_t capacity = 1'000;                     // entries in memory
+  uint64_t max_memory_bytes = 256ull << 20;      // of entries in memory
+  uint64_t max_response_bytes = 1ull << 20;      // of a response that is no stream
+  uint64_t max_stream_bytes = 10ull << 20;       // 0: requests for streams bypass the cache
+  uint64_t capture_memory_bytes = 256ull << 20;  // of responses that are on their way to the cache
+  std::vector<std::string> store_headers;        // of a response, kept besides its Content-Type
 
   CacheCoalesce coalesce = CacheCoalesce::kAnswers;
   int64_t coalesce_wait_ms = 30'000;
   uint32_t coalesce_max_followers = 256;  // of one request
-  uint32_t coalesce_max_promotions = 2;   // followers that take the place of a failed request, one after the other
+  uint32_t coalesce_max_promotions =
+      2;  // followers that take the place of a failed request, one after the other
 
   uint32_t replay_events_per_second = 0;  // of a stream; 0: as fast as its client reads
   // Paths, or with * at the end beginnings of paths, of requests after which responses are not used any more.

@@ -81,6 +81,8 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kKvIndexStats, Own("/admin/kv-index/stats", "GET, HEAD")},
     {Route::kKvIndexBackends, Own("/admin/kv-index/backends", "GET, HEAD")},
     {Route::kKvIndexClear, Own("/admin/kv-index/clear", "POST")},
+    {Route::kCacheStats, Own("/admin/response-cache/stats", "GET, HEAD")},
+    {Route::kCacheInvalidate, Own("/admin/response-cache/invalidate", "POST")},
     {Route::kFinishSession, Own("/finish_session", "POST", Access::kClient)},
     {Route::kMetrics, Own("/metrics", "GET, HEAD")},
     {Route::kServerOptions, Own("*", "OPTIONS", Access::kAnybody)},

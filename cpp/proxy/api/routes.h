@@ -63,6 +63,8 @@ enum class Route : uint8_t {
   kKvIndexStats,
   kKvIndexBackends,
   kKvIndexClear,
+  kCacheStats,
+  kCacheInvalidate,
   kFinishSession,
   kMetrics,
   kServerOptions,  // OPTIONS *

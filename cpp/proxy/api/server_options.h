@@ -16,6 +16,7 @@ enum class KvEventsMode : uint8_t { kAuto, kOn, kOff };
 enum class KvEventsEngine : uint8_t { kAuto, kTrtllm };
 enum class KvIndexBackend : uint8_t { kMemory, kRedis };
 enum class RateLimitScope : uint8_t { kFleet, kRouter };
+enum class ResponseCacheBackend : uint8_t { kMemory, kRedis };
 enum class SharedCacheType : uint8_t { kNone, kHicache };
 
 struct FixedOptions {
@@ -66,9 +67,23 @@ struct FixedOptions {
   std::string redis_url;            // empty: none; redis/redis_url.h
   std::string redis_password_file;  // empty: the URL's password, if it has one
   std::string redis_ca_file;        // empty: the system CAs
-  uint32_t redis_pool_size = 8;     // connections over all threads that serve clients
+  std::string redis_cert_path;      // presented to Redis; empty: none
+  std::string redis_key_path;
+  uint32_t redis_pool_size = 8;  // connections over all threads that serve clients
   int64_t redis_connect_timeout_ms = 3'000;
   int64_t redis_command_timeout_ms = 1'000;
+
+  // Where the response cache keeps responses; all else of it is in ResponseCacheSettings. kRedis: at redis_url, over the
+  // connections that the prefix index has, too.
+  ResponseCacheBackend response_cache_backend = ResponseCacheBackend::kMemory;
+  std::string response_cache_redis_key_prefix = "cr:resp:";
+  uint64_t response_cache_fallback_capacity = 1'000;        // entries in memory while Redis is down
+  int64_t response_cache_fallback_ttl_ms = 300'000;         // of these
+  bool response_cache_fallback_to_memory = true;            // false: requests bypass the cache meanwhile
+  int64_t response_cache_lookup_budget_ms = 100;            // of a request's look-up in Redis
+  uint64_t response_cache_store_queue_bytes = 16ull << 20;  // per thread, of responses that wait for Redis
+  std::string response_cache_integrity_key_file;            // empty: responses in Redis are not signed
+  int64_t response_cache_health_interval_ms = 30'000;       // between probes of a Redis that stays down
 
   std::string peer_sync;  // URL of the Redis where routers meet; empty: this one shares nothing
   std::string peer_sync_fleet = "default";

@@ -28,6 +28,7 @@
 #include "base/time_units.h"
 #include "proxy/api/cors.h"
 #include "proxy/api/pd_settings.h"
+#include "proxy/api/response_cache_settings.h"
 #include "routing/model_alias.h"
 #include "routing/retry_plan.h"
 #include "worker/circuit_breaker.h"
@@ -68,6 +69,7 @@ struct Settings {
   RetryOptions retry;
   BreakerOptions breaker;
   PdSettings pd;
+  ResponseCacheSettings response_cache;
 
   bool preserve_host = false;
   bool trust_forwarded = true;
@@ -112,6 +114,8 @@ struct Settings {
 
   int64_t tokenize_timeout_ms = 100;  // maximum time a request waits for its token IDs; minimum 1
 
+  // Requests to /v1/messages get a marker (routing/cache_control.h).
+  bool anthropic_cache_control_injection = false;
   bool allow_request_overrides = false;  // see proxy/exchange/cost_override_header.h
   bool decision_headers = false;         // responses carry the reason for choosing their worker
   bool sse_error_event = false;          // an event stream that is cut ends with its reason

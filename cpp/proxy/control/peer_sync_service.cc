@@ -351,8 +351,7 @@ void PeerSyncService::CarryOut(const AdminFact& fact) {
   if (fact.kind == AdminFact::Kind::kMember && fact.holds) {
     what = " was added";
     StatusOr<WorkerUrl> url = ParseWorkerUrl(fact.url);
-    done = url.ok() ? thread_.router->MayAddWorker(fact.url, static_cast<double>(fact.weight) / kWeightOne)
-                    : url.status();
+    done = url.ok() ? MayAdd(fact) : url.status();
     if (done.ok()) return Spawn(Join(fact, *std::move(url)));
   } else if (fact.kind == AdminFact::Kind::kMember) {
     what = " was removed";
@@ -372,6 +371,26 @@ void PeerSyncService::CarryOut(const AdminFact& fact) {
   const std::string at = Concat("peer sync: ", fact.url, what, " at router ", Hex16(fact.router));
   if (done.ok()) return Log(LogLevel::kInfo, at);
   Log(LogLevel::kWarning, Concat(at, ", and not here: ", std::string(done.message())));
+}
+
+// A worker that admins removed, and added with another role, may be here with the role that it had. One that a source
+// declares stays as that says.
+Status PeerSyncService::MayAdd(const AdminFact& fact) {
+  Router& router = *thread_.router;
+  const double weight = static_cast<double>(fact.weight) / kWeightOne;
+  Status may = router.MayAddWorker(fact.url, weight, fact.role);
+  if (!absl::IsAlreadyExists(may) || !HasOtherRole(fact)) return may;
+  may = router.RemoveWorker(fact.url);
+  return may.ok() ? router.MayAddWorker(fact.url, weight, fact.role) : may;
+}
+
+bool PeerSyncService::HasOtherRole(const AdminFact& fact) const {
+  const std::vector<DeclaredFleet::Row> rows = thread_.router->pool().registry().Rows();
+  return std::ranges::any_of(rows, [&](const DeclaredFleet::Row& row) {
+    const bool is_it = row.spec.url.url == fact.url || row.spec.url.base == fact.url;
+    return is_it && row.spec.role != fact.role && row.owners.size() == 1 &&
+           row.owners.front() == DeclaredFleet::kApi;
+  });
 }
 
 bool PeerSyncService::Knows(const std::string& url) {
@@ -405,7 +424,7 @@ Task<void> PeerSyncService::Join(AdminFact fact, WorkerUrl url) {
   }
   if (!stopped_ && healthy && sync_.facts().Counts(fact)) {
     const Status joined = thread_.router->AddWorker(
-        fact.url, static_cast<double>(fact.weight) / kWeightOne, fact.receives_api_key);
+        fact.url, static_cast<double>(fact.weight) / kWeightOne, fact.receives_api_key, fact.role);
     thread_.router->fleet()->MarkChecked(url.base);
     if (joined.ok())
       Log(LogLevel::kInfo,

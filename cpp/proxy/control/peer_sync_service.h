@@ -110,6 +110,8 @@ class PeerSyncService final : public Service {
   void CarryOut(const AdminFact& fact);
   // Adds the worker once it passes its health check, unless something else is said of it meanwhile.
   Task<void> Join(AdminFact fact, WorkerUrl url);
+  Status MayAdd(const AdminFact& fact);
+  bool HasOtherRole(const AdminFact& fact) const;
   bool Knows(const std::string& url);  // the fleet has such a worker, or one that a source declares
   void CarryOutDrains();
   Task<void> Leave();

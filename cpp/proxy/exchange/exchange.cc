@@ -27,6 +27,8 @@
 #include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/own_endpoints.h"
 #include "proxy/thread/quarantine.h"
+#include "routing/cache_control.h"
+#include "routing/json_scanner.h"
 #include "routing/model_member.h"
 #include "routing/response_id.h"
 #include "routing/truncated_json.h"
@@ -104,6 +106,12 @@ constexpr int64_t kModelLookNanos = 100 * kNanosPerMs;  // between looks for a w
 constexpr std::string_view kFanOutMethodsWithoutKey = "POST, PUT, DELETE";
 
 }  // namespace
+
+// The marker, and the copy of the body for a request that one worker serves.
+struct Exchange::CacheControlled {
+  CacheControlEdit edit;
+  SplicedBody copy;
+};
 
 // Else it would come from the heap, once for each request.
 static_assert(sizeof(Exchange) <= FramePool::kLargest);
@@ -276,6 +284,9 @@ Task<Exchange::Next> Exchange::ValidateRequest() {
     const bool rejected = co_await RejectOverride();
     if (rejected) co_return Next::kFinish;
   }
+  if (settings_.response_cache.enabled && route.inference) {
+    cache_ = std::make_unique<CachedRequest>(thread_, settings_.response_cache, *head_);
+  }
   const bool refused = co_await RejectOverload();
   if (refused) co_return Next::kFinish;
   if (head_->expects_continue && !body_->complete()) {
@@ -382,7 +393,8 @@ Task<bool> Exchange::RejectOverride() {
 
 // Before the body, which then need not be sent at all.
 Task<bool> Exchange::RejectOverload() {
-  if (!RouteOf(record_.route).own && thread_.limits.concurrency.full()) {
+  const bool may_hit = cache_ != nullptr && cache_->may_hit();  // which takes no permit
+  if (!RouteOf(record_.route).own && !may_hit && thread_.limits.concurrency.full()) {
     thread_.limits.slow_uploads.MakeRoom(1);
     co_await Reject(HttpError::kQueueFull);
     co_return true;
@@ -444,6 +456,7 @@ Task<void> Exchange::RespondLocally() {
     co_await Reject(HttpError::kFanOutBusy);
     co_return;
   }
+  if (settings_.response_cache.enabled && record_.route == Route::kFanOut) OutdateCache();
   CancelScope scope(head_->via);
   scope_ = &scope;
   WatchClient();
@@ -485,8 +498,11 @@ Task<AdminReply> Exchange::FanOutToAll(CancelScope& scope) {
 Task<Exchange::Next> Exchange::ReadBody() {
   const bool reads_model = ReadsModel();
   const bool has_stages = thread_.fleet.Get()->stages() != nullptr;
-  const bool edits = has_stages || settings_.pd.strip_client_params == PdStrip::kAlways;
-  const bool needed = reads_model || NeedsBody() || edits;
+  const bool strips = !has_stages && settings_.pd.strip_client_params == PdStrip::kAlways;
+  const bool marks = settings_.anthropic_cache_control_injection && MayGetCacheControl();
+  const bool edits = has_stages || strips || marks;
+  const bool may_hit = cache_ != nullptr && cache_->may_hit();
+  const bool needed = reads_model || NeedsBody() || edits || may_hit;
   if (!needed && head_->framing == BodyFraming::kLength && head_->content_length > kSmallBodyBytes) {
     const RequestBody::End end = body_->TakeArrived();
     if (end != RequestBody::End::kOk) {
@@ -495,7 +511,8 @@ Task<Exchange::Next> Exchange::ReadBody() {
     }
     stream_body_ = !body_->complete();
   } else if (!body_->complete()) {
-    const uint64_t most = edits ? settings_.max_payload_size : needed ? kRoutedBodyBytes : kSmallBodyBytes;
+    uint64_t most = edits ? settings_.max_payload_size : needed ? kRoutedBodyBytes : kSmallBodyBytes;
+    if (may_hit) most = std::max(most, settings_.response_cache.rules.max_request_bytes);
     const RequestBody::End end = co_await body_->Fill(most);
     if (end != RequestBody::End::kOk) {
       co_await ReplyBodyFailed(end);
@@ -513,14 +530,94 @@ Task<Exchange::Next> Exchange::ReadBody() {
   }
   if (!stream_body_) WatchClient();
   record_.body_ns = thread_.clock.NowNanos() - model_wait_ns_;
-  MakeKey();
-  if (!edits) co_return Next::kOn;
-  if (has_stages) {
-    const Next next = co_await PlanStages();
-    co_return next;
+  if (settings_.response_cache.enabled && cache_ == nullptr) OutdateCache();
+  if (may_hit) {
+    const Next next = co_await UseCache();
+    if (next == Next::kFinish) co_return next;
   }
-  const Next next = co_await StripBody();
+  MakeKey();
+  Next next = Next::kOn;
+  if (has_stages) {
+    next = co_await PlanStages();
+  } else if (strips) {
+    next = co_await StripBody();
+  }
+  if (marks && next == Next::kOn) AddCacheControl();
   co_return next;
+}
+
+// A hit takes no permit, and neither a policy nor a worker hears of it.
+Task<Exchange::Next> Exchange::UseCache() {
+  if (stream_body_) {
+    cache_->Bypass(CacheBypass::kBodySize);
+    co_return Next::kOn;
+  }
+  cache_->JudgeBody(*head_, body_->held(), model_ != nullptr ? model_->name() : std::string_view());
+  if (!cache_->may_hit()) co_return Next::kOn;
+  CancelScope scope(head_->via);
+  scope_ = &scope;
+  // A body that others wait for the memory of does not wait.
+  const bool in_the_way = body_->bytes() > kSmallBodyBytes && thread_.limits.body_memory.waiting() != 0;
+  const bool found = co_await cache_->Find(scope, !in_the_way && !thread_.draining);
+  scope_ = nullptr;
+  if (cancelled_ != CancelReason::kNone) {
+    co_await ReplyCancelled();
+    co_return Next::kFinish;
+  }
+  if (!found) co_return Next::kOn;
+  co_await ReplayStored();
+  co_return Next::kFinish;
+}
+
+Task<void> Exchange::ReplayStored() {
+  const StoredResponse& stored = cache_->stored();
+  const ResponseHead& response = cache_->head();
+  if (thread_.draining) connection_.keep = false;
+  record_.status = response.status;
+  record_.stream = response.event_stream;
+  record_.prompt_tokens = stored.prompt_tokens;
+  record_.completion_tokens = stored.completion_tokens;
+  const bool chunked = record_.stream && head_->minor_version > 0;
+  const std::string head = HeadForClient(response, chunked ? BodyFraming::kChunked : BodyFraming::kLength);
+  record_.responded_ns = record_.first_body_ns = thread_.clock.NowNanos();
+
+  client_has_bytes_ = true;
+  Timer client_timer;
+  ClientSink client(connection_.socket, head, chunked, ClientStall(client_timer));
+  CancelScope scope(head_->via);
+  scope_ = &scope;
+  const BodySink::Took took = co_await cache_->Replay(client, scope);
+  scope_ = nullptr;
+  record_.bytes_out = cache_->replayed_bytes();
+  if (took == BodySink::Took::kGone) Cancel(CancelReason::kClientGone);
+}
+
+// A request that changes weights or adapters: what was made before must not be used afterwards, nor what a worker makes
+// before it has changed; so it counts again when it has ended.
+void Exchange::OutdateCache() {
+  const auto matches = [this](std::string_view path) {
+    const bool open = path.ends_with('*');
+    if (open) path.remove_suffix(1);
+    return open ? head_->path.starts_with(path) : head_->path == path;
+  };
+  if (head_->method == "GET" || std::ranges::none_of(settings_.response_cache.invalidate_on, matches)) return;
+  outdates_ = std::make_unique<std::string>();
+  const BodyMap body = BodyMap::Read(body_->complete() ? body_->held() : std::string_view());
+  const BodyMap::Member* const adapter = body.Find("lora_name");
+  if (adapter != nullptr && adapter->type == BodyMap::Type::kString) {
+    *outdates_ = UnescapedJson(adapter->value.substr(1, adapter->value.size() - 2)).value_or("");
+  }
+  InvalidateCache();
+}
+
+void Exchange::InvalidateCache() {
+  ResponseCache& cache = thread_.limits.response_cache;
+  const bool without_generation = settings_.response_cache.rules.key_scheme == CacheKeyScheme::kSeed004;
+  if (outdates_->empty() || without_generation) {
+    cache.InvalidateAll(without_generation);
+  } else {
+    cache.InvalidateModel(*outdates_);
+  }
 }
 
 // Of a path that the router does not know, a name that is listed is obeyed, and any other is left to the worker.
@@ -1029,6 +1126,28 @@ Task<Exchange::Next> Exchange::StripBody() {
   co_return Next::kOn;
 }
 
+bool Exchange::MayGetCacheControl() const {
+  return record_.route == Route::kMessages && head_->method == "POST" && head_->framing != BodyFraming::kNone;
+}
+
+// On top of what is removed, and behind the key, which is that of the client's body. All attempts send the same pieces.
+void Exchange::AddCacheControl() {
+  const PdRequest* const edited = stripped_ != nullptr ? stripped_.get() : pd_request_.get();
+  const CacheControlEdit edit = edited != nullptr ? CacheControlEdit::Of(edited->body)
+                                                  : CacheControlEdit::Of(BodyMap::Read(body_->held()));
+  thread_.telemetry.CacheControl(CacheControlResultName(edit.result()));
+  if (edit.result() != CacheControlResult::kAdded) return;
+  cache_controlled_ = std::make_unique<CacheControlled>(CacheControlled{edit, {}});
+  if (pd_ != nullptr) return;  // each stage has a copy of its own
+  SplicedBody& copy = cache_controlled_->copy;
+  if (edited != nullptr && edited->copy.removed != 0) {
+    copy = edited->copy;
+  } else {
+    copy.Add(body_->held());
+  }
+  for (const BodyInsertion& insertion : cache_controlled_->edit.insertions()) copy.Insert(insertion);
+}
+
 Task<Attempts::End> Exchange::RunAttempts() {
   UpstreamRequest::Message message{
       .head = head_, .body = &*body_, .stream_body = stream_body_, .client = Client()};
@@ -1049,12 +1168,15 @@ Task<Attempts::End> Exchange::RunAttempts() {
         .route = pd_request_->route,
         .body = &pd_request_->body,
         .plan = &pd_request_->plan,
-        .connector = pd_request_->connector};
+        .connector = pd_request_->connector,
+        .insertions = cache_controlled_ != nullptr ? cache_controlled_->edit.insertions()
+                                                   : std::span<const BodyInsertion>()};
     const Attempts::End end = co_await pd_->Run(request);
     co_return end;
   }
   const PdRequest* const edited = stripped_ != nullptr ? stripped_.get() : pd_request_.get();
   if (edited != nullptr && edited->copy.removed != 0) message.copy = &edited->copy;
+  if (cache_controlled_ != nullptr) message.copy = &cache_controlled_->copy;
   const RetryLoop::Request request{
       .message = message,
       .choice = choice,
@@ -1152,6 +1274,7 @@ Task<void> Exchange::RelayResponse() {
   const bool may_change = response.event_stream && response.framing != BodyFraming::kLength &&
                           !FindHeader(response.fields, "content-encoding");
   const std::string* const usage = may_change ? attempts_->prefill_usage() : nullptr;
+  BodySink* const captured = cache_ != nullptr && attempts_->sent() ? cache_->Capture(response) : nullptr;
   attempts_->in().Consume(response.size);
   attempts_->ForgetResponseHead();
   // A worker that responds early may still be taking the body, which must then stay.
@@ -1163,6 +1286,7 @@ Task<void> Exchange::RelayResponse() {
   std::optional<ResponseIdSink> response_id;
   std::optional<TeeSink> both;
   if (stored) both.emplace(response_id.emplace(thread_, record_.worker->id, record_.stream), client);
+  if (captured != nullptr) both.emplace(client, *captured);
   BodySink* sink = both ? static_cast<BodySink*>(&*both) : &client;
   std::optional<UsageSink> merging;
   if (usage != nullptr) sink = &merging.emplace(*usage, *sink);
@@ -1220,18 +1344,24 @@ Task<void> Exchange::RelayResponse() {
       break;
   }
   relay_ = nullptr;
+  if (cache_ != nullptr) {
+    const bool whole = end == Relay::End::kDone && record_.end == ExchangeEnd::kDone;
+    cache_->End(whole, record_.prompt_tokens, record_.completion_tokens);
+  }
 }
 
 std::string Exchange::HeadForClient(const ResponseHead& response, BodyFraming framing) {
   std::span<const HeaderField> extra = cors_fields_;
-  std::vector<HeaderField> with_why;
+  std::vector<HeaderField> more;
   std::optional<DecisionHeaders> why;
-  if (settings_.decision_headers) {
-    const Stage stage = record_.worker != nullptr ? record_.worker->stage : Stage::kAll;
-    why.emplace(record_, thread_.router->policy_of(stage).name());
-    with_why = cors_fields_;
-    with_why.insert(with_why.end(), why->fields().begin(), why->fields().end());
-    extra = with_why;
+  if (cache_ != nullptr || settings_.decision_headers) {
+    more = ExtraFields();
+    if (settings_.decision_headers) {
+      const Stage stage = record_.worker != nullptr ? record_.worker->stage : Stage::kAll;
+      why.emplace(record_, thread_.router->policy_of(stage).name());
+      more.insert(more.end(), why->fields().begin(), why->fields().end());
+    }
+    extra = more;
   }
   std::string head;
   WriteClientHead(
@@ -1246,6 +1376,17 @@ std::string Exchange::HeadForClient(const ResponseHead& response, BodyFraming fr
        .extra = extra},
       &head);
   return head;
+}
+
+// Of any response, besides what its kind has.
+std::vector<HeaderField> Exchange::ExtraFields() const {
+  std::vector<HeaderField> fields = cors_fields_;
+  if (cache_ == nullptr) return fields;
+  fields.push_back({"X-Cache", cache_->label()});
+  if (cache_->found()) fields.push_back({"Age", cache_->age()});
+  const std::string_view reason = settings_.decision_headers ? cache_->reason() : std::string_view();
+  if (!reason.empty()) fields.push_back({"x-vllm-router-cache-reason", reason});
+  return fields;
 }
 
 // Nothing is sent again once a response is being relayed, and a stream may last for minutes.
@@ -1430,6 +1571,14 @@ void Exchange::Finish() {
     connection_.in.Append(ahead_);
   }
   if (!connection_.socket.is_open()) connection_.keep = false;
+  if (cache_ != nullptr) {
+    constexpr std::array<std::string_view, ResponseCache::kResults> kNames = {"hit", "miss", "bypass"};
+    cache_->Count();
+    record_.cache = kNames[static_cast<size_t>(cache_->result())];
+    record_.cache_reason = cache_->reason();
+    record_.cache_ns = cache_->lookup_ns();
+  }
+  if (outdates_ != nullptr) InvalidateCache();
   if (proxied_) thread_.telemetry.in_flight.fetch_sub(1, std::memory_order_relaxed);
   // A connection that ended before it sent anything was no exchange.
   if (record_.head_ns != 0 || record_.status != 0 || !record_.bad_request_rule.empty()) {
@@ -1540,8 +1689,8 @@ Task<void> Exchange::Reply(
     connection_.linger = true;
   }
   record_.status = status;
-  std::vector<HeaderField> fields(extra.begin(), extra.end());
-  fields.insert(fields.end(), cors_fields_.begin(), cors_fields_.end());
+  std::vector<HeaderField> fields = ExtraFields();
+  fields.insert(fields.begin(), extra.begin(), extra.end());
   std::string out;
   WriteOwnResponse(
       {.status = status,

@@ -25,6 +25,7 @@
 #include "net/write_all.h"
 #include "proxy/api/error_response.h"
 #include "proxy/api/request_id.h"
+#include "proxy/exchange/cached_request.h"
 #include "proxy/exchange/pd_exchange.h"
 #include "proxy/exchange/pd_request.h"
 #include "proxy/exchange/request_body.h"
@@ -102,6 +103,11 @@ class Exchange {
   Task<void> RespondLocally();
   Task<AdminReply> FanOutToAll(CancelScope& scope);
   Task<Next> ReadBody();
+  Task<Next> UseCache();
+  Task<void> ReplayStored();
+  void OutdateCache();
+  void InvalidateCache();
+  std::vector<HeaderField> ExtraFields() const;
   // Its workers depend on its model, which is in the body.
   bool ReadsModel() const;
   // The model that this request for an alias is for.
@@ -138,6 +144,9 @@ class Exchange {
   // What the request is for a fleet with stages.
   Task<Next> PlanStages();
   Task<Next> StripBody();
+  // Requests to Anthropic's API get a marker, if the operator wants that.
+  bool MayGetCacheControl() const;
+  void AddCacheControl();
   void CountRemoved(const StrippedMembers& removed);
   // Of the worker that gets it first, where a fleet has stages.
   Stage FirstStage() const;
@@ -194,7 +203,9 @@ class Exchange {
   bool client_too_slow_ = false;
   bool proxied_ = false;  // counted in in_flight
 
-  Permit permit_;  // from ADMIT to FINISH
+  std::unique_ptr<CachedRequest> cache_;   // null: off, or no inference
+  std::unique_ptr<std::string> outdates_;  // the model whose weights this request changes; empty: any
+  Permit permit_;                          // from ADMIT to FINISH
   RoutingKey key_;
   std::unique_ptr<RequestedModel> model_;      // null: any worker will do
   std::optional<CostOverride> cost_override_;  // the client's
@@ -221,6 +232,8 @@ class Exchange {
   RequestInfo record_;
   std::unique_ptr<PdRequest> pd_request_;  // null: the fleet has no stages
   std::unique_ptr<PdRequest> stripped_;    // of a fleet without; null: the body stays as it is
+  struct CacheControlled;
+  std::unique_ptr<CacheControlled> cache_controlled_;  // null: no marker is added
   RetryLoop retry_loop_;
   std::unique_ptr<PdExchange> pd_;  // instead, for two stages
   Attempts* attempts_ = &retry_loop_;

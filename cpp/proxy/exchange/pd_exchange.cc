@@ -274,9 +274,7 @@ bool PdExchange::ChooseBypass() {
 void PdExchange::ChooseFirst() {
   if (ChooseBypass()) return Plan(PdAttemptKind::kBypass);
   if (Choose({.next = PdAttemptKind::kPair})) return Plan(PdAttemptKind::kPair);
-  const bool is_alone = settings_.pd.on_prefill_loss == PdOnPrefillLoss::kLocal &&
-                        request_.connector->traits().decode_can_prefill &&
-                        prefill_.choice.Fleet()->in_rotation() == 0;
+  const bool is_alone = MayServeAlone() && prefill_.choice.Fleet()->in_rotation() == 0;
   if (is_alone && Choose({.next = PdAttemptKind::kLocal})) {
     pd_.local = "prefill_loss";
     return Plan(PdAttemptKind::kLocal);
@@ -394,6 +392,7 @@ PairAttempt PdExchange::PairOf() const {
 // Of the attempt that has just failed.
 void PdExchange::NoteFailure(const StageLeg& leg, StageState& stage, const PdEvent& event) {
   failed_ = &stage;
+  if (&stage == &prefill_ && event.type != PdEventType::kPUnreached) prefill_was_reached_ = true;
   what_failed_ = &stage == &prefill_ ? "prefill" : "decode";
   thread_.telemetry.PairFailed(leg.worker());
   // Perhaps its engine has started anew.
@@ -456,10 +455,21 @@ bool PdExchange::MayRetry(const PdRetry& retry, int64_t* pause_ns) {
   return true;
 }
 
-// What failed is excluded by its worker's id, for the rest of the request.
+bool PdExchange::MayServeAlone() const {
+  return settings_.pd.on_prefill_loss == PdOnPrefillLoss::kLocal &&
+         request_.connector->traits().decode_can_prefill;
+}
+
+// The last attempt failed since its prefill worker could not be reached, as all that have failed at prefill.
+bool PdExchange::IsPrefillUnreached() const { return failed_ == &prefill_ && !prefill_was_reached_; }
+
+// What failed is excluded by its worker's id, for the rest of the request. Where decode may serve alone and no prefill
+// worker was reached, it does so at once if there is no other, and instead of an error if there may be no retry.
 Task<void> PdExchange::Retry() {
   co_await thread_.loop.Yield();
   bool may = false;
+  const bool is_local = machine_.retry().next == PdAttemptKind::kLocal;
+  const bool unreached = MayServeAlone() && IsPrefillUnreached();
   if (machine_.choosing()) {
     // A request that was local from the start has no prefill worker.
     if (machine_.retry().exclude_p && prefill_.worker != nullptr) {
@@ -467,7 +477,8 @@ Task<void> PdExchange::Retry() {
     }
     if (machine_.retry().exclude_d) decode_.choice.SetAttempted(decode_.worker->id);
     int64_t pause_ns = 0;
-    may = MayRetry(machine_.retry(), &pause_ns);
+    const bool is_last = unreached && !is_local && !prefill_.choice.AnyUntried();
+    may = !is_last && MayRetry(machine_.retry(), &pause_ns);
     if (may && pause_ns > 0) {
       Delay delay(thread_.loop);
       pause_ = &delay;
@@ -478,13 +489,19 @@ Task<void> PdExchange::Retry() {
   --tasks_;
   if (!machine_.choosing()) {
     Wake();
-  } else if (!may) {
-    Post({.type = PdEventType::kNoRetry});
-  } else if (Choose(machine_.retry())) {
+  } else if (may && Choose(machine_.retry())) {
+    if (is_local && unreached) {  // its record is as if none had been chosen
+      pd_.local = "prefill_loss";
+      pd_.prefill = nullptr;
+      pd_.prefill_end_ns = 0;
+      pd_.pair_id.clear();
+    }
     Plan(machine_.retry().next);
-  } else {
+  } else if (may || (unreached && !is_local)) {
     no_other_pair_ = true;
-    Post({.type = PdEventType::kNoOtherPair});
+    Post({.type = PdEventType::kNoOtherPair, .p_failed = unreached});
+  } else {
+    Post({.type = PdEventType::kNoRetry});
   }
 }
 

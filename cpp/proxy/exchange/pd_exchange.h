@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,6 +56,7 @@ class PdExchange final : public Attempts {
     const BodyMap* body;
     const PdPlan* plan;  // kTwoStages
     const KvConnector* connector;
+    std::span<const BodyInsertion> insertions;  // into each copy of the body
   };
 
   // All must outlive it. `info` records what happens.
@@ -120,6 +122,8 @@ class PdExchange final : public Attempts {
 
   Task<void> Retry();
   bool MayRetry(const PdRetry& retry, int64_t* pause_ns);
+  bool IsPrefillUnreached() const;
+  bool MayServeAlone() const;
   // Chooses what an attempt of this kind needs; false: there is none.
   bool Choose(const PdRetry& retry);
   void Plan(PdAttemptKind kind);
@@ -177,8 +181,9 @@ class PdExchange final : public Attempts {
   std::string_view what_failed_;  // prefill, decode, transfer
   bool no_memory_ = false;        // for prefill's response
   bool no_other_pair_ = false;
-  bool all_full_ = false;      // why Choose() found none
-  bool decode_waits_ = false;  // its response is whole, and prefill's is not
+  bool prefill_was_reached_ = false;  // by an attempt that failed at its prefill worker
+  bool all_full_ = false;             // why Choose() found none
+  bool decode_waits_ = false;         // its response is whole, and prefill's is not
   KvClaim claim_;
 
   StageLeg* relayed_ = nullptr;

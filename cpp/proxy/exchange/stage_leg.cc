@@ -84,7 +84,7 @@ void StageLeg::Start(
     const Settings& settings, ServerErrors& errors, Setup setup, WorkerChoice::Selected selected,
     bool fresh) {
   setup_ = std::move(setup);
-  copy_ = setup_.patch.Apply(*setup_.body);
+  copy_ = setup_.patch.Apply(*setup_.body, setup_.insertions);
   setup_.message.copy = &copy_;
   setup_.message.client.request_id = setup_.id;
   const UpstreamRequest::Hooks hooks{

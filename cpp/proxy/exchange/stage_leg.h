@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "proxy/exchange/upstream_request.h"
@@ -38,6 +39,7 @@ class StageLeg {
     BodyPatch patch;
     const BodyMap* body = nullptr;
     const KvConnector* connector = nullptr;
+    std::span<const BodyInsertion> insertions = {};
     size_t most_bytes = 0;  // of the prefill worker's response
     bool has_parameters = false;
     // Decode's response gets a part of prefill's, so it is read whole if it is not long. Prefill's response is kept

@@ -35,6 +35,7 @@
 #include "proxy/control/pd_registration_service.h"
 #include "proxy/control/peer_sync_service.h"
 #include "proxy/control/prefix_event_service.h"
+#include "proxy/control/response_cache_service.h"
 #include "proxy/control/scale_service.h"
 #include "proxy/control/shared_pool_service.h"
 #include "proxy/control/trtllm_poller.h"
@@ -52,7 +53,9 @@ constexpr int64_t kNextHandoverNanos = 20'000'000;
 constexpr int64_t kReloadPollMs = 1000;
 constexpr int64_t kPeerTimeoutMs = 1000;
 constexpr size_t kMinSecretBytes = 16;
-constexpr int64_t kCutNanos = 3'000'000'000;  // for cut exchanges to unwind and lingering connections to end
+constexpr size_t kMinIntegrityBytes = 32;
+constexpr size_t kMaxHeadOfReply = 64 * 1024;  // what a response in Redis has beside its body
+constexpr int64_t kCutNanos = 3'000'000'000;   // for cut exchanges to unwind and lingering connections to end
 
 // Raises the limit as far as possible; returns how many files may be open then.
 uint64_t RaiseFileLimit() {
@@ -156,30 +159,61 @@ Status CheckKvSources(const FixedOptions& options) {
   return CheckPrefixSources(options);
 }
 
+// The prefix index is in Redis.
+bool SharesIndex(const FixedOptions& options, const Router& router) {
+  return options.kv_index_backend == KvIndexBackend::kRedis && router.pool().index() != nullptr &&
+         router.pool().index()->prefixes() != nullptr;
+}
+
 // Null unless the options name one that something here uses.
-StatusOr<std::unique_ptr<RedisPool>> OpenRedis(const FixedOptions& options, const Router& router) {
-  if (options.kv_index_backend != KvIndexBackend::kRedis) return nullptr;
-  if (router.pool().index() == nullptr || router.pool().index()->prefixes() == nullptr) {
+StatusOr<std::unique_ptr<RedisPool>> OpenRedis(const ServerOptions& options, const Router& router) {
+  const bool responses = options.response_cache_backend == ResponseCacheBackend::kRedis;
+  const bool index = SharesIndex(options, router);
+  if (options.kv_index_backend == KvIndexBackend::kRedis && !index) {
     Log(LogLevel::kWarning,
         "kv index: --kv-index-backend redis has no effect without a prefix index; set "
         "--kv-index-max-entries, "
         "and a policy that matches blocks");
-    return nullptr;
   }
+  if (!index && !responses) return nullptr;
   if (options.redis_url.empty()) {
-    return absl::InvalidArgumentError(
-        "kv_index_backend is redis and redis_url is missing; set it, for example to redis://localhost:6379");
+    return absl::InvalidArgumentError(Concat(
+        responses ? "response_cache_backend" : "kv_index_backend",
+        " is redis and redis_url is missing; set it, for example to redis://localhost:6379"));
+  }
+  RedisOptions rest{
+      .connect_timeout_ms = options.redis_connect_timeout_ms,
+      .command_timeout_ms = options.redis_command_timeout_ms,
+      .connections = options.redis_pool_size,
+      .probe_key = std::string(RedisPrefixIndex::kProbeKey)};
+  if (responses) {
+    // A look-up that fails costs its request a response, so the first failure counts.
+    rest.failures = 1;
+    rest.probe_key = RedisResponses::ProbeKey(options.response_cache_redis_key_prefix);
+    rest.longest_probe_delay_ms = options.response_cache_health_interval_ms;
+    const ResponseCacheSettings& cache = options.response_cache;
+    rest.max_reply_bytes =
+        std::max({rest.max_reply_bytes, cache.max_response_bytes, cache.max_stream_bytes}) + kMaxHeadOfReply;
   }
   return OpenRedisPool(
       {.url_option = "redis_url",
        .others_option = "redis",
        .url = options.redis_url,
        .password_file = options.redis_password_file,
-       .ca_file = options.redis_ca_file},
-      {.connect_timeout_ms = options.redis_connect_timeout_ms,
-       .command_timeout_ms = options.redis_command_timeout_ms,
-       .connections = options.redis_pool_size,
-       .probe_key = std::string(RedisPrefixIndex::kProbeKey)});
+       .ca_file = options.redis_ca_file,
+       .cert_path = options.redis_cert_path,
+       .key_path = options.redis_key_path},
+      std::move(rest));
+}
+
+StatusOr<std::string> ReadSecret(std::string_view option, const std::string& path, size_t least_bytes) {
+  StatusOr<std::string> read = ReadSecretFile(path);
+  if (!read.ok())
+    return absl::FailedPreconditionError(Concat(option, ": ", std::string(read.status().message())));
+  if (read->size() >= least_bytes) return read;
+  return absl::FailedPreconditionError(Concat(
+      option, " is ", Quoted(path), ", which has ", read->size(), " bytes; a secret has at least ",
+      least_bytes, ", for example those of: openssl rand -hex 32"));
 }
 
 // Null unless the options connect this router with others.
@@ -194,16 +228,9 @@ StatusOr<std::unique_ptr<RedisPool>> OpenPeerSync(
         "routers decide; make it by Router(peer_sync_stride_tokens=256)");
   }
   if (!options.peer_sync_secret_file.empty()) {
-    StatusOr<std::string> read = ReadSecretFile(options.peer_sync_secret_file);
-    if (!read.ok()) {
-      return absl::FailedPreconditionError(
-          Concat("peer_sync_secret_file: ", std::string(read.status().message())));
-    }
-    if (read->size() < kMinSecretBytes) {
-      return absl::FailedPreconditionError(Concat(
-          "peer_sync_secret_file is ", Quoted(options.peer_sync_secret_file), ", which has ", read->size(),
-          " bytes; a secret has at least ", kMinSecretBytes, ", for example those of: openssl rand -hex 32"));
-    }
+    StatusOr<std::string> read =
+        ReadSecret("peer_sync_secret_file", options.peer_sync_secret_file, kMinSecretBytes);
+    if (!read.ok()) return read.status();
     *secret = *std::move(read);
   }
   return OpenRedisPool(
@@ -321,6 +348,12 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
   std::unique_ptr<Server> server(new Server(
       std::move(router), options, std::move(keys), *std::move(tls), *std::move(redis), *std::move(peer_redis),
       std::move(peer_secret), std::move(record_log)));
+  if (!options.response_cache_integrity_key_file.empty()) {
+    StatusOr<std::string> key = ReadSecret(
+        "response_cache_integrity_key_file", options.response_cache_integrity_key_file, kMinIntegrityBytes);
+    if (!key.ok()) return key.status();
+    server->limits_.response_cache.set_integrity_key(*std::move(key));
+  }
   ROUTER_RETURN_IF_ERROR(server->Open());
   server->Run();
   return server;
@@ -349,7 +382,7 @@ Server::Server(
         std::make_unique<IoThread>(options_, settings_, hop_name_, limits_, router_, keys_, *tls_, logs));
     telemetries.push_back(&io_threads_.back()->telemetry);
   }
-  if (redis_ != nullptr) ShareIndex();
+  if (redis_ != nullptr) ConnectRedis();
   if (keys_.validator != nullptr)
     keys_.validator->set_control(&io_threads_.back()->http, &io_threads_.back()->telemetry);
   TlsFiles* const tls_files = tls_->any() ? tls_.get() : nullptr;
@@ -405,6 +438,7 @@ Server::Server(
   admin_.set_prefix_events(prefix_events);
   metrics_->set_prefix_events([prefix_events] { return prefix_events->Report(); });
   metrics_->set_redis(redis_.get());
+  if (redis_responses_ != nullptr) ShareResponses();
   AddService<SharedPoolService>();
   auto* const drainer = AddService<Drainer>([this](const std::shared_ptr<const Worker>& worker) {
     ForEachDataThread([worker](IoThread& thread, Listener&) {
@@ -450,8 +484,11 @@ void Server::FollowPairFacts() {
   if (pair_facts_ != nullptr) health_->set_on_change([this] { pair_facts_->Look(); });
 }
 
-// Gives each thread its connections to Redis; the control thread writes, by one.
-void Server::ShareIndex() {
+// Gives each thread its connections to Redis, and what uses them; the control thread has one.
+void Server::ConnectRedis() {
+  if (options_.response_cache_backend == ResponseCacheBackend::kRedis) {
+    redis_responses_ = std::make_unique<RedisResponses>(*redis_, options_.response_cache_redis_key_prefix);
+  }
   const size_t clients = io_threads_.size() - 1;
   for (const std::unique_ptr<IoThread>& thread : io_threads_) {
     const bool control = thread == io_threads_.back();
@@ -459,10 +496,38 @@ void Server::ShareIndex() {
         *redis_, thread->loop, thread->buffers, thread->resolver,
         control ? 1 : redis_->ConnectionsOf(clients),
         control ? RedisLink::Role::kProbes : RedisLink::Role::kUses);
-    thread->shared_prefixes = std::make_unique<RedisPrefixIndex>(
-        *thread->redis, *router_->pool().index()->prefixes(), NamesOf(options_),
-        options_.kv_lookup_timeout_ms);
+    if (SharesIndex(options_, *router_)) {
+      thread->shared_prefixes = std::make_unique<RedisPrefixIndex>(
+          *thread->redis, *router_->pool().index()->prefixes(), NamesOf(options_),
+          options_.kv_lookup_timeout_ms);
+    }
+    if (redis_responses_ != nullptr) {
+      thread->redis_responses = std::make_unique<RedisResponseStore>(
+          *thread->redis, *redis_responses_,
+          RedisResponseStore::Limits{
+              .lookup_budget_ms = options_.response_cache_lookup_budget_ms,
+              .max_waiting_bytes = options_.response_cache_store_queue_bytes});
+    }
   }
+}
+
+// What the threads' caches of responses do with Redis together.
+void Server::ShareResponses() {
+  IoThread& control = *io_threads_.back();
+  ResponseCache& cache = limits_.response_cache;
+  auto made = std::make_unique<ResponseCacheService>(
+      *control.redis, cache.generations, *redis_responses_, [&cache] { cache.memory.Clear(); });
+  ResponseCacheService* const service = made.get();
+  services_.push_back(std::move(made));
+  cache.set_on_invalidated([service, &control](bool deletes) {
+    service->Tell();
+    if (!deletes) return;
+    control.loop.Post([service] {
+      Spawn([](ResponseCacheService& service) -> Task<void> { co_await service.Clear(nullptr); }(*service));
+    });
+  });
+  admin_.set_shared_responses({&control, redis_.get(), redis_responses_.get(), service});
+  metrics_->set_shared_responses(redis_responses_.get(), [service] { return service->entries(); });
 }
 
 Status Server::Open() {

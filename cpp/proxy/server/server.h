@@ -100,7 +100,8 @@ class Server {
       std::unique_ptr<TlsFiles> tls, std::unique_ptr<RedisPool> redis, std::unique_ptr<RedisPool> peer_redis,
       std::string peer_secret, std::unique_ptr<TrafficLog> record_log);
   void FollowPairFacts();
-  void ShareIndex();
+  void ConnectRedis();
+  void ShareResponses();
   void ExpectModels(const Settings& settings);
   Status Open();
   Status OpenAside(
@@ -127,7 +128,8 @@ class Server {
   const std::shared_ptr<Router> router_;
   const KeySets keys_;
   const std::unique_ptr<TlsFiles> tls_;
-  const std::unique_ptr<RedisPool> redis_;  // null: none
+  const std::unique_ptr<RedisPool> redis_;           // null: none
+  std::unique_ptr<RedisResponses> redis_responses_;  // null: responses are not in Redis
   ServerLimits limits_;
   const std::shared_ptr<Configuration> configuration_;
   Admin admin_;

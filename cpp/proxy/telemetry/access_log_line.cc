@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMostTexts = 8;  // request_id, client, method, path, model, worker, prefill_worker, pair_id
 constexpr size_t kMostEscapedBytes = 6;  // \u00NN for one byte
 constexpr size_t kMostWordBytes = 64;    // of our own words; far more than any has
-constexpr size_t kMostFields = 43;
+constexpr size_t kMostFields = 46;
 constexpr size_t kMostFieldBytes = 24 + kMostWordBytes;  // its name, and a number or a word
 constexpr size_t kMostLineBytes =
     kMostTexts * kMaxLoggedTextBytes * kMostEscapedBytes + kMostFields * kMostFieldBytes;
@@ -171,6 +171,10 @@ void AccessLogLine::AppendJson(const RequestInfo& record, uint64_t number, std::
   line.Word(R"(,"end":)", ExchangeEndName(record.end));
   line.Word(R"(,"error":)", record.error);
   line.Word(R"(,"rule":)", record.bad_request_rule);
+  line.Word(R"(,"cache":)", record.cache);
+  line.Word(R"(,"cache_reason":)", record.cache_reason);
+  if (record.cache_ns != 0)
+    line.Number(R"(,"cache_us":)", static_cast<uint64_t>(std::max<int64_t>(0, record.cache_ns)) / 1000);
   if (record.decision.has_value()) {
     line.Word(R"(,"policy":)", record.policy.empty() ? std::string_view(policy_) : record.policy);
     line.Word(R"(,"reason":)", ReasonName(record.decision->reason));
@@ -266,6 +270,7 @@ void AccessLogLine::AppendText(const RequestInfo& record, uint64_t number, std::
   line.Word(ExchangeEndName(record.end));
   word(" error=", record.error);
   word(" rule=", record.bad_request_rule);
+  word(" cache=", record.cache);
   if (record.pd != nullptr && record.pd->prefill != nullptr) plain(" prefill=", record.pd->prefill->url.url);
   if (record.worker != nullptr) plain(" worker=", record.worker->url.url);
   if (record.decision.has_value()) word(" reason=", ReasonName(record.decision->reason));

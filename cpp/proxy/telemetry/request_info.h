@@ -93,6 +93,11 @@ struct RequestInfo {
 
   std::unique_ptr<PdInfo> pd;  // null: the fleet has no stages
 
+  std::string_view
+      cache;  // hit, miss, bypass; empty: the response cache is off, or the route is no inference
+  std::string_view cache_reason;  // why it was no hit, if there is more to say
+  int64_t cache_ns = 0;           // of the lookup
+
   // For the traffic log; null and 0 if it is not to be logged there.
   std::unique_ptr<PromptReading> prompt;
   uint64_t events = 0;  // of a stream that does not report its tokens, approximately

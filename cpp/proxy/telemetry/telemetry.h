@@ -93,6 +93,8 @@ class Telemetry {
   void PairCancelled(std::string_view state);
   // Members of a client's request that were removed.
   void MembersRemoved(std::string_view name, uint64_t count);
+  // What became of a marker for the prompt cache of Anthropic's API; `result` lives forever.
+  void CacheControl(std::string_view result);
   // At FINISH, once per exchange.
   void Record(const RequestInfo& record);
   // Whether records need their prompts.

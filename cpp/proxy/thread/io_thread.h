@@ -20,6 +20,7 @@
 #include "proxy/api/server_options.h"
 #include "proxy/client/http_client.h"
 #include "proxy/client/redis_prefix_index.h"
+#include "proxy/client/redis_response_store.h"
 #include "proxy/client/remote_tokenizer.h"
 #include "proxy/client/upstream_pool.h"
 #include "proxy/security/authorizer.h"
@@ -93,8 +94,9 @@ struct IoThread {
   HttpClient http;
   UpstreamPool upstreams;
   RemoteTokenizer tokenizer;
-  std::unique_ptr<RedisLink> redis;                   // set before the threads run; null: none
-  std::unique_ptr<RedisPrefixIndex> shared_prefixes;  // likewise; null: each router has its own
+  std::unique_ptr<RedisLink> redis;                     // set before the threads run; null: none
+  std::unique_ptr<RedisPrefixIndex> shared_prefixes;    // likewise; null: each router has its own
+  std::unique_ptr<RedisResponseStore> redis_responses;  // likewise; null: responses are not in Redis
   Snapshot<FleetView>::Cached fleet;
   const Snapshot<Settings>& server_settings;  // for other threads
   Snapshot<Settings>::Cached settings;        // what a request goes by is in its connection

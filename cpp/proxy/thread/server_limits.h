@@ -11,6 +11,7 @@
 #include "base/mutex.h"
 #include "proxy/api/server_options.h"
 #include "proxy/client/mooncake_pool.h"
+#include "proxy/thread/response_cache.h"
 #include "proxy/thread/response_owners.h"
 #include "proxy/thread/slow_uploads.h"
 #include "routing/body_budget.h"
@@ -28,6 +29,7 @@ struct ServerLimits {
     model_waits.SetLimits(std::max(settings.queue_size, uint32_t{1}), 0);
     rate.SetRate(settings.rate_limit_per_second);
     retries.SetShare(settings.retry.budget);
+    response_cache.Follow(settings.response_cache);
   }
 
   explicit ServerLimits(const ServerOptions& options)
@@ -38,7 +40,12 @@ struct ServerLimits {
         slow_bodies([this] { return body_memory.waiting(); }),
         rate(options.rate_limit_per_second),
         retries(options.retry.budget),
-        quarantine({.suspect_pending = options.health_check_interval_ms > 0}) {
+        quarantine({.suspect_pending = options.health_check_interval_ms > 0}),
+        response_cache(
+            options.response_cache, {.redis = options.response_cache_backend == ResponseCacheBackend::kRedis,
+                                     .fallback_capacity = options.response_cache_fallback_capacity,
+                                     .fallback_ttl_ms = options.response_cache_fallback_ttl_ms,
+                                     .fallback = options.response_cache_fallback_to_memory}) {
     if (options.shared_cache_type == SharedCacheType::kHicache) {
       shared_pool = std::make_unique<MooncakePool>(
           options.shared_cache_verifies_all ? PageQuery::Verify::kAll : PageQuery::Verify::kEdges,
@@ -56,6 +63,7 @@ struct ServerLimits {
   RetryBudget retries;
   RequestQuarantine quarantine;
   ResponseOwners responses;
+  ResponseCache response_cache;
   std::unique_ptr<MooncakePool> shared_pool;  // null: none is queried
 
   Mutex ejecting;  // held while a 5xx may open a circuit breaker (worker/outlier_detector.h)

@@ -51,9 +51,9 @@ class Capacity:
     """Whose goodput it is."""
 
 
-def yardsticks() -> list[PolicySpec]:
-    """The policies that capacity is measured with."""
-    known = (*BUILT_POLICIES, *_engine.comparison_policies())
+def yardsticks(*, staged: bool = False) -> list[PolicySpec]:
+    """The policies that capacity is measured with; comparison policies choose no pairs of workers."""
+    known = BUILT_POLICIES if staged else (*BUILT_POLICIES, *_engine.comparison_policies())
     return [spec for spec in YARDSTICKS if spec.name in known][:MOST_YARDSTICKS]
 
 
@@ -73,7 +73,7 @@ class Prober:
         self._tick()
         arrays = trace.as_core() | {"closed_loop": closed_loop}
         routing = self._fleet.routing() | policy.as_core(
-            trace.block_size, self._fleet.cache_blocks(trace), self._seed
+            trace.block_size, self._fleet.index_blocks(trace), self._seed
         )
         return _engine.simulate(arrays, routing, self._fleet.as_core(trace))
 
@@ -135,7 +135,7 @@ def capacity(
         policies: Whose best goodput it is; None is a few that are the best somewhere.
         tick: Called before each run.
     """
-    policies = list(policies or yardsticks())
+    policies = list(policies or yardsticks(staged=fleet.is_staged))
     prober = Prober(trace, fleet, seed, tick)
     saturating = prober.saturating_rate(policies[0])
     if slo_s is None:

@@ -28,7 +28,17 @@ from vllm_router import _engines
 from vllm_router._version import __version__
 from vllm_router.replay import runner
 from vllm_router.replay.charts import as_html, save_plot
-from vllm_router.replay.fleet import KINDS, Cut, Event, Fleet, PeerSync, read_engine
+from vllm_router.replay.fleet import (
+    KINDS,
+    KV_BYTES_PER_TOKEN,
+    LINK_GB_PER_S,
+    TRANSFER_MS,
+    Cut,
+    Event,
+    Fleet,
+    PeerSync,
+    read_engine,
+)
 from vllm_router.replay.policies import PolicySpec, parse_policies
 from vllm_router.replay.readers import FORMATS, read_trace
 from vllm_router.replay.report import as_json, points_of, recommend, table_of
@@ -41,6 +51,8 @@ SHOWN_PROBLEMS = 5
 
 # A pipe has no width of its own.
 PIPE_WIDTH = 160
+
+DEFAULT_WORKERS = 8
 
 # Without --load, --rate and --speed a recording is played as it was, a workload at this load.
 WORKLOAD_LOAD = 0.85
@@ -179,9 +191,25 @@ def make_parser() -> CommandParser:
         "workers",
         nargs="+",
         type=int,
-        default=[8],
         metavar="N",
         help="Number of workers. Default: 8. Several values are a sweep.",
+    )
+    add(
+        fleet,
+        "prefill",
+        nargs="+",
+        type=int,
+        metavar="N",
+        help="Number of prefill workers, instead of --workers, for a fleet whose prompts are computed by "
+        "some workers and fetched by others, those of --decode. Several values are a sweep.",
+    )
+    add(
+        fleet,
+        "decode",
+        nargs="+",
+        type=int,
+        metavar="N",
+        help="Number of decode workers, with --prefill. Several values are a sweep.",
     )
     add(
         fleet,
@@ -200,6 +228,37 @@ def make_parser() -> CommandParser:
         metavar="X",
         help="Capacity of all caches together without --cache-tokens, in working sets of the trace; the "
         "minimum is 160,000 tokens each. Default: 1.",
+    )
+    add(
+        fleet,
+        "prefill-cache-tokens",
+        type=int,
+        metavar="N",
+        help="Capacity of a prefill worker's KV cache in tokens. Default: as a decode worker's with "
+        "--cache-tokens, or with --cache-share its part of the caches of prefill workers.",
+    )
+    add(
+        fleet,
+        "kv-bytes-per-token",
+        type=float,
+        metavar="N",
+        help=f"Size of the KV cache of one token, which decode workers fetch. Default: {KV_BYTES_PER_TOKEN}.",
+    )
+    add(
+        fleet,
+        "link-gb-per-s",
+        type=float,
+        metavar="X",
+        help="Rate at which a worker sends or receives KV blocks, in 10^9 bytes per second. Default: "
+        f"{LINK_GB_PER_S}.",
+    )
+    add(
+        fleet,
+        "transfer-ms",
+        type=float,
+        metavar="X",
+        help="Latency of a transfer of KV blocks in milliseconds, beside the time that its bytes take. "
+        f"Default: {TRANSFER_MS:g}.",
     )
     add(fleet, "engine", metavar="NAME", help="A preset of the engine, or a YAML file of its coefficients.")
     add(
@@ -352,7 +411,7 @@ def _fleets(options: argparse.Namespace) -> list[Fleet]:
     events = [Event.parse(kind, text) for kind in KINDS for text in getattr(options, kind) or ()]
     return [
         Fleet(
-            workers=workers,
+            **size,
             cache_tokens=tokens,
             cache_share=share,
             speeds=options.speeds or (),
@@ -364,9 +423,36 @@ def _fleets(options: argparse.Namespace) -> list[Fleet]:
             by_session=options.by_session,
             **settings,
         )
-        for workers, tokens, share, routers in itertools.product(
-            options.workers, cache_tokens, options.cache_share or [1.0], options.routers
+        for size, tokens, share, routers in itertools.product(
+            _sizes(options, settings), cache_tokens, options.cache_share or [1.0], options.routers
         )
+    ]
+
+
+def _sizes(options: argparse.Namespace, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """The numbers of workers; adds to `settings` what only two stages have."""
+    of_stages = ("prefill_cache_tokens", "kv_bytes_per_token", "link_gb_per_s", "transfer_ms")
+    given = [name for name in of_stages if getattr(options, name) is not None]
+    if (options.prefill is None) != (options.decode is None):
+        raise TraceError("of --prefill and --decode one is given; a fleet with stages needs both")
+    if options.prefill is None:
+        if given:
+            raise TraceError(
+                f"--{given[0].replace('_', '-')} belongs to a fleet with stages; set --prefill and --decode"
+            )
+        return [{"workers": workers} for workers in options.workers or [DEFAULT_WORKERS]]
+    if options.workers is not None:
+        raise TraceError(
+            "--workers is given beside --prefill and --decode, which say how many workers there are; leave "
+            "it out"
+        )
+    for name in ("prefill", "decode"):
+        if min(getattr(options, name)) < 1:
+            raise TraceError(f"{name} is {min(getattr(options, name))}; it must be 1 or more")
+    settings |= {name: getattr(options, name) for name in given}
+    return [
+        {"prefill": prefill, "decode": decode}
+        for prefill, decode in itertools.product(options.prefill, options.decode)
     ]
 
 

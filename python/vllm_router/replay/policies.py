@@ -45,6 +45,9 @@ EVENTS_DELAY = "events_delay_s"
 COMPARISON_OPTIONS = (EVENTS_DELAY, "max_blocks_per_worker")
 MOST_OF_A_COMPARISON_OPTION = 1e9
 
+# Which requests a decode worker serves alone.
+OF_STAGES = ("pd_bypass_uncached_tokens", "pd_bypass_queued_tokens")
+
 GROUPS = ("all", "compare", "everything")
 
 
@@ -65,6 +68,17 @@ class PolicySpec:
     def comparison(self) -> bool:
         """Whether it exists in the replay only."""
         return self.name.startswith(_engine.COMPARISON_PREFIX)
+
+    def check_stages(self, *, staged: Iterable[bool]) -> None:
+        """Raises TraceError if some fleet is of another kind than this policy is for."""
+        of_stages = next((name for name in self.options if name in OF_STAGES), None)
+        if of_stages is not None and not all(staged):
+            raise TraceError(
+                f"{self.label} has {of_stages}, and a fleet without stages has no prefill to bypass; set "
+                "--prefill and --decode"
+            )
+        if self.comparison and any(staged):
+            raise TraceError(f"{self.name} chooses no pairs of workers; a fleet with stages has none of them")
 
     def as_core(self, block_size: int, cache_blocks: int, seed: int) -> dict[str, Any]:
         """The routing options, complete."""

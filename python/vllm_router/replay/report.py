@@ -68,6 +68,8 @@ class Point:
 
     trace: str
     workers: int
+    prefill: int
+    decode: int
     routers: int
     cache_tokens: int
     load: float | None
@@ -81,13 +83,17 @@ class Point:
         words = [
             f"{self.trace}: {first.rows[0]['requests']:,} requests",
             f"{rate:.3g}/s" + (f" (load {self.load:.2f})" if self.load is not None else ""),
-            f"{self.workers} workers with {self.cache_tokens / 1000:,.0f}k tokens of cache each",
+            f"{self._fleet} workers with {self.cache_tokens / 1000:,.0f}k tokens of cache each",
         ]
         if self.routers > 1:
             words.append(f"{self.routers} routers")
         if len(first.rows) > 1:
             words.append(f"{len(first.rows)} seeds")
         return ", ".join(words)
+
+    @property
+    def _fleet(self) -> str:
+        return f"{self.prefill} prefill and {self.decode} decode" if self.prefill else str(self.workers)
 
     def best(self, column: Column) -> set[str]:
         """The policies that are best in a column; none where all are alike."""
@@ -124,6 +130,10 @@ def _seconds(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"
 
 
+def _terabytes(value: float) -> str:
+    return f"{value / 1e12:.3g}" if math.isfinite(value) else "–"
+
+
 def _plain(value: float) -> str:
     return f"{value:.2f}" if math.isfinite(value) else "–"
 
@@ -142,6 +152,15 @@ COLUMNS = (
 # From so many columns of text on the whole table is shown.
 WIDE = 110
 _NARROW_LEAVES_OUT = ("e2e_p50_s", "e2e_p90_s", "busy")
+
+# Of a fleet with stages, whose workers do not all do the same.
+_STAGES_LEAVE_OUT = ("e2e_p50_s", "e2e_p90_s", "load_imbalance")
+STAGE_COLUMNS = (
+    Column("token_p50_ms", "TPOT p50 ms", _seconds, min),
+    Column("token_p99_ms", "p99", _seconds, min),
+    Column("bypass_share", "bypass", _percent),
+    Column("transferred_bytes", "moved TB", _terabytes, min),
+)
 
 GOODPUT = Column("goodput", "goodput", _plain, max)
 
@@ -163,6 +182,8 @@ def points_of(rows: Sequence[Row]) -> list[Point]:
             Point(
                 trace=first["trace"],
                 workers=first["workers"],
+                prefill=first.get("prefill", 0),
+                decode=first.get("decode", 0),
                 routers=first["routers"],
                 cache_tokens=first["cache_tokens"],
                 load=first["load"] if first["by_load"] else None,
@@ -174,8 +195,12 @@ def points_of(rows: Sequence[Row]) -> list[Point]:
 
 def columns_of(point: Point) -> list[Column]:
     """The columns that this point has numbers for."""
-    has_goodput = any("goodput" in row for summary in point.summaries for row in summary.rows)
-    return [*COLUMNS, GOODPUT] if has_goodput else list(COLUMNS)
+    rows = [row for summary in point.summaries for row in summary.rows]
+    usual, more = list(COLUMNS), [GOODPUT]
+    if point.prefill:
+        usual = [column for column in COLUMNS if column.name not in _STAGES_LEAVE_OUT]
+        more = [*STAGE_COLUMNS, GOODPUT]
+    return [*usual, *(column for column in more if any(column.name in row for row in rows))]
 
 
 def table_of(point: Point, width: int = WIDE) -> RenderableType:

@@ -95,6 +95,8 @@ def run(
         raise TraceError(
             "speed is given with load or rate, which replace the recorded times that it scales; leave it out"
         )
+    for spec in specs:
+        spec.check_stages(staged=[one.is_staged for one in fleets])
     plan = _Plan(trace, specs, fleets, loads, rates, speed, poisson, seed_list, slo_s, goodput)
     return plan.carry_out(_jobs(jobs), on_progress)
 
@@ -253,6 +255,8 @@ class _Plan:
             "by_load": bool(self.loads),
             "seed": cell.seed,
             "workers": cell.fleet.workers,
+            "prefill": cell.fleet.prefill,
+            "decode": cell.fleet.decode,
             "routers": cell.fleet.routers,
             "cache_tokens": cell.fleet.cache_blocks(trace) * trace.block_size,
             "load": point if self.loads else rate / cell.capacity.rate if cell.capacity else None,
@@ -274,8 +278,24 @@ class _Plan:
 
 def measure(trace: Trace, spec: PolicySpec, fleet: Fleet, seed: int) -> Row:
     """One run: what came of it, as numbers."""
-    routing = fleet.routing() | spec.as_core(trace.block_size, fleet.cache_blocks(trace), seed)
-    return summary(trace, _engine.simulate(trace.as_core(), routing, fleet.as_core(trace)))
+    routing = fleet.routing() | spec.as_core(trace.block_size, fleet.index_blocks(trace), seed)
+    result = _engine.simulate(trace.as_core(), routing, fleet.as_core(trace))
+    return summary(trace, result) | (_of_stages(trace, fleet, result) if fleet.is_staged else {})
+
+
+def _of_stages(trace: Trace, fleet: Fleet, result: dict[str, Any]) -> Row:
+    """What only a fleet with two stages has."""
+    served = np.asarray(result["worker"]) >= 0
+    alone = served & (np.asarray(result["prefill_worker"]) < 0)
+    moved = int(np.asarray(result["fetched_tokens"], np.int64).sum())
+    busy = np.asarray(result["workers"]["busy_s"], np.float64) / max(1e-9, float(result["span_s"]))
+    return {
+        "bypass_share": float(alone.sum() / max(1, served.sum())),
+        "transferred_bytes": moved * float(fleet.kv_bytes_per_token),
+        "transferred_share": moved / max(1, int(trace.input_tokens.astype(np.int64).sum())),
+        "prefill_busy": float(busy[: fleet.prefill].mean()),
+        "decode_busy": float(busy[fleet.prefill :].mean()),
+    }
 
 
 def summary(trace: Trace, result: dict[str, Any]) -> Row:
@@ -308,6 +328,7 @@ def summary(trace: Trace, result: dict[str, Any]) -> Row:
         "e2e_mean_s": float(e2e[finished].mean()) if finished.any() else math.inf,
         **{f"e2e_{name}_s": percentile(e2e[finished], share) for name, share in PERCENTILES.items()},
         "token_ms": float(pace.mean() * 1000) if several.any() else float("nan"),
+        **{f"token_{name}_ms": 1000 * percentile(pace, PERCENTILES[name]) for name in ("p50", "p99")},
         # Open requests over the workers: standard deviation by mean, at arrivals.
         "load_imbalance": float(result["load_spread"]),
         "busiest_share": float(served.max() / max(1.0, served.sum())),

@@ -25,6 +25,7 @@ from vllm_router.settings.policies import (
     LOGIT_POLICIES,
     PREFIX_POLICIES,
 )
+from vllm_router.settings.response_cache import MAX_MEMORY_SHARE
 from vllm_router.settings.urls import worker_url
 
 if TYPE_CHECKING:
@@ -223,6 +224,7 @@ def check_settings(args: RouterArgs, embedded: bool = False) -> None:
         ("tls_cert_path", "tls_key_path"),
         ("worker_cert_path", "worker_key_path"),
         ("peer_sync_cert_path", "peer_sync_key_path"),
+        ("redis_cert_path", "redis_key_path"),
     ):
         if (getattr(args, cert) is None) != (getattr(args, key) is None):
             given, missing = (cert, key) if getattr(args, key) is None else (key, cert)
@@ -271,6 +273,7 @@ def check_settings(args: RouterArgs, embedded: bool = False) -> None:
             "set kv_events to auto"
         )
     _check_shared_cache(args)
+    _check_response_cache(args)
     _check_stages(args, embedded)
     if args.health_check_endpoint[:1] != "/":
         raise ValueError(
@@ -396,6 +399,42 @@ def _check_shared_cache(args: RouterArgs) -> None:
         )
 
 
+def _check_response_cache(args: RouterArgs) -> None:
+    if not args.response_cache:
+        return
+    in_redis = FLAGS["response_cache_backend"].check(args.response_cache_backend) == "redis"
+    if in_redis and args.redis_url is None:
+        raise ValueError(
+            "response_cache_backend is redis and redis_url is missing (in a file: response_cache.redis.url); "
+            "write for example redis://localhost:6379"
+        )
+    if in_redis and args.response_cache_lookup_budget_ms > args.redis_command_timeout_ms:
+        raise ValueError(
+            f"response_cache_lookup_budget_ms is {args.response_cache_lookup_budget_ms}; it is the maximum "
+            "time for which a request waits for Redis and must not be above redis_command_timeout_ms, which "
+            f"is {args.redis_command_timeout_ms}"
+        )
+    for name in ("response_cache_max_response_size", "response_cache_max_stream_buffer_size"):
+        size, memory = getattr(args, name), args.response_cache_max_memory_bytes
+        if not in_redis and size > memory // MAX_MEMORY_SHARE:
+            raise ValueError(
+                f"{name} is {size}; it must not be above a quarter of response_cache_max_memory_bytes, which "
+                f"is {memory}; raise that, or lower it: such a response could never be stored"
+            )
+        if size > args.response_cache_capture_memory_bytes:
+            raise ValueError(
+                f"{name} is {size}; it must not be above response_cache_capture_memory_bytes, which is "
+                f"{args.response_cache_capture_memory_bytes}; raise that, or lower it: such a response could "
+                "never be stored"
+            )
+    source = FLAGS["response_cache_tenant_source"].check(args.response_cache_tenant_source)
+    if source in ("header", "header_credential") and args.response_cache_tenant_header is None:
+        raise ValueError(
+            f"response_cache_tenant_source is {source} and response_cache_tenant_header is not set; name the "
+            "header that your gateway sets, or use response_cache_tenant_source credential"
+        )
+
+
 def warnings_about(args: RouterArgs) -> list[str]:
     """See RouterArgs.warnings()."""
     read = () if args.record_log is None else ("block_size", "routing_text_limit")  # by the record log
@@ -455,8 +494,11 @@ def warnings_about(args: RouterArgs) -> list[str]:
             "--lora-spread has no effect with --model-refresh-secs 0: workers are not polled for models, so "
             "no adapter has a parent"
         )
-    if args.redis_url is not None and args.kv_index_backend != "redis":
-        sentences.append("--redis-url has no effect without --kv-index-backend redis")
+    if args.redis_url is not None and "redis" not in (args.kv_index_backend, args.response_cache_backend):
+        sentences.append(
+            "--redis-url has no effect without --kv-index-backend redis or --response-cache-backend redis"
+        )
+    sentences += _about_response_cache(args)
     if args.peer_sync is None:
         sentences += [
             f"{FLAGS[name].spelling} has no effect without --peer-sync"
@@ -512,6 +554,53 @@ def warnings_about(args: RouterArgs) -> list[str]:
         sentences.append(
             "no worker URLs are given: requests get 503 until POST /add_worker?url=http://host:8000 adds one"
         )
+    return sentences
+
+
+def _about_response_cache(args: RouterArgs) -> list[str]:
+    given = [
+        name
+        for name, flag in FLAGS.items()
+        if name.startswith("response_cache_") and not flag.is_default(getattr(args, name))
+    ]
+    if not args.response_cache:
+        names = ", ".join(FLAGS[name].spelling for name in given)
+        return [f"the response cache is off, so these have no effect: {names}"] if given else []
+    sentences = []
+    if args.response_cache_temperature_absent == "cache":
+        sentences.append(
+            "--response-cache-temperature-absent cache: unless the models' generation config is greedy, "
+            "engines sample where no temperature is set, and one sample becomes the response to all equal "
+            "requests; if in doubt, use bypass"
+        )
+    source = FLAGS["response_cache_tenant_source"].check(args.response_cache_tenant_source)
+    if source == "shared":
+        sentences.append(
+            "--response-cache-tenant-source shared: every client gets responses that were made for others; "
+            "with more than one tenant, use credential"
+        )
+    if source == "header":
+        header = args.response_cache_tenant_header
+        sentences.append(
+            f"--response-cache-tenant-source header: clients that send the same {header} share responses, "
+            "whatever their credentials; a gateway in front must set it and remove the client's own"
+        )
+    if source in ("credential", "shared") and args.response_cache_tenant_header is not None:
+        sentences.append(
+            f"--response-cache-tenant-header has no effect with --response-cache-tenant-source {source}"
+        )
+    if args.response_cache_backend != "redis":
+        sentences += [
+            f"{FLAGS[name].spelling} has no effect without --response-cache-backend redis"
+            for name in given
+            if FLAGS[name].live == "restart" and name != "response_cache_backend"
+        ]
+    elif not args.response_cache_fallback_to_memory:
+        sentences += [
+            f"{FLAGS[name].spelling} has no effect with --no-response-cache-fallback-to-memory"
+            for name in ("response_cache_fallback_capacity", "response_cache_fallback_ttl_secs")
+            if name in given
+        ]
     return sentences
 
 

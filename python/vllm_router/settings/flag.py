@@ -234,5 +234,7 @@ def plain_help(flag: Flag) -> str:
     default = flag.command_default
     if not (isinstance(flag.kind, Switch) and default is False) and default not in (None, [], {}):
         zero = flag.kind.zero if isinstance(flag.kind, Number) and default == 0 else ""
-        sentences.append(f"Default: {'on' if default is True else show(default)}{zero and f' ({zero})'}.")
+        # A list in whole, however long: it is ours, and no prompt.
+        shown = " ".join(map(show, default)) if isinstance(default, list) else show(default)
+        sentences.append(f"Default: {'on' if default is True else shown}{zero and f' ({zero})'}.")
     return " ".join(sentences)

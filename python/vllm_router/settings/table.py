@@ -53,6 +53,18 @@ from vllm_router.settings.policies import (
     SESSION_POLICIES,
     TEXT_POLICIES,
 )
+from vllm_router.settings.response_cache import (
+    CACHED_ROUTES,
+    IGNORED_MEMBERS,
+    INVALIDATING_PATHS,
+    MAX_TTL_SECS,
+    HeaderName,
+    KeyPrefix,
+    cached_route,
+    ignored_member,
+    invalidating_path,
+    kept_header,
+)
 from vllm_router.settings.urls import (
     bind_endpoint,
     dns_url,
@@ -81,6 +93,7 @@ _stages = partial(option, group="Prefill/decode", scope="routing", live="restart
 _pd = partial(option, group="Prefill/decode", scope="server", live="request")
 _scaling = partial(option, group="Scaling", scope="server", live="request")
 _policy = partial(option, group="Routing policy", scope="routing", live="restart")
+_cache = partial(option, group="Response cache", scope="server", live="request")
 _timeouts = partial(option, group="Timeouts", scope="server", live="request")
 _limits = partial(option, group="Connections and limits", scope="server", live="restart")
 _health = partial(option, group="Health checks", scope="server", live="request")
@@ -167,6 +180,15 @@ class Table:
         Switch(),
         "end an event stream that is aborted with one more event that says why",
         more='data: {"error": …} without data: [DONE]; clients of OpenAI\'s API raise it as an error.',
+        live="request",
+    )
+    anthropic_cache_control_injection: bool = _server(
+        False,
+        Switch(),
+        "add a cache_control marker to the system prompt of requests to POST /v1/messages that have none",
+        more='Its type is "ephemeral", and it stands on the last text block of "system", so that '
+        "Anthropic's API caches the prompt up to there. All other bytes reach the worker as they are. The "
+        "section prefix_routing of a settings file may hold it.",
         live="request",
     )
     hold_stream_head: str = _server(
@@ -833,7 +855,7 @@ class Table:
     redis_url: str | None = _server(
         None,
         RedisUrl(),
-        "the URL of the Redis or Valkey of --kv-index-backend redis",
+        "the URL of the Redis or Valkey of --kv-index-backend redis and --response-cache-backend redis",
         secret=True,
         more="Such as redis://user@host:6379/0, or rediss://host for TLS; valkey:// and valkeys:// mean the "
         "same. On the command line without a password, for which there is --redis-password-file.",
@@ -849,6 +871,14 @@ class Table:
         Text("FILE"),
         "the file of CA certificates (PEM) that the certificate of Redis is checked against, with rediss://",
         more="Unset: the system's.",
+    )
+    redis_cert_path: str | None = _server(
+        None,
+        Text("FILE"),
+        "the file of the certificate (PEM) presented to Redis, with rediss://",
+    )
+    redis_key_path: str | None = _server(
+        None, Text("FILE"), "the file of the private key (PEM) of --redis-cert-path"
     )
     redis_pool_size: int = _server(
         8,
@@ -866,7 +896,7 @@ class Table:
         1000,
         Number(1, 60_000),
         "the time in milliseconds for a reply of Redis, after which its connection is closed",
-        more="Requests wait for --kv-lookup-timeout-ms only.",
+        more="Requests wait for --kv-lookup-timeout-ms or --response-cache-lookup-budget-ms only.",
     )
     peer_sync: str | None = _server(
         None,
@@ -1148,6 +1178,206 @@ class Table:
         "the maximum size of distinct remembered prompts of all workers together, in bytes",
         policies=("cache_aware",),
         more="A token id counts as four bytes.",
+    )
+
+    response_cache: bool = _cache(
+        False,
+        Switch(),
+        "give repeated requests with temperature 0 the stored response to the first one, without a worker",
+        more="Responses have X-Cache: HIT, MISS or BYPASS. See docs/how-to/cache_responses.md.",
+    )
+    response_cache_backend: str = _cache(
+        "memory",
+        Choice(("memory", "redis")),
+        "the place of stored responses",
+        more="memory: each router's own. redis: the Redis at --redis-url, which routers share; while it is "
+        "down, each router has its own.",
+        live="restart",
+    )
+    response_cache_ttl_secs: float = _cache(
+        300,
+        Number(1, MAX_TTL_SECS, whole=False, seconds=True, metavar="SECS"),
+        "the time in seconds for which a stored response is used",
+        more="A change counts for responses that are stored from then on.",
+    )
+    response_cache_capacity: int = _cache(
+        1000,
+        Number(1, 10_000_000),
+        "the maximum number of responses in memory",
+        more="Beyond it the least recently used is evicted. Without effect on --response-cache-backend "
+        "redis, where responses end with their time alone.",
+    )
+    response_cache_max_memory_bytes: int = _cache(
+        256 * 2**20,
+        Number(2**20, 2**50, metavar="BYTES"),
+        "the maximum size in bytes of all responses in memory",
+        more="Beyond it the least recently used is evicted. No response may take more than a quarter of it.",
+    )
+    response_cache_max_response_size: int = _cache(
+        2**20,
+        Number(1024, 256 * 2**20, metavar="BYTES"),
+        "the maximum size in bytes of a stored response that is no stream",
+    )
+    response_cache_max_stream_buffer_size: int = _cache(
+        10 * 2**20,
+        Number(1024, 256 * 2**20, zero="requests for streams bypass the cache", metavar="BYTES"),
+        "the maximum size in bytes of a stored event stream",
+    )
+    response_cache_max_request_size: int = _cache(
+        2**20,
+        Number(1024, 256 * 2**20, metavar="BYTES"),
+        "the maximum size in bytes of a request's body that is looked up",
+        more="Longer ones bypass the cache. Bodies up to it are held in --body-memory-mb.",
+    )
+    response_cache_capture_memory_bytes: int = _cache(
+        256 * 2**20,
+        Number(2**20, 2**50, metavar="BYTES"),
+        "the maximum size in bytes of all responses that are being copied on their way to clients",
+        more="Beyond it responses are not stored.",
+    )
+    response_cache_routes: list[str] = _cache(
+        [*CACHED_ROUTES[:2]],
+        Words("PATH", each=cached_route),
+        "the routes whose responses are stored",
+        more=f"May be added: {', '.join(CACHED_ROUTES[2:])}.",
+    )
+    response_cache_temperature_absent: str = _cache(
+        "bypass",
+        Choice(("bypass", "cache"), metavar="WHAT"),
+        "the treatment of requests that set no temperature",
+        more="bypass: engines sample then, so they are not cached. cache: as temperature 0, for models whose "
+        "generation config is greedy.",
+    )
+    response_cache_key_scheme: str = _cache(
+        "canonical",
+        Choice(("canonical", "seed004"), metavar="SCHEME"),
+        "what of a request must be equal for the response to be shared",
+        more="canonical: path, query and every member of the body. seed004: model, messages, temperature, "
+        "max_tokens and top_p, of requests that have no other members.",
+    )
+    response_cache_key_ignore: list[str] = _cache(
+        [],
+        Words("MEMBER", each=ignored_member),
+        "the members of a body that may differ between requests which share a response",
+        more=f"Of {', '.join(IGNORED_MEMBERS)}.",
+    )
+    response_cache_tenant_source: str = _cache(
+        "credential",
+        Choice(
+            ("credential", "header", "header_credential", "shared"),
+            aliases={"header+credential": "header_credential"},
+            metavar="SOURCE",
+        ),
+        "what tells tenants apart, which never share a response",
+        more="credential: Authorization, else x-api-key. header: --response-cache-tenant-header, which a "
+        "gateway in front must set. header_credential, also header+credential: both. shared: nothing, so "
+        "that all clients share responses.",
+    )
+    response_cache_tenant_header: str | None = _cache(
+        None,
+        HeaderName(),
+        "the header that names the tenant, for --response-cache-tenant-source header and header_credential",
+        more="Requests without it bypass the cache.",
+    )
+    response_cache_store_headers: list[str] = _cache(
+        [],
+        Words("HEADER", each=kept_header),
+        "the headers of a response that are stored besides its Content-Type",
+    )
+    response_cache_coalesce: str = _cache(
+        "answers",
+        Choice(
+            ("off", "answers"),
+            later={"all": "streams are not followed live: use answers"},
+            metavar="WHICH",
+        ),
+        "the requests that wait for the response to an equal one that is under way",
+        more="answers: those whose response is no stream. off: none.",
+    )
+    response_cache_coalesce_wait_ms: int = _cache(
+        30_000,
+        Number(1, 3_600_000),
+        "the maximum time in milliseconds for which a request waits for the response to an equal one",
+        more="After it the request goes to a worker.",
+    )
+    response_cache_coalesce_max_followers: int = _cache(
+        256,
+        Number(1, 65_536),
+        "the maximum number of requests that wait for the response to one",
+        more="Further ones go to a worker.",
+    )
+    response_cache_coalesce_max_promotions: int = _cache(
+        2,
+        Number(0, 1000),
+        "the maximum number of waiting requests that take the place of a failed one, one after the other",
+        more="After it all that wait go to workers.",
+    )
+    response_cache_replay_events_per_second: int = _cache(
+        0,
+        Number(1, 1_000_000, zero="as fast as the client reads"),
+        "the rate at which the events of a stored stream are sent",
+        more="For interfaces that animate text.",
+    )
+    response_cache_invalidate_on: list[str] = _cache(
+        [*INVALIDATING_PATHS],
+        Words("PATH", each=invalidating_path),
+        "the paths of requests after which stored responses of their model are not used any more",
+        more="With * at the end all paths with that prefix.",
+    )
+    response_cache_redis_key_prefix: str = _cache(
+        "cr:resp:",
+        KeyPrefix(),
+        "the prefix of the response cache's keys in Redis",
+        more="Clearing the cache removes every key with it.",
+        live="restart",
+    )
+    response_cache_lookup_budget_ms: int = _cache(
+        100,
+        Number(1, 60_000),
+        "the maximum time in milliseconds for which a request waits for a stored response in Redis",
+        more="After it the request goes to a worker.",
+        live="restart",
+    )
+    response_cache_store_queue_bytes: int = _cache(
+        16 * 2**20,
+        Number(2**20, 2**40, metavar="BYTES"),
+        "the maximum size in bytes of responses that wait to be sent to Redis, per thread",
+        more="Beyond it the newest are dropped.",
+        live="restart",
+    )
+    response_cache_integrity_key_file: str | None = _cache(
+        None,
+        Text("FILE"),
+        "the file of the secret, of 32 bytes at least, with which responses in Redis are signed",
+        more="All routers of a fleet need the same. With it, responses that are not signed are ignored: for "
+        "a Redis that others can write to. Read at the start.",
+        live="restart",
+    )
+    response_cache_health_interval_secs: float = _cache(
+        30,
+        Number(1, 3600, whole=False, seconds=True, metavar="SECS"),
+        "the interval in seconds between probes of a Redis that stays down",
+        more="The first five come 1, 2, 4, 8 and 16 s after the failure.",
+        live="restart",
+    )
+    response_cache_fallback_to_memory: bool = _cache(
+        True,
+        Switch(),
+        "keep responses in memory while Redis is down",
+        more="Otherwise requests bypass the cache meanwhile.",
+        live="restart",
+    )
+    response_cache_fallback_capacity: int = _cache(
+        1000,
+        Number(1, 10_000_000),
+        "the maximum number of responses in memory while Redis is down",
+        live="restart",
+    )
+    response_cache_fallback_ttl_secs: float = _cache(
+        300,
+        Number(1, MAX_TTL_SECS, whole=False, seconds=True, metavar="SECS"),
+        "the time in seconds for which a response is used that was stored in memory while Redis was down",
+        live="restart",
     )
 
     connect_timeout_secs: float = _timeouts(5, Seconds(), "the timeout for connecting to a worker")
@@ -1757,7 +1987,7 @@ class Table:
     pd_on_prefill_loss: str = _pd(
         "503",
         Choice(("503", "local"), metavar="WHAT"),
-        "what becomes of requests while no prefill worker can be chosen",
+        "what becomes of requests for which no prefill worker can be chosen or reached",
         more="503: they fail; local: a decode worker computes their prompts, too.",
     )
     pd_request_id: str = _pd(

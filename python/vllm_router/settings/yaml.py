@@ -7,6 +7,7 @@ is looked at first, event by event, and refused where it goes beyond what any se
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,8 +16,10 @@ from typing import Any
 from vllm_router._messages import did_you_mean, show
 from vllm_router._secrets import described
 from vllm_router._version import __version__
+from vllm_router.settings.kinds import NotYet, Unfit
 from vllm_router.settings.names import FLAGS, name_only
 from vllm_router.settings.policies import BLOCK_POLICIES, BUILT_POLICIES, POLICY_ALIASES
+from vllm_router.settings.response_cache import MAX_TTL_SECS, seconds_of
 
 MAX_YAML_BYTES = 2**20  # 10,000 worker URLs are 300 KB
 MAX_YAML_DEPTH = 32  # settings are three deep at most
@@ -40,12 +43,8 @@ def settings_of_yaml(text: str, source: str) -> dict[str, Any]:
         ValueError: as mapping_of_yaml() does, or a section is not what it must be.
     """
     values = mapping_of_yaml(text, source)
-    built = _without_unbuilt_sections(values, source)
-    index = values.get("kv_cache_index")
-    shares = isinstance(index, dict) and index.get("backend") == "redis"
-    redis = _redis_of(values.get("response_cache"), f"{source}: response_cache.redis") if shares else {}
-    flat = _without_kv_section(_without_sections(built, source), redis, source)
-    return _without_prefix_section(flat, source)
+    flat = _without_cache_section(_without_sections(values, source), source)
+    return _without_prefix_section(_without_kv_section(flat, source), source)
 
 
 def mapping_of_yaml(text: str, source: str) -> dict[str, Any]:
@@ -211,33 +210,21 @@ def _without_sections(values: dict[str, Any], source: str) -> dict[str, Any]:
     return flat
 
 
-# Sections of other routers' files: what they ask for when they are enabled, and what happens today.
-_UNBUILT_SECTIONS = {
-    "response_cache": "caching of complete responses: every request reaches a worker",
+# What `response_cache:` and `redis:` in it have, each with its setting.
+_CACHE_SETTINGS = {
+    "enabled": "response_cache",
+    "ttl": "response_cache_ttl_secs",
+    **{
+        name: f"response_cache_{name}"
+        for name in (
+            *("backend", "capacity", "max_response_size", "max_stream_buffer_size", "max_request_size"),
+            *("max_memory_bytes", "capture_memory_bytes", "store_queue_bytes", "store_headers", "routes"),
+            *("temperature_absent", "key_scheme", "key_ignore", "tenant_source", "tenant_header"),
+            *("coalesce", "coalesce_wait_ms", "coalesce_max_followers", "coalesce_max_promotions"),
+            *("replay_events_per_second", "invalidate_on"),
+        )
+    },
 }
-
-
-def _without_unbuilt_sections(values: dict[str, Any], source: str) -> dict[str, Any]:
-    """The same settings without `response_cache:`, which must not be enabled."""
-    for name, function in _UNBUILT_SECTIONS.items():
-        section = values.get(name)
-        if section is None:
-            continue
-        if not isinstance(section, dict):
-            raise ValueError(f"{source}: {name} is {show(section)}; write it as {{enabled: false}}")
-        enabled = section.get("enabled", False)
-        if not isinstance(enabled, bool):
-            raise ValueError(f"{source}: {name}.enabled is {show(enabled)}; it must be true or false")
-        if enabled:
-            raise ValueError(
-                f"{source}: {name}.enabled is true, which is not implemented in vllm-router {__version__} "
-                f"yet ({function}); set it to false or remove the section"
-            )
-    return {name: value for name, value in values.items() if name not in _UNBUILT_SECTIONS}
-
-
-# What `response_cache.redis:` has: settings of the router; those of the response cache, which set nothing;
-# and what is not implemented.
 _REDIS_SETTINGS = {
     "url": "redis_url",
     "pool_size": "redis_pool_size",
@@ -245,47 +232,97 @@ _REDIS_SETTINGS = {
     "command_timeout_ms": "redis_command_timeout_ms",
     "password_file": "redis_password_file",
     "ca_file": "redis_ca_file",
+    "client_cert_file": "redis_cert_path",
+    "client_key_file": "redis_key_path",
+    "key_prefix": "response_cache_redis_key_prefix",
+    "fallback_capacity": "response_cache_fallback_capacity",
+    "fallback_ttl_seconds": "response_cache_fallback_ttl_secs",
+    "fallback_to_memory": "response_cache_fallback_to_memory",
+    "lookup_budget_ms": "response_cache_lookup_budget_ms",
+    "integrity_key_file": "response_cache_integrity_key_file",
+    "health_interval_seconds": "response_cache_health_interval_secs",
 }
-_REDIS_OF_RESPONSES = (
-    "key_prefix",
-    "fallback_capacity",
-    "fallback_ttl_seconds",
-    "fallback_to_memory",
-    "lookup_budget_ms",
-    "health_interval_seconds",
-)
-_REDIS_UNBUILT = ("client_cert_file", "client_key_file", "integrity_key_file")
-_REDIS_SECTION = ("url", "tls", *_REDIS_SETTINGS, *_REDIS_OF_RESPONSES, *_REDIS_UNBUILT)
 _TLS_SCHEMES = {"redis": "rediss", "valkey": "valkeys"}
 
 
-def _redis_of(cache: object, where: str) -> dict[str, tuple[str, Any]]:
-    """The settings of `response_cache.redis:`, checked, each with its name there; empty without it."""
-    value = cache.get("redis") if isinstance(cache, dict) else None
-    if value is not None and not isinstance(value, dict):  # which may be a URL with its password
-        raise ValueError(f"{where} is {described(value)}; write it as a mapping, such as url: …")
-    section = _mapping(value, where, _REDIS_SECTION)
-    for name in _REDIS_UNBUILT:
-        if section.get(name) is not None:
+def _without_cache_section(values: dict[str, Any], source: str) -> dict[str, Any]:
+    """The same settings, those of `response_cache:` among the others, whether or not it is enabled.
+
+    So a reload may turn the cache on and off, though a change of its backend needs a restart; and
+    `kv_cache_index:` may use its Redis alone. `response_cache: true` is the setting of this name.
+
+    Raises:
+        ValueError: it is no mapping, has a name that is not its own, or a value that does not fit.
+    """
+    section = values.get("response_cache")
+    if isinstance(section, bool):
+        return values
+    flat = {name: value for name, value in values.items() if name != "response_cache"}
+    if section is None:
+        return flat
+    where = f"{source}: response_cache"
+    if not isinstance(section, dict):
+        raise ValueError(f"{where} is {show(section)}; write it as {{enabled: true}}")
+    _mapping(section, where, (*_CACHE_SETTINGS, "redis"))
+    _switch(section, "enabled", False, where)
+    redis = section.get("redis")
+    if redis is not None and not isinstance(redis, dict):  # which may be a URL with its password
+        raise ValueError(f"{where}.redis is {described(redis)}; write it as a mapping, such as url: …")
+    _mapping(redis, f"{where}.redis", ("url", "tls", *_REDIS_SETTINGS))
+    for here, settings, mapping in (
+        ("response_cache", _CACHE_SETTINGS, _with_seconds(section, where)),
+        ("response_cache.redis", _REDIS_SETTINGS, _with_tls(redis or {}, f"{where}.redis")),
+    ):
+        for key, value in mapping.items():
+            name = settings.get(key)
+            if name is None or (value is None and FLAGS[name].default is None):
+                continue
+            if name in flat:
+                raise ValueError(f"{source}: {here}.{key} and {name} set the same option; keep one of them")
+            flat[name] = _checked(name, value, f"{source}: {here}.{key}")
+    return flat
+
+
+def _checked(name: str, value: object, where: str) -> Any:
+    """The value of a setting; an error names it by its place in the file."""
+    flag = dataclasses.replace(FLAGS[name], field=where)
+    try:
+        return flag.kind.check(flag.kind.from_config(value))
+    except NotYet as unfit:
+        raise ValueError(
+            f"{where} is {flag.shown(value)}, which is not implemented in vllm-router {__version__} yet; "
+            f"{unfit}"
+        ) from None
+    except Unfit as unfit:
+        raise ValueError(flag.complaint(value, unfit)) from None
+
+
+def _with_seconds(section: dict[str, Any], where: str) -> dict[str, Any]:
+    """The same, with `ttl` in seconds, and with the word that YAML reads as false."""
+    changed = dict(section)
+    if changed.get("coalesce") is False:
+        changed["coalesce"] = "off"
+    if "ttl" in changed:
+        ttl = changed["ttl"]
+        seconds = seconds_of(ttl) if isinstance(ttl, str) else None
+        if seconds is None or not 1 <= seconds <= MAX_TTL_SECS:
             raise ValueError(
-                f"{where}.{name} is not implemented in vllm-router {__version__} yet; remove it, or set it "
-                "to null"
+                f'{where}.ttl is {show(ttl)}; write a number and one of ms, s, m, h, d, such as "5m" (1 s to '
+                "30 d)"
             )
-    values = {key: section[key] for key in _REDIS_SETTINGS if section.get(key) is not None}
-    tls = section.get("tls", False)
+        changed["ttl"] = seconds
+    return changed
+
+
+def _with_tls(redis: dict[str, Any], where: str) -> dict[str, Any]:
+    """The same, with the scheme of the URL that `tls` asks for."""
+    tls = redis.get("tls", False)
     if not isinstance(tls, bool):
         raise ValueError(f"{where}.tls is {described(tls)}; it must be true or false")
-    if tls and isinstance(values.get("url"), str):
-        scheme, separator, rest = values["url"].partition("://")
-        values["url"] = _TLS_SCHEMES.get(scheme.lower(), scheme) + separator + rest
-    found: dict[str, tuple[str, Any]] = {}
-    for key, value in values.items():
-        name = _REDIS_SETTINGS[key]
-        try:
-            found[name] = (key, FLAGS[name].check(value))
-        except ValueError as error:
-            raise ValueError(f"{where}.{key}: {error}") from None
-    return found
+    if not tls or not isinstance(redis.get("url"), str):
+        return redis
+    scheme, separator, rest = redis["url"].partition("://")
+    return {**redis, "url": _TLS_SCHEMES.get(scheme.lower(), scheme) + separator + rest}
 
 
 # What `kv_cache_index:` and the mappings in it have.
@@ -335,12 +372,8 @@ def _switch(section: dict[str, Any], name: str, default: bool, where: str) -> bo
     return value
 
 
-def _without_kv_section(
-    values: dict[str, Any], redis: dict[str, tuple[str, Any]], source: str
-) -> dict[str, Any]:
+def _without_kv_section(values: dict[str, Any], source: str) -> dict[str, Any]:
     """The same settings, those of `kv_cache_index:` among the others; its `enabled` chooses the policy.
-
-    `redis`: those of `response_cache.redis:`, for its `backend: redis`.
 
     Raises:
         ValueError: it is no mapping, has a name that is not its own, a value that does not fit, or asks for
@@ -361,7 +394,7 @@ def _without_kv_section(
     backend = section.get("backend", "memory")
     if backend not in ("memory", "redis"):
         raise ValueError(f"{where}.backend is {show(backend)}; it must be memory or redis")
-    if backend == "redis" and "redis_url" not in redis and "redis_url" not in flat:
+    if backend == "redis" and "redis_url" not in flat:
         raise ValueError(
             f"{where}.backend is redis and response_cache.redis.url is missing; write for example "
             '"redis://localhost:6379"'
@@ -393,12 +426,6 @@ def _without_kv_section(
             flat[name] = FLAGS[name].check(value)
         except ValueError as error:
             raise ValueError(f"{where}.{key}: {error}") from None
-    for name, (key, value) in redis.items() if backend == "redis" else ():
-        if name in flat:
-            raise ValueError(
-                f"{source}: response_cache.redis.{key} and {name} set the same option; keep one of them"
-            )
-        flat[name] = value
     named = str(flat.setdefault("policy", _KV_POLICY))
     if _policy_of(named) not in BLOCK_POLICIES:
         raise ValueError(
@@ -506,8 +533,8 @@ def _without_prefix_section(values: dict[str, Any], source: str) -> dict[str, An
     """The same settings, those of `prefix_routing:` among the others; its `enabled` chooses the policy.
 
     Raises:
-        ValueError: it is no mapping, has a name that is not its own, asks for what is not implemented, or for
-            another policy than `policy` does.
+        ValueError: it is no mapping, has a name that is not its own, or asks for another policy than `policy`
+            does.
     """
     if values.get("prefix_routing") is None:
         return {name: value for name, value in values.items() if name != "prefix_routing"}
@@ -516,11 +543,11 @@ def _without_prefix_section(values: dict[str, Any], source: str) -> dict[str, An
     if not isinstance(section, dict):
         raise ValueError(f"{source}: prefix_routing is {show(section)}; write it as {{enabled: true}}")
     own = [name for name, flag in FLAGS.items() if "prefix_aware" in flag.policies]
-    switches = ["enabled", "anthropic_cache_control_injection"]
+    own.append("anthropic_cache_control_injection")
     for name, value in section.items():
         where = f"{source}: prefix_routing.{name}"
-        if name not in own and name not in switches:
-            otherwise = f"; it has {', '.join(switches + own)}"
+        if name not in own and name != "enabled":
+            otherwise = f"; it has {', '.join(['enabled', *own])}"
             raise ValueError(f"{where} is not a known setting{did_you_mean(str(name), own, otherwise)}")
         if name in own and name in flat:
             raise ValueError(f"{where} and {name} set the same option; keep one of them")
@@ -528,11 +555,6 @@ def _without_prefix_section(values: dict[str, Any], source: str) -> dict[str, An
             flat[name] = value
         elif not isinstance(value, bool):
             raise ValueError(f"{where} is {show(value)}; it must be true or false")
-        elif value and name == "anthropic_cache_control_injection":
-            raise ValueError(
-                f"{where} is not implemented in vllm-router {__version__} yet: requests pass through "
-                "unchanged; remove it"
-            )
         elif value:
             named = str(flat.setdefault("policy", "prefix_aware"))
             if _policy_of(named) not in ("prefix_aware", _KV_POLICY):  # which falls back to the same ring

@@ -31,6 +31,7 @@ FRAME = peer_frame.empty(
 U32 = st.integers(0, 2**32 - 1)
 U64 = st.integers(0, 2**64 - 1)
 COUNT = st.integers(0, 2**48)
+FACT = (st.integers(0, 255), st.booleans(), st.booleans(), U32, U32, U64, U64, st.binary(max_size=30))
 FRAMES = st.fixed_dictionaries(
     {
         "full": st.booleans(),
@@ -51,12 +52,8 @@ FRAMES = st.fixed_dictionaries(
         "suspects": st.lists(st.tuples(U32, st.integers(0, 255)), max_size=3),
         "seen": st.lists(st.tuples(U64, U64), max_size=3),
         "about": st.lists(st.tuples(st.binary(max_size=256), st.binary(max_size=64)), max_size=1),
-        "facts": st.lists(
-            st.tuples(
-                st.integers(0, 255), st.booleans(), st.booleans(), U32, U32, U64, U64, st.binary(max_size=30)
-            ),
-            max_size=3,
-        ),
+        "facts": st.lists(st.tuples(*FACT), max_size=3),
+        "staged": st.lists(st.tuples(*FACT, st.integers(1, 2), st.integers(0, 65_535)), max_size=3),
     }
 )
 KEYS = st.sampled_from(["", "k", "key" * 40])
@@ -159,3 +156,31 @@ def test_sections_of_a_later_version_are_skipped():
     longer = bytearray(peer_frame.section(5, [b"\x03\x01"]) + b"more")
     longer[1] += 4
     assert testing.read_peer_frame(with_body(bytes(longer)))["suspects"] == [(3, 1)]
+
+
+STAGED = (0, True, False, 1000, 0, 1_700_000_000_000, 7, b"http://p:8000", 1, 8998)
+
+
+def test_a_worker_with_a_stage_is_in_no_section_that_routers_without_stages_read():
+    """They would add it as a worker that computes both halves."""
+    frame = peer_frame.empty(staged=[STAGED])
+    assert testing.write_peer_frame(frame) == with_body(
+        peer_frame.section(
+            9, [peer_frame.fact_of(*STAGED[:8]) + peer_frame.varint(1) + peer_frame.varint(8998)]
+        )
+    )
+
+
+@pytest.mark.parametrize("stage", [0, 3, 255])
+def test_a_worker_of_a_stage_that_is_not_known_is_left_out(stage):
+    data = peer_frame.write(peer_frame.empty(staged=[(*STAGED[:8], stage, 1), STAGED]))
+    assert testing.read_peer_frame(data)["staged"] == [STAGED]
+
+
+@pytest.mark.parametrize("end", [b"\x80\x02\x00", b"\x01\x80\x80\x04", b"\x01", b""])
+def test_a_stage_or_port_out_of_range_is_a_bad_frame(end):
+    data = with_body(peer_frame.section(9, [peer_frame.fact_of(*STAGED[:8]) + end]))
+    with pytest.raises(
+        ValueError, match=r"^section 0 \(staged\) is cut off, or has a number that is too large$"
+    ):
+        testing.read_peer_frame(data)

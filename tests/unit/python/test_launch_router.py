@@ -199,6 +199,7 @@ def test_help_is_grouped_and_says_what_is_not_built() -> None:
         "Models:",
         "Scaling:",
         "Routing policy:",
+        "Response cache:",
         "Timeouts:",
         "Connections and limits:",
         "Health checks:",

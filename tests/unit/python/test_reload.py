@@ -326,6 +326,52 @@ def test_a_mistake_names_the_file_once(file: Callable[..., File], text: str | No
     assert message.count("router.yaml") == 1
 
 
+IN_REDIS = "response_cache: {enabled: true, backend: redis, redis: {url: redis://a}}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("", "response_cache: {enabled: true}", "reloaded router.yaml: response_cache false -> true"),
+        ("response_cache: {enabled: true}", "", "reloaded router.yaml: response_cache true -> false"),
+        (
+            "response_cache: {enabled: true}",
+            "response_cache: {enabled: true, ttl: 10m, tenant_source: shared}",
+            "reloaded router.yaml: response_cache_ttl_secs 300 -> 600, response_cache_tenant_source "
+            "credential -> shared",
+        ),
+        (
+            IN_REDIS,
+            IN_REDIS.replace("enabled: true", "enabled: false"),
+            "reloaded router.yaml: response_cache true -> false",
+        ),
+        (
+            "response_cache: {enabled: true}",
+            IN_REDIS,
+            "router.yaml was not taken: redis_url changed and response_cache_backend memory -> redis need a "
+            "restart; nothing was changed",
+        ),
+        (
+            IN_REDIS,
+            IN_REDIS.replace("redis://a", "redis://a, key_prefix: 'b:'"),
+            "router.yaml was not taken: response_cache_redis_key_prefix cr:resp: -> b: needs a restart; "
+            "nothing was changed",
+        ),
+        (
+            "response_cache: {enabled: true}",
+            "response_cache: {enabled: true, ttl: soon}",
+            "router.yaml was not taken: response_cache.ttl is soon; write a number and one of ms, s, m, h, "
+            'd, such as "5m" (1 s to 30 d); nothing was changed',
+        ),
+    ],
+)
+def test_all_of_the_response_cache_but_its_place_may_change(
+    file: Callable[..., File], old: str, new: str, said: str
+) -> None:
+    it = file(old)
+    assert it.reload(new).message == said
+
+
 def test_what_was_read_already_is_not_read_again(file: Callable[..., File]) -> None:
     it = file("queue_size: 3")
     it.write("queue_size: 5")

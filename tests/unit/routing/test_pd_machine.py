@@ -389,6 +389,26 @@ def test_retry_after_a_failed_transfer_at_sglang_is_never_local():
     assert did(SGLANG, "d_sent", "d_error", "no_other_pair") == {"respond_d", "end"}
 
 
+NOBODY = ("no_other_pair", {"p_failed": True})
+
+
+@pytest.mark.parametrize("order", [SERIAL, CONCURRENT], ids=["serial", "concurrent"])
+@pytest.mark.parametrize(("timed_out", "response"), [(False, "respond_502"), (True, "respond_504")])
+def test_retry_without_a_p_that_is_reached_is_local_if_the_host_says_so(order, timed_out, response):
+    failed = (order, ("p_unreached", {"timed_out": timed_out}))
+    machine, actions = run(*failed, NOBODY)
+    assert actions == {"retry"}
+    assert machine.retry == ("local", False, False, False, True)
+    assert did(*failed, NOBODY, LOCAL) == {"open_d_without"}
+    assert did(*failed, NOBODY, LOCAL, "d_first_byte") == {"commit", "relay"}
+    assert did(*failed, NOBODY, NOBODY) == {response, "end"}  # nor is there a D
+    assert did(*failed, "no_other_pair") == {response, "end"}
+
+
+def test_retry_without_a_p_that_is_reached_is_never_local_at_sglang():
+    assert did(SGLANG, "p_unreached", NOBODY) == {"respond_502", "end"}
+
+
 def test_retry_of_a_local_request_stays_local():
     machine, actions = run(LOCAL, "d_sent", "d_busy")
     assert actions == {"release_d", "retry"}

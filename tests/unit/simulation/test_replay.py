@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from tests.fakes.traces import columns
+from tests.models.engine import Options
+from tests.models.staged_replay import Served, StagedFleet
 from vllm_router._core import replay
 from vllm_router.settings.policies import BLOCK_POLICIES
 
@@ -280,6 +282,232 @@ def test_what_routers_tell_is_counted():
     assert (alone["peer_sync_frames"], alone["peer_sync_bytes"]) == (0, 0)
 
 
+# 0.1 ms a token, and 2 ms.
+STAGES = {
+    "prefill": 1,
+    "prefill_cache_blocks": 1000,
+    "kv_bytes_per_token": 1e6,
+    "link_gb_per_s": 10.0,
+    "transfer_ms": 2.0,
+}
+PAIR = {**FLEET, "stages": STAGES}
+
+
+def test_a_pair_takes_prefill_and_transfer_and_a_step_of_decode():
+    result = replay.simulate(columns([(5.0, 100, 3, range(6))]), {"policy": "round_robin"}, PAIR)
+    assert result["ttft_s"] == pytest.approx([0.020 + 0.012 + 0.0101])
+    assert result["e2e_s"] == pytest.approx([0.0621])
+    assert (result["prefill_worker"].tolist(), result["worker"].tolist()) == ([0], [1])
+    assert (result["hit_tokens"].tolist(), result["fetched_tokens"].tolist()) == ([0], [100])
+    workers = {name: values.tolist() for name, values in result["workers"].items()}
+    assert (workers["requests"], workers["prompt_tokens"]) == ([1, 1], [100, 100])
+    assert (workers["computed_tokens"], workers["fetched_tokens"]) == ([100, 1], [0, 100])
+    assert (workers["output_tokens"], workers["held_blocks"]) == ([0, 3], [0, 0])
+
+
+def test_decode_fetches_only_what_it_has_not():
+    trace = columns([(0.0, 100, 3, range(6)), (1.0, 164, 3, range(10))])
+    result = replay.simulate(trace, {"policy": "auto"}, PAIR)
+    assert result["hit_tokens"].tolist() == [0, 96]
+    assert result["fetched_tokens"].tolist() == [100, 68]
+    assert result["ttft_s"][1] == pytest.approx(0.010 + 0.0068 + 0.0068 + 0.002 + 0.0101)
+
+
+@pytest.mark.parametrize(("threshold", "alone"), [(15, False), (16, True)])
+def test_a_request_of_which_decode_has_most_bypasses_prefill(threshold, alone):
+    trace = columns([(0.0, 100, 3, range(6)), (1.0, 112, 3, range(7))])
+    result = replay.simulate(trace, {"policy": "auto", "pd_bypass_uncached_tokens": threshold}, PAIR)
+    assert result["prefill_worker"].tolist() == [0, -1 if alone else 0]
+    assert result["fetched_tokens"].tolist() == [100, 0 if alone else 16]
+    assert (result["hit_tokens"].tolist(), result["predicted_tokens"].tolist()) == ([0, 96], [0, 96])
+    if alone:
+        assert result["ttft_s"][1] == pytest.approx(0.0116)
+
+
+def test_decode_has_a_prompt_once_it_has_a_token():
+    trace = columns([(at, 96, 3, range(6)) for at in (0.0, 0.03, 5.0)])
+    routing = {"policy": "auto", "pd_bypass_uncached_tokens": 50}
+    assert replay.simulate(trace, routing, PAIR)["prefill_worker"].tolist() == [0, 0, -1]
+
+
+def test_too_much_that_waits_at_decode_needs_prefill():
+    trace = columns([(0.0, 40, 3, [1, 2]), (0.001, 40, 3, [3, 4]), (0.002, 40, 3, [5, 6])])
+    routing = {"policy": "auto", "pd_bypass_uncached_tokens": 40, "pd_bypass_queued_tokens": 100}
+    assert replay.simulate(trace, routing, PAIR)["prefill_worker"].tolist() == [-1, -1, 0]
+
+
+def test_with_kv_events_the_bypass_counts_a_responses_blocks():
+    trace = columns(
+        [(0.0, 32, 32, [1, 2]), (9.0, 80, 1, [1, 2, 3, 4, 5])],
+        output_block_ids=np.array([3, 4], dtype=np.uint64),
+        output_block_offsets=np.array([0, 2, 2], dtype=np.int64),
+    )
+    routing = {"policy": "auto", "pd_bypass_uncached_tokens": 16}
+    assert replay.simulate(trace, routing, PAIR)["prefill_worker"].tolist() == [0, 0]
+    told = replay.simulate(trace, {**routing, "events_delay_s": 0.05}, PAIR)
+    assert told["prefill_worker"].tolist() == [0, -1]
+    assert told["hit_tokens"].tolist() == [0, 64]
+
+
+def test_a_link_carries_one_transfer_at_a_time():
+    trace = columns([(0.0, 100, 3, range(6)), (0.0, 100, 3, range(10, 16))])
+    fleet = {**PAIR, "workers": 3, "stages": {**STAGES, "prefill": 2}}
+    result = replay.simulate(trace, {"policy": "round_robin"}, fleet)
+    assert sorted(result["ttft_s"]) == pytest.approx([0.0421, 0.0522])
+
+
+def test_prefill_holds_blocks_until_they_are_fetched():
+    trace = columns([(0.0, 100, 3, range(6)), (0.0, 100, 3, range(10, 16))])
+    fleet = {**PAIR, "stages": {**STAGES, "prefill_cache_blocks": 7}}
+    result = replay.simulate(trace, {"policy": "round_robin"}, fleet)
+    # The second is computed from 32 to 52 ms. Decode admits it behind the step that ends at 52.1 ms.
+    assert result["ttft_s"] == pytest.approx([0.0421, 0.0521 + 0.012 + 0.0101])
+
+
+def test_a_local_prefill_slows_the_responses_of_its_worker():
+    trace = columns([(0.0, 32, 100, []), (0.5, 2000, 2, [])])
+    ends = [
+        replay.simulate(trace, {"policy": "auto", "pd_bypass_uncached_tokens": threshold}, PAIR)["e2e_s"][0]
+        for threshold in (32, 2000)
+    ]
+    assert ends[1] - ends[0] == pytest.approx(0.2, abs=0.001)  # 2,000 tokens of prompt, 0.1 ms each
+
+
+def staged(prefill: int, decode: int, **members) -> dict:
+    stages = {**STAGES, "prefill": prefill, "prefill_cache_blocks": 500, "kv_bytes_per_token": 262144.0}
+    return {"workers": prefill + decode, "cache_blocks": 600, "stages": stages, **members}
+
+
+@pytest.mark.parametrize("policy", ["round_robin", "power_of_two", "prefix_aware", "auto"])
+@pytest.mark.parametrize("threshold", [0, 256, 1024, 100_000])
+def test_of_two_stages_nothing_is_lost_and_nothing_is_held_at_the_end(policy, threshold):
+    trace = conversation()
+    routing = {"policy": policy, "seed": 7, "pd_bypass_uncached_tokens": threshold}
+    result = replay.simulate(trace, routing, staged(2, 3))
+    assert same(result, replay.simulate(trace, routing, staged(2, 3)))
+    inputs, outputs = trace["input_tokens"].astype(np.int64), trace["output_tokens"]
+    pairs, workers = result["prefill_worker"] >= 0, result["workers"]
+    assert (result["status"] == 0).all()
+    assert (result["worker"] >= 2).all()
+    assert not workers["held_blocks"].any()
+    assert pairs.all() == (threshold <= 256)
+    # Each request ends once at its decode worker, and once at prefill where it was there.
+    for number in range(5):
+        served = result["worker" if number >= 2 else "prefill_worker"] == number
+        assert workers["requests"][number] == served.sum()
+        assert workers["prompt_tokens"][number] == inputs[served].sum()
+    assert workers["output_tokens"].tolist()[:2] == [0, 0]
+    assert workers["output_tokens"].sum() == outputs.sum()
+    # What was not in a cache was computed once; behind a transfer the last token is computed again.
+    computed = (inputs - result["hit_tokens"])[pairs].sum(), (inputs - result["hit_tokens"])[~pairs].sum()
+    assert workers["computed_tokens"][:2].sum() == computed[0]
+    assert workers["computed_tokens"][2:].sum() == computed[1] + pairs.sum()
+    assert workers["fetched_tokens"].sum() == result["fetched_tokens"].sum()
+    assert not result["fetched_tokens"][~pairs].any()
+    at_decode = workers["hit_tokens"][2:].sum() - result["hit_tokens"][~pairs].sum()
+    assert at_decode + result["fetched_tokens"].sum() == inputs[pairs].sum()
+
+
+def test_two_stages_that_are_all_bypassed_are_one():
+    routing = {"seed": 3, "policy": "round_robin"}
+    passes = {"pd_bypass_uncached_tokens": 2**31 - 1, "pd_bypass_queued_tokens": 2**31 - 1}
+    one = replay.simulate(conversation(), routing, {"workers": 1, "cache_blocks": 600})
+    two = replay.simulate(conversation(), routing | passes, staged(1, 1))
+    assert (two["prefill_worker"] == -1).all()
+    for name in ("arrival_s", "ttft_s", "e2e_s", "hit_tokens", "status"):
+        assert np.array_equal(one[name], two[name])
+
+
+def test_a_prefill_worker_does_what_it_would_do_alone():
+    trace = conversation()
+    prompts = {**trace, "output_tokens": np.ones_like(trace["output_tokens"])}
+    alone = replay.simulate(prompts, {"policy": "round_robin"}, {"workers": 1, "cache_blocks": 100_000})
+    fleet = staged(1, 2)
+    fleet["stages"]["prefill_cache_blocks"] = 100_000
+    pairs = replay.simulate(trace, {"policy": "round_robin"}, fleet)
+    assert np.array_equal(pairs["hit_tokens"], alone["hit_tokens"])
+    for name in ("busy_s", "steps", "computed_tokens", "hit_tokens"):
+        assert pairs["workers"][name][0] == alone["workers"][name][0]
+    assert (pairs["ttft_s"] > alone["ttft_s"]).all()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_two_stages_take_the_time_that_the_slow_twin_takes(seed):
+    dice = np.random.default_rng(seed)
+    prefill, decode = int(dice.integers(1, 4)), int(dice.integers(1, 4))
+    coefficients = {
+        "step_ms": 12.0,
+        "prefill_us_per_token": 80.0,
+        "attention_ns_per_token2": 3.5,
+        "decode_us_per_sequence": 50.0,
+        "context_ns_per_token": 73.0,
+    }
+    caches = {"prefill": int(dice.integers(30, 90)), "decode": int(dice.integers(30, 90))}
+    speeds = [float(dice.choice([0.5, 1.0, 2.0])) for _ in range(prefill + decode)]
+    requests = []
+    for at in np.sort(dice.integers(0, 30, 80)):  # several at a time
+        prompt, family = int(dice.integers(1, 300)), 100 * int(dice.integers(1, 5))
+        blocks = -(-prompt // 16)
+        shared = int(dice.integers(0, blocks + 1))
+        ids = [family + i if i < shared else int(dice.integers(10_000, 10**9)) for i in range(blocks)]
+        requests.append((int(at) / 16, prompt, int(dice.integers(0, 60)), ids))
+    trace = columns(requests)
+    stages = {
+        "prefill": prefill,
+        "prefill_cache_blocks": caches["prefill"],
+        "kv_bytes_per_token": 262144.0,
+        "link_gb_per_s": float(dice.choice([0.1, 1.0, 64.0])),
+        "transfer_ms": float(dice.choice([0.0, 1.0, 40.0])),
+    }
+    fleet = {
+        "workers": prefill + decode,
+        "cache_blocks": caches["decode"],
+        "coefficients": coefficients,
+        "max_running": int(dice.integers(1, 8)),
+        "step_tokens": int(dice.choice([64, 200, 8192])),
+        "speeds": speeds,
+        "stages": stages,
+    }
+    routing = {"policy": "auto", "seed": seed, "pd_bypass_uncached_tokens": int(dice.choice([0, 40, 150]))}
+    result = replay.simulate(trace, routing, fleet)
+
+    engines = [
+        Options(
+            tuple(coefficients.values()),
+            speed=speed,
+            step_tokens=fleet["step_tokens"],
+            max_running=fleet["max_running"],
+            cache_blocks=caches["prefill" if number < prefill else "decode"],
+        )
+        for number, speed in enumerate(speeds)
+    ]
+    twin = StagedFleet(engines, stages["kv_bytes_per_token"], stages["link_gb_per_s"], stages["transfer_ms"])
+    served = [
+        Served(
+            arrival=int(at * 10**12),
+            prompt_tokens=prompt,
+            output_tokens=output,
+            # Any names do that are equal where all before are equal, and no other.
+            names=[hash((row, i)) if i >= len(ids) else hash(tuple(ids[: i + 1])) for i in range(blocks)],
+            prompt_blocks=len(ids),
+            prefill=None if first < 0 else int(first),
+            decode=int(second),
+        )
+        for row, ((at, prompt, output, ids), first, second) in enumerate(
+            zip(requests, result["prefill_worker"], result["worker"], strict=True)
+        )
+        for blocks in [-(-(prompt + output) // 16)]
+    ]
+    twin.play(served)
+    assert result["hit_tokens"].tolist() == [one.hit for one in served]
+    assert result["fetched_tokens"].tolist() == [one.fetched for one in served]
+    for column, ends in (("ttft_s", "first_token"), ("e2e_s", "end")):
+        expected = [(getattr(one, ends) - one.arrival) / 10**12 for one in served]
+        assert result[column].tolist() == expected
+    assert [engine.held() for engine in twin.engines] == result["workers"]["held_blocks"].tolist()
+    assert not result["workers"]["held_blocks"].any()
+
+
 GOOD = columns([(0.0, 32, 1, [1, 2]), (1.0, 32, 1, [1, 3])])
 
 
@@ -351,6 +579,33 @@ GOOD = columns([(0.0, 32, 1, [1, 2]), (1.0, 32, 1, [1, 3])])
         (GOOD, {"peer_sync": {"cuts": [1]}}, {}, TypeError, "each cut must be a dict"),
         (GOOD, {"peer_sync": {"cuts": [{"time_s": -1.0}]}}, {}, ValueError, "a cut begins at time_s -1"),
         (GOOD, {"peer_sync": {"cuts": [{"router": 1}]}}, {}, ValueError, "a cut names router 1, but there"),
+        (
+            GOOD,
+            {"pd_bypass_uncached_tokens": 5},
+            {},
+            ValueError,
+            "no prefill stage that could be bypassed",
+        ),
+        (GOOD, {"policy": "compare_smg"}, PAIR, ValueError, "compare_smg; it chooses no pairs"),
+        (
+            GOOD,
+            {"peer_sync": {}, "routers": 2},
+            PAIR,
+            ValueError,
+            "peer_sync is given for a fleet with stages",
+        ),
+        (GOOD, {}, {"stages": 2}, TypeError, r'fleet\["stages"\] is 2; it must be a dict'),
+        (GOOD, {}, {"stages": {}}, ValueError, "prefill is 0, and the fleet has 8 workers"),
+        (GOOD, {}, {"stages": {"prefill": 8}}, ValueError, "prefill is 8, and the fleet has 8 workers"),
+        (GOOD, {}, {"stages": {**STAGES, "link_gb_per_s": 0.0}}, ValueError, "link_gb_per_s is 0; it must"),
+        (GOOD, {}, {"stages": {**STAGES, "transfer_ms": -1.0}}, ValueError, "transfer_ms is -1; it must"),
+        (
+            GOOD,
+            {},
+            {**PAIR, "events": [{"kind": "fail", "time_s": 1.0}]},
+            ValueError,
+            "a fleet with stages has no events but wipes",
+        ),
         (GOOD, {}, {"workers": 0}, ValueError, "workers is 0; a fleet has between 1 and 4096 workers"),
         (GOOD, {}, {"coefficients": "abacus"}, ValueError, '"abacus" is unknown'),
         (GOOD, {}, {"coefficients": {"step_ms": -1}}, ValueError, "step_ms is -1"),

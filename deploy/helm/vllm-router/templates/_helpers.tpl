@@ -154,7 +154,7 @@ httpGet: {path: {{ .path }}, port: http}
 {{- if .api_key }}
 {{- fail "router.api_key is set and would be in a ConfigMap, which is no secret; put the key into a Secret and name it in secrets.workerKey.name" }}
 {{- end }}
-{{- range $name, $url := dict "redis_url" .redis_url "peer_sync" .peer_sync "response_cache.redis.url" (dig "redis" "url" "" (default dict .response_cache)) "kv_cache_index.redis.url" (dig "redis" "url" "" (default dict .kv_cache_index)) }}
+{{- range $name, $url := dict "redis_url" .redis_url "peer_sync" .peer_sync "response_cache.redis.url" (dig "redis" "url" "" (ternary .response_cache dict (kindIs "map" .response_cache))) "kv_cache_index.redis.url" (dig "redis" "url" "" (default dict .kv_cache_index)) }}
 {{- if regexMatch "://[^@]*:.*@|[?]" (default "" $url) }}
 {{- fail (printf "router.%s has a password and would be in a ConfigMap, which is no secret; put the password into a Secret and name it in secrets.%s.name" $name (ternary "peerSyncPassword" "redisPassword" (eq $name "peer_sync"))) }}
 {{- end }}

@@ -104,6 +104,23 @@ def test_replicas_that_tell_each_other_are_played(capsys):
     assert "3 routers" in out
 
 
+def test_prefill_and_decode_workers_are_played(capsys):
+    fleet = "--prefill 1 2 --decode 2 --cache-tokens 340000 --wipe-every 30"
+    policy = "auto:pd_bypass_uncached_tokens=0|1024"
+    status, out, _ = replay(capsys, SLICE, "--policy", policy, *fleet.split(), "--recommend")
+    assert status == 0
+    assert "1 prefill and 2 decode workers" in out
+    assert "2 prefill and 2 decode workers" in out
+    assert re.search(r"TPOT p50 ms +p99 +bypass +moved TB", out)
+    assert re.search(r"=1024 .* [1-9][0-9]*\.[0-9] % ", out)
+    (flags,) = re.findall(r"^--policy .*$", out, re.MULTILINE)
+    launch_router.parse_router_args([*flags.split(), "--prefill", "http://p:1", "--decode", "http://d:1"])
+
+
+def test_one_stage_has_no_columns_of_two(capsys):
+    assert "bypass" not in replay(capsys, SLICE, "--policy", "random", "--workers", "2")[1]
+
+
 def test_cuts_need_something_to_cut(capsys):
     with pytest.raises(SystemExit):
         replay(capsys, SLICE, "--policy", "auto", "--routers", "2", "--outage", "5")
@@ -144,6 +161,28 @@ BAD = "vllm-router replay: error: "
             "prefix_aware:virtual_nodes=0: virtual_nodes is 0; it must be",
         ),
         ([SLICE, "--workers", "0"], "workers is 0; it must be a whole number from 1 to 1024"),
+        (
+            [SLICE, "--prefill", "2"],
+            "of --prefill and --decode one is given; a fleet with stages needs both",
+        ),
+        (
+            [SLICE, "--prefill", "2", "--decode", "2", "--workers", "4"],
+            "--workers is given beside --prefill and --decode",
+        ),
+        ([SLICE, "--prefill", "0", "--decode", "0"], "prefill is 0; it must be 1 or more"),
+        ([SLICE, "--transfer-ms", "3"], "--transfer-ms belongs to a fleet with stages"),
+        (
+            [SLICE, "--policy", "auto:pd_bypass_uncached_tokens=256"],
+            "auto:pd_bypass_uncached_tokens=256 has pd_bypass_uncached_tokens, and a fleet without stages",
+        ),
+        (
+            [SLICE, "--policy", "compare", "--prefill", "1", "--decode", "1"],
+            "compare_",
+        ),
+        (
+            [SLICE, "--prefill", "1", "--decode", "1", "--fail", "1:0"],
+            "an event is 'fail'; a fleet with stages has wipes only",
+        ),
         ([SLICE, "--workers", "x"], "argument --workers: invalid int value: 'x'"),
         ([SLICE, "--wrokers", "4"], "--wrokers is not a flag of vllm-router replay; did you mean --workers?"),
         ([SLICE, "--load", "0"], "load is 0; it must be above 0"),

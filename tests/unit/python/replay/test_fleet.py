@@ -162,3 +162,54 @@ def test_a_file_of_an_engine_that_does_not_fit_is_one_sentence(tmp_path, text, s
         read_engine(path)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_fleet_with_stages_has_the_caches_of_each_stage():
+    trace = generate("rag", 1)
+    fleet = Fleet(prefill=2, decode=4)
+    assert (fleet.workers, fleet.is_staged, Fleet(workers=6).is_staged) == (6, True, False)
+    assert fleet.cache_blocks(trace) == Fleet(workers=4).cache_blocks(trace)
+    assert fleet.prefill_cache_blocks(trace) == Fleet(workers=2).cache_blocks(trace)
+    assert fleet.index_blocks(trace) == fleet.prefill_cache_blocks(trace)
+    sizes = Fleet(prefill=1, decode=1, cache_tokens=300_000, prefill_cache_tokens=0)
+    assert (sizes.cache_blocks(trace), sizes.prefill_cache_blocks(trace)) == (300_000 // 128, 0)
+    assert Fleet(prefill=1, decode=1, cache_tokens=300_000).prefill_cache_blocks(trace) == 300_000 // 128
+
+
+def test_the_core_gets_stages_only_of_a_fleet_that_has_them():
+    trace = generate("rag", 1, 10)
+    assert Fleet(workers=3).as_core(trace)["stages"] is None
+    core = Fleet(prefill=1, decode=2, cache_tokens=200_000, link_gb_per_s=25, transfer_ms=2).as_core(trace)
+    assert core["workers"] == 3
+    assert core["stages"] == {
+        "prefill": 1,
+        "prefill_cache_blocks": 200_000 // 128,
+        "kv_bytes_per_token": 262144.0,
+        "link_gb_per_s": 25.0,
+        "transfer_ms": 2.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"prefill": 2}, "decode is 0; it must be a whole number from 1 to 1023"),
+        ({"decode": 2}, "prefill is 0; it must be a whole number from 1 to 1023"),
+        ({"prefill": 600, "decode": 600}, "workers is 1200; it must be a whole number from 1 to 1024"),
+        ({"prefill": 1, "decode": 1, "link_gb_per_s": 0}, "link_gb_per_s is 0; it must be from 0.001 to 1e9"),
+        ({"prefill": 1, "decode": 1, "transfer_ms": -1}, "transfer_ms is -1; it must be from 0 to 1e9"),
+        (
+            {"prefill": 1, "decode": 1, "events": [Event(1, "fail", 0)]},
+            "an event is 'fail'; a fleet with stages has wipes only, since its workers neither come nor go",
+        ),
+        (
+            {"prefill": 1, "decode": 1, "routers": 2, "peer_sync": PeerSync()},
+            "peer_sync is given for a fleet with stages, which does not replay it; leave it out",
+        ),
+        ({"prefill": 1, "decode": 1, "prefill_cache_tokens": -1}, "prefill_cache_tokens is -1; it must be"),
+    ],
+)
+def test_stages_that_cannot_be_are_one_sentence(settings, sentence):
+    with pytest.raises(TraceError) as error:
+        Fleet(**settings)
+    assert str(error.value).startswith(sentence)

@@ -103,6 +103,26 @@ def test_a_load_is_a_fraction_of_the_capacity_and_capacity_keeps_the_slo(rag):
     assert rows[0]["goodput"] == pytest.approx(1, abs=0.03)
 
 
+def test_two_stages_have_a_load_and_more_columns(rag):
+    fleet = Fleet(prefill=1, decode=2, cache_tokens=300_000, kv_bytes_per_token=1000)
+    policies = ["auto", "auto:pd_bypass_uncached_tokens=2000"]
+    pairs, some = run(rag, policies, fleet, load=0.5)
+    assert (pairs["prefill"], pairs["decode"], pairs["workers"]) == (1, 2, 3)
+    assert (pairs["finished"], some["finished"]) == (1500, 1500)
+    assert pairs["rate"] == some["rate"]
+    assert pairs["bypass_share"] == 0 < some["bypass_share"] < 1
+    prompts = int(rag.input_tokens.sum()) * 1000
+    assert some["transferred_bytes"] < pairs["transferred_bytes"] <= prompts
+    assert pairs["transferred_share"] == pytest.approx(pairs["transferred_bytes"] / prompts)
+    assert pairs["hit_share"] <= pairs["ideal_hit_share"]
+    assert 0 < pairs["token_p50_ms"] <= pairs["token_p99_ms"]
+    (calm,) = run(rag, ["auto"], fleet, rate=0.01)
+    busy = calm["prefill_busy"], calm["decode_busy"]
+    assert calm["busy"] == pytest.approx((busy[0] + 2 * busy[1]) / 3)
+    with pytest.raises(TraceError, match="compare_smg chooses no pairs"):
+        run(rag, ["compare_smg"], fleet)
+
+
 def test_goodput_is_bisected_to_its_precision():
     class Line(Prober):
         """A fleet whose p90 is its rate."""

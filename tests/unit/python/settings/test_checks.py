@@ -491,6 +491,126 @@ def test_settings_of_a_shared_pool_without_effect_are_named() -> None:
     assert about_the_pool(shared_cache_type="hicache", shared_cache_multiplier=0.5) == []
 
 
+CACHE = "--worker-urls http://a:1 --response-cache"
+IN_REDIS = f"{CACHE} --response-cache-backend redis"
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (
+            IN_REDIS,
+            "response_cache_backend is redis and redis_url is missing (in a file: response_cache.redis.url); "
+            "write for example redis://localhost:6379",
+        ),
+        (
+            f"{IN_REDIS} --redis-url redis://a --response-cache-lookup-budget-ms 1001",
+            "response_cache_lookup_budget_ms is 1001; it is the maximum time for which a request waits for "
+            "Redis and must not be above redis_command_timeout_ms, which is 1000",
+        ),
+        (
+            f"{CACHE} --response-cache-max-memory-bytes 41943039",
+            "response_cache_max_stream_buffer_size is 10485760; it must not be above a quarter of "
+            "response_cache_max_memory_bytes, which is 41943039; raise that, or lower it: such a response "
+            "could never be stored",
+        ),
+        (
+            f"{CACHE} --response-cache-max-response-size 67108865",
+            "response_cache_max_response_size is 67108865; it must not be above a quarter of",
+        ),
+        (
+            f"{CACHE} --response-cache-capture-memory-bytes 10485759",
+            "response_cache_max_stream_buffer_size is 10485760; it must not be above "
+            "response_cache_capture_memory_bytes, which is 10485759; raise that, or lower it: such a "
+            "response could never be stored",
+        ),
+        *(
+            (
+                f"{CACHE} --response-cache-tenant-source {source}",
+                f"response_cache_tenant_source is {source} and response_cache_tenant_header is not set; name "
+                "the header that your gateway sets, or use response_cache_tenant_source credential",
+            )
+            for source in ("header", "header_credential")
+        ),
+        (
+            f"{CACHE} --redis-cert-path c",
+            "redis_cert_path is c and redis_key_path is not set; a certificate and its key go together",
+        ),
+    ],
+)
+def test_settings_of_the_response_cache_that_do_not_fit_together(line: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        parsed(line)._validate_router_args()
+    if "redis-cert-path" not in line:  # and nothing is wrong with them while it is off
+        parsed(line.replace("--response-cache ", ""))._validate_router_args()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{CACHE} --response-cache-max-memory-bytes 41943040",
+        f"{CACHE} --response-cache-max-stream-buffer-size 0 --response-cache-max-memory-bytes 4194304",
+        f"{IN_REDIS} --redis-url redis://a --response-cache-max-memory-bytes 1048576",
+        f"{IN_REDIS} --redis-url redis://a --response-cache-lookup-budget-ms 1000",
+    ],
+)
+def test_settings_of_the_response_cache_that_just_fit(line: str) -> None:
+    args = parsed(line)
+    args._validate_router_args()
+    assert args.warnings() == []
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (CACHE, None),
+        (
+            f"{CACHE} --response-cache-temperature-absent cache",
+            "one sample becomes the response to all equal",
+        ),
+        (f"{CACHE} --response-cache-tenant-source shared", "every client gets responses that were made for"),
+        (
+            f"{CACHE} --response-cache-tenant-source header --response-cache-tenant-header X-T",
+            "clients that send the same X-T share responses, whatever their credentials; a gateway in front "
+            "must set it and remove the client's own",
+        ),
+        (
+            f"{CACHE} --response-cache-tenant-source header+credential --response-cache-tenant-header X-T",
+            None,
+        ),
+        (
+            f"{CACHE} --response-cache-tenant-header X-T",
+            "--response-cache-tenant-header has no effect with --response-cache-tenant-source credential",
+        ),
+        (
+            f"{CACHE} --redis-url redis://a",
+            "--redis-url has no effect without --kv-index-backend redis or --response-cache-backend redis",
+        ),
+        (
+            f"{CACHE} --response-cache-redis-key-prefix a:",
+            "--response-cache-redis-key-prefix has no effect without --response-cache-backend redis",
+        ),
+        (
+            f"{IN_REDIS} --redis-url redis://a --no-response-cache-fallback-to-memory "
+            "--response-cache-fallback-capacity 5",
+            "--response-cache-fallback-capacity has no effect with --no-response-cache-fallback-to-memory",
+        ),
+        (f"{IN_REDIS} --redis-url redis://a --response-cache-redis-key-prefix a:", None),
+        (
+            "--worker-urls http://a --response-cache-capacity 5 --response-cache-coalesce off",
+            "the response cache is off, so these have no effect: --response-cache-capacity, "
+            "--response-cache-coalesce",
+        ),
+    ],
+)
+def test_settings_of_the_response_cache_are_warned_of(line: str, sentence: str | None) -> None:
+    args = parsed(line)
+    args._validate_router_args()
+    said = args.warnings()
+    assert len(said) == (sentence is not None)
+    assert sentence is None or sentence in said[0]
+
+
 PEERS = "--worker-urls http://a:1 --peer-sync redis://cache"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.python.settings.values import errors_of, parsed
-from vllm_router.router_args import RouterArgs
+from vllm_router.router_args import FLAGS, RouterArgs
 
 
 def test_yaml_takes_the_names_of_python_and_of_the_command_line() -> None:
@@ -109,6 +109,12 @@ def test_a_section_that_is_off_chooses_nothing() -> None:
     assert RouterArgs.from_yaml("prefix_routing:\n").policy == "auto"
 
 
+def test_the_section_adds_markers_for_anthropic_s_prompt_cache_with_any_policy() -> None:
+    args = RouterArgs.from_yaml("prefix_routing: {anthropic_cache_control_injection: true}\n")
+    assert (args.anthropic_cache_control_injection, args.policy) == (True, "auto")
+    assert not RouterArgs.from_yaml(SECTION).anthropic_cache_control_injection
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -119,7 +125,15 @@ def test_a_section_that_is_off_chooses_nothing() -> None:
         ("prefix_routing: {load_factor_epsilon: 0}", "load_factor_epsilon is 0; it is the share above"),
         ("virtual_nodes: 1\nprefix_routing: {virtual_nodes: 2}", "virtual_nodes set the same option"),
         ("policy: random\nprefix_routing: {enabled: true}", "chooses prefix_aware, and policy is random"),
-        ("prefix_routing: {anthropic_cache_control_injection: true}", "is not implemented in vllm-router"),
+        (
+            "prefix_routing: {anthropic_cache_control_injection: 1}",
+            "anthropic_cache_control_injection is 1; it must be true or false",
+        ),
+        (
+            "anthropic_cache_control_injection: true\n"
+            "prefix_routing: {anthropic_cache_control_injection: true}",
+            "anthropic_cache_control_injection set the same option",
+        ),
     ],
 )
 def test_mistakes_in_the_section_are_named(text: str, sentence: str) -> None:
@@ -330,9 +344,13 @@ def test_the_index_in_redis_uses_the_redis_of_the_response_cache() -> None:
     assert plain.redis_url == "redis://router:p%40ss@redis:6379/1"
 
 
-def test_an_index_in_memory_leaves_that_redis_alone() -> None:
+def test_an_index_in_memory_does_not_use_that_redis() -> None:
     args = RouterArgs.from_yaml(REDIS.replace("  enabled: true\n  backend: redis", "  enabled: true"))
-    assert (args.kv_index_backend, args.redis_url, args.redis_pool_size) == ("memory", None, 8)
+    assert (args.kv_index_backend, args.response_cache_backend) == ("memory", "redis")
+    args = RouterArgs.from_yaml("response_cache: {redis: {url: redis://a}}\nkv_cache_index: {enabled: true}")
+    assert args.warnings()[0] == (
+        "--redis-url has no effect without --kv-index-backend redis or --response-cache-backend redis"
+    )
     named = "redis_url: redis://a\nkv_cache_index: {enabled: true, backend: redis}"
     assert RouterArgs.from_yaml(named).redis_url == "redis://a"
 
@@ -343,7 +361,7 @@ def test_an_index_in_memory_leaves_that_redis_alone() -> None:
         (
             "pool_size: 4",
             "pool_size: 0",
-            "f.yaml: response_cache.redis.pool_size: redis_pool_size is 0; it is",
+            "f.yaml: response_cache.redis.pool_size is 0; it is the number of connections",
         ),
         (
             "pool_size: 4",
@@ -351,11 +369,11 @@ def test_an_index_in_memory_leaves_that_redis_alone() -> None:
             "response_cache.redis.pool_sise is not a known setting; did you mean",
         ),
         ("tls: true", "tls: 1", "f.yaml: response_cache.redis.tls is a number; it must be true or false"),
-        ("@redis:", "@redis:x", "response_cache.redis.url: redis_url is a text of"),
+        ("@redis:", "@redis:x", "response_cache.redis.url is a text of"),
         (
-            "password_file: null",
-            "client_key_file: a",
-            "redis.client_key_file is not implemented in vllm-router",
+            '"cr:resp:"',
+            "''",
+            "f.yaml: response_cache.redis.key_prefix is ''; it is",
         ),
         (
             "\nresponse",
@@ -377,3 +395,351 @@ def test_an_option_of_the_index_stands_in_one_place() -> None:
     assert RouterArgs.from_yaml("policy: kv_logit\n" + KV_INDEX).policy == "kv_logit"
     with pytest.raises(ValueError, match="max_entries and kv_index_max_entries set the same option"):
         RouterArgs.from_yaml("kv_index_max_entries: 100\n" + KV_INDEX)
+
+
+# The response cache
+
+# As Continuum Router's documentation prints them, by tier.
+TIER_1 = """
+prefix_routing:
+  enabled: true
+  load_factor_epsilon: 0.25
+  virtual_nodes: 150
+"""
+
+TIERS_1_AND_2 = """
+prefix_routing:
+  enabled: true
+
+response_cache:
+  enabled: true
+  backend: memory
+  capacity: 5000
+  ttl: "10m"
+"""
+
+TIERS_1_TO_3 = """
+prefix_routing:
+  enabled: true
+
+response_cache:
+  enabled: true
+  backend: redis
+  ttl: "30m"
+  redis:
+    url: "redis://redis-service:6379"
+    pool_size: 16
+    key_prefix: "cr:resp:"
+    fallback_to_memory: true
+    fallback_capacity: 2000
+"""
+
+ALL_TIERS = """
+prefix_routing:
+  enabled: true
+  load_factor_epsilon: 0.20
+
+response_cache:
+  enabled: true
+  backend: redis
+  ttl: "30m"
+  redis:
+    url: "redis://redis-service:6379"
+    pool_size: 16
+
+kv_cache_index:
+  enabled: true
+  backend: redis   # shares the pool from response_cache.redis
+  max_entries: 500000
+  entry_ttl_seconds: 900
+  scoring:
+    overlap_weight: 0.6
+    load_weight: 0.3
+    health_weight: 0.1
+    min_overlap_threshold: 0.25
+    gpu_tier_weight: 1.0       # GPU-resident data gets full overlap credit
+    storage_tier_weight: 0.6   # Offloaded data is still valuable but discounted
+  storage_offloading:
+    enabled: true              # Track GPU hot vs. storage warm tiers
+    treat_eviction_as_offload: true
+  event_sources:
+    - backend_name: vllm-1
+      endpoint: "http://vllm-1:8000/v1/kv_events"
+    - backend_name: vllm-2
+      endpoint: "http://vllm-2:8000/v1/kv_events"
+"""
+
+TIER_2_COMMENTED = """
+response_cache:
+  enabled: true
+
+  # Cache backend: "memory" (default) or "redis"
+  # Changing backend requires restart; other fields support hot-reload
+  backend: memory
+
+  # Maximum cached entries before LRU eviction (default: 1000)
+  capacity: 1000
+
+  # TTL for cached entries (default: "5m")
+  ttl: "5m"
+
+  # Maximum response body size eligible for caching (default: 1 MiB)
+  max_response_size: 1048576
+
+  # Maximum streaming buffer size eligible for caching (default: 10 MiB)
+  max_stream_buffer_size: 10485760
+"""
+
+TIER_3_COMMENTED = """
+response_cache:
+  enabled: true
+  backend: redis
+
+  redis:
+    # Redis/Valkey connection URL
+    url: "redis://redis:6379"
+
+    # rediss:// for TLS; or set tls: true with redis:// URL
+    # url: "rediss://redis:6380"
+
+    # Connection pool size (default: 8)
+    pool_size: 8
+
+    # Key namespace prefix (must not contain glob characters)
+    key_prefix: "cr:resp:"
+
+    # Connection timeout in milliseconds (default: 3000)
+    connect_timeout_ms: 3000
+
+    # Per-command timeout in milliseconds (default: 1000)
+    command_timeout_ms: 1000
+
+    # Fallback capacity for in-memory cache when Redis is unreachable (default: 1000)
+    fallback_capacity: 1000
+
+    # TTL for fallback in-memory entries in seconds (default: 300)
+    fallback_ttl_seconds: 300
+
+    # Fall back to in-memory cache on Redis failure (default: true)
+    fallback_to_memory: true
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (TIER_1, {"policy": "prefix_aware", "virtual_nodes": 150}),
+        (
+            TIERS_1_AND_2,
+            {
+                "policy": "prefix_aware",
+                "response_cache": True,
+                "response_cache_capacity": 5000,
+                "response_cache_ttl_secs": 600,
+            },
+        ),
+        (
+            TIERS_1_TO_3,
+            {
+                "policy": "prefix_aware",
+                "response_cache": True,
+                "response_cache_backend": "redis",
+                "response_cache_ttl_secs": 1800,
+                "redis_url": "redis://redis-service:6379",
+                "redis_pool_size": 16,
+                "response_cache_fallback_capacity": 2000,
+            },
+        ),
+        (
+            ALL_TIERS,
+            {
+                "policy": "kv_overlap",
+                "load_factor_epsilon": 0.2,
+                "response_cache": True,
+                "response_cache_backend": "redis",
+                "response_cache_ttl_secs": 1800,
+                "redis_url": "redis://redis-service:6379",
+                "redis_pool_size": 16,
+                "kv_index_backend": "redis",
+                "kv_index_max_entries": 500_000,
+                "kv_index_ttl_secs": 900,
+                "kv_min_overlap_threshold": 0.25,
+                "kv_storage_offloading": "evictions",
+                "kv_prefix_source": [
+                    "vllm-1=http://vllm-1:8000/v1/kv_events",
+                    "vllm-2=http://vllm-2:8000/v1/kv_events",
+                ],
+            },
+        ),
+        (TIER_2_COMMENTED, {"response_cache": True}),
+        (
+            TIER_3_COMMENTED,
+            {"response_cache": True, "response_cache_backend": "redis", "redis_url": "redis://redis:6379"},
+        ),
+    ],
+    ids=["1", "1-2", "1-3", "1-4", "2", "3"],
+)
+def test_files_of_another_router_are_taken_as_they_are(text: str, expected: dict[str, object]) -> None:
+    args = RouterArgs.from_yaml(text)
+    args._validate_router_args()
+    assert args == RouterArgs(**expected)
+    assert RouterArgs.from_yaml(args.to_yaml()) == args
+    assert [line for line in args.warnings() if "no worker URLs" not in line] == []
+
+
+WHOLE = """
+response_cache:
+  enabled: true
+  backend: redis
+  capacity: 2000
+  ttl: "90s"
+  max_response_size: 2048
+  max_stream_buffer_size: 0
+  redis: { url: "redis://redis:6379", tls: true, pool_size: 4, key_prefix: "blue:", connect_timeout_ms: 300,
+           command_timeout_ms: 100, fallback_capacity: 10, fallback_ttl_seconds: 30,
+           fallback_to_memory: false, ca_file: ca, client_cert_file: cert, client_key_file: key,
+           password_file: pw, integrity_key_file: hmac, lookup_budget_ms: 50, health_interval_seconds: 5 }
+  routes: [/v1/completions]
+  temperature_absent: cache
+  key_scheme: seed004
+  key_ignore: [user]
+  tenant_source: header+credential
+  tenant_header: X-Tenant-ID
+  max_request_size: 4096
+  max_memory_bytes: 1048576
+  capture_memory_bytes: 2097152
+  store_queue_bytes: 3145728
+  store_headers: [x-model-version]
+  coalesce: off
+  coalesce_wait_ms: 1
+  coalesce_max_followers: 2
+  coalesce_max_promotions: 3
+  replay_events_per_second: 4
+  invalidate_on: ["/update_weights*"]
+"""
+
+
+def test_every_member_of_the_section_is_a_setting() -> None:
+    args = RouterArgs.from_yaml(WHOLE)
+    args._validate_router_args()
+    expected = {
+        "response_cache": True,
+        "response_cache_backend": "redis",
+        "response_cache_capacity": 2000,
+        "response_cache_ttl_secs": 90,
+        "response_cache_max_response_size": 2048,
+        "response_cache_max_stream_buffer_size": 0,
+        "redis_url": "rediss://redis:6379",
+        "redis_pool_size": 4,
+        "redis_connect_timeout_ms": 300,
+        "redis_command_timeout_ms": 100,
+        "redis_ca_file": "ca",
+        "redis_cert_path": "cert",
+        "redis_key_path": "key",
+        "redis_password_file": "pw",
+        "response_cache_redis_key_prefix": "blue:",
+        "response_cache_fallback_capacity": 10,
+        "response_cache_fallback_ttl_secs": 30,
+        "response_cache_fallback_to_memory": False,
+        "response_cache_integrity_key_file": "hmac",
+        "response_cache_lookup_budget_ms": 50,
+        "response_cache_health_interval_secs": 5,
+        "response_cache_routes": ["/v1/completions"],
+        "response_cache_temperature_absent": "cache",
+        "response_cache_key_scheme": "seed004",
+        "response_cache_key_ignore": ["user"],
+        "response_cache_tenant_source": "header_credential",
+        "response_cache_tenant_header": "X-Tenant-ID",
+        "response_cache_max_request_size": 4096,
+        "response_cache_max_memory_bytes": 2**20,
+        "response_cache_capture_memory_bytes": 2 * 2**20,
+        "response_cache_store_queue_bytes": 3 * 2**20,
+        "response_cache_store_headers": ["x-model-version"],
+        "response_cache_coalesce": "off",
+        "response_cache_coalesce_wait_ms": 1,
+        "response_cache_coalesce_max_followers": 2,
+        "response_cache_coalesce_max_promotions": 3,
+        "response_cache_replay_events_per_second": 4,
+        "response_cache_invalidate_on": ["/update_weights*"],
+    }
+    assert args == RouterArgs(**expected)
+    assert {name for name in FLAGS if name.startswith("response_cache")} <= expected.keys()
+
+
+def test_members_that_are_null_are_left_at_their_defaults() -> None:
+    files = "ca_file: null, client_cert_file: null, client_key_file: null, password_file: null"
+    text = f"response_cache: {{tenant_header: null, redis: {{{files}, integrity_key_file: null}}}}"
+    assert RouterArgs.from_yaml(text) == RouterArgs()
+
+
+def test_a_section_that_is_off_keeps_its_values_for_a_reload() -> None:
+    args = RouterArgs.from_yaml("response_cache: {enabled: false, backend: redis, capacity: 7}")
+    args._validate_router_args()
+    assert (args.response_cache, args.response_cache_backend, args.response_cache_capacity) == (
+        False,
+        "redis",
+        7,
+    )
+
+
+def test_the_section_has_the_name_of_a_setting() -> None:
+    assert RouterArgs.from_yaml("response_cache: true") == RouterArgs(response_cache=True)
+    assert RouterArgs.from_yaml("response-cache: false") == RouterArgs()
+    assert RouterArgs.from_yaml("response_cache: {}\nresponse_cache_capacity: 7").response_cache_capacity == 7
+
+
+@pytest.mark.parametrize(
+    ("inner", "sentence"),
+    [
+        ("enabled: 1", "f.yaml: response_cache.enabled is 1; it must be true or false"),
+        ("capasity: 1", "f.yaml: response_cache.capasity is not a known setting; did you mean capacity?"),
+        (
+            'ttl: "5 minutes"',
+            "f.yaml: response_cache.ttl is '5 minutes'; write a number and one of ms, s, m, h, d, such as "
+            '"5m" (1 s to 30 d)',
+        ),
+        ("ttl: 300", "f.yaml: response_cache.ttl is 300; write a number and one of ms, s, m, h, d"),
+        ("ttl: 999ms", "f.yaml: response_cache.ttl is 999ms; write a number and one of"),
+        ("ttl: 31d", "f.yaml: response_cache.ttl is 31d; write a number and one of"),
+        (
+            "capacity: 0",
+            "f.yaml: response_cache.capacity is 0; it is the maximum number of responses in memory and must "
+            "be a whole number between 1 and 10000000 (default 1000)",
+        ),
+        ("capacity: null", "f.yaml: response_cache.capacity is unset; it is"),
+        ("max_response_size: 1023", "response_cache.max_response_size is 1023; it is"),
+        ("max_response_size: 0", "must be a whole number between 1024 and 268435456"),
+        ("max_stream_buffer_size: 268435457", "response_cache.max_stream_buffer_size is 268435457; it is"),
+        ("backend: disk", "f.yaml: response_cache.backend is disk; it is the place of stored responses and"),
+        (
+            "coalesce: all",
+            "f.yaml: response_cache.coalesce is all, which is not implemented in vllm-router",
+        ),
+        ("coalesce: all", "streams are not followed live: use answers"),
+        (
+            "routes: [/v1/responses]",
+            "and '/v1/responses' keeps state at a worker, or is not known to be deterministic",
+        ),
+        (
+            "key_ignore: [temperature]",
+            "must be some of user, metadata, safety_identifier, prompt_cache_key, priority, request_id, rid, "
+            "session_id, session_params, and 'temperature' may change the response",
+        ),
+        ("redis: x", "f.yaml: response_cache.redis is a text of 1 characters; write it as a mapping"),
+        ("redis: {database: 1}", "f.yaml: response_cache.redis.database is not a known setting"),
+        (
+            "redis: {key_prefix: 'cr:*:'}",
+            "f.yaml: response_cache.redis.key_prefix is cr:*:; it is the prefix of the response cache's keys "
+            "in Redis and must be a text without the pattern characters * ? [ ] \\, because clearing",
+        ),
+        ("redis: {fallback_ttl_seconds: 0}", "f.yaml: response_cache.redis.fallback_ttl_seconds is 0; it is"),
+        ("redis: {lookup_budget_ms: 0}", "f.yaml: response_cache.redis.lookup_budget_ms is 0; it is"),
+        (
+            "capacity: 1\nresponse_cache_capacity: 2",
+            "f.yaml: response_cache.capacity and response_cache_capacity set the same option; keep one of",
+        ),
+    ],
+)
+def test_mistakes_in_the_response_cache_are_named(inner: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        RouterArgs.from_yaml(f"response_cache:\n  {inner}\n", "f.yaml")

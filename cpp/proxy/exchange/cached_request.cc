@@ -1,0 +1,387 @@
+#include "proxy/exchange/cached_request.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+
+#include "base/text.h"
+#include "base/time_units.h"
+#include "proxy/client/http_client.h"
+#include "proxy/thread/io_thread.h"
+#include "routing/body_map.h"
+#include "routing/json_scanner.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr size_t kReplayPiece = 64 << 10;
+constexpr size_t kFirstCapture = 4 << 10;
+constexpr int64_t kReplayStepNs = 100 * kNanosPerMs;
+
+int64_t UnixMs() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+CacheRequestHead HeadOf(const RequestHead& head) {
+  CacheRequestHead judged{.method = head.method, .path = head.path, .fields = head.fields};
+  if (head.framing == BodyFraming::kLength) judged.body_bytes = head.content_length;
+  return judged;
+}
+
+// How many bytes of the stream its next events are.
+size_t SizeOfEvents(std::string_view stream, uint32_t events) {
+  size_t size = 0;
+  for (uint32_t i = 0; i < events && size < stream.size(); ++i) {
+    size_t end = std::string_view::npos;
+    for (const std::string_view blank : {"\n\n", "\r\n\r\n"}) {
+      const size_t at = stream.find(blank, size);
+      if (at != std::string_view::npos) end = std::min(end, at + blank.size());
+    }
+    size = std::min(end, stream.size());
+  }
+  return size;
+}
+
+std::optional<uint32_t> Fits(std::optional<uint64_t> tokens) {
+  if (!tokens || *tokens >= UINT32_MAX) return std::nullopt;
+  return static_cast<uint32_t>(*tokens);
+}
+
+}  // namespace
+
+// The body that the client gets, while memory for it may be taken.
+class CachedRequest::Captured final : public BodySink {
+ public:
+  Captured(ResponseCache& cache, uint64_t limit, uint64_t memory)
+      : cache_(cache), limit_(limit), memory_(memory) {}
+  ~Captured() { Stop(NotStored::kNone); }
+
+  Took Write(std::string_view data, bool /*last*/) override {
+    if (stopped_ || data.empty()) return Took::kAll;
+    const size_t size = bytes_.size() + data.size();
+    if (size > limit_) {
+      Stop(NotStored::kSize);
+    } else if (size > taken_ && !Grow(size)) {
+      Stop(NotStored::kMemory);
+    } else {
+      bytes_.append(data);
+    }
+    return Took::kAll;
+  }
+  Task<Took> Flush() override { co_return Took::kAll; }
+
+  void Stop(NotStored why) {
+    stopped_ = true;
+    why_ = why;
+    std::string().swap(bytes_);
+    cache_.ReturnCapture(taken_);
+    taken_ = 0;
+  }
+  NotStored why() const { return why_; }  // kNone: all of it is here
+  std::string_view bytes() const { return bytes_; }
+
+ private:
+  bool Grow(size_t size) {
+    const size_t more = std::max({size, 2 * taken_, kFirstCapture}) - taken_;
+    if (!cache_.TakeCapture(more, memory_)) return false;
+    taken_ += more;
+    bytes_.reserve(taken_);
+    return true;
+  }
+
+  ResponseCache& cache_;
+  const uint64_t limit_;
+  const uint64_t memory_;
+  std::string bytes_;
+  size_t taken_ = 0;  // of the memory for captures
+  bool stopped_ = false;
+  NotStored why_ = NotStored::kNone;
+};
+
+// Waits for the leader of equal requests. It lives until the news has come, wherever that is sent from.
+class CachedRequest::Waiter final : public FlightTable::Follower {
+ public:
+  Waiter(EventLoop& loop, CancelScope& scope) : loop_(loop), scope_(&scope) {}
+
+  void Notify(FlightTable::News news, FlightTable::Response response, FlightTable::Lead lead) override {
+    news_ = news;
+    response_ = std::move(response);
+    lead_ = std::move(lead);
+    loop_.Post([self = std::move(self_)] { self->Arrive(); });
+  }
+
+  void Keep(std::shared_ptr<Waiter> self) { self_ = std::move(self); }
+  // It has left its flight: no news will come.
+  void Release() { self_.reset(); }
+  // The request goes on; news that come are dropped, and a lead passes to the next.
+  void Ignore() {
+    scope_ = nullptr;
+    lead_ = {};
+  }
+  bool arrived() const { return arrived_; }
+  FlightTable::News news() const { return news_; }
+  FlightTable::Response TakeResponse() { return std::move(response_); }
+  FlightTable::Lead TakeLead() { return std::move(lead_); }
+
+ private:
+  void Arrive() {
+    arrived_ = true;
+    if (scope_ != nullptr) {
+      scope_->EndPause();
+    } else {
+      lead_ = {};
+    }
+  }
+
+  EventLoop& loop_;
+  CancelScope* scope_;
+  std::shared_ptr<Waiter> self_;
+  FlightTable::News news_ = FlightTable::News::kAlone;
+  FlightTable::Response response_;
+  FlightTable::Lead lead_;
+  bool arrived_ = false;
+};
+
+CachedRequest::CachedRequest(IoThread& thread, const ResponseCacheSettings& settings, const RequestHead& head)
+    : thread_(thread),
+      cache_(thread.limits.response_cache),
+      settings_(settings),
+      bypass_(JudgeHead(HeadOf(head), settings.rules)) {}
+
+CachedRequest::~CachedRequest() { thread_.response_parsers.Release(std::move(parser_)); }
+
+void CachedRequest::JudgeBody(const RequestHead& head, std::string_view body, std::string_view model) {
+  const int64_t began = thread_.clock.NowNanos();
+  const BodyMap map = BodyMap::Read(body);
+  bypass_ = vllm_router::JudgeBody(head.path, map, settings_.rules);
+  stream_ = WantsStream(map);
+  if (may_hit() && stream_ && settings_.max_stream_bytes == 0) bypass_ = CacheBypass::kStream;
+  if (may_hit()) {
+    const BodyMap::Member* const named = map.Find("model");
+    std::optional<std::string> text;
+    if (named != nullptr && named->type == BodyMap::Type::kString) {
+      text = UnescapedJson(named->value.substr(1, named->value.size() - 2));
+    }
+    model_ = text ? *std::move(text) : std::string(model);
+    fresh_ = WantsFresh(head.fields);
+    path_ = head.path;
+    generation_ = cache_.generations.Of(model_);
+    key_ = CacheKeyOf(HeadOf(head), head.query, map, settings_.rules, generation_, model);
+    judged_ = true;
+  }
+  lookup_ns_ += thread_.clock.NowNanos() - began;
+}
+
+Task<bool> CachedRequest::Find(CancelScope& scope, bool may_follow) {
+  if (!fresh_) {
+    const int64_t began = thread_.clock.NowNanos();
+    std::shared_ptr<const std::string> blob = co_await LookUp(scope);
+    const bool hit = blob != nullptr && Use(std::move(blob));
+    lookup_ns_ += thread_.clock.NowNanos() - began;
+    if (hit) co_return true;
+    if (scope.cancelled() || !may_hit()) co_return false;
+  }
+  if (settings_.coalesce == CacheCoalesce::kOff) co_return false;
+  const bool found = co_await JoinEqual(scope, may_follow && !fresh_ && !stream_);
+  co_return found;
+}
+
+Task<std::shared_ptr<const std::string>> CachedRequest::LookUp(CancelScope& scope) {
+  using Outcome = RedisResponseStore::Outcome;
+  if (UsesRedis()) {
+    RedisResponseStore::Found found = co_await thread_.redis_responses->Find(&scope, key_);
+    if (found.outcome != Outcome::kDown) co_return std::move(found.blob);
+  }
+  if (cache_.fixed().redis && !cache_.fixed().fallback) {
+    bypass_ = CacheBypass::kStoreDown;
+    co_return nullptr;
+  }
+  co_return cache_.memory.Get(key_, thread_.clock.NowNanos());
+}
+
+bool CachedRequest::UsesRedis() const {
+  return thread_.redis_responses != nullptr && thread_.redis_responses->usable();
+}
+
+void CachedRequest::Keep(std::shared_ptr<const std::string> blob) {
+  if (UsesRedis()) return thread_.redis_responses->Set(key_, std::move(blob), settings_.ttl_ms);
+  if (cache_.fixed().redis && !cache_.fixed().fallback) return;
+  const int64_t now = thread_.clock.NowNanos();
+  cache_.memory.Set(key_, std::move(blob), now + cache_.MemoryTtlMs(settings_) * kNanosPerMs, now);
+}
+
+Task<bool> CachedRequest::JoinEqual(CancelScope& scope, bool may_follow) {
+  const int64_t now = thread_.clock.NowNanos();
+  std::shared_ptr<Waiter> waiter;
+  if (may_follow) {
+    waiter = std::make_shared<Waiter>(thread_.loop, scope);
+    waiter->Keep(waiter);
+  }
+  FlightTable::Joined joined = cache_.flights.Join(key_, waiter.get(), now);
+  lead_ = std::move(joined.lead);
+  if (joined.role != FlightTable::Role::kFollows) {
+    if (waiter != nullptr) waiter->Release();
+    // The last leader may have ended since the lookup.
+    if (joined.role != FlightTable::Role::kLeads || fresh_) co_return false;
+    std::shared_ptr<const std::string> blob = cache_.memory.Get(key_, now);
+    if (blob == nullptr || !Use(blob)) co_return false;
+    EndFlight(FlightTable::End::kShared, std::move(blob));
+    co_return true;
+  }
+  co_await scope.Pause(thread_.loop, settings_.coalesce_wait_ms * kNanosPerMs);
+  if (!waiter->arrived()) {
+    if (cache_.flights.Leave(waiter.get())) {
+      waiter->Release();
+    } else {
+      waiter->Ignore();
+    }
+    co_return false;
+  }
+  lead_ = waiter->TakeLead();
+  if (scope.cancelled() || waiter->news() != FlightTable::News::kResponse) co_return false;
+  shared_ = Use(waiter->TakeResponse());
+  co_return shared_;
+}
+
+// What Redis has may be anybody's, so it has to be a response as a whole before anything of it is used.
+bool CachedRequest::Use(std::shared_ptr<const std::string> blob) {
+  const StatusOr<StoredResponse> stored = DecodeStored(key_, *blob, cache_.integrity_key(), UnixMs());
+  if (!stored.ok() && absl::IsNotFound(stored.status())) return false;  // expired
+  if (!stored.ok() || !ReadHead(*stored)) {
+    cache_.counts.corrupt.fetch_add(1, std::memory_order_relaxed);
+    cache_.memory.Delete(key_);
+    if (UsesRedis()) thread_.redis_responses->Delete(key_);
+    return false;
+  }
+  const bool is_stream = stored->kind == StoredResponse::Kind::kEventStream;
+  if (is_stream != stream_) return false;
+  age_ = std::to_string(std::max<int64_t>(0, UnixMs() - stored->stored_at_ms) / 1000);
+  stored_ = *stored;
+  blob_ = std::move(blob);
+  return true;
+}
+
+// Its header lines frame nothing, and end where they say.
+bool CachedRequest::ReadHead(const StoredResponse& stored) {
+  head_text_ =
+      Concat("HTTP/1.1 200 OK\r\n", stored.fields, "Content-Length: ", stored.body.size(), "\r\n\r\n");
+  if (parser_ == nullptr) parser_ = thread_.response_parsers.Acquire();
+  parser_->Reset(/*to_head=*/false);
+  return parser_->Feed(head_text_) == ParseState::kDone && head().size == head_text_.size() &&
+         head().status == 200 && head().framing == BodyFraming::kLength &&
+         head().content_length == stored.body.size();
+}
+
+Task<BodySink::Took> CachedRequest::Replay(BodySink& client, CancelScope& scope) {
+  const uint32_t rate = stream_ ? settings_.replay_events_per_second : 0;
+  const int64_t pause_ns = rate == 0 ? 0 : std::max(kReplayStepNs, kNanosPerSecond / rate);
+  const auto events = static_cast<uint32_t>(rate * pause_ns / kNanosPerSecond);
+  for (std::string_view rest = stored_.body;;) {
+    const size_t most = rate != 0 ? SizeOfEvents(rest, std::max(events, 1U))
+                        : stream_ ? kReplayPiece
+                                  : rest.size();
+    const std::string_view piece = rest.substr(0, most);
+    rest.remove_prefix(piece.size());
+    BodySink::Took took = client.Write(piece, rest.empty());
+    if (took == BodySink::Took::kNotYet) took = co_await client.Flush();
+    if (took != BodySink::Took::kAll) co_return took;
+    replayed_ += piece.size();
+    if (rest.empty()) co_return took;
+    if (rate == 0) {
+      co_await thread_.loop.Yield();
+    } else if (!co_await scope.Pause(thread_.loop, pause_ns)) {
+      co_return BodySink::Took::kClosed;
+    }
+  }
+}
+
+BodySink* CachedRequest::Capture(const ResponseHead& response) {
+  if (!judged_ || !may_hit() || captured_ != nullptr) return nullptr;
+  const uint64_t limit = stream_ ? settings_.max_stream_bytes : settings_.max_response_bytes;
+  CacheResponseHead judged{
+      .status = response.status,
+      .fields = response.fields,
+      .has_end = response.framing == BodyFraming::kLength || response.framing == BodyFraming::kChunked};
+  if (response.framing == BodyFraming::kLength) judged.body_bytes = response.content_length;
+  not_stored_ = JudgeResponseHead(judged, stream_, limit);
+  fields_.clear();
+  for (const HeaderField& field : response.fields) {
+    const auto is_it = [&field](std::string_view name) { return EqualsIgnoreCase(field.name, name); };
+    if (is_it("content-type") || std::ranges::any_of(settings_.store_headers, is_it)) {
+      fields_ += Concat(field.name, ": ", field.value, "\r\n");
+    }
+  }
+  if (not_stored_ == NotStored::kNone && fields_.size() > kMaxStoredFields) not_stored_ = NotStored::kSize;
+  if (not_stored_ != NotStored::kNone) return nullptr;
+  captured_ = std::make_unique<Captured>(cache_, limit, settings_.capture_memory_bytes);
+  return captured_.get();
+}
+
+void CachedRequest::End(
+    bool whole, std::optional<uint64_t> prompt_tokens, std::optional<uint64_t> completion_tokens) {
+  if (!judged_ || !may_hit()) return;
+  if (captured_ == nullptr) return Forget(not_stored_);
+  if (captured_->why() != NotStored::kNone) return Forget(captured_->why());
+  if (!whole) return Forget(NotStored::kIncomplete);
+  const NotStored why = JudgeResponseBody(path_, stream_, captured_->bytes());
+  if (why != NotStored::kNone) return Forget(why);
+  if (cache_.generations.Of(model_) != generation_) return Forget(NotStored::kGeneration);
+  const int64_t now_ms = UnixMs();
+  StoredResponse response{
+      .kind = stream_ ? StoredResponse::Kind::kEventStream : StoredResponse::Kind::kBody,
+      .stored_at_ms = now_ms,
+      .expires_at_ms = now_ms + settings_.ttl_ms,
+      .prompt_tokens = Fits(prompt_tokens),
+      .completion_tokens = Fits(completion_tokens),
+      .fields = fields_,
+      .body = captured_->bytes()};
+  auto blob = std::make_shared<const std::string>(EncodeStored(key_, response, cache_.integrity_key()));
+  captured_.reset();
+  Keep(blob);
+  EndFlight(FlightTable::End::kShared, std::move(blob));
+}
+
+// What is wrong may be so for all equal requests, or for this one only.
+void CachedRequest::Forget(NotStored why) {
+  not_stored_ = why;
+  captured_.reset();
+  cache_.counts.not_stored[static_cast<size_t>(why)].fetch_add(1, std::memory_order_relaxed);
+  const bool for_all = why == NotStored::kSize || why == NotStored::kType || why == NotStored::kGeneration;
+  EndFlight(for_all ? FlightTable::End::kNotShareable : FlightTable::End::kFailed, nullptr);
+}
+
+void CachedRequest::EndFlight(FlightTable::End end, FlightTable::Response response) {
+  if (!lead_) return;
+  cache_.flights.Finish(std::move(lead_), end, std::move(response), thread_.clock.NowNanos());
+  lead_ = {};
+}
+
+ResponseCache::Result CachedRequest::result() const {
+  if (found()) return ResponseCache::Result::kHit;
+  return may_hit() ? ResponseCache::Result::kMiss : ResponseCache::Result::kBypass;
+}
+
+std::string_view CachedRequest::label() const {
+  constexpr std::array<std::string_view, ResponseCache::kResults> kLabels = {"HIT", "MISS", "BYPASS"};
+  return kLabels[static_cast<size_t>(result())];
+}
+
+std::string_view CachedRequest::reason() const {
+  if (found()) return shared_ ? "equal_request" : std::string_view();
+  if (!may_hit()) return CacheBypassName(bypass_);
+  if (not_stored_ != NotStored::kNone) return NotStoredName(not_stored_);
+  return fresh_ ? "no_cache" : std::string_view();
+}
+
+void CachedRequest::Count() {
+  cache_.Count(result(), bypass_, lookup_ns_, thread_.clock.NowNanos());
+  if (!found()) return;
+  cache_.counts.saved_prompt_tokens.fetch_add(stored_.prompt_tokens.value_or(0), std::memory_order_relaxed);
+  cache_.counts.saved_completion_tokens.fetch_add(
+      stored_.completion_tokens.value_or(0), std::memory_order_relaxed);
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,65 @@
+#include "proxy/thread/response_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace vllm_router {
+namespace {
+
+FlightTable::Limits FlightLimits(const ResponseCacheSettings& settings) {
+  return {.followers = settings.coalesce_max_followers, .promotions = settings.coalesce_max_promotions};
+}
+
+MemoryStore::Limits LimitsOf(const ResponseCacheSettings& settings, const ResponseCache::Fixed& fixed) {
+  return {
+      .entries = fixed.redis ? fixed.fallback_capacity : settings.capacity,
+      .bytes = settings.max_memory_bytes};
+}
+
+}  // namespace
+
+ResponseCache::ResponseCache(const ResponseCacheSettings& settings, Fixed fixed)
+    : memory(LimitsOf(settings, fixed)),
+      flights(FlightLimits(settings)),
+      fixed_(std::move(fixed)),
+      enabled_(settings.enabled) {}
+
+void ResponseCache::Follow(const ResponseCacheSettings& settings) {
+  memory.SetLimits(LimitsOf(settings, fixed_));
+  flights.SetLimits(FlightLimits(settings));
+  enabled_.store(settings.enabled, std::memory_order_relaxed);
+  if (!settings.enabled) memory.Clear();
+}
+
+void ResponseCache::Count(Result result, CacheBypass why, int64_t lookup_ns, int64_t now_ns) {
+  const auto at = static_cast<size_t>(result);
+  counts.results[at].fetch_add(1, std::memory_order_relaxed);
+  if (result == Result::kBypass) {
+    counts.bypasses[static_cast<size_t>(why)].fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  hit_rate.Count(result == Result::kHit, now_ns);
+  const auto bucket = std::ranges::lower_bound(kLookupBounds, lookup_ns) - kLookupBounds.begin();
+  counts.lookups[at][static_cast<size_t>(bucket)].fetch_add(1, std::memory_order_relaxed);
+  counts.lookup_nanos[at].fetch_add(static_cast<uint64_t>(lookup_ns), std::memory_order_relaxed);
+}
+
+bool ResponseCache::TakeCapture(size_t bytes, uint64_t most) {
+  const uint64_t before = captured_.fetch_add(bytes, std::memory_order_relaxed);
+  if (before + bytes <= most) return true;
+  ReturnCapture(bytes);
+  return false;
+}
+
+size_t ResponseCache::InvalidateAll(bool without_generation) {
+  generations.BumpAll();
+  on_invalidated_(without_generation);
+  return memory.Clear();
+}
+
+void ResponseCache::InvalidateModel(std::string_view model) {
+  generations.Bump(model);
+  on_invalidated_(false);
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,102 @@
+// ResponseCache: what all threads of a server share of the response cache: what is in memory, which requests are under
+// way for others, which responses must not be used any more, and counts.
+//
+//   request ──▶ Find in memory, or in Redis ──▶ hit
+//                 │ (client/redis_response_store.h)
+//                 └─ miss ──▶ flights: leads, follows, goes alone ──▶ a worker ──▶ kept here, and in Redis
+//
+// A server has one, whether or not the cache is enabled, since a reload may enable it; empty it takes a few kilobytes.
+// With Redis, its memory is what serves while Redis is down. Thread-safe.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "cache/flight_table.h"
+#include "cache/generations.h"
+#include "cache/hit_rate.h"
+#include "cache/memory_store.h"
+#include "proxy/api/response_cache_settings.h"
+#include "routing/cacheability.h"
+
+namespace vllm_router {
+
+class ResponseCache {
+ public:
+  // What holds from the server's start.
+  struct Fixed {
+    bool redis = false;  // responses are kept in Redis
+    uint64_t fallback_capacity = 1'000;
+    int64_t fallback_ttl_ms = 300'000;
+    bool fallback = true;  // memory serves while Redis is down
+  };
+  enum class Result : uint8_t { kHit, kMiss, kBypass };
+  static constexpr size_t kResults = 3;
+  // Upper bounds of the times of lookups, in nanoseconds; the last bucket has none.
+  static constexpr std::array<int64_t, 13> kLookupBounds = {
+      1'000,     2'500,     10'000,     50'000,     100'000,     250'000,      1'000'000,
+      2'500'000, 5'000'000, 10'000'000, 50'000'000, 100'000'000, 1'000'000'000};
+  using Lookups = std::array<std::atomic<uint64_t>, kLookupBounds.size() + 1>;
+
+  ResponseCache(const ResponseCacheSettings& settings, Fixed fixed);
+
+  // Other settings than at the start.
+  void Follow(const ResponseCacheSettings& settings);
+
+  const Fixed& fixed() const { return fixed_; }
+  bool enabled() const { return enabled_.load(std::memory_order_relaxed); }
+  // How long memory keeps a response.
+  int64_t MemoryTtlMs(const ResponseCacheSettings& settings) const {
+    return fixed_.redis ? fixed_.fallback_ttl_ms : settings.ttl_ms;
+  }
+
+  // One request. `lookup_ns`: how long it took to find out, other than by waiting for an equal request.
+  void Count(Result result, CacheBypass why, int64_t lookup_ns, int64_t now_ns);
+  // Of what is being captured, over all requests; false: `most` would be passed, and nothing is taken.
+  bool TakeCapture(size_t bytes, uint64_t most);
+  void ReturnCapture(size_t bytes) { captured_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+  // From now on no response from before is used: of one model, or of all, and how many left memory. `without_generation`:
+  // keys do not depend on the generation, so what Redis has is deleted as well.
+  size_t InvalidateAll(bool without_generation);
+  void InvalidateModel(std::string_view model);
+
+  // Before the threads run. What signs stored responses; empty: nothing. What tells Redis of an invalidation, and whether
+  // responses are to be deleted there; any thread.
+  void set_integrity_key(std::string key) { integrity_key_ = std::move(key); }
+  const std::string& integrity_key() const { return integrity_key_; }
+  void set_on_invalidated(std::function<void(bool deletes)> tell) { on_invalidated_ = std::move(tell); }
+
+  MemoryStore memory;
+  FlightTable flights;
+  Generations generations;
+  HitRate hit_rate;
+
+  struct Counts {
+    std::array<std::atomic<uint64_t>, kResults> results{};
+    std::array<std::atomic<uint64_t>, kCacheBypasses> bypasses{};
+    std::array<std::atomic<uint64_t>, kNotStoredReasons> not_stored{};
+    std::array<Lookups, kResults> lookups{};
+    std::array<std::atomic<uint64_t>, kResults> lookup_nanos{};
+    std::atomic<uint64_t> corrupt{0};
+    std::atomic<uint64_t> saved_prompt_tokens{0};
+    std::atomic<uint64_t> saved_completion_tokens{0};
+  };
+  Counts counts;
+  uint64_t captured_bytes() const { return captured_.load(std::memory_order_relaxed); }
+
+ private:
+  const Fixed fixed_;
+  std::string integrity_key_;
+  std::function<void(bool deletes)> on_invalidated_ = [](bool) {};
+  std::atomic<bool> enabled_;
+  std::atomic<uint64_t> captured_{0};
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,167 @@
+"""Kinds of settings of the response cache: routes, members, headers, paths, key prefixes and durations.
+
+    cached_route("/v1/completions")     as it is
+    ignored_member("temperature")       raises Unfit, since it changes the response
+    seconds_of("5m")                    300
+
+Routes and members are those of cpp/routing/cacheability.h, which decides.
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: D102, since Kind says what its methods mean
+import dataclasses
+import re
+
+from vllm_router._messages import quoted
+from vllm_router.settings.kinds import Text, Unfit, header_name
+
+CACHED_ROUTES = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/messages",
+    "/v1/embeddings",
+    "/generate",
+    "/inference/v1/generate",
+    "/rerank",
+    "/v1/rerank",
+    "/score",
+    "/v1/score",
+)
+IGNORED_MEMBERS = (
+    "user",
+    "metadata",
+    "safety_identifier",
+    "prompt_cache_key",
+    "priority",
+    "request_id",
+    "rid",
+    "session_id",
+    "session_params",
+)
+INVALIDATING_PATHS = (
+    "/v1/load_lora_adapter",
+    "/v1/unload_lora_adapter",
+    "/update_weights*",
+    "/wake_up",
+    "/collective_rpc",
+)
+MAX_TTL_SECS = 30 * 86_400
+MAX_MEMORY_SHARE = 4  # a quarter of the memory is the most that one response may take
+
+# Of one connection, of one response, or of one client: a later one gets its own.
+_NEVER_KEPT = {
+    *("age", "connection", "content-encoding", "content-length", "content-type", "date", "keep-alive"),
+    *(
+        "set-cookie",
+        "set-cookie2",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "x-cache",
+        "x-request-id",
+    ),
+}
+# Keys of the same Redis that are not the response cache's: of the prefix index, and of --peer-sync.
+_OTHERS_KEYS = ("cr:kvidx:", "vr:")
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def cached_route(path: str) -> str:
+    """A route whose responses may be cached."""
+    if path not in CACHED_ROUTES:
+        raise Unfit(
+            f"some of {', '.join(CACHED_ROUTES)}",
+            path,
+            "keeps state at a worker, or is not known to be deterministic",
+        )
+    return path
+
+
+def ignored_member(name: str) -> str:
+    """A member of a request's body that changes no response."""
+    if name not in IGNORED_MEMBERS:
+        raise Unfit(f"some of {', '.join(IGNORED_MEMBERS)}", name, "may change the response")
+    return name
+
+
+def kept_header(name: str) -> str:
+    """The name of a header that may be kept with a response."""
+    header_name(name)
+    if name.lower() in _NEVER_KEPT or name.lower().startswith("proxy-"):
+        raise Unfit(
+            "names of headers that belong to every response of a request, such as x-model-version, and "
+            f"{quoted(name)} belongs to one response, one client or one connection; remove it"
+        )
+    return name
+
+
+def invalidating_path(path: str) -> str:
+    """A path, or all that begin so; never all there are."""
+    name = path.removesuffix("*")
+    if not re.fullmatch(r"/[!-~]+", name) or re.search(r"[*?#%]", name):
+        raise Unfit(
+            "paths like /wake_up, or /update_weights* for all paths with that prefix, without a query, and "
+            f"{quoted(path)} is none of these"
+        )
+    return path
+
+
+def seconds_of(text: str) -> float | None:
+    """The seconds of a duration such as 90s or 5m; None of any other text."""
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s?(ms|s|m|h|d)", text)
+    if match is None:
+        return None
+    seconds = round(float(match[1]) * _UNITS[match[2]], 3)
+    return int(seconds) if seconds.is_integer() else seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class HeaderName(Text):
+    """The name of a header."""
+
+    metavar: str = "HEADER"
+
+    @property
+    def limits(self) -> str:
+        return "the name of a header such as X-Tenant-ID"
+
+    def check(self, value: object) -> str:
+        name = super().check(value).strip()
+        try:
+            return header_name(name)
+        except Unfit:
+            raise Unfit from None
+
+
+@dataclasses.dataclass(frozen=True)
+class KeyPrefix(Text):
+    """What keys in Redis begin with, which clearing matches by a pattern."""
+
+    metavar: str = "PREFIX"
+
+    @property
+    def limits(self) -> str:
+        return "1 to 64 visible ASCII characters such as cr:resp:"
+
+    def check(self, value: object) -> str:
+        prefix = super().check(value)
+        if re.search(r"[*?\[\]\\]", prefix):
+            raise Unfit(
+                r"a text without the pattern characters * ? [ ] \, because clearing matches by it; write for "
+                "example cr:resp:"
+            )
+        if not re.fullmatch(r"[!-~]{1,64}", prefix):
+            raise Unfit
+        if not self.is_own(prefix):
+            raise Unfit(
+                "the cache's own, because clearing would also remove keys that begin with "
+                f"{' or '.join(_OTHERS_KEYS)}; write for example cr:resp:"
+            )
+        return prefix
+
+    @staticmethod
+    def is_own(prefix: str) -> bool:
+        """Whether no key of another part of the router has it, and none with it is among theirs."""
+        return not any(prefix.startswith(keys) or keys.startswith(prefix) for keys in _OTHERS_KEYS)

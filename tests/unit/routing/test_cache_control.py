@@ -1,0 +1,218 @@
+"""cpp/routing/cache_control.h, row by row: which requests get a marker, and where."""
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from vllm_router._core_testing import add_cache_control
+
+METRICS = Path(__file__).parents[3] / "docs/reference/metrics.md"
+MARKER = b',"cache_control":{"type":"ephemeral"}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            b'"hi"',
+            rb'"\u00e9 \"x\" \/ \n"',
+            '"é😀"'.encode(),
+            rb'" \n x"',
+            rb'"\u0041"',
+            rb'"\\n"',
+            b'"\xe3\x80\x80"',
+        ),
+        *(rb'"\ud83d\ude00"', b'"{\\"cache_control\\":1}"', b'"cache_control"', rb'"\u0021"', rb'"\u0100"'),
+    ],
+)
+def test_a_text_becomes_a_block_with_its_own_bytes(text):
+    body = b'{ "model":"m", "system" : ' + text + b' ,"max_tokens":1.0 }'
+    block = b'[{"type":"text","text":' + text + MARKER + b"}]"
+    assert add_cache_control(body) == ("added", body.replace(text, block))
+    # As the last member, and as the only one.
+    for end in (b"}", b" }\n"):
+        assert add_cache_control(b'{"system":' + text + end) == ("added", b'{"system":' + block + end)
+
+
+def test_the_last_block_of_a_list_gets_it_before_its_brace():
+    one, two = b'{"type":"text","text":"a"}', b'{ "text" : "b" , "type" : "text" }'
+    body = b'{"system": [' + one + b", " + two + b' ] ,"model":"m"}'
+    assert add_cache_control(body) == ("added", body.replace(two, two[:-1] + MARKER + b"}"))
+    assert add_cache_control(b'{"system":[' + one + b"]}") == (
+        "added",
+        b'{"system":[' + one[:-1] + MARKER + b"}]}",
+    )
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        *(b'{"type":"text","text":""}', rb'{"type":"text","text":" \n\t\r\u000b\u0020"}', b'{"type":"text"}'),
+        *(
+            b'{"type":"text","text":7}',
+            b'{"type":"text","text":["x"]}',
+            b'{"text":"x"}',
+            b'{"type":"image","text":"x"}',
+        ),
+        *(b"{}", b'"x"', b"7", b"null", b"[]"),
+    ],
+)
+def test_a_block_without_text_is_passed_over(last):
+    """The API takes no marker on an empty block."""
+    text = b'{"type":"text","text":"a"}'
+    body = b'{"system":[' + text + b"," + last + b"]}"
+    assert add_cache_control(body) == ("added", body.replace(text, text[:-1] + MARKER + b"}", 1))
+    alone = b'{"system":[' + last + b"]}"
+    assert add_cache_control(alone) == ("no_text", alone)
+
+
+def test_a_type_is_read_with_its_escapes():
+    body = rb'{"system":[{"type":"te\u0078t","text":"a"}]}'
+    assert add_cache_control(body)[0] == "added"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"cache_control":{"type":"ephemeral"},"system":"hi"}',
+        b'{"cache_control":null,"system":[{"type":"text","text":"a"}]}',
+        b'{"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral","ttl":"1h"}}]}',
+        b'{"system":[{"type":"text","text":"a","cache_control":null}]}',
+        b'{"system":[{"cache_control":{},"type":"text","text":"a"},{"type":"text","text":"b"}]}',
+        b'{"system":[{"type":"text","text":"b"},{"cache_control":{}}]}',
+    ],
+)
+def test_a_client_that_marks_its_prompt_has_decided(body):
+    assert add_cache_control(body) == ("present", body)
+
+
+def marked_messages(count):
+    part = {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}
+    return [{"role": "user", "content": [part]}] * count
+
+
+@pytest.mark.parametrize("system", ["hi", [{"type": "text", "text": "hi"}]])
+@pytest.mark.parametrize("spaced", [False, True])
+def test_the_api_takes_four_in_a_request(system, spaced):
+    separators = (", ", " : ") if spaced else (",", ":")
+    for count, result in ((0, "added"), (3, "added"), (4, "limit"), (5, "limit")):
+        body = json.dumps(
+            {"messages": marked_messages(count), "system": system}, separators=separators
+        ).encode()
+        found, edited = add_cache_control(body)
+        assert found == result
+        assert edited.count(b'"cache_control"') == min(count + 1, max(count, 4))
+    # Those of tools and of a text's value count; those inside a text do not.
+    tools = [{"name": "t", "cache_control": {"type": "ephemeral"}}] * 4
+    assert add_cache_control(json.dumps({"tools": tools, "system": "x"}).encode())[0] == "limit"
+    text = json.dumps({"system": json.dumps({"cache_control": 1}) * 9}).encode()
+    assert add_cache_control(text)[0] == "added"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(
+            b"{}",
+            b'{"model":"m"}',
+            b'{"system":null}',
+            b'{"system":7}',
+            b'{"system":{"text":"x"}}',
+            b'{"system":true}',
+        ),
+        *(
+            b'{"system":""}',
+            b'{"system":"  "}',
+            rb'{"system":"\n\u0009\u001F \f\b"}',
+            b'{"system":[]}',
+            b'{"system":[ ]}',
+        ),
+    ],
+)
+def test_without_text_there_is_nothing_to_mark(body):
+    assert add_cache_control(body) == ("no_text", body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(
+            b'{"system":"a","system":"b"}',
+            b'{"x":1,"x":1,"system":"a"}',
+            rb'{"s\u0079stem":"a"}',
+            rb'{"a\/":1,"system":"a"}',
+        ),
+        b'{"system":[{"type":"text","text":"a","text":"b"}]}',
+        rb'{"system":[{"type":"text","text":"a","c\u0061che_control":{}}]}',
+        b'{"system":[{"type":"text","text":"a"},{"x":1,"x":2}]}',
+    ],
+)
+def test_what_parsers_may_read_differently_stays(body):
+    assert add_cache_control(body) == ("odd_names", body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(
+            b"",
+            b"[]",
+            b"7",
+            b'"system"',
+            b'{"system":"a"',
+            b'{"system":"a"}}',
+            b'{"system":"a",}',
+            b"\xef\xbb\xbf{}",
+        ),
+        *('{"system":"a"}'.encode("utf-16"), b"--x\r\n\r\nsystem", b"\x1f\x8b"),
+        *(
+            b'{"system":[{"type":"text","text":"a"]}',
+            b'{"system":[{"type":"text","text":"a"} 7]}',
+            b'{"system":[}]}',
+        ),
+        *(b'{"system":[{"type":"text","text":"a",}]}', b'{"system":[,]}'),
+        b"{" + b",".join(b'"m%d":1' % i for i in range(1024)) + b',"system":"a"}',
+        b'{"system":[' + b",".join([b'{"type":"text","text":"a"}'] * 1025) + b"]}",
+    ],
+)
+def test_what_is_no_object_or_too_much_of_one_stays(body):
+    assert add_cache_control(body) == ("unreadable", body)
+
+
+def test_as_many_blocks_as_there_may_be():
+    body = b'{"system":[' + b",".join([b'{"type":"text","text":"a"}'] * 1024) + b"]}"
+    assert add_cache_control(body) == ("added", body[:-3] + MARKER + body[-3:])
+
+
+def test_it_is_added_to_a_copy_from_which_members_are_removed():
+    body = b'{"a":1,"system":"hi","b":2,"model":"m"}'
+    block = b'"system":[{"type":"text","text":"hi"' + MARKER + b"}]"
+    for removed, copy in (
+        (["a"], b"{" + block + b',"b":2,"model":"m"}'),
+        (["b"], b'{"a":1,' + block + b',"model":"m"}'),
+        (["a", "b", "model"], b"{" + block + b"}"),
+        (["system"], b'{"a":1,"b":2,"model":"m"}'),
+    ):
+        assert add_cache_control(body, removed) == ("added", copy)
+
+
+@pytest.mark.parametrize(
+    "text", [b"x" * 2_000_000, b'\\"' * 1_000_000, rb"\n" * 1_000_000 + b"x", b" " * 2_000_000 + b"x"]
+)
+def test_a_long_prompt_costs_one_pass(text):
+    body = b'{"system":"' + text + b'"}'
+    began = time.process_time()
+    result, copy = add_cache_control(body)
+    assert result == "added"
+    assert len(copy) == len(body) + len(b'[{"type":"text","text":' + MARKER + b"}]")
+    assert time.process_time() - began < 0.5
+
+
+def test_the_results_are_the_labels_of_the_metric():
+    table = re.search(r"`cache_control_total`.*", METRICS.read_text(encoding="utf-8"))
+    assert table
+    for result in ("added", "present", "limit", "no_text", "odd_names", "unreadable"):
+        assert f"`{result}`" in table[0]
