@@ -2,7 +2,11 @@
 // of its own, on one loop.
 #include <pybind11/stl.h>
 
+<<<<<<< c81d70168d0efb5864ba45ce53d90ff5258afbc5
+#include <array>
+=======
 #include <algorithm>
+>>>>>>> 9765d5f6aa6cf839bc803e237e1ef017b86d9dd1
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -10,7 +14,10 @@
 #include <optional>
 #include <string>
 #include <thread>
+<<<<<<< c81d70168d0efb5864ba45ce53d90ff5258afbc5
+=======
 #include <tuple>
+>>>>>>> 9765d5f6aa6cf839bc803e237e1ef017b86d9dd1
 #include <utility>
 #include <vector>
 
@@ -215,6 +222,11 @@ class ResponsesHarness {
   std::thread thread_;
 };
 
+<<<<<<< c81d70168d0efb5864ba45ce53d90ff5258afbc5
+}  // namespace
+
+void BindTestingRedisResponses(py::module_& testing) {
+=======
 std::vector<std::pair<std::string, uint64_t>> PlainIncrements(const Generations& generations) {
   std::vector<std::pair<std::string, uint64_t>> plain;
   for (const Generations::Increment& increment : generations.Pending())
@@ -260,6 +272,7 @@ void BindTestingRedisResponses(py::module_& testing) {
           "max_name_bytes", [](const py::object&) { return Generations::kMaxNameBytes; })
       .def_property_readonly_static("max_count", [](const py::object&) { return Generations::kMaxCount; });
 
+>>>>>>> 9765d5f6aa6cf839bc803e237e1ef017b86d9dd1
   py::class_<FindCall, std::shared_ptr<FindCall>>(testing, "RedisFindCall").def("get", [](FindCall& call) {
     const auto [outcome, blob] = call.Get();
     return py::make_tuple(outcome, py::bytes(blob));
