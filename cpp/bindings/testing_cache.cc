@@ -13,11 +13,8 @@
 #include "bindings/bindings.h"
 #include "bindings/raise_if_error.h"
 #include "cache/flight_table.h"
-<<<<<<< c81d70168d0efb5864ba45ce53d90ff5258afbc5
 #include "cache/generations.h"
-=======
 #include "cache/hit_rate.h"
->>>>>>> 9765d5f6aa6cf839bc803e237e1ef017b86d9dd1
 #include "cache/memory_store.h"
 #include "cache/request_digest.h"
 #include "cache/stored_response.h"

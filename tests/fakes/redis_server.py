@@ -132,11 +132,7 @@ class FakeRedis:
         self.commands: list[list[str]] = []
         self.connections: list[socket.socket] = []
         self.writer: Any = None  # the address of the connection of the last ZREM
-<<<<<<< c81d70168d0efb5864ba45ce53d90ff5258afbc5
         self._last: dict[str, socket.socket] = {}  # the connection of the last command of each name
-=======
-        self._peers: dict[str, Any] = {}  # likewise of each command's last
->>>>>>> 9765d5f6aa6cf839bc803e237e1ef017b86d9dd1
         self._changed = threading.Condition()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
@@ -161,11 +157,7 @@ class FakeRedis:
 
     def connection_of(self, name: str) -> socket.socket:
         """The one of the last command of this name."""
-<<<<<<< c81d70168d0efb5864ba45ce53d90ff5258afbc5
         return self._last[name]
-=======
-        return next(one for one in self.connections if one.getpeername() == self._peers[name])
->>>>>>> 9765d5f6aa6cf839bc803e237e1ef017b86d9dd1
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -198,11 +190,7 @@ class FakeRedis:
                     self.commands.append(words)
                     if words[0] == "ZREM":
                         self.writer = connection.getpeername()
-<<<<<<< c81d70168d0efb5864ba45ce53d90ff5258afbc5
                     self._last[words[0]] = connection
-=======
-                    self._peers[words[0]] = connection.getpeername()
->>>>>>> 9765d5f6aa6cf839bc803e237e1ef017b86d9dd1
                     self._changed.notify_all()
                 reply = self.replies.get(words[0], b"+OK\r\n")
                 if callable(reply):

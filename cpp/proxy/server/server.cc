@@ -35,6 +35,7 @@
 #include "proxy/control/pd_registration_service.h"
 #include "proxy/control/peer_sync_service.h"
 #include "proxy/control/prefix_event_service.h"
+#include "proxy/control/response_cache_service.h"
 #include "proxy/control/scale_service.h"
 #include "proxy/control/shared_pool_service.h"
 #include "proxy/control/trtllm_poller.h"
@@ -52,6 +53,7 @@ constexpr int64_t kNextHandoverNanos = 20'000'000;
 constexpr int64_t kReloadPollMs = 1000;
 constexpr int64_t kPeerTimeoutMs = 1000;
 constexpr size_t kMinSecretBytes = 16;
+constexpr size_t kMinIntegrityBytes = 32;
 constexpr size_t kMaxHeadOfReply = 64 * 1024;  // what a response in Redis has beside its body
 constexpr int64_t kCutNanos = 3'000'000'000;   // for cut exchanges to unwind and lingering connections to end
 
@@ -211,6 +213,16 @@ StatusOr<std::unique_ptr<RedisPool>> OpenRedis(const ServerOptions& options, con
       std::move(rest));
 }
 
+StatusOr<std::string> ReadSecret(std::string_view option, const std::string& path, size_t least_bytes) {
+  StatusOr<std::string> read = ReadSecretFile(path);
+  if (!read.ok())
+    return absl::FailedPreconditionError(Concat(option, ": ", std::string(read.status().message())));
+  if (read->size() >= least_bytes) return read;
+  return absl::FailedPreconditionError(Concat(
+      option, " is ", Quoted(path), ", which has ", read->size(), " bytes; a secret has at least ",
+      least_bytes, ", for example those of: openssl rand -hex 32"));
+}
+
 // Null unless the options connect this router with others.
 StatusOr<std::unique_ptr<RedisPool>> OpenPeerSync(
     const FixedOptions& options, const Router& router, std::string* secret) {
@@ -223,16 +235,9 @@ StatusOr<std::unique_ptr<RedisPool>> OpenPeerSync(
         "routers decide; make it by Router(peer_sync_stride_tokens=256)");
   }
   if (!options.peer_sync_secret_file.empty()) {
-    StatusOr<std::string> read = ReadSecretFile(options.peer_sync_secret_file);
-    if (!read.ok()) {
-      return absl::FailedPreconditionError(
-          Concat("peer_sync_secret_file: ", std::string(read.status().message())));
-    }
-    if (read->size() < kMinSecretBytes) {
-      return absl::FailedPreconditionError(Concat(
-          "peer_sync_secret_file is ", Quoted(options.peer_sync_secret_file), ", which has ", read->size(),
-          " bytes; a secret has at least ", kMinSecretBytes, ", for example those of: openssl rand -hex 32"));
-    }
+    StatusOr<std::string> read =
+        ReadSecret("peer_sync_secret_file", options.peer_sync_secret_file, kMinSecretBytes);
+    if (!read.ok()) return read.status();
     *secret = *std::move(read);
   }
   return OpenRedisPool(
@@ -350,6 +355,12 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
   std::unique_ptr<Server> server(new Server(
       std::move(router), options, std::move(keys), *std::move(tls), *std::move(redis), *std::move(peer_redis),
       std::move(peer_secret), std::move(record_log)));
+  if (!options.response_cache_integrity_key_file.empty()) {
+    StatusOr<std::string> key = ReadSecret(
+        "response_cache_integrity_key_file", options.response_cache_integrity_key_file, kMinIntegrityBytes);
+    if (!key.ok()) return key.status();
+    server->limits_.response_cache.set_integrity_key(*std::move(key));
+  }
   ROUTER_RETURN_IF_ERROR(server->Open());
   server->Run();
   return server;
@@ -434,6 +445,7 @@ Server::Server(
   admin_.set_prefix_events(prefix_events);
   metrics_->set_prefix_events([prefix_events] { return prefix_events->Report(); });
   metrics_->set_redis(redis_.get());
+  if (redis_responses_ != nullptr) ShareResponses();
   AddService<SharedPoolService>();
   auto* const drainer = AddService<Drainer>([this](const std::shared_ptr<const Worker>& worker) {
     ForEachDataThread([worker](IoThread& thread, Listener&) {
@@ -504,6 +516,25 @@ void Server::ConnectRedis() {
               .max_waiting_bytes = options_.response_cache_store_queue_bytes});
     }
   }
+}
+
+// What the threads' caches of responses do with Redis together.
+void Server::ShareResponses() {
+  IoThread& control = *io_threads_.back();
+  ResponseCache& cache = limits_.response_cache;
+  auto made = std::make_unique<ResponseCacheService>(
+      *control.redis, cache.generations, *redis_responses_, [&cache] { cache.memory.Clear(); });
+  ResponseCacheService* const service = made.get();
+  services_.push_back(std::move(made));
+  cache.set_on_invalidated([service, &control](bool deletes) {
+    service->Tell();
+    if (!deletes) return;
+    control.loop.Post([service] {
+      Spawn([](ResponseCacheService& service) -> Task<void> { co_await service.Clear(nullptr); }(*service));
+    });
+  });
+  admin_.set_shared_responses({&control, redis_.get(), redis_responses_.get(), service});
+  metrics_->set_shared_responses(redis_responses_.get(), [service] { return service->entries(); });
 }
 
 Status Server::Open() {

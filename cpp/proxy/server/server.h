@@ -101,6 +101,7 @@ class Server {
       std::string peer_secret, std::unique_ptr<TrafficLog> record_log);
   void FollowPairFacts();
   void ConnectRedis();
+  void ShareResponses();
   void ExpectModels(const Settings& settings);
   Status Open();
   Status OpenAside(

@@ -1,8 +1,4 @@
-<<<<<<< c81d70168d0efb5864ba45ce53d90ff5258afbc5
 """cpp/cache/generations.h against tests/models/generations.py, and what routers see of each other."""
-=======
-"""cpp/cache/generations.h against tests/models/generations.py, and what routers see of each other's invalidations."""
->>>>>>> 9765d5f6aa6cf839bc803e237e1ef017b86d9dd1
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -100,11 +96,7 @@ def test_steps_are_random_so_two_routers_do_not_meet():
 
 
 def test_a_step_into_a_counter_that_was_lost_is_seen_by_all():
-<<<<<<< c81d70168d0efb5864ba45ce53d90ff5258afbc5
     """A router that never saw what a failover lost invalidates before the loss is seen."""
-=======
-    """Redis fails over and has 4 instead of 5; a router that never saw the 5 invalidates, before the loss is seen."""
->>>>>>> 9765d5f6aa6cf839bc803e237e1ef017b86d9dd1
     shared = SharedHash()
     old, new = testing.Generations(1), testing.Generations(2)
     old.bump_all()

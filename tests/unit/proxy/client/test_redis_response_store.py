@@ -1,13 +1,7 @@
-<<<<<<< c81d70168d0efb5864ba45ce53d90ff5258afbc5
 """cpp/proxy/client/redis_response_store.h: what requests find in Redis and store there.
 
 What the control thread does beside is in tests/unit/proxy/control/test_response_cache_service.py.
 """
-=======
-"""cpp/proxy/client/redis_response_store.h: what requests find in Redis and store there, and what a Redis in trouble
-costs them. What the control thread does beside is in
-tests/unit/proxy/control/test_response_cache_service.py."""
->>>>>>> 9765d5f6aa6cf839bc803e237e1ef017b86d9dd1
 
 import pytest
 
