@@ -13,6 +13,7 @@
 #include "bindings/bindings.h"
 #include "bindings/raise_if_error.h"
 #include "cache/flight_table.h"
+#include "cache/generations.h"
 #include "cache/memory_store.h"
 #include "cache/request_digest.h"
 #include "cache/stored_response.h"
@@ -241,6 +242,26 @@ class Flights {
   std::vector<std::tuple<int, std::string, std::optional<py::bytes>>> news_;
 };
 
+// ---- generations
+
+std::vector<std::pair<std::string, uint64_t>> PlainIncrements(const Generations& generations) {
+  std::vector<std::pair<std::string, uint64_t>> plain;
+  for (const Generations::Increment& increment : generations.Pending())
+    plain.emplace_back(increment.field, increment.by);
+  return plain;
+}
+
+std::vector<std::tuple<std::string, std::string, uint64_t>> PlainMerge(
+    Generations& generations, const std::vector<std::pair<std::string, std::optional<uint64_t>>>& given) {
+  std::vector<Generations::Field> fields;
+  for (const auto& [name, count] : given) fields.push_back({name, count});
+  constexpr std::array<const char*, 3> kHows = {"add", "set if missing", "set"};
+  std::vector<std::tuple<std::string, std::string, uint64_t>> plain;
+  for (const Generations::Repair& repair : generations.Merge(fields))
+    plain.emplace_back(repair.field, kHows[static_cast<size_t>(repair.how)], repair.number);
+  return plain;
+}
+
 }  // namespace
 
 void BindTestingCache(py::module_& testing) {
@@ -332,6 +353,30 @@ void BindTestingCache(py::module_& testing) {
       .def_property_readonly_static(
           "sharded_capacity", [](const py::object&) { return MemoryStore::kShardedCapacity; })
       .def_property_readonly_static("shards", [](const py::object&) { return MemoryStore::kShards; });
+
+  py::class_<Generations>(testing, "Generations")
+      .def(
+          py::init<uint64_t, uint64_t>(), py::arg("seed") = 0,
+          py::arg("largest_step") = Generations::kLargestStep)
+      .def("of", &Generations::Of)
+      .def("bump", &Generations::Bump)
+      .def("bump_all", &Generations::BumpAll)
+      .def("pending", &PlainIncrements)
+      .def("written", &Generations::Written, py::arg("field"), py::arg("by"), py::arg("count"))
+      .def("merge", &PlainMerge)
+      .def(
+          "counts",
+          [](const Generations& self) {
+            std::vector<std::pair<std::string, uint64_t>> plain;
+            for (const Generations::Count& count : self.Counts())
+              plain.emplace_back(count.field, count.count);
+            return plain;
+          })
+      .def_property_readonly_static("max_models", [](const py::object&) { return Generations::kMaxModels; })
+      .def_property_readonly_static("max_tracked", [](const py::object&) { return Generations::kMaxTracked; })
+      .def_property_readonly_static(
+          "max_name_bytes", [](const py::object&) { return Generations::kMaxNameBytes; })
+      .def_property_readonly_static("max_count", [](const py::object&) { return Generations::kMaxCount; });
 
   py::class_<Flights>(testing, "FlightTable")
       .def(py::init<size_t, size_t>(), py::arg("followers") = 256, py::arg("promotions") = 2)

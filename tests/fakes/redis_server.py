@@ -132,7 +132,7 @@ class FakeRedis:
         self.commands: list[list[str]] = []
         self.connections: list[socket.socket] = []
         self.writer: Any = None  # the address of the connection of the last ZREM
-        self._peers: dict[str, Any] = {}  # likewise of each command's last
+        self._last: dict[str, socket.socket] = {}  # the connection of the last command of each name
         self._changed = threading.Condition()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
@@ -157,7 +157,7 @@ class FakeRedis:
 
     def connection_of(self, name: str) -> socket.socket:
         """The one of the last command of this name."""
-        return next(one for one in self.connections if one.getpeername() == self._peers[name])
+        return self._last[name]
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -190,7 +190,7 @@ class FakeRedis:
                     self.commands.append(words)
                     if words[0] == "ZREM":
                         self.writer = connection.getpeername()
-                    self._peers[words[0]] = connection.getpeername()
+                    self._last[words[0]] = connection
                     self._changed.notify_all()
                 reply = self.replies.get(words[0], b"+OK\r\n")
                 if callable(reply):

@@ -1,4 +1,4 @@
-"""cpp/cache/generations.h against tests/models/generations.py, and what routers see of each other's invalidations."""
+"""cpp/cache/generations.h against tests/models/generations.py, and what routers see of each other."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -96,7 +96,7 @@ def test_steps_are_random_so_two_routers_do_not_meet():
 
 
 def test_a_step_into_a_counter_that_was_lost_is_seen_by_all():
-    """Redis fails over and has 4 instead of 5; a router that never saw the 5 invalidates, before the loss is seen."""
+    """A router that never saw what a failover lost invalidates before the loss is seen."""
     shared = SharedHash()
     old, new = testing.Generations(1), testing.Generations(2)
     old.bump_all()

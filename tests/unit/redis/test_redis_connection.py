@@ -150,6 +150,20 @@ def test_what_ends_a_connection_fails_every_command_on_it(open_link, fake, reply
     assert link.send([["GET", "a"]], 1).get() == [("status", b"OK")]
 
 
+@pytest.mark.parametrize("reply", [b"$9999999\r\n", b"*99999\r\n"])
+def test_a_reply_beyond_a_limit_says_nothing_against_redis(open_link, fake, reply):
+    fake.replies["GET"] = None
+    link = open_link(fake.url, failures=1)
+    calls = [link.send([["GET", str(n)]], 1) for n in range(3)]
+    fake.wait_for("GET", 3)
+    fake.connections[0].sendall(reply)
+    for call in calls:
+        assert call.get().startswith("other: sent a reply of more than ")
+    eventually(lambda: link.stats()["idle"] == 1)
+    assert link.stats()["errors"] == {"connection": 0, "timeout": 0, "other": 1}
+    assert not link.stats()["fallback"]
+
+
 def test_a_stop_ends_what_waits(open_link, fake):
     fake.replies["GET"] = None
     link = open_link(fake.url)

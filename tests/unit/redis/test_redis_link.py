@@ -96,6 +96,28 @@ def test_a_replica_that_takes_no_writes_can_be_read(open_link, fake):
     eventually(lambda: link.stats()["up"])
 
 
+def test_connections_to_a_replica_are_opened_anew_once_they_have_their_replies(open_link, fake):
+    """After a failover the name means another server by now."""
+    fake.replies.update({"SET": b"-READONLY You can't write against a read only replica.\r\n", "GET": None})
+    link = open_link(fake.url, connections=2)
+    waits = link.send([["GET", "a"]], 1)
+    fake.wait_for("GET")
+    busy = fake.connection_of("GET")
+    assert link.send([["SET", "a", "1"]], 1).get()[0][0] == "error"
+    fake.wait_for("PING", 3)  # the idle one
+    eventually(lambda: link.stats()["idle"] == 1)
+    fake.replies["GET"] = b"+OK\r\n"
+    for _ in range(4):
+        assert link.send([["GET", "b"]], 1).get() == [("status", b"OK")]
+        assert fake.connection_of("GET") is not busy
+    busy.sendall(b"+LATE\r\n")
+    assert waits.get() == [("status", b"LATE")]
+    fake.wait_for("PING", 4)
+    eventually(lambda: link.stats()["idle"] == 2)
+    assert link.stats()["errors"] == {"connection": 0, "timeout": 0, "other": 1}
+    assert not link.stats()["fallback"]
+
+
 def test_a_cluster_stays_down(open_link, fake, capfd):
     fake.replies["GET"] = b"-MOVED 3999 127.0.0.1:6381\r\n"
     link = open_link(fake.url)

@@ -1,6 +1,7 @@
-"""cpp/proxy/client/redis_response_store.h: what requests find in Redis and store there, and what a Redis in trouble
-costs them. What the control thread does beside is in
-tests/unit/proxy/control/test_response_cache_service.py."""
+"""cpp/proxy/client/redis_response_store.h: what requests find in Redis and store there.
+
+What the control thread does beside is in tests/unit/proxy/control/test_response_cache_service.py.
+"""
 
 import pytest
 
