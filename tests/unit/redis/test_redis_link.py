@@ -99,7 +99,7 @@ def test_a_replica_that_takes_no_writes_can_be_read(open_link, fake):
 def test_connections_to_a_replica_are_opened_anew_once_they_have_their_replies(open_link, fake):
     """After a failover the name means another server by now."""
     fake.replies.update({"SET": b"-READONLY You can't write against a read only replica.\r\n", "GET": None})
-    link = open_link(fake.url, connections=2)
+    link = open_link(fake.url, connections=2, command_timeout_ms=30_000)
     waits = link.send([["GET", "a"]], 1)
     fake.wait_for("GET")
     busy = fake.connection_of("GET")
