@@ -41,8 +41,7 @@ PdEventType PdEventByName(const std::string& name) {
 
 std::vector<std::string> StepByName(
     PdMachine& machine, const std::string& event, const std::string& kind, const std::string& order,
-    bool rebindable, bool p_readable, bool p_failed, bool early, bool timed_out, bool server_error,
-    bool p_unreached) {
+    bool rebindable, bool p_readable, bool p_failed, bool early, bool timed_out, bool server_error) {
   std::vector<std::string> names;
   for (const PdAction action : machine.Step(
            {.type = PdEventByName(event),
@@ -54,7 +53,6 @@ std::vector<std::string> StepByName(
      .p_failed = p_failed,
      .early = early,
      .timed_out = timed_out,
-     .p_unreached = p_unreached,
      .server_error = server_error})) {
     names.emplace_back(PdActionName(action));
   }
@@ -120,7 +118,7 @@ void BindTestingPdMachine(py::module_& testing) {
       .def(
           "step", &StepByName, "event"_a, "kind"_a = "pair", "order"_a = "serial", "rebindable"_a = false,
           "p_readable"_a = false, "p_failed"_a = false, "early"_a = false, "timed_out"_a = false,
-          "server_error"_a = false, "p_unreached"_a = false)
+          "server_error"_a = false)
       // (next, exclude_p, exclude_d, prefer_p, counted)
       .def_property_readonly(
           "retry",
