@@ -7,7 +7,7 @@
 
 CPU: workers that respond at once and the clients are this process; each router is a process of its own with
 one thread. Time: the median of one request at a time. Rounds alternate between the kinds, so that what else
-the machine does hits all alike; ratios are medians of the ratios within a round, to a router without the cache.
+the machine does hits all alike; ratios are medians of those within a round, to a router without the cache.
 """
 
 from __future__ import annotations

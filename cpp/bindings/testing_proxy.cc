@@ -104,7 +104,8 @@ RequestInfo MakeRecord(const py::kwargs& fields) {
         {"sent_ns", &RequestInfo::sent_ns},
         {"answered_ns", &RequestInfo::responded_ns},
         {"first_body_ns", &RequestInfo::first_body_ns},
-        {"end_ns", &RequestInfo::end_ns}};
+        {"end_ns", &RequestInfo::end_ns},
+        {"cache_ns", &RequestInfo::cache_ns}};
     const std::map<std::string, std::string RequestInfo::*> texts = {
         {"request_id", &RequestInfo::request_id},
         {"client", &RequestInfo::client},
@@ -114,7 +115,9 @@ RequestInfo MakeRecord(const py::kwargs& fields) {
     const std::map<std::string, std::string_view RequestInfo::*> words = {
         {"error", &RequestInfo::error},
         {"rule", &RequestInfo::bad_request_rule},
-        {"refusal", &RequestInfo::refusal}};
+        {"refusal", &RequestInfo::refusal},
+        {"cache", &RequestInfo::cache},
+        {"cache_reason", &RequestInfo::cache_reason}};
     const std::map<std::string, bool RequestInfo::*> switches = {
         {"stream", &RequestInfo::stream},
         {"reused", &RequestInfo::reused},

@@ -35,6 +35,8 @@ def test_the_page_names_every_flag():
 
 def test_the_page_names_every_column_format_and_workload():
     (row,) = run(generate("rag", 1, 50), ["random"], Fleet(workers=2), load=0.5, goodput=True)
-    assert sorted(column("| column | meaning |")) == sorted(row)
+    staged = Fleet(prefill=1, decode=1)
+    (pair,) = run(generate("rag", 1, 50), ["auto"], staged, load=0.5, goodput=True)
+    assert sorted(column("| column | meaning |")) == sorted({**row, **pair})
     assert column("| format | recognised by | blocks |") == list(FORMATS)
     assert column("| workload | requests | mean in / out | ideal hit | contents |") == list(WORKLOADS)

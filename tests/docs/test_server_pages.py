@@ -106,6 +106,19 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
     source.wait_connected()
     heard = parse(prefixes.server.metrics_text())
     shown |= {name: heard[name] for name in heard if name.startswith("continuum_") or "_redis_" in name}
+    # And one that caches responses, and marks prompts.
+    cached = harness.router(
+        worker, prometheus_port=0, response_cache=True, response_cache_backend="redis", redis_url=redis.url,
+        anthropic_cache_control_injection=True,
+    )  # fmt: skip
+    assert harness.client(cached).ask("POST", "/v1/messages", body=b'{"system":"a"}').status == 200
+    eventually(lambda: "vllm_router_cache_control_total{" in cached.server.metrics_text())
+    heard = parse(cached.server.metrics_text())
+    shown |= {
+        name: heard[name]
+        for name in heard
+        if "_cache_" in name and not name.startswith(("vllm_router_shared_", "vllm_router_kv_"))
+    }
     # And one of several models.
     models = harness.router(ModelWorker(harness, "a"), prometheus_port=0, model_refresh_secs=3600)
     wait_until_known(models, 1)
@@ -344,6 +357,9 @@ EVERYTHING = {
     "end": "worker_gone",
     "error": "worker_closed",
     "rule": "syntax",
+    "cache": "miss",
+    "cache_reason": "no_cache",
+    "cache_ns": 1,
     "reason": "session_hash",
     "match": ("blocks", 1, 2),
     "pd": "local",
@@ -376,7 +392,7 @@ def test_every_field_of_the_access_log_is_described_in_its_order() -> None:
 def test_the_example_of_a_line_of_text_has_the_form_of_one() -> None:
     example = re.search(r"^    (2026-11-21 .*)$", ACCESS_LOG, re.MULTILINE)
     assert example
-    fields = EVERYTHING | {"error": "", "rule": "", "end": "done", "client": "10.0.0.7"}
+    fields = EVERYTHING | {"error": "", "rule": "", "end": "done", "client": "10.0.0.7", "cache": ""}
     line = testing.access_line("text", "consistent_hash", **fields).decode().rstrip("\n")
     shape = re.compile(r"(?<==)\S+")
     assert shape.sub("", example[1]) == shape.sub("", line)

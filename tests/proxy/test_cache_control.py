@@ -120,7 +120,7 @@ def test_the_key_is_that_of_the_clients_body(harness):
         body = json.dumps(
             {"model": "m", "system": "You are kind. " * 40, "messages": [{"role": "user", "content": "Hi"}]}
         ).encode()
-        return [post(client, body).header("x-vllm-router-cache-status") for _ in range(2)]
+        return [post(client, body).get("x-vllm-router-cache-status") for _ in range(2)]
 
     assert statuses(**ON) == statuses()
 

@@ -292,9 +292,10 @@ Task<BodySink::Took> CachedRequest::Replay(BodySink& client, CancelScope& scope)
     if (rest.empty()) co_return took;
     if (rate == 0) {
       co_await thread_.loop.Yield();
-    } else if (!co_await scope.Pause(thread_.loop, pause_ns)) {
-      co_return BodySink::Took::kClosed;
+      continue;
     }
+    const bool goes_on = co_await scope.Pause(thread_.loop, pause_ns);
+    if (!goes_on) co_return BodySink::Took::kClosed;
   }
 }
 
