@@ -43,9 +43,12 @@ bool HasText(const Member& member) {
   return false;
 }
 
-// In a text the quotes would have backslashes.
+// As many as there may be, or one with a time of its own, behind which none of the default time may stand. In a text the
+// quotes would have backslashes.
 bool HasMostMarkers(std::string_view body) {
   constexpr std::string_view kSpelled = R"("cache_control")";
+  const bool has_times = body.find(R"("ttl")") != std::string_view::npos;
+  if (has_times && body.find(kSpelled) != std::string_view::npos) return true;
   size_t count = 0;
   for (size_t at = body.find(kSpelled); at != std::string_view::npos; at = body.find(kSpelled, at + 1)) {
     if (++count == CacheControlEdit::kMaxMarkers) return true;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <map>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -19,14 +18,15 @@ constexpr size_t kMaxMembers = 256;
 constexpr size_t kMaxChoices = 1024;  // of a response
 constexpr size_t kMaxParts = 4096;    // of one message's content, and messages of one request
 constexpr std::string_view kMessages = "/v1/messages";
+constexpr std::string_view kChat = "/v1/chat/completions";
 
 constexpr std::array<std::string_view, 10> kRoutes = {
     "/v1/chat/completions",   "/v1/completions", kMessages,    "/v1/embeddings", "/generate",
     "/inference/v1/generate", "/rerank",         "/v1/rerank", "/score",         "/v1/score"};
 
-constexpr std::array<std::string_view, 9> kIgnorable = {
+constexpr std::array<std::string_view, 8> kIgnorable = {
     "user",       "metadata", "safety_identifier", "prompt_cache_key", "priority",
-    "request_id", "rid",      "session_id",        "session_params"};
+    "request_id", "rid",      "session_id"};
 
 constexpr std::array<std::string_view, 6> kFiveParameters = {"model",      "messages", "temperature",
                                                              "max_tokens", "top_p",    "stream"};
@@ -71,15 +71,17 @@ bool StartsWith(std::string_view name, std::string_view prefix) {
   return EqualsIgnoreCase(name.substr(0, prefix.size()), prefix);
 }
 
-// The router's own headers and SGLang's, which are read into the request.
+// The router's own headers and SGLang's, which are read into the request, and those that name features of an API.
 bool ChangesTheResponse(const HeaderField& field) {
-  return StartsWith(field.name, "x-override-") || EqualsIgnoreCase(field.name, "x-vllm-router-override");
+  return StartsWith(field.name, "x-override-") || EqualsIgnoreCase(field.name, "x-vllm-router-override") ||
+         EqualsIgnoreCase(field.name, "openai-beta") || EqualsIgnoreCase(field.name, "anthropic-beta");
 }
 
-std::string_view CredentialOf(std::span<const HeaderField> fields) {
-  std::optional<std::string_view> value = FindHeader(fields, "authorization");
-  if (!value) value = FindHeader(fields, "x-api-key");
-  return TrimBlanks(value.value_or(""));
+std::string CredentialOf(std::span<const HeaderField> fields) {
+  const std::string_view bearer = TrimBlanks(FindHeader(fields, "authorization").value_or(""));
+  const std::string_view key = TrimBlanks(FindHeader(fields, "x-api-key").value_or(""));
+  if (bearer.empty() || key.empty()) return std::string(bearer.empty() ? key : bearer);
+  return Concat(bearer, std::string_view("\0", 1), key);  // a worker gets both
 }
 
 // ---- requests
@@ -107,12 +109,20 @@ bool IsOn(const Member& member) { return member.type != Type::kNull && member.ty
 
 // What a request reads or leaves at a worker, or lets a worker run.
 bool HasState(const BodyMap& body) {
-  constexpr std::array<std::string_view, 12> kState = {"kv_transfer_params",   "ec_transfer_params",
-                                                       "bootstrap_host",       "bootstrap_port",
-                                                       "bootstrap_room",       "logits_processors",
-                                                       "previous_response_id", "conversation",
-                                                       "background",           "store",
-                                                       "vllm_xargs",           "extra_args"};
+  constexpr std::array<std::string_view, 13> kState = {
+      "session_params",
+      "kv_transfer_params",
+      "ec_transfer_params",
+      "bootstrap_host",
+      "bootstrap_port",
+      "bootstrap_room",
+      "logits_processors",
+      "previous_response_id",
+      "conversation",
+      "background",
+      "store",
+      "vllm_xargs",
+      "extra_args"};
   return std::ranges::any_of(
       body.members(), [&](const Member& member) { return Contains(kState, member.name) && IsOn(member); });
 }
@@ -122,9 +132,9 @@ bool NamesRemoteMedia(std::string_view text, int depth);
 
 // A part with a URL or an id. What cannot be told is taken as remote.
 bool IsRemotePart(std::string_view part, int depth) {
-  constexpr std::array<std::string_view, 12> kReferences = {
-      "url",       "file_url", "image_url",  "video_url",  "audio_url", "file_id",
-      "file_data", "uuid",     "image_file", "input_file", "input",     "source"};
+  constexpr std::array<std::string_view, 15> kReferences = {
+      "url",        "file_url",   "image_url", "video_url", "audio_url", "file_id", "file_data", "uuid",
+      "image_file", "input_file", "input",     "source",    "image",     "video",   "audio"};
   const BodyMap map = BodyMap::Read(part);
   if (!map.ok() || map.HasOddNames()) return true;
   for (const Member& member : map.members()) {
@@ -151,8 +161,9 @@ bool NamesRemoteMedia(std::string_view text, int depth) {
 
 // Bodies without any of these names, which is nearly all, are not walked. An escape could hide one.
 bool MayNameMedia(std::string_view text) {
-  constexpr std::array<std::string_view, 6> kNames = {"_url\"",  "\"url\"",    "\"file",
-                                                      "_file\"", "\"source\"", "\"uuid\""};
+  constexpr std::array<std::string_view, 9> kNames = {"_url\"",    "\"url\"",    "\"file",
+                                                      "_file\"",   "\"source\"", "\"uuid\"",
+                                                      "\"image\"", "\"video\"",  "\"audio\""};
   if (std::ranges::any_of(
           kNames, [text](std::string_view name) { return text.find(name) != std::string_view::npos; })) {
     return true;
@@ -161,12 +172,12 @@ bool MayNameMedia(std::string_view text) {
 }
 
 CacheBypass JudgeMedia(const BodyMap& body) {
-  constexpr std::array<std::string_view, 8> kContents = {
-      "messages", "system", "prompt", "input", "image_data", "video_data", "audio_data", "multi_modal_data"};
+  constexpr std::array<std::string_view, 4> kMedia = {"image", "video", "audio", "image_url"};
   constexpr int kDepth = 8;
   for (const Member& member : body.members()) {
-    if (!Contains(kContents, member.name) || !IsOn(member)) continue;
-    const bool is_media = member.name.ends_with("_data");
+    if (!IsOn(member)) continue;
+    const bool is_media = member.name.ends_with("_data") ||
+                          (Contains(kMedia, member.name) && !member.value.starts_with(R"("data:)"));
     if (is_media) return CacheBypass::kRemoteMedia;
     if (MayNameMedia(member.value) && NamesRemoteMedia(member.value, kDepth))
       return CacheBypass::kRemoteMedia;
@@ -204,7 +215,8 @@ std::optional<double> NumberOf(const BodyMap& body, std::string_view name) {
 }
 
 // The seed's key holds five members, each of one type. Anything else is not covered by it.
-bool IsCovered(const BodyMap& body) {
+bool IsCovered(std::string_view path, const BodyMap& body) {
+  if (path != kChat) return false;
   for (const Member& member : body.members()) {
     if (!Contains(kFiveParameters, member.name)) return false;
     if (member.name == "model" && member.type != Type::kString) return false;
@@ -220,7 +232,7 @@ bool IsCovered(const BodyMap& body) {
 }
 
 std::optional<Digest256> TenantOf(std::span<const HeaderField> fields, const CacheRules& rules) {
-  const std::string_view credential = CredentialOf(fields);
+  const std::string credential = CredentialOf(fields);
   const auto of_header = [&] { return TrimBlanks(FindHeader(fields, rules.tenant_header).value_or("")); };
   switch (rules.tenant) {
     case CacheTenant::kShared:
@@ -316,37 +328,6 @@ std::optional<std::string_view> NextEvent(std::string_view* rest, bool* odd) {
   return std::nullopt;
 }
 
-NotStored JudgeStream(std::string_view path, std::string_view body) {
-  std::map<std::string_view, bool> ended;  // by the index of a choice
-  bool done = false;
-  bool odd = false;
-  bool failed = false;
-  while (const std::optional<std::string_view> data = NextEvent(&body, &odd)) {
-    if (done) return NotStored::kErrorInside;  // more after the end
-    if (*data == "[DONE]") {
-      done = true;
-      continue;
-    }
-    const BodyMap event = BodyMap::Read(*data);
-    if (!event.ok() || HasError(event)) return NotStored::kErrorInside;
-    const bool readable = ForEachChoice(event, [&](const BodyMap& choice) {
-      const Member* const index = choice.Find("index");
-      const Member* const reason = choice.Find("finish_reason");
-      bool& has_ended = ended[index != nullptr ? index->value : "0"];
-      if (reason == nullptr || reason->type == Type::kNull) return;
-      failed = failed || !HasEnded(reason);
-      has_ended = true;
-    });
-    if (!readable || ended.size() > kMaxChoices) return NotStored::kErrorInside;
-    const Member* const type = path == kMessages ? event.Find("type") : nullptr;
-    done = done || (type != nullptr && type->Holds("message_stop"));
-  }
-  if (!done || odd) return NotStored::kIncomplete;
-  const bool all_ended = std::ranges::all_of(ended, [](const auto& choice) { return choice.second; }) &&
-                         (!HasChoices(path) || !ended.empty());
-  return all_ended && !failed ? NotStored::kNone : NotStored::kErrorInside;
-}
-
 }  // namespace
 
 std::string_view CacheBypassName(CacheBypass why) {
@@ -397,7 +378,8 @@ CacheBypass JudgeBody(std::string_view path, const BodyMap& body, const CacheRul
   if (const CacheBypass why = JudgeSampling(path, body, rules); why != CacheBypass::kNone) return why;
   if (HasState(body)) return CacheBypass::kState;
   if (const CacheBypass why = JudgeMedia(body); why != CacheBypass::kNone) return why;
-  if (rules.key_scheme == CacheKeyScheme::kSeed004 && !IsCovered(body)) return CacheBypass::kUncoveredMember;
+  if (rules.key_scheme == CacheKeyScheme::kSeed004 && !IsCovered(path, body))
+    return CacheBypass::kUncoveredMember;
   return CacheBypass::kNone;
 }
 
@@ -425,7 +407,9 @@ CacheKey CacheKeyOf(
         .max_tokens = max_tokens != nullptr ? ParseDecimal(max_tokens->value) : std::nullopt,
         .top_p = NumberOf(body, "top_p")};
     if (tenant) parameters.tenant.emplace(reinterpret_cast<const char*>(tenant->data()), tenant->size());
-    return DigestFiveParameters(parameters);
+    const CacheKey key = DigestFiveParameters(parameters);
+    if (!WantsStream(body)) return key;
+    return Sha256({{reinterpret_cast<const char*>(key.data()), key.size()}, "stream"});
   }
   std::vector<RequestMember> members;
   members.reserve(body.members().size() + 1);
@@ -454,7 +438,67 @@ NotStored JudgeResponseHead(const CacheResponseHead& head, bool is_stream, uint6
 }
 
 NotStored JudgeResponseBody(std::string_view path, bool is_stream, std::string_view body) {
-  return is_stream ? JudgeStream(path, body) : JudgeWhole(path, body);
+  if (!is_stream) return JudgeWhole(path, body);
+  StreamJudge judge(path, body);
+  while (judge.Step(body.size())) continue;
+  return judge.verdict();
+}
+
+StreamJudge::StreamJudge(std::string_view path, std::string_view body) : path_(path), rest_(body) {}
+
+bool StreamJudge::Step(size_t bytes) {
+  if (judged_) return false;
+  const size_t until = rest_.size() - std::min(bytes, rest_.size());
+  while (rest_.size() > until) {
+    const std::optional<std::string_view> data = NextEvent(&rest_, &odd_);
+    if (!data) break;
+    judged_ = !TakeEvent(*data);
+    if (judged_) verdict_ = NotStored::kErrorInside;
+    if (judged_) return false;
+  }
+  // What is left behind the last event, if anything, has no data.
+  if (!rest_.empty() && !odd_) return true;
+  judged_ = true;
+  verdict_ = AtEnd();
+  return false;
+}
+
+// False: no response that is kept has such an event, or one at this place.
+bool StreamJudge::TakeEvent(std::string_view data) {
+  if (done_) return false;  // more after the end
+  if (data == "[DONE]") {
+    done_ = true;
+    return true;
+  }
+  const BodyMap event = BodyMap::Read(data);
+  if (!event.ok() || HasError(event)) return false;
+  const bool readable = ForEachChoice(event, [&](const BodyMap& choice) {
+    const Member* const index = choice.Find("index");
+    const Member* const reason = choice.Find("finish_reason");
+    bool& has_ended = ended_[index != nullptr ? index->value : "0"];
+    if (reason == nullptr || reason->type == Type::kNull) return;
+    failed_ = failed_ || !HasEnded(reason);
+    has_ended = true;
+  });
+  if (!readable || ended_.size() > kMaxChoices) return false;
+  if (path_ == "/generate") {
+    const Member* const meta = event.Find("meta_info");
+    const BodyMap inner = BodyMap::Read(meta != nullptr ? meta->value : "");
+    const Member* const reason = inner.Find("finish_reason");
+    bool& has_ended = ended_["0"];
+    has_ended = reason != nullptr && reason->type != Type::kNull;
+    failed_ = failed_ || (has_ended && !HasEnded(reason));
+  }
+  const Member* const type = path_ == kMessages ? event.Find("type") : nullptr;
+  done_ = done_ || (type != nullptr && type->Holds("message_stop"));
+  return true;
+}
+
+NotStored StreamJudge::AtEnd() const {
+  if (!done_ || odd_) return NotStored::kIncomplete;
+  const bool all_ended = std::ranges::all_of(ended_, [](const auto& choice) { return choice.second; }) &&
+                         (!HasChoices(path_) || !ended_.empty());
+  return all_ended && !failed_ ? NotStored::kNone : NotStored::kErrorInside;
 }
 
 }  // namespace vllm_router

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -57,6 +58,8 @@ struct CacheRules {
   CacheTenant tenant = CacheTenant::kCredential;
   std::string tenant_header;  // for kHeader and kHeaderAndCredential
   uint64_t max_request_bytes = 1 << 20;
+
+  bool operator==(const CacheRules&) const = default;
 };
 
 // Members that change no response, which --response-cache-key-ignore may name.
@@ -110,5 +113,27 @@ NotStored JudgeResponseHead(const CacheResponseHead& head, bool is_stream, uint6
 // Of its whole body, without framing. A stream has come to its end marker without an error in any event, and each of its
 // choices has ended.
 NotStored JudgeResponseBody(std::string_view path, bool is_stream, std::string_view body);
+
+// The same of a stream, in steps: 1 MiB of small events takes some milliseconds. Path and body outlive it. One thread.
+class StreamJudge {
+ public:
+  StreamJudge(std::string_view path, std::string_view body);
+  // Looks at about so many bytes more. False: the verdict is there.
+  bool Step(size_t bytes);
+  NotStored verdict() const { return verdict_; }
+
+ private:
+  bool TakeEvent(std::string_view data);
+  NotStored AtEnd() const;
+
+  const std::string_view path_;
+  std::string_view rest_;
+  std::map<std::string_view, bool> ended_;  // by the index of a choice
+  bool done_ = false;                       // the end marker came
+  bool odd_ = false;                        // something is not as engines write it
+  bool failed_ = false;                     // a choice ended otherwise than it should
+  bool judged_ = false;
+  NotStored verdict_ = NotStored::kNone;
+};
 
 }  // namespace vllm_router

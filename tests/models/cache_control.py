@@ -63,7 +63,8 @@ def edited(text: str) -> Edited:
     with_text = [at for at, block in enumerate(blocks) if _has_text(block)]
     if not with_text:
         return Edited("no_text", None)
-    if text.count(f'"{NAME}"') >= 4:
+    marks = text.count(f'"{NAME}"')
+    if marks >= 4 or (marks and '"ttl"' in text):
         return Edited("limit", None)
     blocks[with_text[-1]] = blocks[with_text[-1]] | {NAME: MARKER}
     result["system"] = blocks

@@ -15,7 +15,7 @@ USUAL = ["p_ok_whole", "p_ok_whole", "p_ok_without", "d_sent", "d_sent", "d_head
 WHILE_CHOOSING = {"no_retry", "no_other_pair", "client_gone", "worker_removed", "handoff_late"}
 ENDINGS = {"no_retry", "client_gone", "drain_deadline", "worker_removed", "client_too_slow"}
 
-FLAGS = ("p_readable", "p_failed", "early", "timed_out", "server_error", "p_unreached")
+FLAGS = ("p_readable", "p_failed", "early", "timed_out", "server_error")
 FACTS = st.fixed_dictionaries({name: st.booleans() for name in FLAGS})
 STEPS = st.lists(
     st.tuples(

@@ -174,6 +174,16 @@ def test_other_credentials_never_meet(harness):
     assert engine.count == 4
 
 
+def test_an_empty_credential_hides_no_other(harness):
+    engine = Engine(harness)
+    client = harness.client(cached(harness, engine))
+    empty = ("Authorization", "")
+    both = [(("Authorization", "Bearer a"), ("x-api-key", key)) for key in "ab"]
+    for fields in [(empty, ("x-api-key", "a")), (empty, ("x-api-key", "b")), *both]:
+        assert cache_of(ask(client, None, *fields)) == "MISS"
+    assert engine.count == 4
+
+
 def test_a_header_names_the_tenant(harness):
     engine = Engine(harness)
     options = {"response_cache_tenant_source": "header", "response_cache_tenant_header": "x-team"}
@@ -481,6 +491,43 @@ def test_requests_that_change_weights_outdate_responses(harness, path, body, out
     assert cache_of(ask(client)) == ("MISS" if outdated else "HIT")
 
 
+@pytest.mark.parametrize("members", [{"model": "m:ad"}, {"lora_path": "ad"}, {"model": "ad"}])
+def test_an_adapter_is_outdated_however_requests_name_it(harness, members):
+    client = harness.client(cached(harness, Engine(harness)))
+    body = body_of(**members)
+    assert [cache_of(ask(client, body)) for _ in range(2)] == ["MISS", "HIT"]
+    client.ask("POST", "/load_lora_adapter", JSON, body=b'{"lora_name": "ad", "lora_path": "/a"}')
+    assert cache_of(ask(client, body)) == "MISS"
+
+
+def test_requests_that_name_no_model_are_outdated_with_any(harness):
+    client = harness.client(cached(harness, Engine(harness)))
+    body = b'{"messages": [], "temperature": 0}'
+    assert [cache_of(ask(client, body)) for _ in range(2)] == ["MISS", "HIT"]
+    client.ask("POST", "/admin/response-cache/invalidate", body=b'{"model": "m"}')
+    assert cache_of(ask(client, body)) == "MISS"
+
+
+def test_the_other_routers_key_is_for_chats_without_a_query(harness):
+    engine = Engine(harness)
+    router = cached(
+        harness,
+        engine,
+        response_cache_key_scheme="seed004",
+        response_cache_routes=[CHAT, "/v1/messages"],
+        decision_headers=True,
+    )
+    client = harness.client(router)
+    assert [cache_of(ask(client)) for _ in range(2)] == ["MISS", "HIT"]
+    for path in ("/v1/messages", f"{CHAT}?a=1"):
+        said = ask(client, path=path)
+        assert (cache_of(said), said.get("x-vllm-router-cache-reason")) == ("BYPASS", "uncovered_member")
+    streamed = body_of(stream=True)
+    assert [cache_of(ask(client, body)) for body in (streamed, streamed, body_of())] == ["MISS", "HIT", "HIT"]
+    client.ask("POST", "/admin/response-cache/invalidate", body=b'{"model": "m"}')
+    assert [cache_of(ask(client, body)) for body in (streamed, body_of())] == ["MISS", "MISS"]
+
+
 def test_what_a_worker_makes_before_it_has_changed_is_outdated_too(harness):
     gate = None
     changing = threading.Event()
@@ -531,7 +578,38 @@ def test_a_replay_waits_for_its_client(harness):
     router.must_rest()
 
 
+def test_a_replay_holds_no_request(harness):
+    body = answer_of(1) + b" " * 8_000_000
+
+    def send(connection, _message, _number):
+        connection.send(response(200, body, JSON))
+
+    router = cached(harness, Engine(harness, send=send), response_cache_max_response_size=16 << 20)
+    client = harness.client(router)
+    large = body_of(user="u" * 500_000)
+    ask(client, large)
+    slow = harness.client(router)
+    slow.send(request("POST", CHAT, JSON, body=large))
+    slow.wait_until_received(1)
+    eventually(lambda: metric(router, "vllm_router_body_memory_bytes") == 0)
+    assert slow.read_response().body == body
+    router.must_rest()
+
+
 # ---- reload
+
+
+def test_other_rules_outdate_what_was_kept_under_the_last(harness, tmp_path):
+    engine = Engine(harness)
+    text = f"worker_urls: [{engine.url}]\nresponse_cache: {{enabled: true, tenant_source: %s}}\n"
+    with harness.keeping_descriptors():
+        served = Served(harness, tmp_path / "settings.yaml", text % "shared")
+    client = served.client()
+    key = ("Authorization", "Bearer a")
+    assert [cache_of(ask(client, None, key)) for _ in range(2)] == ["MISS", "HIT"]
+    assert served.reload(text % "credential")[0] == 200
+    assert cache_of(ask(client)) == "MISS"
+    served.close()
 
 
 def test_a_reload_turns_it_on_and_off(harness, tmp_path):

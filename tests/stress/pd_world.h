@@ -560,7 +560,10 @@ class World {
     if (request.keeper && script == "ok")
       return whole(scenario_.orphan == PdOrphan::kCollect ? 200 : 400, "{}");
     const std::string error = Concat(R"({"error":{"message":")", mark, R"(","code":0}})");
-    if (script == "400") return whole(400, error);
+    // Of the engine itself, which frees the blocks; one of its API frees nothing.
+    if (script == "400")
+      return whole(
+          400, Concat(R"({"error":{"message":")", mark, R"(","type":"BadRequestError","code":400}})"));
     if (script == "429") return whole(429, error, "Retry-After: 1\r\n");
     if (script == "500") return whole(500, error);
     if (script == "engine dead") return whole(500, error + " EngineCore encountered an issue");

@@ -671,10 +671,13 @@ Task<AdminReply> Admin::CacheInvalidate(IoThread& thread, const AdminRequest& re
   if (!call.ok()) co_return InvalidateRefused(400, std::string(call.status().message()));
   ResponseCache& cache = thread.limits.response_cache;
   uint64_t cleared = 0;
+  const bool without_generation =
+      request.settings.response_cache.rules.key_scheme == CacheKeyScheme::kSeed004;
   if (const auto* const one = std::get_if<InvalidateResponse>(&*call)) {
     cleared = cache.memory.Delete(one->key) ? 1 : 0;
     if (thread.redis_responses != nullptr) thread.redis_responses->Delete(one->key);
-  } else if (const auto* const model = std::get_if<InvalidateModelResponses>(&*call)) {
+  } else if (const auto* const model = std::get_if<InvalidateModelResponses>(&*call);
+             model != nullptr && !without_generation) {
     cache.InvalidateModel(model->model);
   } else {
     cleared = cache.InvalidateAll(/*without_generation=*/false);

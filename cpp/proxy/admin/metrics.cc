@@ -1170,7 +1170,8 @@ void Metrics::Collector::WriteResponseCache(Page* page) const {
   }
   page->Gauge("response_cache_capture_bytes", "Memory for responses that are on their way to the cache.");
   page->Add(static_cast<double>(cache.captured_bytes()));
-  page->Gauge("response_cache_generation", "Times that all stored responses have been invalidated.");
+  page->Gauge(
+      "response_cache_generation", "A number that changes whenever all stored responses are invalidated.");
   page->Add(static_cast<double>(cache.generations.Of("")));
   page->Counter("response_cache_saved_tokens_total", "Tokens of stored responses that were sent, by kind.");
   page->Add(static_cast<double>(of(counts.saved_prompt_tokens)), {Label("kind", "prompt")});

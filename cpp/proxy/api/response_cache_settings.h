@@ -36,7 +36,17 @@ struct ResponseCacheSettings {
   uint32_t replay_events_per_second = 0;  // of a stream; 0: as fast as its client reads
   // Paths, or with * at the end beginnings of paths, of requests after which responses are not used any more.
   std::vector<std::string> invalidate_on = {
-      "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/update_weights*", "/wake_up", "/collective_rpc"};
+      "/v1/load_lora_adapter",
+      "/v1/unload_lora_adapter",
+      "/load_lora_adapter",
+      "/unload_lora_adapter",
+      "/update_weights*",
+      "/start_weight_update",
+      "/finish_weight_update",
+      "/start_draft_weight_update",
+      "/resume_memory_occupation",
+      "/wake_up",
+      "/collective_rpc"};
 };
 
 }  // namespace vllm_router

@@ -17,6 +17,7 @@ namespace {
 
 constexpr size_t kReplayPiece = 64 << 10;
 constexpr size_t kFirstCapture = 4 << 10;
+constexpr size_t kJudgedAtOnce = 64 << 10;
 constexpr int64_t kReplayStepNs = 100 * kNanosPerMs;
 
 int64_t UnixMs() {
@@ -33,16 +34,14 @@ CacheRequestHead HeadOf(const RequestHead& head) {
 
 // How many bytes of the stream its next events are.
 size_t SizeOfEvents(std::string_view stream, uint32_t events) {
-  size_t size = 0;
-  for (uint32_t i = 0; i < events && size < stream.size(); ++i) {
-    size_t end = std::string_view::npos;
-    for (const std::string_view blank : {"\n\n", "\r\n\r\n"}) {
-      const size_t at = stream.find(blank, size);
-      if (at != std::string_view::npos) end = std::min(end, at + blank.size());
-    }
-    size = std::min(end, stream.size());
+  for (size_t at = stream.find('\n'); at != std::string_view::npos; at = stream.find('\n', at + 1)) {
+    const std::string_view rest = stream.substr(at + 1);
+    const size_t blank = rest.starts_with("\n") ? 1 : rest.starts_with("\r\n") ? 2 : 0;
+    if (blank == 0) continue;
+    at += blank;
+    if (--events == 0) return at + 1;
   }
-  return size;
+  return stream.size();
 }
 
 std::optional<uint32_t> Fits(std::optional<uint64_t> tokens) {
@@ -116,11 +115,9 @@ class CachedRequest::Waiter final : public FlightTable::Follower {
   void Keep(std::shared_ptr<Waiter> self) { self_ = std::move(self); }
   // It has left its flight: no news will come.
   void Release() { self_.reset(); }
-  // The request goes on; news that come are dropped, and a lead passes to the next.
-  void Ignore() {
-    scope_ = nullptr;
-    lead_ = {};
-  }
+  // The request goes on. News are on their way, perhaps being written by another thread: they are dropped when they
+  // arrive, and a lead then passes to the next.
+  void Ignore() { scope_ = nullptr; }
   bool arrived() const { return arrived_; }
   FlightTable::News news() const { return news_; }
   FlightTable::Response TakeResponse() { return std::move(response_); }
@@ -166,13 +163,36 @@ void CachedRequest::JudgeBody(const RequestHead& head, std::string_view body, st
       text = UnescapedJson(named->value.substr(1, named->value.size() - 2));
     }
     model_ = text ? *std::move(text) : std::string(model);
+    ReadAdapter(map);
+    const bool by_seed = settings_.rules.key_scheme == CacheKeyScheme::kSeed004;
+    if (by_seed && !head.query.empty()) bypass_ = CacheBypass::kUncoveredMember;
+  }
+  if (may_hit()) {
     fresh_ = WantsFresh(head.fields);
     path_ = head.path;
-    generation_ = cache_.generations.Of(model_);
+    generation_ = Generation();
     key_ = CacheKeyOf(HeadOf(head), head.query, map, settings_.rules, generation_, model);
     judged_ = true;
   }
   lookup_ns_ += thread_.clock.NowNanos() - began;
+}
+
+// Engines take the name of an adapter as the model, as "model:adapter" or in a member of its own.
+void CachedRequest::ReadAdapter(const BodyMap& map) {
+  const BodyMap::Member* const path = map.Find("lora_path");
+  if (path != nullptr && path->type == BodyMap::Type::kString) {
+    adapter_ = UnescapedJson(path->value.substr(1, path->value.size() - 2)).value_or("");
+  } else if (path != nullptr && path->type != BodyMap::Type::kNull) {
+    bypass_ = CacheBypass::kState;
+  } else if (const size_t colon = model_.rfind(':'); colon != std::string::npos) {
+    adapter_ = model_.substr(colon + 1);
+  }
+}
+
+// Of the model and the adapter; both only grow, so a sum never comes back.
+uint64_t CachedRequest::Generation() const {
+  const uint64_t own = cache_.generations.Of(model_.empty() ? ResponseCache::kUnnamed : model_);
+  return adapter_.empty() ? own : own + cache_.generations.Of(adapter_);
 }
 
 Task<bool> CachedRequest::Find(CancelScope& scope, bool may_follow) {
@@ -258,7 +278,8 @@ bool CachedRequest::Use(std::shared_ptr<const std::string> blob) {
   }
   const bool is_stream = stored->kind == StoredResponse::Kind::kEventStream;
   if (is_stream != stream_) return false;
-  age_ = std::to_string(std::max<int64_t>(0, UnixMs() - stored->stored_at_ms) / 1000);
+  const int64_t now_ms = UnixMs();  // another router's clock may be ahead
+  age_ = std::to_string((now_ms - std::clamp<int64_t>(stored->stored_at_ms, 0, now_ms)) / 1000);
   stored_ = *stored;
   blob_ = std::move(blob);
   return true;
@@ -321,15 +342,20 @@ BodySink* CachedRequest::Capture(const ResponseHead& response) {
   return captured_.get();
 }
 
-void CachedRequest::End(
+Task<void> CachedRequest::End(
     bool whole, std::optional<uint64_t> prompt_tokens, std::optional<uint64_t> completion_tokens) {
-  if (!judged_ || !may_hit()) return;
-  if (captured_ == nullptr) return Forget(not_stored_);
-  if (captured_->why() != NotStored::kNone) return Forget(captured_->why());
-  if (!whole) return Forget(NotStored::kIncomplete);
-  const NotStored why = JudgeResponseBody(path_, stream_, captured_->bytes());
-  if (why != NotStored::kNone) return Forget(why);
-  if (cache_.generations.Of(model_) != generation_) return Forget(NotStored::kGeneration);
+  if (!judged_ || !may_hit()) co_return;
+  NotStored why = captured_ != nullptr ? captured_->why() : not_stored_;
+  if (captured_ != nullptr && why == NotStored::kNone) {
+    why = NotStored::kIncomplete;
+    if (whole) why = co_await JudgeCaptured();
+  }
+  if (why == NotStored::kNone && captured_ == nullptr) why = NotStored::kIncomplete;
+  if (why == NotStored::kNone && Generation() != generation_) why = NotStored::kGeneration;
+  if (why != NotStored::kNone) {
+    Forget(why);
+    co_return;
+  }
   const int64_t now_ms = UnixMs();
   StoredResponse response{
       .kind = stream_ ? StoredResponse::Kind::kEventStream : StoredResponse::Kind::kBody,
@@ -343,6 +369,14 @@ void CachedRequest::End(
   captured_.reset();
   Keep(blob);
   EndFlight(FlightTable::End::kShared, std::move(blob));
+}
+
+// A long stream is looked through in steps of half a millisecond.
+Task<NotStored> CachedRequest::JudgeCaptured() {
+  if (!stream_) co_return JudgeResponseBody(path_, stream_, captured_->bytes());
+  StreamJudge judge(path_, captured_->bytes());
+  while (judge.Step(kJudgedAtOnce)) co_await thread_.loop.Yield();
+  co_return judge.verdict();
 }
 
 // What is wrong may be so for all equal requests, or for this one only.
@@ -378,6 +412,7 @@ std::string_view CachedRequest::reason() const {
 }
 
 void CachedRequest::Count() {
+  if (may_hit() && !judged_) return;  // rejected before it was looked up
   cache_.Count(result(), bypass_, lookup_ns_, thread_.clock.NowNanos());
   if (!found()) return;
   cache_.counts.saved_prompt_tokens.fetch_add(stored_.prompt_tokens.value_or(0), std::memory_order_relaxed);

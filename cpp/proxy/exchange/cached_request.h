@@ -24,6 +24,7 @@
 
 namespace vllm_router {
 
+class BodyMap;
 class CancelScope;
 struct IoThread;
 
@@ -53,8 +54,9 @@ class CachedRequest {
 
   // Of a worker's final response: takes the body that its client gets, without framing; null: it is not kept. At most one.
   BodySink* Capture(const ResponseHead& response);
-  // The response has ended; `whole`: its framing says so, and nothing went wrong before.
-  void End(bool whole, std::optional<uint64_t> prompt_tokens, std::optional<uint64_t> completion_tokens);
+  // The response has ended; `whole`: its framing says so, and nothing went wrong before. Other work has its turn meanwhile.
+  Task<void> End(
+      bool whole, std::optional<uint64_t> prompt_tokens, std::optional<uint64_t> completion_tokens);
 
   // For headers and logs.
   ResponseCache::Result result() const;
@@ -73,6 +75,9 @@ class CachedRequest {
   bool UsesRedis() const;
   void Keep(std::shared_ptr<const std::string> blob);
   Task<bool> JoinEqual(CancelScope& scope, bool may_follow);
+  Task<NotStored> JudgeCaptured();
+  void ReadAdapter(const BodyMap& map);
+  uint64_t Generation() const;
   void Forget(NotStored why);
   void EndFlight(FlightTable::End end, FlightTable::Response response);
 
@@ -85,7 +90,8 @@ class CachedRequest {
   bool shared_ = false;  // the response came from an equal request
   bool judged_ = false;
   std::string path_;
-  std::string model_;
+  std::string model_;    // empty: not known
+  std::string adapter_;  // likewise
   uint64_t generation_ = 0;
   CacheKey key_{};
   int64_t lookup_ns_ = 0;

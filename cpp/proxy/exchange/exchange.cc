@@ -584,7 +584,12 @@ Task<void> Exchange::ReplayStored() {
   client_has_bytes_ = true;
   Timer client_timer;
   ClientSink client(connection_.socket, head, chunked, ClientStall(client_timer));
-  CancelScope scope(head_->via);
+  // The client may read for minutes.
+  head_ = nullptr;
+  body_->Release();
+  if (connection_.in.empty()) connection_.in.Release();
+  thread_.request_parsers.Release(std::move(head_parser_));
+  CancelScope scope({});
   scope_ = &scope;
   const BodySink::Took took = co_await cache_->Replay(client, scope);
   scope_ = nullptr;
@@ -1345,8 +1350,11 @@ Task<void> Exchange::RelayResponse() {
   }
   relay_ = nullptr;
   if (cache_ != nullptr) {
+    // The client has all of it: neither its departure nor a deadline changes what became of the request.
+    total_deadline_.Disarm();
+    connection_.socket.WatchReadable(nullptr, nullptr);
     const bool whole = end == Relay::End::kDone && record_.end == ExchangeEnd::kDone;
-    cache_->End(whole, record_.prompt_tokens, record_.completion_tokens);
+    co_await cache_->End(whole, record_.prompt_tokens, record_.completion_tokens);
   }
 }
 

@@ -6,6 +6,9 @@
 namespace vllm_router {
 namespace {
 
+constexpr int64_t kSweepNs = 10'000'000'000;
+constexpr size_t kSweptAtOnce = 1'024;  // of each part of the memory
+
 FlightTable::Limits FlightLimits(const ResponseCacheSettings& settings) {
   return {.followers = settings.coalesce_max_followers, .promotions = settings.coalesce_max_promotions};
 }
@@ -22,16 +25,24 @@ ResponseCache::ResponseCache(const ResponseCacheSettings& settings, Fixed fixed)
     : memory(LimitsOf(settings, fixed)),
       flights(FlightLimits(settings)),
       fixed_(std::move(fixed)),
-      enabled_(settings.enabled) {}
+      enabled_(settings.enabled),
+      rules_(settings.rules) {}
 
 void ResponseCache::Follow(const ResponseCacheSettings& settings) {
   memory.SetLimits(LimitsOf(settings, fixed_));
   flights.SetLimits(FlightLimits(settings));
-  enabled_.store(settings.enabled, std::memory_order_relaxed);
+  const bool begins = !enabled_.exchange(settings.enabled, std::memory_order_relaxed) && settings.enabled;
+  const bool without_generation = settings.rules.key_scheme == CacheKeyScheme::kSeed004;
+  MutexLock lock(mutex_);
+  const bool changed = settings.rules != rules_;
+  rules_ = settings.rules;
+  lock.Unlock();
+  if (begins || (settings.enabled && changed)) InvalidateAll(without_generation);
   if (!settings.enabled) memory.Clear();
 }
 
 void ResponseCache::Count(Result result, CacheBypass why, int64_t lookup_ns, int64_t now_ns) {
+  MaySweep(now_ns);
   const auto at = static_cast<size_t>(result);
   counts.results[at].fetch_add(1, std::memory_order_relaxed);
   if (result == Result::kBypass) {
@@ -42,6 +53,13 @@ void ResponseCache::Count(Result result, CacheBypass why, int64_t lookup_ns, int
   const auto bucket = std::ranges::lower_bound(kLookupBounds, lookup_ns) - kLookupBounds.begin();
   counts.lookups[at][static_cast<size_t>(bucket)].fetch_add(1, std::memory_order_relaxed);
   counts.lookup_nanos[at].fetch_add(static_cast<uint64_t>(lookup_ns), std::memory_order_relaxed);
+}
+
+// Set() looks for expired responses as well, but there may be none for long.
+void ResponseCache::MaySweep(int64_t now_ns) {
+  int64_t due = next_sweep_ns_.load(std::memory_order_relaxed);
+  if (now_ns < due || !next_sweep_ns_.compare_exchange_strong(due, now_ns + kSweepNs)) return;
+  memory.Sweep(now_ns, kSweptAtOnce);
 }
 
 bool ResponseCache::TakeCapture(size_t bytes, uint64_t most) {
@@ -59,6 +77,7 @@ size_t ResponseCache::InvalidateAll(bool without_generation) {
 
 void ResponseCache::InvalidateModel(std::string_view model) {
   generations.Bump(model);
+  generations.Bump(kUnnamed);
   on_invalidated_(false);
 }
 

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/mutex.h"
 #include "cache/flight_table.h"
 #include "cache/generations.h"
 #include "cache/hit_rate.h"
@@ -36,6 +37,8 @@ class ResponseCache {
     int64_t fallback_ttl_ms = 300'000;
     bool fallback = true;  // memory serves while Redis is down
   };
+  // Stands for the model of requests that do not name it.
+  static constexpr std::string_view kUnnamed = "~unnamed";
   enum class Result : uint8_t { kHit, kMiss, kBypass };
   static constexpr size_t kResults = 3;
   // Upper bounds of the times of lookups, in nanoseconds; the last bucket has none.
@@ -46,7 +49,8 @@ class ResponseCache {
 
   ResponseCache(const ResponseCacheSettings& settings, Fixed fixed);
 
-  // Other settings than at the start.
+  // Other settings than at the start. What was kept under other rules, or before a pause in which invalidations went
+  // unheard, is not used any more.
   void Follow(const ResponseCacheSettings& settings);
 
   const Fixed& fixed() const { return fixed_; }
@@ -95,7 +99,12 @@ class ResponseCache {
   const Fixed fixed_;
   std::string integrity_key_;
   std::function<void(bool deletes)> on_invalidated_ = [](bool) {};
+  void MaySweep(int64_t now_ns);
+
   std::atomic<bool> enabled_;
+  std::atomic<int64_t> next_sweep_ns_{0};
+  Mutex mutex_;  // leaf
+  CacheRules rules_ ABSL_GUARDED_BY(mutex_);
   std::atomic<uint64_t> captured_{0};
 };
 

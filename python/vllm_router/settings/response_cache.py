@@ -37,12 +37,17 @@ IGNORED_MEMBERS = (
     "request_id",
     "rid",
     "session_id",
-    "session_params",
 )
 INVALIDATING_PATHS = (
     "/v1/load_lora_adapter",
     "/v1/unload_lora_adapter",
+    "/load_lora_adapter",
+    "/unload_lora_adapter",
     "/update_weights*",
+    "/start_weight_update",
+    "/finish_weight_update",
+    "/start_draft_weight_update",
+    "/resume_memory_occupation",
     "/wake_up",
     "/collective_rpc",
 )

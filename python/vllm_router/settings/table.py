@@ -1328,7 +1328,7 @@ class Table:
         "cr:resp:",
         KeyPrefix(),
         "the prefix of the response cache's keys in Redis",
-        more="Clearing the cache removes every key with it.",
+        more="Clearing the cache removes the keys of responses with it.",
         live="restart",
     )
     response_cache_lookup_budget_ms: int = _cache(

@@ -45,6 +45,8 @@ def test_a_greedy_request_is_cached():
         ({"fields": [("Cache-Control", "max-age=0, No-Store")]}, "header"),
         ({"fields": [("X-Override-Temperature", "1")]}, "header"),
         ({"fields": [("x-vllm-router-override", "{}")]}, "header"),
+        ({"fields": [("anthropic-beta", "files-api")]}, "header"),
+        ({"fields": [("OpenAI-Beta", "x")]}, "header"),
         ({"fields": [("Authorization", "Bearer a"), ("authorization", "Bearer b")]}, "tenant"),
         ({"tenant": "header", "tenant_header": "x-team"}, "tenant"),
         ({"tenant": "header", "tenant_header": "x-team", "fields": [("x-team", " ")]}, "tenant"),
@@ -428,3 +430,41 @@ def test_no_part_of_a_stream_is_stored():
 )
 def test_streams_that_are_not_stored(text, reason):
     assert judge_stream(text) == reason
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/rerank", {"query": "q", "documents": [{"image": "http://a/b.png"}]}),
+        ("/v1/score", {"data_1": {"content": [{"type": "image_url", "image_url": {"url": "http://a"}}]}}),
+        ("/v1/embeddings", {"input": [{"text": "a", "image": "http://a/b.png"}]}),
+        ("/generate", {"text": "a", "video": "http://a/b", "sampling_params": {"temperature": 0}}),
+    ],
+)
+def test_media_by_reference_is_found_in_any_member(path, body):
+    assert judge(body, path=path, **ALL_ROUTES) == "remote_media"
+
+
+def test_a_session_of_the_worker_is_state():
+    body = {"text": "a", "sampling_params": {"temperature": 0}}
+    assert judge(body, path="/generate", **ALL_ROUTES) == "none"
+    assert judge(body | {"session_params": {"id": "s"}}, path="/generate", **ALL_ROUTES) == "state"
+    assert "session_params" not in testing.ignorable_members()
+
+
+@pytest.mark.parametrize(
+    ("last", "verdict"),
+    [
+        ({"type": "stop"}, "none"),
+        ({"type": "abort"}, "error_inside"),
+        (None, "error_inside"),
+    ],
+)
+def test_a_stream_of_sglangs_own_route_has_to_end_well(last, verdict):
+    events = [
+        {"text": "a", "meta_info": {"finish_reason": None}},
+        {"text": "ab", "meta_info": {"finish_reason": last}},
+    ]
+    body = b"".join(b"data: %s\n\n" % json.dumps(event).encode() for event in events) + b"data: [DONE]\n\n"
+    fields = [("content-type", "text/event-stream")]
+    assert testing.judge_response("/generate", True, 200, fields, body) == verdict

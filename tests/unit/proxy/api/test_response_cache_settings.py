@@ -30,7 +30,13 @@ LIVE = {
     "response_cache_invalidate_on": [
         "/v1/load_lora_adapter",
         "/v1/unload_lora_adapter",
+        "/load_lora_adapter",
+        "/unload_lora_adapter",
         "/update_weights*",
+        "/start_weight_update",
+        "/finish_weight_update",
+        "/start_draft_weight_update",
+        "/resume_memory_occupation",
         "/wake_up",
         "/collective_rpc",
     ],

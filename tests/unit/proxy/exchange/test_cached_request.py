@@ -17,7 +17,7 @@ from tests.fakes.cached import (
     followers,
     led_and_followed,
 )
-from tests.fakes.wire import eventually, request, response
+from tests.fakes.wire import chunked, eventually, request, response
 
 
 def test_equal_requests_reach_a_worker_once(harness):
@@ -175,3 +175,16 @@ def test_a_replay_may_be_paced_by_events(harness):
     message = ask(client, body_of(stream=True))
     assert message.chunks == list(EVENTS)
     assert time.monotonic() - began >= 0.25  # 3 pauses of a tenth
+
+
+def test_events_may_end_with_either_line_break(harness):
+    events = [event.replace(b"\n", b"\r\n") if number % 2 else event for number, event in enumerate(EVENTS)]
+
+    def send(connection, _message, _number):
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        connection.send(head + chunked(*events))
+
+    router = cached(harness, Engine(harness, send=send), response_cache_replay_events_per_second=10)
+    client = harness.client(router)
+    ask(client, body_of(stream=True))
+    assert ask(client, body_of(stream=True)).chunks == events

@@ -256,7 +256,7 @@ def test_a_worker_of_a_source_joins_once_it_is_healthy(tmp_path: Path) -> None:
         router = Router()
         with router.serve(worker_file=str(path)) as server:
             eventually(lambda: router.worker_urls == [worker.url])
-            assert ready(server.url)[0] == 200
+            eventually(lambda: ready(server.url)[0] == 200)
 
 
 def test_a_server_that_cannot_start_follows_nothing(tmp_path: Path) -> None:

@@ -723,7 +723,7 @@ def test_the_section_has_the_name_of_a_setting() -> None:
         (
             "key_ignore: [temperature]",
             "must be some of user, metadata, safety_identifier, prompt_cache_key, priority, request_id, rid, "
-            "session_id, session_params, and 'temperature' may change the response",
+            "session_id, and 'temperature' may change the response",
         ),
         ("redis: x", "f.yaml: response_cache.redis is a text of 1 characters; write it as a mapping"),
         ("redis: {database: 1}", "f.yaml: response_cache.redis.database is not a known setting"),
