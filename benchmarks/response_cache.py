@@ -141,15 +141,19 @@ def compare(
     rounds: int, figure: Callable[[Router, Make], float],
 ) -> None:  # fmt: skip
     found: dict[str, list[float]] = {}
+    ratios: dict[str, list[float]] = {}
     for _ in range(rounds):
         for name, (on, make) in names.items():
+            alike = figure(routers[False], make)  # the same requests, without the cache
             found.setdefault(name, []).append(figure(routers[on], make))
+            ratios.setdefault(name, []).append(found[name][-1] / alike)
         for other in before:
+            alike = figure(routers[False], names["off"][1])
             found.setdefault(other.name, []).append(figure(other, names["off"][1]))
+            ratios.setdefault(other.name, []).append(found[other.name][-1] / alike)
     print(f"{title}: us, and the ratio to a router without the cache")
     for name, figures in found.items():
-        ratio = statistics.median(a / b for a, b in zip(figures, found["off"], strict=True))
-        print(f"  {name:8} {statistics.median(figures):10.1f} {ratio:7.3f}")
+        print(f"  {name:8} {statistics.median(figures):10.1f} {statistics.median(ratios[name]):7.3f}")
 
 
 def main(arguments: list[str] | None = None) -> None:
