@@ -329,15 +329,17 @@ BodySink* CachedRequest::Capture(const ResponseHead& response) {
       .has_end = response.framing == BodyFraming::kLength || response.framing == BodyFraming::kChunked};
   if (response.framing == BodyFraming::kLength) judged.body_bytes = response.content_length;
   not_stored_ = JudgeResponseHead(judged, stream_, limit);
-  fields_.clear();
+  if (not_stored_ != NotStored::kNone) return nullptr;
   for (const HeaderField& field : response.fields) {
     const auto is_it = [&field](std::string_view name) { return EqualsIgnoreCase(field.name, name); };
     if (is_it("content-type") || std::ranges::any_of(settings_.store_headers, is_it)) {
       fields_ += Concat(field.name, ": ", field.value, "\r\n");
     }
   }
-  if (not_stored_ == NotStored::kNone && fields_.size() > kMaxStoredFields) not_stored_ = NotStored::kSize;
-  if (not_stored_ != NotStored::kNone) return nullptr;
+  if (fields_.size() > kMaxStoredFields) {
+    not_stored_ = NotStored::kSize;
+    return nullptr;
+  }
   captured_ = std::make_unique<Captured>(cache_, limit, settings_.capture_memory_bytes);
   return captured_.get();
 }
