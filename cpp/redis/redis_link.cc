@@ -103,7 +103,9 @@ void RedisLink::Reopen() {
 Task<void> RedisLink::Refresh() {
   ++running_;
   const auto name = std::make_shared<Resolver::Waiter>(loop_);
-  co_await resolver_.Resolve(pool_.options().url.host, name);
+  // Opened connections ask for them again.
+  [[maybe_unused]] const StatusOr<std::vector<Address>> addresses =
+      co_await resolver_.Resolve(pool_.options().url.host, name);
   --running_;
 }
 

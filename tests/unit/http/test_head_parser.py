@@ -1,11 +1,11 @@
 """cpp/http/head_parser.h: each row of the table of refusals, real heads, and every way to split the bytes."""
 
 import random
-import time
 
 import pytest
 
 from tests.fuzz.rows import OK, ROWS, request, response
+from tests.growth import assert_linear
 from tests.models import http_head
 from vllm_router import _core_testing as testing
 
@@ -298,16 +298,10 @@ def test_a_head_that_arrives_byte_by_byte_costs_linear_time(parser):
         lines = [b"X-Field: " + b"v" * 600] * ((size - 100) // 611)
         return request(*lines)
 
-    def seconds(data):
-        best = float("inf")
-        for _ in range(5):
-            begin = time.process_time()
-            assert parser.parse(data, cuts=range(1, len(data)), move=False)["state"] == "done"
-            best = min(best, time.process_time() - begin)
-        return best
+    def parse(data):
+        assert parser.parse(data, cuts=range(1, len(data)), move=False)["state"] == "done"
 
-    # Four times the bytes: four times the work if linear, sixteen if quadratic.
-    assert seconds(head(60_000)) < 9 * seconds(head(15_000))
+    assert_linear(parse, lambda n: head(n * 3_750))
 
 
 def test_many_small_mutations_agree_with_the_twin(parser, responses, rng):

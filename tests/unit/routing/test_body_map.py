@@ -1,9 +1,8 @@
 """cpp/routing/body_map.h: members and spans, one by one; the property test compares with Python's json."""
 
-import time
-
 import pytest
 
+from tests.growth import assert_linear
 from vllm_router._core_testing import find_member, member_holds, read_body_map
 
 
@@ -144,21 +143,20 @@ def test_more_members_than_any_engine_knows_are_too_many():
 
     assert len(names(body(1024))) == 1024
     assert read_body_map(body(1025))[0] == "too_many_members"
-    began = time.process_time()
-    assert read_body_map(body(10_000_000))[0] == "too_many_members"
-    assert time.process_time() - began < 2
+    assert read_body_map(body(100_000))[:2] == read_body_map(body(1025))[:2], "it stops at the same byte"
 
 
 @pytest.mark.parametrize(
     "filling", [b"[" * 8 + b"]" * 8, rb'"\\\"",', b'{"a":"b"},', b"1,", b'"' + b"x" * 5000 + b'",']
 )
-def test_64_mib_of_anything_cost_time_by_their_length(filling):
-    body = b'{"a":[' + filling * (64 * 1024 * 1024 // len(filling)) + b'1],"b":2}'
-    if filling.startswith(b"[["):
-        body = b'{"a":' + b"[" * (32 * 1024 * 1024) + b"]" * (32 * 1024 * 1024) + b',"b":2}'
-    began = time.process_time()
-    problem, _, found = read_body_map(body)
-    taken = time.process_time() - began
-    assert problem == "none"
-    assert [name for name, *_ in found] == [b"a", b"b"]
-    assert taken < 5, f"{taken} s; about 0.3 s are usual, half of that for the copy that this test makes"
+def test_anything_costs_time_by_its_length(filling):
+    def body(n):
+        size = n * 64 * 1024
+        if filling.startswith(b"[["):
+            return b'{"a":' + b"[" * (size // 2) + b"]" * (size // 2) + b',"b":2}'
+        return b'{"a":[' + filling * (size // len(filling)) + b'1],"b":2}'
+
+    def read(text):
+        assert names(text) == [b"a", b"b"]
+
+    assert_linear(read, body)
