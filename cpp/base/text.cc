@@ -51,10 +51,9 @@ std::string AsciiLower(std::string_view text) {
   return lower;
 }
 
-bool EqualsIgnoreCase(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) {
-           return LowerChar(x) == LowerChar(y);
-         });
+bool EqualLettersIgnoreCase(std::string_view a, std::string_view b) {
+  return std::equal(
+      a.begin(), a.end(), b.begin(), [](char x, char y) { return LowerChar(x) == LowerChar(y); });
 }
 
 std::string_view TrimBlanks(std::string_view text) {

@@ -13,7 +13,10 @@ namespace vllm_router {
 
 // ASCII only; other bytes are left alone.
 std::string AsciiLower(std::string_view text);
-bool EqualsIgnoreCase(std::string_view a, std::string_view b);
+bool EqualLettersIgnoreCase(std::string_view a, std::string_view b);  // of the same length
+inline bool EqualsIgnoreCase(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && EqualLettersIgnoreCase(a, b);
+}
 
 // Without spaces and tabs at both ends.
 std::string_view TrimBlanks(std::string_view text);

@@ -71,6 +71,11 @@ bool BodyMap::Member::Holds(std::string_view text) const {
   return may_mean_it && UnescapedJson(spelled) == text;
 }
 
+std::optional<std::string> BodyMap::Member::Text() const {
+  if (type != Type::kString) return std::nullopt;
+  return UnescapedJson(value.substr(1, value.size() - 2));
+}
+
 BodyMap BodyMap::Read(std::string_view body) {
   BodyMap map(body);
   map.ReadMembers();

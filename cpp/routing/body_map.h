@@ -49,6 +49,8 @@ class BodyMap {
     bool Is(std::string_view name) const;
     // The value is a string that means this text.
     bool Holds(std::string_view text) const;
+    // What a string means; nullopt for any other value, a bad escape or a lone surrogate.
+    std::optional<std::string> Text() const;
   };
 
   static BodyMap Read(std::string_view body);

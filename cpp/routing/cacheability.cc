@@ -161,12 +161,17 @@ bool NamesRemoteMedia(std::string_view text, int depth) {
 
 // Bodies without any of these names, which is nearly all, are not walked. An escape could hide one.
 bool MayNameMedia(std::string_view text) {
-  constexpr std::array<std::string_view, 9> kNames = {"_url\"",    "\"url\"",    "\"file",
-                                                      "_file\"",   "\"source\"", "\"uuid\"",
-                                                      "\"image\"", "\"video\"",  "\"audio\""};
-  if (std::ranges::any_of(
-          kNames, [text](std::string_view name) { return text.find(name) != std::string_view::npos; })) {
-    return true;
+  constexpr std::array<std::string_view, 2> kBeforeQuote = {"_url", "_file"};
+  constexpr std::array<std::string_view, 7> kBehindQuote = {"url\"",   "file",    "source\"", "uuid\"",
+                                                            "image\"", "video\"", "audio\""};
+  for (size_t quote = text.find('"'); quote != std::string_view::npos; quote = text.find('"', quote + 1)) {
+    const auto ends = [before = text.substr(0, quote)](std::string_view name) {
+      return before.ends_with(name);
+    };
+    const auto starts = [behind = text.substr(quote + 1)](std::string_view name) {
+      return behind.starts_with(name);
+    };
+    if (std::ranges::any_of(kBeforeQuote, ends) || std::ranges::any_of(kBehindQuote, starts)) return true;
   }
   return text.find("\\u00") != std::string_view::npos;
 }
@@ -227,8 +232,7 @@ bool IsCovered(std::string_view path, const BodyMap& body) {
   const Member* const model = body.Find("model");
   const Member* const top_p = body.Find("top_p");
   if (top_p != nullptr && !IsJsonNumber(top_p->value)) return false;
-  return model != nullptr && body.Find("messages") != nullptr &&
-         UnescapedJson(model->value.substr(1, model->value.size() - 2)).has_value();
+  return model != nullptr && body.Find("messages") != nullptr && model->Text().has_value();
 }
 
 std::optional<Digest256> TenantOf(std::span<const HeaderField> fields, const CacheRules& rules) {
@@ -397,11 +401,10 @@ CacheKey CacheKeyOf(
     uint64_t generation, std::string_view model) {
   const std::optional<Digest256> tenant = TenantOf(head.fields, rules);
   if (rules.key_scheme == CacheKeyScheme::kSeed004) {
-    const std::string_view quoted = body.Find("model")->value;
-    const std::optional<std::string> unescaped = UnescapedJson(quoted.substr(1, quoted.size() - 2));
+    const std::optional<std::string> model_text = body.Find("model")->Text();
     const Member* const max_tokens = body.Find("max_tokens");
     FiveParameters parameters{
-        .model = *unescaped,
+        .model = *model_text,
         .messages = body.Find("messages")->value,
         .temperature = NumberOf(body, "temperature"),
         .max_tokens = max_tokens != nullptr ? ParseDecimal(max_tokens->value) : std::nullopt,

@@ -59,6 +59,9 @@ struct CacheRules {
   std::string tenant_header;  // for kHeader and kHeaderAndCredential
   uint64_t max_request_bytes = 1 << 20;
 
+  // They are part of the key, so that the responses of one model can be invalidated.
+  bool has_generations() const { return key_scheme == CacheKeyScheme::kCanonical; }
+
   bool operator==(const CacheRules&) const = default;
 };
 

@@ -56,10 +56,9 @@ bool HasBlocks(const BodyMap& object, std::string_view name) {
 
 std::optional<std::string> TextIn(const BodyMap& object, std::string_view name, size_t limit) {
   if (!HasText(object, name)) return std::nullopt;
-  const std::string_view quoted = object.Find(name)->value;
-  const std::optional<std::string> text = UnescapedJson(quoted.substr(1, quoted.size() - 2));
-  if (!text || text->size() > limit) return std::nullopt;
-  return *text;
+  std::optional<std::string> text = object.Find(name)->Text();
+  if (text && text->size() > limit) text.reset();
+  return text;
 }
 
 std::optional<uint32_t> CountIn(const BodyMap& object, std::string_view name, uint32_t most) {

@@ -671,16 +671,14 @@ Task<AdminReply> Admin::CacheInvalidate(IoThread& thread, const AdminRequest& re
   if (!call.ok()) co_return InvalidateRefused(400, std::string(call.status().message()));
   ResponseCache& cache = thread.limits.response_cache;
   uint64_t cleared = 0;
-  const bool without_generation =
-      request.settings.response_cache.rules.key_scheme == CacheKeyScheme::kSeed004;
   if (const auto* const one = std::get_if<InvalidateResponse>(&*call)) {
     cleared = cache.memory.Delete(one->key) ? 1 : 0;
     if (thread.redis_responses != nullptr) thread.redis_responses->Delete(one->key);
   } else if (const auto* const model = std::get_if<InvalidateModelResponses>(&*call);
-             model != nullptr && !without_generation) {
+             model != nullptr && request.settings.response_cache.rules.has_generations()) {
     cache.InvalidateModel(model->model);
   } else {
-    cleared = cache.InvalidateAll(/*without_generation=*/false);
+    cleared = cache.InvalidateAll(/*deletes=*/false);
     if (shared_responses_.service != nullptr) cleared += co_await ClearShared(thread, request.scope);
   }
   co_return InvalidatedReply(*call, cleared);

@@ -128,7 +128,8 @@ class PdRegistrationService final : public Service {
       std::span<const Instance> instances, std::vector<std::string>* urls) const;
   // Without those that would have the whole list rejected.
   void RemoveUnfit(std::vector<WorkerRegistry::Declared>* list) const;
-  void Warn(PdReceived what, const PdRegistration& told, const std::string& peer, int64_t now_ns);
+  void Warn(PdReceived what, const PdRegistration& told, const std::string& peer, int64_t now_ns)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   IoThread& thread_;
   std::string endpoint_;

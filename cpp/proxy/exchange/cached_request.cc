@@ -10,7 +10,6 @@
 #include "proxy/client/http_client.h"
 #include "proxy/thread/io_thread.h"
 #include "routing/body_map.h"
-#include "routing/json_scanner.h"
 
 namespace vllm_router {
 namespace {
@@ -158,10 +157,7 @@ void CachedRequest::JudgeBody(const RequestHead& head, std::string_view body, st
   if (may_hit() && stream_ && settings_.max_stream_bytes == 0) bypass_ = CacheBypass::kStream;
   if (may_hit()) {
     const BodyMap::Member* const named = map.Find("model");
-    std::optional<std::string> text;
-    if (named != nullptr && named->type == BodyMap::Type::kString) {
-      text = UnescapedJson(named->value.substr(1, named->value.size() - 2));
-    }
+    std::optional<std::string> text = named != nullptr ? named->Text() : std::nullopt;
     model_ = text ? *std::move(text) : std::string(model);
     ReadAdapter(map);
     const bool by_seed = settings_.rules.key_scheme == CacheKeyScheme::kSeed004;
@@ -181,7 +177,7 @@ void CachedRequest::JudgeBody(const RequestHead& head, std::string_view body, st
 void CachedRequest::ReadAdapter(const BodyMap& map) {
   const BodyMap::Member* const path = map.Find("lora_path");
   if (path != nullptr && path->type == BodyMap::Type::kString) {
-    adapter_ = UnescapedJson(path->value.substr(1, path->value.size() - 2)).value_or("");
+    adapter_ = path->Text().value_or("");
   } else if (path != nullptr && path->type != BodyMap::Type::kNull) {
     bypass_ = CacheBypass::kState;
   } else if (const size_t colon = model_.rfind(':'); colon != std::string::npos) {

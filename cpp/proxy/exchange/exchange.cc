@@ -28,7 +28,6 @@
 #include "proxy/thread/own_endpoints.h"
 #include "proxy/thread/quarantine.h"
 #include "routing/cache_control.h"
-#include "routing/json_scanner.h"
 #include "routing/model_member.h"
 #include "routing/response_id.h"
 #include "routing/truncated_json.h"
@@ -609,17 +608,15 @@ void Exchange::OutdateCache() {
   outdates_ = std::make_unique<std::string>();
   const BodyMap body = BodyMap::Read(body_->complete() ? body_->held() : std::string_view());
   const BodyMap::Member* const adapter = body.Find("lora_name");
-  if (adapter != nullptr && adapter->type == BodyMap::Type::kString) {
-    *outdates_ = UnescapedJson(adapter->value.substr(1, adapter->value.size() - 2)).value_or("");
-  }
+  if (adapter != nullptr) *outdates_ = adapter->Text().value_or("");
   InvalidateCache();
 }
 
 void Exchange::InvalidateCache() {
   ResponseCache& cache = thread_.limits.response_cache;
-  const bool without_generation = settings_.response_cache.rules.key_scheme == CacheKeyScheme::kSeed004;
-  if (outdates_->empty() || without_generation) {
-    cache.InvalidateAll(without_generation);
+  const bool has_generations = settings_.response_cache.rules.has_generations();
+  if (outdates_->empty() || !has_generations) {
+    cache.InvalidateAll(!has_generations);
   } else {
     cache.InvalidateModel(*outdates_);
   }

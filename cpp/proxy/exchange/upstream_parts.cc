@@ -9,7 +9,7 @@
 namespace vllm_router {
 
 std::string_view ForwardedAuthorization(const RequestHead& head, const ClientSide& client) {
-  constexpr std::string_view kName = "authorization";
+  static constexpr std::string_view kName = "authorization";
   const auto is_named = [](std::string_view token) { return EqualsIgnoreCase(token, kName); };
   if (client.drop_authorization || std::ranges::any_of(head.connection_tokens, is_named)) return {};
   const std::string_view value = FindHeader(head.fields, kName).value_or("");

@@ -530,7 +530,9 @@ void Server::ShareResponses() {
     service->Tell();
     if (!deletes) return;
     control.loop.Post([service] {
-      Spawn([](ResponseCacheService& service) -> Task<void> { co_await service.Clear(nullptr); }(*service));
+      Spawn([](ResponseCacheService& service) -> Task<void> {
+        [[maybe_unused]] const StatusOr<int64_t> cleared = co_await service.Clear(nullptr);
+      }(*service));
     });
   });
   admin_.set_shared_responses({&control, redis_.get(), redis_responses_.get(), service});

@@ -32,12 +32,11 @@ void ResponseCache::Follow(const ResponseCacheSettings& settings) {
   memory.SetLimits(LimitsOf(settings, fixed_));
   flights.SetLimits(FlightLimits(settings));
   const bool begins = !enabled_.exchange(settings.enabled, std::memory_order_relaxed) && settings.enabled;
-  const bool without_generation = settings.rules.key_scheme == CacheKeyScheme::kSeed004;
   MutexLock lock(mutex_);
   const bool changed = settings.rules != rules_;
   rules_ = settings.rules;
   lock.Unlock();
-  if (begins || (settings.enabled && changed)) InvalidateAll(without_generation);
+  if (begins || (settings.enabled && changed)) InvalidateAll(!settings.rules.has_generations());
   if (!settings.enabled) memory.Clear();
 }
 
@@ -69,9 +68,9 @@ bool ResponseCache::TakeCapture(size_t bytes, uint64_t most) {
   return false;
 }
 
-size_t ResponseCache::InvalidateAll(bool without_generation) {
+size_t ResponseCache::InvalidateAll(bool deletes) {
   generations.BumpAll();
-  on_invalidated_(without_generation);
+  on_invalidated_(deletes);
   return memory.Clear();
 }
 

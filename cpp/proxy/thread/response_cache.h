@@ -66,9 +66,9 @@ class ResponseCache {
   bool TakeCapture(size_t bytes, uint64_t most);
   void ReturnCapture(size_t bytes) { captured_.fetch_sub(bytes, std::memory_order_relaxed); }
 
-  // From now on no response from before is used: of one model, or of all, and how many left memory. `without_generation`:
-  // keys do not depend on the generation, so what Redis has is deleted as well.
-  size_t InvalidateAll(bool without_generation);
+  // From now on no response from before is used: of one model, or of all, and how many left memory. `deletes`: what
+  // Redis has too, if its keys have no generation.
+  size_t InvalidateAll(bool deletes);
   void InvalidateModel(std::string_view model);
 
   // Before the threads run. What signs stored responses; empty: nothing. What tells Redis of an invalidation, and whether
