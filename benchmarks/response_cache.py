@@ -163,9 +163,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--times", type=int, default=1000, help="requests of a round, for time")
     parser.add_argument("--events", type=int, default=2000, help="of a stream")
     parser.add_argument("--streams", type=int, default=40, help="of a round")
+    parser.add_argument("--policy", default="least_load", help="auto reads bodies as well (%(default)s)")
     add_kinds(parser)
     options = parser.parse_args(arguments)
-    ours, *others = (kind for kind in kinds_of(options) if kind.name != "vllm-project/router")
+    chosen = ("--policy", options.policy)
+    kinds = [kind._replace(flags=(*kind.flags, *chosen)) for kind in kinds_of(options)]
+    ours, *others = (kind for kind in kinds if kind.name != "vllm-project/router")
     with_cache = Kind("cache", ours.python, (*ours.flags, "--response-cache"), ours.path)
     with ExitStack() as stack:
         url = stack.enter_context(worker(options.events))

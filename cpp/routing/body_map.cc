@@ -50,7 +50,7 @@ bool TakeValue(JsonScanner* scanner, std::string_view body, std::string_view* va
 }  // namespace
 
 std::optional<std::string_view> BodyMap::Member::Name(std::string* scratch) const {
-  if (name.find('\\') == std::string_view::npos) return name;
+  if (!escaped) return name;
   if (name.size() > kMaxEscapedName) return std::nullopt;
   std::optional<std::string> unescaped = UnescapedJson(name);
   if (!unescaped) return std::nullopt;
@@ -58,7 +58,7 @@ std::optional<std::string_view> BodyMap::Member::Name(std::string* scratch) cons
   return *scratch;
 }
 
-bool BodyMap::Member::Is(std::string_view other) const {
+bool BodyMap::Member::Means(std::string_view other) const {
   std::string scratch;
   return Name(&scratch) == other;
 }
@@ -101,6 +101,7 @@ bool BodyMap::TakeMembers(JsonScanner* scanner) {
     if (!TakeString(scanner, body_, &member.name) || !scanner->Take(':')) return false;
     if (!TakeValue(scanner, body_, &member.value)) return false;
     member.type = TypeOf(member.value);
+    member.escaped = member.name.find('\\') != std::string_view::npos;
     members_.push_back(member);
   } while (scanner->Take(','));
   return scanner->Take('}');
@@ -116,7 +117,7 @@ bool BodyMap::HasOddNames() const {
   std::vector<std::string_view> names;
   names.reserve(members_.size());
   for (const Member& member : members_) {
-    if (member.name.find('\\') != std::string_view::npos) return true;
+    if (member.escaped) return true;
     names.push_back(member.name);
   }
   std::ranges::sort(names);

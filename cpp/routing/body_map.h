@@ -43,14 +43,18 @@ class BodyMap {
     std::string_view name;   // as spelled, without its quotes
     std::string_view value;  // a string with its quotes
     Type type;
+    bool escaped;  // the name is spelled with escapes
 
     // The unescaped name; `scratch` holds it if it has escapes. nullopt if it means no text.
     std::optional<std::string_view> Name(std::string* scratch) const;
-    bool Is(std::string_view name) const;
+    bool Is(std::string_view other) const { return escaped ? Means(other) : name == other; }
     // The value is a string that means this text.
     bool Holds(std::string_view text) const;
     // What a string means; nullopt for any other value, a bad escape or a lone surrogate.
     std::optional<std::string> Text() const;
+
+   private:
+    bool Means(std::string_view other) const;
   };
 
   static BodyMap Read(std::string_view body);

@@ -36,8 +36,13 @@ bool HoldsOnlyNumbers(std::string_view list) {
 }  // namespace
 
 const BodyMap::Member* OnlyMember(const BodyMap& object, std::string_view name) {
-  const BodyMap::Member* const found = object.Find(name);
-  return found != nullptr && object.Count(name) == 1 ? found : nullptr;
+  const BodyMap::Member* only = nullptr;
+  for (const BodyMap::Member& member : object.members()) {
+    if (!member.Is(name)) continue;
+    if (only != nullptr) return nullptr;
+    only = &member;
+  }
+  return only;
 }
 
 bool HasText(const BodyMap& object, std::string_view name) {
@@ -56,9 +61,9 @@ bool HasBlocks(const BodyMap& object, std::string_view name) {
 
 std::optional<std::string> TextIn(const BodyMap& object, std::string_view name, size_t limit) {
   if (!HasText(object, name)) return std::nullopt;
-  std::optional<std::string> text = object.Find(name)->Text();
-  if (text && text->size() > limit) text.reset();
-  return text;
+  const std::optional<std::string> text = object.Find(name)->Text();
+  if (!text || text->size() > limit) return std::nullopt;
+  return *text;
 }
 
 std::optional<uint32_t> CountIn(const BodyMap& object, std::string_view name, uint32_t most) {
