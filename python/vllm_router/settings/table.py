@@ -1357,7 +1357,8 @@ class Table:
         30,
         Number(1, 3600, whole=False, seconds=True, metavar="SECS"),
         "the interval in seconds between probes of a Redis that stays down",
-        more="The first five come 1, 2, 4, 8 and 16 s after the failure.",
+        more="The first five come 1, 2, 4, 8 and 16 s after the failure. One that fails again within a "
+        "minute goes on where it was.",
         live="restart",
     )
     response_cache_fallback_to_memory: bool = _cache(
