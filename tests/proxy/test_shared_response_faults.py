@@ -536,7 +536,7 @@ STAY = pytest.mark.xfail(strict=True, reason="connections of before an outage ar
 def test_connections_that_lead_nowhere_are_given_up(make_scene, harness, connections):
     """Row 8: the peer has vanished and sent no end, and there is one again for new connections."""
     scene = make_scene(
-        redis_pool_size=connections, redis_command_timeout_ms=2_000, response_cache_lookup_budget_ms=1_000
+        redis_pool_size=connections, redis_command_timeout_ms=3_000, response_cache_lookup_budget_ms=2_500
     )
     scene.keep(OLD)
     before = scene.errors()
@@ -545,15 +545,18 @@ def test_connections_that_lead_nowhere_are_given_up(make_scene, harness, connect
     eventually(scene.is_down)
     assert scene.errors()["timeout"] > before["timeout"]
     scene.must_return()
-    idle = "continuum_cache_redis_connections_idle"
-    eventually(lambda: metric(scene.router, idle) == connections + 1)
-    late = counted(scene.router, LATE)
+    open_ = "continuum_cache_redis_connections_%s"
+    eventually(lambda: metric(scene.router, open_ % "idle") == connections + 1)
+    late, after = counted(scene.router, LATE), scene.errors()
+    scene.relay.pause()  # so that each look-up takes another connection
     clients = [harness.client(scene.router) for _ in range(connections)]
     for number, client in enumerate(clients):
         client.send(request("POST", CHAT, JSON, body=body_of(seed=number)))
+    eventually(lambda: metric(scene.router, open_ % "active") >= connections)
+    scene.relay.resume()
     assert {client.read_response().status for client in clients} == {200}
-    assert counted(scene.router, LATE) == late
-    assert scene.errors()["connection"] == before["connection"]
+    assert (counted(scene.router, LATE), scene.errors()) == (late, after)
+    assert after["connection"] == before["connection"]
 
 
 def test_invalidations_of_a_router_that_is_cut_off_come_before_it_uses_redis(make_scene, harness):
