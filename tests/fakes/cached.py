@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 from tests.fakes.harness import Client, Harness, RunningRouter
+from tests.fakes.redis_server import FakeRedis, RedisServer
 from tests.fakes.wire import Message, chunk, chunked, eventually, request, response
 from tests.fakes.worker import Connection, Gate
 
@@ -21,6 +23,7 @@ EVENTS = (
     b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9}}\n\n',
     b"data: [DONE]\n\n",
 )
+FALLBACK = "continuum_cache_fallback_active"
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 Send = Callable[[Connection, Message, int], None]
@@ -125,3 +128,48 @@ def led_and_followed(
         others[-1].send(request("POST", CHAT, JSON, body=body_of()))
         eventually(lambda number=number: followers(router) == number)  # type: ignore[misc]
     return leader, others
+
+
+# ---- in a Redis
+
+
+def shared(harness: Harness, redis: Any, *workers: Any, **options: Any) -> RunningRouter:
+    """A router whose cache is in Redis, once that may be used. `redis`: what has its URL."""
+    router = harness.router(
+        *workers, response_cache=True, response_cache_backend="redis", redis_url=redis.url, **options
+    )
+    if not isinstance(redis, FakeRedis):
+        wait_until_used(harness, router)
+    return router
+
+
+def wait_until_used(harness: Harness, router: RunningRouter) -> None:
+    """A response that is in no memory is found again only where Redis is used."""
+    client = harness.client(router)
+    probe = body_of(user=f"probe {time.monotonic_ns()}")
+
+    def used() -> bool:
+        if metric(router, FALLBACK):
+            return False
+        ask(client, probe)
+        return entries_in_memory(client) == 0 and cache_of(ask(client, probe)) == "HIT"
+
+    eventually(used, "Redis was never used")
+    client.close()
+
+
+def stats_of(client: Client) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(client.ask("GET", "/admin/response-cache/stats?detail=1").body)
+    return found
+
+
+def entries_in_memory(client: Client) -> int:
+    return int(stats_of(client)["detail"]["memory"]["entries"])
+
+
+def keys_of(redis: RedisServer) -> list[bytes]:
+    return [key for key in redis.call("KEYS", "cr:resp:*") if b"~" not in key]
+
+
+def kept(redis: RedisServer, count: int) -> None:
+    eventually(lambda: len(keys_of(redis)) == count, f"{count} responses never came to Redis")

@@ -1,9 +1,11 @@
-"""A TCP relay between router and worker that a test can pause, cut, garble and slice.
+"""A TCP relay between router and worker, or Redis, that a test can pause, cut, garble and slice.
 
 relay = harness.relay(worker)
 router = harness.router(relay)
 relay.pause()                      # nothing passes to the router any more, and nobody is told
 relay.cut("reset")                 # every connection that stands
+relay.strand()                     # those that stand pass nothing any more, and nobody is told; new ones do
+relay.target = ("127.0.0.1", port) # of new connections
 relay.garble = lambda data: …      # what the worker says, changed on the way
 relay.slice = 1                    # so many bytes per write towards the router
 """
@@ -31,6 +33,7 @@ class Relay:
         self._open.set()
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
+        self._stranded: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
         self._listening = socket.socket()
         self._listening.bind(("127.0.0.1", 0))
@@ -57,6 +60,11 @@ class Relay:
                         sock.shutdown(socket.SHUT_RD)
                     else:
                         sock.shutdown(socket.SHUT_RDWR)
+
+    def strand(self) -> None:
+        """As if the peer of every connection that stands had vanished."""
+        with self._lock:
+            self._stranded.update(self._sockets)
 
     def half_close(self) -> None:
         """Towards the router only: it may still send."""
@@ -103,6 +111,9 @@ class Relay:
             while data := source.recv(65536):
                 if to_router:
                     self._open.wait(PATIENCE)
+                if source in self._stranded:
+                    continue
+                if to_router:
                     data = self.garble(data) if self.garble else data
                     self.passed += len(data)
                 step = self.slice if to_router and self.slice else len(data) or 1

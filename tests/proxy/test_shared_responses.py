@@ -1,57 +1,26 @@
 """The response cache in a Redis: routers that share it, and a Redis that dies, hangs, lies or comes back."""
 
 import json
-import time
 
 import pytest
 
-from tests.fakes.cached import Engine, answer_of, ask, body_of, cache_of, counted, metric
-from tests.fakes.redis_server import FakeRedis
+from tests.fakes.cached import (
+    FALLBACK,
+    Engine,
+    answer_of,
+    ask,
+    body_of,
+    cache_of,
+    counted,
+    entries_in_memory,
+    kept,
+    keys_of,
+    metric,
+    shared,
+    stats_of,
+    wait_until_used,
+)
 from tests.fakes.wire import eventually
-
-FALLBACK = "continuum_cache_fallback_active"
-
-
-def shared(harness, redis, *workers, **options):
-    """A router whose cache is in Redis, once that may be used."""
-    router = harness.router(
-        *workers, response_cache=True, response_cache_backend="redis", redis_url=redis.url, **options
-    )
-    if not isinstance(redis, FakeRedis):
-        wait_until_used(harness, router)
-    return router
-
-
-def wait_until_used(harness, router):
-    """A response that is in no memory is found again only where Redis is used."""
-    client = harness.client(router)
-    probe = body_of(user=f"probe {time.monotonic_ns()}")
-
-    def used():
-        if metric(router, FALLBACK):
-            return False
-        ask(client, probe)
-        return entries_in_memory(client) == 0 and cache_of(ask(client, probe)) == "HIT"
-
-    eventually(used, "Redis was never used")
-    client.close()
-
-
-def stats_of(client):
-    return json.loads(client.ask("GET", "/admin/response-cache/stats?detail=1").body)
-
-
-def entries_in_memory(client):
-    return stats_of(client)["detail"]["memory"]["entries"]
-
-
-def keys_of(redis):
-    return [key for key in redis.call("KEYS", "cr:resp:*") if b"~" not in key]
-
-
-def kept(redis, count):
-    eventually(lambda: len(keys_of(redis)) == count, f"{count} responses never came to Redis")
-
 
 # ---- routers that share it
 
