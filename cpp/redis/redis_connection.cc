@@ -40,13 +40,15 @@ Greeting Greet(const RedisOptions& options, std::string_view password, bool prob
   return greeting;
 }
 
-// A proxy may not know CLIENT; a replica takes no SET and can be read.
+// A proxy may not know CLIENT; a replica takes no SET and can be read, and so can a Redis that cannot save, which says so
+// to a PING.
 Status CheckGreeting(std::string_view name, RedisValue reply) {
+  using Effect = RedisError::Effect;
   if (!reply.is_error()) return absl::OkStatus();
   const RedisError error = ReadRedisError(reply.text());
+  if (error.effect == Effect::kUnwritable || error.effect == Effect::kReadOnly) return absl::OkStatus();
   const bool login = name == "AUTH" || name == "SELECT" || name == "PING";
-  if (!login && (name == "CLIENT SETNAME" || error.effect != RedisError::Effect::kDown))
-    return absl::OkStatus();
+  if (!login && (name == "CLIENT SETNAME" || error.effect != Effect::kDown)) return absl::OkStatus();
   const std::string message = Concat(error.message, " (to ", name, ")");
   return error.type == RedisErrorType::kConnection ? absl::UnavailableError(message)
                                                    : absl::FailedPreconditionError(message);

@@ -73,6 +73,7 @@ void RedisLink::OnTimer(void* link) {
 }
 
 void RedisLink::Look() {
+  GiveUp();
   if (role_ == Role::kProbes && pool_.BeginProbe()) {
     // An older one is no use to a probe; what waits on it has failed, or does so with it.
     Slot& first = slots_.front();
@@ -84,6 +85,13 @@ void RedisLink::Look() {
   const int64_t now = pool_.clock().NowNanos();
   for (Slot& slot : slots_) {
     if (slot.connection == nullptr && now >= slot.next_attempt_ns) Begin(&slot, /*probe=*/false);
+  }
+}
+
+void RedisLink::GiveUp() {
+  for (const Slot& slot : slots_) {
+    if (slot.connection != nullptr && slot.outages != pool_.outages())
+      slot.connection->Close(absl::CancelledError("is of before an outage"));
   }
 }
 
@@ -113,6 +121,7 @@ void RedisLink::Begin(Slot* slot, bool probe) {
   slot->connection = std::make_shared<RedisConnection>(pool_, loop_, buffers_, resolver_);
   slot->next_attempt_ns = pool_.clock().NowNanos() + kRetryNanos;
   slot->reopenings = pool_.reopenings();
+  slot->outages = pool_.outages();
   Spawn(Run(slot, probe));
 }
 

@@ -7,7 +7,7 @@
 //
 // Twice a second connections that are missing are opened, one attempt at a time each, while Redis may be
 // used. The link that probes, one of the pool's, opens one for each probe that is due; a probe that works is
-// kept. When the pool says so, connections are opened anew, as soon as they have the replies that they wait for.
+// kept. Connections of before an outage are closed. When the pool says so, connections are opened anew, as soon as they have the replies that they wait for.
 // A connection never changes its thread. One thread, but for running().
 #pragma once
 
@@ -68,10 +68,13 @@ class RedisLink {
     std::shared_ptr<RedisConnection> connection;  // null: none, nor an attempt
     int64_t next_attempt_ns = INT64_MIN;
     uint64_t reopenings = 0;  // of the pool, when the connection was begun
+    uint64_t outages = 0;     // as well
   };
 
   RedisConnection* Best() const;  // null: none takes commands
   void Look();
+  // Closes the connections of before an outage: their peer may have vanished without a word.
+  void GiveUp();
   // Has the name resolved, and then retires the connections of before.
   void Reopen();
   Task<void> Refresh();

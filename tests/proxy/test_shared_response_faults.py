@@ -529,10 +529,7 @@ def test_a_redis_that_is_stuck_holds_up_no_request_beyond_its_budget(make_scene,
     scene.must_return()
 
 
-STAY = pytest.mark.xfail(strict=True, reason="connections of before an outage are used after it")
-
-
-@pytest.mark.parametrize("connections", [1, pytest.param(8, marks=STAY)])
+@pytest.mark.parametrize("connections", [1, 8])
 def test_connections_that_lead_nowhere_are_given_up(make_scene, harness, connections):
     """Row 8: the peer has vanished and sent no end, and there is one again for new connections."""
     scene = make_scene(
@@ -697,9 +694,7 @@ def test_a_redis_that_takes_no_writes_serves_what_it_has(scene_without_snapshots
 
 
 @unwritable
-def test_a_router_that_starts_meanwhile_reads_it_too(scene_without_snapshots, request, during):
-    if during is cannot_save:
-        request.applymarker(pytest.mark.xfail(strict=True, reason="MISCONF is replied to PING, too"))
+def test_a_router_that_starts_meanwhile_reads_it_too(scene_without_snapshots, during):
     scene = scene_without_snapshots
     first = scene.keep(OLD)
     with during(scene.redis, scene.harness):

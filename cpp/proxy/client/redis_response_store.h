@@ -8,8 +8,8 @@
 //
 // A request waits for lookup_budget_ms at most; a reply that comes later is not used. Without a Redis that may be used
 // everything ends at once. What SET sends waits in this thread until Redis has it, max_waiting_bytes at most; beyond
-// that the newest is dropped. A key that has something other than a text is a miss and stays as it is, since it is not
-// ours; one whose text is too large for any response is deleted.
+// that the newest is dropped. A key that has something other than a text is a miss and is not deleted, since it is
+// not ours, but a response that is kept afterwards replaces it; one whose text is too large for any response is deleted.
 //
 // RedisResponses: what the stores of all threads share, and the control thread's ResponseCacheService, which lets them
 // use Redis once the generations have been read from it: before that, a key could be one of before an invalidation.
