@@ -183,7 +183,7 @@ def test_what_a_sanitizer_found_belongs_to_no_part_but_its_own(ci):
     ]
 
 
-@pytest.mark.parametrize("target", ["deps", "build", "lint", "stress-asan", "stress-tsan"])
+@pytest.mark.parametrize("target", ["deps", "build", "lint"])
 def test_a_mandatory_part_that_fails_ends_the_run(ci, target):
     _, status, begun, notes = run(ci, f"{target} 5 2")
     assert status == 1
@@ -192,9 +192,9 @@ def test_a_mandatory_part_that_fails_ends_the_run(ci, target):
 
 
 def test_a_mandatory_part_that_hangs_ends_the_run_under_its_name(ci):
-    seconds, status, begun, notes = run(ci, "stress-tsan 100000 0")
-    assert (status, begun[-1]) == (1, "stress-tsan")
-    assert notes == ["TIMED OUT: stress programs under TSan (not done within 1500 s)", "== FAILED"]
+    seconds, status, begun, notes = run(ci, "lint 100000 0")
+    assert (status, begun[-1]) == (1, "lint")
+    assert notes == ["TIMED OUT: lint (not done within 900 s)", "== FAILED"]
     assert seconds < 80 * MINUTE
 
 
