@@ -33,7 +33,7 @@ EVENT = (
     b'data: {"id":"chatcmpl-%08d","choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":%s}]}\n\n'
 )
 DONE = b"data: [DONE]\n\n"
-ANSWER = (
+RESPONSE = (
     b'{"id":"chatcmpl-%08d","choices":[{"index":0,"message":{"role":"assistant","content":"%s"},'
     b'"finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9}}'
 )
@@ -125,7 +125,7 @@ def is_right(body: bytes, request: Asked, oldest: int) -> bool:
     if request.stream:
         expected = b"".join(events_of(request.digest, made))
     else:
-        expected = ANSWER % (made, content_of(request.digest))
+        expected = RESPONSE % (made, content_of(request.digest))
     return body == expected and made >= oldest
 
 
@@ -140,7 +140,7 @@ def respond(client: socket.socket, request: bytes, end: int, made: int) -> None:
         client.sendall(STREAM_HEAD + b"%x\r\n%s\r\n" % (len(first), first))
         client.sendall(b"%x\r\n%s\r\n0\r\n\r\n" % (len(rest), rest))
     else:
-        body = ANSWER % (made, content_of(digest))
+        body = RESPONSE % (made, content_of(digest))
         client.sendall(JSON_HEAD % len(body) + body)
 
 

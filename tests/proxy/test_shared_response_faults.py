@@ -3,13 +3,13 @@
 Each request is responded to with 200 and a worker's body, whatever Redis does. What Redis does, by number:
 
      1  refuses connections, or is gone           FAULTS; at the start: test_shared_responses.py
-     2  has a name that nobody knows              AT_THE_START; one that is forgotten later: test_resolver.py
+     2  has a name that does not resolve          AT_THE_START; one that is forgotten later: test_resolver.py
      3  lets no connection in                     AT_THE_START
      4  fails the TLS handshake                   FAULTS
      5  does not let the router log in            FAULTS
      6  is slow                                   test_a_slow_redis_…, test_a_redis_that_is_stuck_…
      7  is stuck                                  AT_THE_START; later: test_shared_responses.py
-     8  vanishes, and nobody is told              test_connections_that_lead_nowhere_…
+     8  vanishes, and connections stay open       test_connections_that_lead_nowhere_…
      9  ends the connection inside a reply        test_half_a_response_…
     10  sends what is not RESP2, or no line end   test_bytes_that_are_no_reply_…
     11  is full, or takes no writes               UNWRITABLE
@@ -399,7 +399,7 @@ def tls_options(files, authority):
     )
 
 
-# A server without TLS takes a ClientHello for the beginning of a command and says nothing.
+# A server without TLS takes a ClientHello for the start of a command and says nothing.
 TLS_FAULTS = [
     ("untrusted", "connection", "fails the TLS handshake: "),
     ("wrong name", "connection", "fails the TLS handshake: "),
