@@ -4,7 +4,7 @@ relay = harness.relay(worker)
 router = harness.router(relay)
 relay.pause()                      # nothing passes to the router any more, and nobody is told
 relay.cut("reset")                 # every connection that stands
-relay.strand()                     # connections that stand pass nothing any more, and stay open; new ones pass all
+relay.strand()                     # connections that stand stay open and pass nothing; new ones pass all
 relay.target = ("127.0.0.1", port) # of new connections
 relay.garble = lambda data: …      # what the worker says, changed on the way
 relay.slice = 1                    # so many bytes per write towards the router
