@@ -29,11 +29,14 @@ void Wipe(KvBlocks* blocks) {
 // By the engine or its API, and not by something in front of it.
 bool IsRejected(int status) { return status == 400 || status == 404 || status == 422; }
 
-// Any decode worker can tell the prefill worker; one with little to do has the most time for it.
+// Any decode worker whose blocks fit can tell the prefill worker; one with little to do has the most time for it.
 std::vector<std::shared_ptr<Worker>> LeastLoaded(
-    const FleetView& fleet, size_t count, std::optional<WorkerId> avoid) {
+    const FleetView& fleet, size_t count, std::string_view kv_group, std::optional<WorkerId> avoid) {
   std::vector<std::shared_ptr<Worker>> workers;
-  for (const uint32_t position : fleet.eligible()) workers.push_back(fleet.members()[position].worker);
+  for (const uint32_t position : fleet.eligible()) {
+    const std::shared_ptr<Worker>& worker = fleet.members()[position].worker;
+    if (MayPair(kv_group, worker->kv_group)) workers.push_back(worker);
+  }
   const auto load = [avoid](const std::shared_ptr<Worker>& worker) {
     return std::pair(worker->id == avoid, worker->load.open_requests());
   };
@@ -63,8 +66,10 @@ void ClaimKeeper::Ended(KvClaimEnd end, KvBlocks blocks, int64_t age_ns) {
 Task<void> ClaimKeeper::Free(KvBlocks blocks) {
   const std::shared_ptr<const FleetView> fleet = thread_.fleet.Get();
   std::vector<std::shared_ptr<Worker>> workers;
-  if (fleet->stages() != nullptr)
-    workers = LeastLoaded(*fleet->stages()->decode, kMostAttempts, blocks.freeing.avoid);
+  if (fleet->stages() != nullptr) {
+    workers = LeastLoaded(
+        *fleet->stages()->decode, kMostAttempts, blocks.prefill->kv_group, blocks.freeing.avoid);
+  }
   const bool collects = !blocks.freeing.request.empty();
   const std::string path = collects ? std::move(blocks.freeing.path) : "/v1/completions";
   const std::string body =
