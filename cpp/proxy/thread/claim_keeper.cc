@@ -26,6 +26,12 @@ void Wipe(KvBlocks* blocks) {
   ::explicit_bzero(key.data(), key.size());
 }
 
+size_t BytesOf(const KvBlocks& blocks) {
+  const KvFreeing& freeing = blocks.freeing;
+  return sizeof(blocks) + blocks.parameters.size() + blocks.model.size() + freeing.path.size() +
+         freeing.request.size() + freeing.authorization.size();
+}
+
 // By the engine or its API, and not by something in front of it.
 bool IsRejected(int status) { return status == 400 || status == 404 || status == 422; }
 
@@ -47,28 +53,53 @@ std::vector<std::shared_ptr<Worker>> LeastLoaded(
 
 }  // namespace
 
-void ClaimKeeper::Ended(KvClaimEnd end, KvBlocks blocks, int64_t age_ns) {
+ClaimKeeper::~ClaimKeeper() {
+  for (KvBlocks& blocks : waiting_) Wipe(&blocks);
+}
+
+void ClaimKeeper::Ended(KvClaimEnd end, KvBlocks blocks, int64_t /*age_ns*/) {
   if (end != KvClaimEnd::kOrphaned) {  // and has no key
     thread_.telemetry.ClaimEnded(KvClaimEndName(end));
     return;
   }
+  const size_t bytes = BytesOf(blocks);
+  if (bytes > kMostWaitingBytes - waiting_bytes_) return LeaveToLease(&blocks);
+  waiting_bytes_ += bytes;
+  waiting_.push_back(std::move(blocks));
+  FreeWaiting();
+}
+
+// As many as the limits permit.
+void ClaimKeeper::FreeWaiting() {
+  if (std::exchange(starting_, true)) return;  // one of them has ended at once
   const PdSettings& settings = thread_.settings.Get()->pd;
-  const bool may_free = settings.orphan != PdOrphan::kExpire && freeing_ < settings.orphan_max &&
-                        age_ns < settings.handoff_limit_ms * kNanosPerMs;
-  if (!may_free) {
-    Wipe(&blocks);
-    thread_.telemetry.ClaimEnded(KvClaimEndName(KvClaimEnd::kExpired));
-    return;
+  const bool frees = settings.orphan != PdOrphan::kExpire && settings.orphan_max != 0;
+  while (!waiting_.empty() && (!frees || freeing_ < settings.orphan_max)) {
+    KvBlocks blocks = std::move(waiting_.front());
+    waiting_.pop_front();
+    waiting_bytes_ -= BytesOf(blocks);
+    const int64_t age_ns = thread_.clock.NowNanos() - blocks.made_ns;
+    if (frees && age_ns < settings.handoff_limit_ms * kNanosPerMs) {
+      Spawn(Free(std::move(blocks)));
+    } else {
+      LeaveToLease(&blocks);
+    }
   }
-  Spawn(Free(std::move(blocks)));
+  starting_ = false;
+}
+
+void ClaimKeeper::LeaveToLease(KvBlocks* blocks) {
+  Wipe(blocks);
+  thread_.telemetry.ClaimEnded(KvClaimEndName(KvClaimEnd::kExpired));
 }
 
 Task<void> ClaimKeeper::Free(KvBlocks blocks) {
+  ++freeing_;
   const std::shared_ptr<const FleetView> fleet = thread_.fleet.Get();
   std::vector<std::shared_ptr<Worker>> workers;
   if (fleet->stages() != nullptr) {
-    workers = LeastLoaded(
-        *fleet->stages()->decode, kMostAttempts, blocks.prefill->kv_group, blocks.freeing.avoid);
+    workers =
+        LeastLoaded(*fleet->stages()->decode, kMostAttempts, blocks.prefill->kv_group, blocks.freeing.avoid);
   }
   const bool collects = !blocks.freeing.request.empty();
   const std::string path = collects ? std::move(blocks.freeing.path) : "/v1/completions";
@@ -78,7 +109,6 @@ Task<void> ClaimKeeper::Free(KvBlocks blocks) {
                      blocks.model.empty() ? std::string("{") : Concat("{\"model\":", blocks.model, ","),
                      "\"prompt\":\"x\",\"max_tokens\":-3,\"kv_transfer_params\":", blocks.parameters, "}");
   bool freed = false;
-  ++freeing_;
   for (size_t i = 0; i < workers.size(); ++i) {
     const StatusOr<HttpResponse> response = co_await thread_.http.PostAs(
         blocks.freeing.authorization, workers[i]->url, path, body,
@@ -90,6 +120,7 @@ Task<void> ClaimKeeper::Free(KvBlocks blocks) {
   Wipe(&blocks);
   --freeing_;
   thread_.telemetry.ClaimEnded(freed ? "collected" : KvClaimEndName(KvClaimEnd::kExpired));
+  FreeWaiting();
 }
 
 }  // namespace vllm_router
