@@ -8,7 +8,8 @@ Streams begin evenly over a second, and each client leaves after up to `--patien
 prompt is computed, in the hand-over, before the first byte, or behind it. Simulated workers have the pace
 of an engine. Loads are those of `GET /workers`, read every 10 ms from the last departure on. *Held* are
 requests whose blocks the prefill worker still keeps 2 s later; *stranded*, those that no one frees before
-their lease ends.
+their lease ends. This router runs twice: a prefill that is aborted as it ends strands its blocks, and with
+`--pd-cancel-prefill never` none is aborted.
 """
 
 from __future__ import annotations
@@ -103,10 +104,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     add_kinds(parser)
     options = parser.parse_args(arguments)
+    ours, *others = kinds_of(options)
+    never = ours._replace(name="never cancels prefill", flags=(*ours.flags, "--pd-cancel-prefill", "never"))
     print("| " + " | ".join(COLUMNS) + " |")
     print("|---" * len(COLUMNS) + "|")
     for _ in range(options.rounds):
-        for kind in kinds_of(options):
+        for kind in (ours, never, *others):
             print("| " + " | ".join(run(kind, options)) + " |", flush=True)
         options.seed += 1
     return 0

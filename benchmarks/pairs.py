@@ -9,7 +9,8 @@
 CPU: simulated workers without compute time and the clients are this process; each router is a process of its
 own with one thread. Rounds alternate between the routers, so that what else the machine does hits all alike:
 figures are medians over the rounds, ratios are medians of the ratios within a round. Each request is for 4
-tokens; `--words` is the length of its prompt.
+tokens; `--words` is the length of its prompt. *At once*: with a connector whose workers get their requests
+together (sglang, before workers that know nothing of it).
 
 Time: one request at a time, a stream, in turn without a router and through each one, before stages that
 respond at once and note when. *Added* is the time to the first byte of the body that passes outside of the
@@ -39,6 +40,7 @@ from vllm_router.testing import SimulatedWorker
 
 CLIENTS = 8
 OURS = ("--policy", "least_load", "--model-refresh-secs", "0", "--threads", "1", "--log-level", "warn")
+REFERENCE_NAME = "vllm-project/router"  # the last one
 REFERENCE = ("--policy", "round_robin", "--worker-startup-check-interval", "1", "--log-level", "error")
 
 
@@ -116,7 +118,7 @@ def kinds_of(options: argparse.Namespace) -> list[Kind]:
     kinds = [Kind("this one", sys.executable, OURS, path)]
     kinds += [Kind(build, sys.executable, OURS, str(Path(build).resolve())) for build in options.build]
     if options.reference:
-        kinds.append(Kind("vllm-project/router", options.reference, REFERENCE, ""))
+        kinds.append(Kind(REFERENCE_NAME, options.reference, REFERENCE, ""))
     return kinds
 
 
@@ -310,6 +312,8 @@ COLUMNS = (
     "one worker, CPU us",
     "pair, CPU us",
     "ratio",
+    "at once, CPU us",
+    "ratio",
     "added p50, p99 us",
     "hand-over p50, p99 us",
     "first byte p50, p99 us",
@@ -348,11 +352,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         alone, pairs, timed = (
             [stack.enter_context(router(kind, *fleet)) for kind in kinds] for fleet in fleets
         )
+        plain = [stack.enter_context(SimulatedWorker(engine="instant")).url for _ in range(2)]
+        at_once = [
+            stack.enter_context(router(kind, *stages_of(*plain), "--kv-connector", "sglang"))
+            for kind in kinds
+            if kind.name != REFERENCE_NAME
+        ]
         print("| " + " | ".join(COLUMNS) + " |")
         print("|---" * len(COLUMNS) + "|")
         for words in options.words:
             request = request_of(words)
-            targets = [*alone, *pairs]
+            targets = [*alone, *pairs, *at_once]
             for target in targets:
                 measure(target, request, CLIENTS * 10)
             rounds = [
@@ -362,15 +372,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
             direct, *through = measure_times(timed, noting, words, options.times)
             least = statistics.median(one.outside for one in direct)
             for index, times in enumerate(through):
-                ones = [row[index] for row in rounds]
-                twos = [row[len(kinds) + index] for row in rounds]
-                ratio = statistics.median(two / one for one, two in zip(ones, twos, strict=True))
+                ones, *twos = (
+                    [row[at + index] for row in rounds]
+                    for at in range(0, len(targets), len(kinds))
+                    if at + index < len(targets)
+                )
+                ratios = [
+                    statistics.median(two / one for one, two in zip(ones, pair, strict=True)) for pair in twos
+                ]
+                costs = [
+                    cell
+                    for pair, ratio in zip(twos, ratios, strict=True)
+                    for cell in (f"{statistics.median(pair):.1f}", f"{ratio:.2f}")
+                ]
                 cells = (
                     kinds[index].name,
                     f"{len(request):,}",
                     f"{statistics.median(ones):.1f}",
-                    f"{statistics.median(twos):.1f}",
-                    f"{ratio:.2f}",
+                    *costs,
+                    *[""] * (4 - len(costs)),
                     shown([one.outside for one in times], least),
                     shown([one.handover for one in times]),
                     shown([one.behind for one in times]),

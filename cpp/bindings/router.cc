@@ -1235,13 +1235,14 @@ std::unique_ptr<PyRouter> MakeRouter(
   return std::make_unique<PyRouter>(ValueOrThrow(std::move(router)));
 }
 
-WorkerRole RoleOf(const std::string& worker_type, std::optional<uint16_t> bootstrap_port) {
+WorkerRole RoleOf(
+    const std::string& worker_type, std::optional<uint16_t> bootstrap_port, const std::string& kv_group) {
   const std::optional<Stage> stage = StageByName(worker_type);
   if (!stage) {
     throw py::value_error(
         "worker_type is " + Quoted(worker_type) + "; it must be one of regular, prefill, decode");
   }
-  return {.stage = *stage, .bootstrap_port = bootstrap_port};
+  return {.stage = *stage, .bootstrap_port = bootstrap_port, .kv_group = kv_group};
 }
 
 // A change of the fleet waits for other changes, so other Python threads run meanwhile.
@@ -1286,10 +1287,11 @@ py::list WorkerRows(PyRouter& self) {
   return rows;
 }
 
-// Rows: URL, weight, ready, leaving, drain_secs, incarnation, data_parallel_size (0: the router's), detail, models.
+// Rows: URL, weight, ready, leaving, drain_secs, incarnation, data_parallel_size (0: the router's), detail, models,
+// worker_type, bootstrap_port, kv_group.
 using ListedWorker = std::tuple<
     std::string, double, bool, bool, std::optional<double>, std::string, uint32_t, std::string,
-    std::vector<std::string>, std::string, std::optional<uint16_t>>;
+    std::vector<std::string>, std::string, std::optional<uint16_t>, std::string>;
 
 // Lists of URLs: joined, left, changed, held. Without a list: the last one again.
 py::tuple Reconcile(
@@ -1302,7 +1304,7 @@ py::tuple Reconcile(
       std::vector<Router::DeclaredWorker> workers;
       workers.reserve(list->size());
       for (
-          const auto& [url, weight, ready, leaving, drain_secs, incarnation, ranks, detail, models, worker_type, bootstrap_port] :
+          const auto& [url, weight, ready, leaving, drain_secs, incarnation, ranks, detail, models, worker_type, bootstrap_port, kv_group] :
           *list) {
         workers.push_back(
             {url,
@@ -1314,7 +1316,9 @@ py::tuple Reconcile(
              ranks,
              detail,
              models,
-             {.stage = StageByName(worker_type).value_or(Stage::kAll), .bootstrap_port = bootstrap_port}});
+             {.stage = StageByName(worker_type).value_or(Stage::kAll),
+              .bootstrap_port = bootstrap_port,
+              .kv_group = kv_group}});
       }
       difference = self.router().Reconcile(source, workers, complete, deleted);
     } else {
@@ -1568,13 +1572,13 @@ void BindRouter(py::module_& module) {
       .def(
           "add_worker",
           [](PyRouter& self, const std::string& url, double weight, const std::string& worker_type,
-             std::optional<uint16_t> bootstrap_port) {
-            const WorkerRole role = RoleOf(worker_type, bootstrap_port);
+             std::optional<uint16_t> bootstrap_port, const std::string& kv_group) {
+            const WorkerRole role = RoleOf(worker_type, bootstrap_port, kv_group);
             ChangeFleet(
                 [&] { return self.router().AddWorker(url, weight, /*receives_api_key=*/true, role); });
           },
           "Add a worker (all its ranks) at the end of the fleet.", "url"_a, "weight"_a = 1.0, py::kw_only(),
-          "worker_type"_a = "regular", "bootstrap_port"_a = py::none())
+          "worker_type"_a = "regular", "bootstrap_port"_a = py::none(), "kv_group"_a = "")
       .def(
           "finish_session",
           [](PyRouter& self, const std::string& session_id) {

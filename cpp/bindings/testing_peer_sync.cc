@@ -48,8 +48,8 @@ void RaiseStatus(const Status& status) {
   if (!status.ok()) throw py::value_error(std::string(status.message()));
 }
 
-// kind, holds, receives_api_key, weight, timeout_ms, at_ms, router, URL; of a worker with a stage also stage and
-// bootstrap port, 0 for none.
+// kind, holds, receives_api_key, weight, timeout_ms, at_ms, router, URL; of a worker with a stage also stage,
+// bootstrap port, 0 for none, and kv_group.
 using FactTuple = py::tuple;
 
 AdminFact FactOf(const FactTuple& tuple) {
@@ -65,6 +65,7 @@ AdminFact FactOf(const FactTuple& tuple) {
   if (tuple.size() == 8) return fact;
   fact.role.stage = static_cast<Stage>(tuple[8].cast<uint8_t>());
   if (const auto port = tuple[9].cast<uint16_t>(); port != 0) fact.role.bootstrap_port = port;
+  fact.role.kv_group = tuple[10].cast<py::bytes>();
   return fact;
 }
 
@@ -73,7 +74,9 @@ py::tuple FactTupleOf(const AdminFact& fact) {
       static_cast<uint8_t>(fact.kind), fact.holds, fact.receives_api_key, fact.weight, fact.timeout_ms,
       fact.at_ms, fact.router, py::bytes(fact.url));
   if (fact.role.stage == Stage::kAll) return tuple;
-  return tuple + py::make_tuple(static_cast<uint8_t>(fact.role.stage), fact.role.bootstrap_port.value_or(0));
+  return tuple + py::make_tuple(
+                     static_cast<uint8_t>(fact.role.stage), fact.role.bootstrap_port.value_or(0),
+                     py::bytes(fact.role.kv_group));
 }
 
 PeerFrame FrameOf(const py::dict& given) {

@@ -47,10 +47,11 @@ struct NumberedPlan final : FleetPlan {
   const Stage stage;
 };
 
-WorkerRole RoleOf(const std::string& worker_type, std::optional<uint16_t> bootstrap_port) {
+WorkerRole RoleOf(
+    const std::string& worker_type, std::optional<uint16_t> bootstrap_port, const std::string& kv_group) {
   const std::optional<Stage> stage = StageByName(worker_type);
   if (!stage) throw py::value_error("no worker type is called " + worker_type);
-  return {.stage = *stage, .bootstrap_port = bootstrap_port};
+  return {.stage = *stage, .bootstrap_port = bootstrap_port, .kv_group = kv_group};
 }
 
 // A row of a source's list: URL, weight, ready, leaving, drain_secs, incarnation.
@@ -67,8 +68,10 @@ class RegistryHarness {
             {.share = share, .hold_ns = static_cast<int64_t>(hold_secs * 1e9)}, staged) {}
 
   // Of a worker that is named from now on, by this spelling of its URL.
-  void SetRole(const std::string& url, const std::string& worker_type, std::optional<uint16_t> port) {
-    roles_[url] = RoleOf(worker_type, port);
+  void SetRole(
+      const std::string& url, const std::string& worker_type, std::optional<uint16_t> port,
+      const std::string& kv_group) {
+    roles_[url] = RoleOf(worker_type, port, kv_group);
   }
 
   // A fleet with stages has prefill workers, until it is told otherwise.
@@ -520,7 +523,7 @@ void BindTestingWorker(py::module_& testing) {
           py::arg("staged") = false)
       .def(
           "set_role", &RegistryHarness::SetRole, py::arg("url"), py::arg("worker_type"),
-          py::arg("bootstrap_port") = py::none())
+          py::arg("bootstrap_port") = py::none(), py::arg("kv_group") = "")
       .def("stage_view", &RegistryHarness::StageView)
       .def(
           "set_pair_rule",

@@ -157,6 +157,7 @@ void WriteFact(Writer& to, const AdminFact& fact) {
 void ReadRole(Reader& in, WorkerRole& role) {
   const uint64_t stage = in.Varint(UINT8_MAX);
   const uint64_t port = in.Varint(UINT16_MAX);
+  role.kv_group = in.Bytes(in.Varint(kMaxKvGroupBytes));
   for (const Stage known : {Stage::kPrefill, Stage::kDecode}) {
     if (stage == static_cast<uint8_t>(known)) role.stage = known;
   }
@@ -304,6 +305,8 @@ void WriteFrame(const PeerFrame& frame, std::string_view secret, std::string* by
     WriteFact(to, fact);
     to.Varint(static_cast<uint8_t>(fact.role.stage));
     to.Varint(fact.role.bootstrap_port.value_or(0));
+    to.Varint(fact.role.kv_group.size());
+    to.Bytes(fact.role.kv_group);
   });
 
   const auto body = static_cast<uint32_t>(out->size() - kHeadBytes);

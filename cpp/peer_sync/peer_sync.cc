@@ -78,7 +78,7 @@ void PeerSync::AddNames(Writing* writing) {
 
 void PeerSync::AddFacts(Writing* writing) {
   for (AdminFact& fact : new_facts_) {
-    MakeRoom(kFactBytes + fact.url.size(), writing);
+    MakeRoom(kFactBytes + fact.url.size() + fact.role.kv_group.size(), writing);
     std::vector<AdminFact>& list =
         fact.role.stage == Stage::kAll ? writing->frame.facts : writing->frame.staged;
     list.push_back(std::move(fact));

@@ -3,7 +3,7 @@
 // rotation.
 //
 //   PairRule        what the fleet's connector needs
-//   Worker          what is known: engine_id, engine         --.
+//   Worker          what is known: engine_id, engine, kv_group  --.
 //   Publish         (worker_registry.h)                         +--> FleetView::Member::pair
 //
 // Of `one_engine`, the first engine that is learned is the fleet's until none of its workers is left.
@@ -39,7 +39,7 @@ struct PairRule {
   bool one_engine = false;  // all workers are of one engine, which their lists of models name
 };
 
-enum class PairState : uint8_t { kReady, kNoEngineId, kEngineUnknown, kOtherEngine };
+enum class PairState : uint8_t { kReady, kNoEngineId, kEngineUnknown, kOtherEngine, kNoPartner };
 
 // Why it is not ready; empty: it is.
 constexpr std::string_view PairStateText(PairState state) {
@@ -52,6 +52,8 @@ constexpr std::string_view PairStateText(PairState state) {
       return "the engine is not known: GET /v1/models has named neither vllm nor sglang (owned_by)";
     case PairState::kOtherEngine:
       return "another engine than the fleet's; --kv-connector auto takes workers of one engine only";
+    case PairState::kNoPartner:
+      return "no decode worker of its kv_group is in rotation";
   }
   return "";
 }

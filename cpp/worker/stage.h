@@ -6,6 +6,7 @@
 //   staged fleet    kPrefill   kPrefill   kDecode
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -54,8 +55,18 @@ struct WorkerRole {
   std::optional<uint16_t>
       bootstrap_port;               // where decode workers learn of a prefill worker's engine; null: unknown
   std::optional<KvPeer> peer = {};  // null: it has not registered
+  // What must be equal for KV blocks of one worker to fit another, such as model, template and block size. Empty: it
+  // is not said, and blocks fit.
+  std::string kv_group = {};
 
   friend bool operator==(const WorkerRole&, const WorkerRole&) = default;
 };
+
+inline constexpr size_t kMaxKvGroupBytes = 128;
+
+// Whether a worker of one group may fetch blocks from one of the other.
+constexpr bool MayPair(std::string_view group, std::string_view other) {
+  return group.empty() || other.empty() || group == other;
+}
 
 }  // namespace vllm_router

@@ -53,6 +53,7 @@ struct Worker {
         stage(role.stage),
         bootstrap_port(role.bootstrap_port),
         peer(role.peer),
+        kv_group(role.kv_group),
         weight(weight),
         shared_load(std::move(load)),
         load(*shared_load) {}
@@ -62,6 +63,7 @@ struct Worker {
   const Stage stage;  // kAll in a fleet without stages
   const std::optional<uint16_t> bootstrap_port;
   const std::optional<KvPeer> peer;               // null: it has not registered
+  const std::string kv_group;                     // MayPair(); empty: it fits all
   std::atomic<uint32_t> weight;                   // relative capacity in thousandths, kMinWeight..kMaxWeight
   const std::shared_ptr<WorkerLoad> shared_load;  // beside those of other workers (LoadPages)
   WorkerLoad& load;

@@ -1,6 +1,8 @@
 #include "worker/worker_registry.h"
 
+#include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "base/clock.h"
@@ -37,6 +39,39 @@ Status CheckStage(std::string_view url, Stage stage, bool is_staged) {
       "with --mode pd, or declare the worker as regular"));
 }
 
+// Of a worker without a stage it would mean nothing.
+Status CheckKvGroup(std::string_view url, const WorkerRole& role) {
+  if (role.kv_group.empty()) return absl::OkStatus();
+  if (role.stage == Stage::kAll) {
+    return absl::InvalidArgumentError(Concat(
+        "worker ", url, " has a kv_group, and no stage; it says which prefill and decode workers may be a ",
+        "pair, so leave it out"));
+  }
+  const bool is_printable =
+      std::ranges::none_of(role.kv_group, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  if (role.kv_group.size() <= kMaxKvGroupBytes && is_printable) return absl::OkStatus();
+  return absl::InvalidArgumentError(Concat(
+      "the kv_group of worker ", url, " has ", role.kv_group.size(), " bytes; it must have at most ",
+      kMaxKvGroupBytes, " and no control characters, such as llama-70b/16"));
+}
+
+// Prefill workers whose blocks would fit no decode worker, though there are some.
+void MarkWithoutPartner(std::vector<FleetView::Member>& members) {
+  std::set<std::string_view> groups;  // of decode workers in rotation
+  bool any_named = false;
+  for (const FleetView::Member& member : members) {
+    if (!member.in_rotation()) continue;
+    if (member.worker->stage == Stage::kDecode) groups.insert(member.worker->kv_group);
+    any_named |= member.worker->stage == Stage::kPrefill && !member.worker->kv_group.empty();
+  }
+  if (!any_named || groups.empty() || groups.contains(std::string_view())) return;
+  for (FleetView::Member& member : members) {
+    const std::string& group = member.worker->kv_group;
+    const bool is_prefill = member.in_rotation() && member.worker->stage == Stage::kPrefill;
+    if (is_prefill && !group.empty() && !groups.contains(group)) member.pair = PairState::kNoPartner;
+  }
+}
+
 bool Serves(const Row& row) { return row.serves(); }
 
 }  // namespace
@@ -62,6 +97,7 @@ StatusOr<WorkerSpec> WorkerRegistry::Parse(const NewWorker& worker) const {
   const StatusOr<uint32_t> weight = WeightInThousandths(url->url, worker.weight);
   if (!weight.ok()) return weight.status();
   ROUTER_RETURN_IF_ERROR(CheckStage(url->url, worker.role.stage, is_staged_));
+  ROUTER_RETURN_IF_ERROR(CheckKvGroup(url->url, worker.role));
   url->receives_api_key = worker.receives_api_key;
   return WorkerSpec{.url = *std::move(url), .role = worker.role, .weight = *weight};
 }
@@ -386,6 +422,7 @@ void WorkerRegistry::Publish() {
     published.emplace_back(member.worker->id, member.worker->weight);
     listed.push_back({.base = member.worker->url.base, .declared = row.spec.models});
   }
+  if (is_staged_) MarkWithoutPartner(members);
   if (published != published_) {
     published_ = std::move(published);
     ++membership_version_;

@@ -1191,6 +1191,7 @@ class Router:
         *,
         worker_type: str = "regular",
         bootstrap_port: int | None = None,
+        kv_group: str = "",
     ) -> None:
         """Add a worker at the end of the fleet: `http://host:port[/prefix][@rank]`.
 
@@ -1203,9 +1204,10 @@ class Router:
             weight: Relative capacity, 0.01 to 100; loads are compared as load / weight.
             worker_type: `prefill` or `decode` in a fleet that has these two stages, else `regular`.
             bootstrap_port: Where decode workers learn of a prefill worker's engine, 1 to 65535.
+            kv_group: Of a worker of a stage: its KV blocks fit those of the same group or without one.
 
         Raises:
-            ValueError: a bad URL or weight, or a type that the fleet does not have.
+            ValueError: a bad URL, weight or group, or a type that the fleet does not have.
             WorkerExistsError: it is in the fleet already.
             RouterError: the fleet is full.
         """

@@ -65,6 +65,9 @@ def thousandths(weight: float) -> int:
     return round(weight * 1000)
 
 
+Role = tuple[str, int | None, str]  # worker type, bootstrap port and kv_group
+
+
 @dataclass(eq=False)
 class Row:
     """A worker that a source declares, or that was added by hand."""
@@ -85,7 +88,7 @@ class Row:
     kept_out: bool = False  # drained by an admin
     worker_id: int | None = None
     last_owner: str = ""  # while it has none
-    role: tuple[str, int | None] = ("regular", None)  # worker type and bootstrap port
+    role: Role = ("regular", None, "")
 
     @property
     def address(self) -> Address:
@@ -139,11 +142,11 @@ class DeclaredFleet:
         self.guard = guard
         self.hold_secs = hold_secs
         self.is_staged = staged
-        self.named_roles: dict[str, tuple[str, int | None]] = {}  # by URL as it is spelled
+        self.named_roles: dict[str, Role] = {}  # by URL as it is spelled
         self.is_managed = False
         self.declared: list[Row] = []  # in the order of the last change, and those that came since
         self.lists: dict[str, tuple[list[Spec], bool]] = {}  # and whether they were complete
-        self.list_roles: dict[str, dict[str, tuple[str, int | None]]] = {}  # by source, by URL
+        self.list_roles: dict[str, dict[str, Role]] = {}  # by source, by URL
         self.holds: dict[str, dict[str, Hold]] = {}  # by source, by URL
         self.last_time = 0.0
         self.next_row_id = 0
@@ -151,25 +154,25 @@ class DeclaredFleet:
 
     # What is declared of a worker besides, from now on.
 
-    def set_role(self, url: str, worker_type: str, bootstrap_port: int | None = None) -> None:
-        self.named_roles[url] = worker_type, bootstrap_port
+    def set_role(self, url: str, worker_type: str, port: int | None = None, kv_group: str = "") -> None:
+        self.named_roles[url] = worker_type, port, kv_group
 
-    def role_of(self, url: str) -> tuple[str, int | None]:
+    def role_of(self, url: str) -> Role:
         """RefusedError for a worker that this fleet cannot have."""
-        role = self.named_roles.get(url, ("prefill" if self.is_staged else "regular", None))
+        role = self.named_roles.get(url, ("prefill" if self.is_staged else "regular", None, ""))
         if (role[0] != "regular") != self.is_staged:
             raise RefusedError(f"{url} is {role[0]}")
         return role
 
-    def role_when(self, source: str, url: str) -> tuple[str, int | None]:
+    def role_when(self, source: str, url: str) -> Role:
         """What the last list of a source says, as the URL was spelled there."""
         return self.list_roles[source][url]
 
-    def is_of_other_stage(self, row: Row, source: str, role: tuple[str, int | None]) -> bool:
+    def is_of_other_stage(self, row: Row, source: str, role: Role) -> bool:
         return row.role[0] != role[0] and any(owner != source for owner in row.owners)
 
     def roles(self) -> list[tuple[str, str, int | None]]:
-        return [(row.url, *row.role) for row in self.serving()]
+        return [(row.url, *row.role[:2]) for row in self.serving()]
 
     # What it answers.
 
@@ -309,11 +312,11 @@ class DeclaredFleet:
         known = [*BY_HAND, *FIRST_SOURCES]
         return (known.index(source), "") if source in known else (len(known), source)
 
-    def take_word(self, row: Row, spec: Spec, role: tuple[str, int | None], difference: Difference) -> None:
+    def take_word(self, row: Row, spec: Spec, role: Role, difference: Difference) -> None:
         if self.apply(row, spec, role):
             (difference.changed if row in self.declared else difference.left).append(row.url)
 
-    def join(self, spec: Spec, owner: str, role: tuple[str, int | None]) -> Row:
+    def join(self, spec: Spec, owner: str, role: Role) -> Row:
         row = Row(
             spelled(spec.url),
             thousandths(spec.weight),
@@ -343,7 +346,7 @@ class DeclaredFleet:
         row.worker_id = self.next_worker_id
         self.next_worker_id += 1
 
-    def apply(self, row: Row, spec: Spec, role: tuple[str, int | None]) -> bool:
+    def apply(self, row: Row, spec: Spec, role: Role) -> bool:
         """What the first owner says now. True if it is something new."""
         row.held = False
         is_named_anew = row.incarnation and spec.incarnation and row.incarnation != spec.incarnation

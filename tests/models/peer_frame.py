@@ -68,7 +68,13 @@ def write(frame: dict[str, Any], secret: bytes = b"") -> bytes:
             [varint(len(name)) + name + varint(len(version)) + version for name, version in frame["about"]],
         ),
         (8, [fact_of(*fact) for fact in frame["facts"]]),
-        (9, [fact_of(*fact[:8]) + varint(fact[8]) + varint(fact[9]) for fact in frame["staged"]]),
+        (
+            9,
+            [
+                fact_of(*fact[:8]) + varint(fact[8]) + varint(fact[9]) + varint(len(fact[10])) + fact[10]
+                for fact in frame["staged"]
+            ],
+        ),
     ]
     filled = [section(kind, entries) for kind, entries in sections if entries]
     body = b"".join(filled)

@@ -120,12 +120,18 @@ class DeclaredFleets(RuleBasedStateMachine):
             self.last[source] = specs
         assert would == (None if answers is None else answers[1])
 
-    @rule(url=URLS, worker_type=WORKER_TYPES, port=st.sampled_from([None, None, 8998, 9000]))
-    def another_role(self, url, worker_type, port):
+    @rule(
+        url=URLS,
+        worker_type=WORKER_TYPES,
+        port=st.sampled_from([None, None, 8998, 9000]),
+        kv_group=st.sampled_from(["", "", "", "a"]),
+    )
+    def another_role(self, url, worker_type, port, kv_group):
         """Of a worker that is named so from now on; mostly the URL of another spelling has the old one."""
         if self.twin.is_staged or worker_type == "regular":
-            self.twin.set_role(url, worker_type, port)
-            self.registry.set_role(url, worker_type, port)
+            kv_group = kv_group if self.twin.is_staged else ""
+            self.twin.set_role(url, worker_type, port, kv_group)
+            self.registry.set_role(url, worker_type, port, kv_group)
 
     @rule(source=SOURCES, specs=LISTS, complete=MOSTLY, deleted=st.lists(URLS, max_size=2), pause=PAUSES)
     def a_list(self, source, specs, complete, deleted, pause):

@@ -151,6 +151,10 @@ StatusOr<WorkerRole> RoleInBody(const json::object& object) {
     }
     role.bootstrap_port = number;
   }
+  if (const json::value* group = object.if_contains("kv_group"); group != nullptr && !group->is_null()) {
+    if (!group->is_string()) return absl::InvalidArgumentError("'kv_group' must be a string");
+    role.kv_group = group->as_string();
+  }
   return role;
 }
 
@@ -251,6 +255,7 @@ json::object Describe(const FleetView::Member& member) {
       {"circuit_breaker", BreakerStateName(worker.breaker.state())},
       {"weight", static_cast<double>(worker.weight) / kWeightOne}};
   if (worker.bootstrap_port) described["bootstrap_port"] = *worker.bootstrap_port;
+  if (!worker.kv_group.empty()) described["kv_group"] = worker.kv_group;
   if (const auto id = worker.engine_id.Load()) described["engine_id"] = *id;
   if (member.pair != PairState::kReady) described["not_chosen"] = PairStateText(member.pair);
   if (worker.peer) {

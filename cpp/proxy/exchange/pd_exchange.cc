@@ -293,29 +293,48 @@ bool PdExchange::IsOfFleetsEngine() const {
   return ConnectorOf(settings_.pd.kv_connector, engine) == request_.connector;
 }
 
+// A pair of another kv_group comes before a worker whose breaker admits no request.
 bool PdExchange::Choose(const PdRetry& retry) {
-  if (!IsOfFleetsEngine()) return false;
+  return IsOfFleetsEngine() &&
+         (ChooseWorkers(retry, /*may_panic=*/false) || ChooseWorkers(retry, /*may_panic=*/true));
+}
+
+bool PdExchange::ChooseWorkers(const PdRetry& retry, bool may_panic) {
   const bool needs_prefill = retry.next == PdAttemptKind::kPair;
   const bool needs_blocks = retry.next != PdAttemptKind::kLocal;
-  const auto preferred = [](const StageState& stage, bool prefers) {
-    return prefers && stage.worker != nullptr ? std::optional(stage.worker->id) : std::nullopt;
-  };
+  const bool prefers = retry.prefer_p && prefill_.worker != nullptr;
+  std::vector<std::string> in_vain;  // kv_groups in which no decode worker was chosen
   prefill_.selected.reset();
   decode_.selected.reset();
-  if (needs_prefill) {
-    prefill_.selected = prefill_.choice.Select(
-        {.after_loss = prefill_.lost,
-         .untried = retry.exclude_p,
-         .preferred = preferred(prefill_, retry.prefer_p)});
-    all_full_ = !prefill_.selected && prefill_.choice.all_full();
-    if (!prefill_.selected) return false;
+  all_full_ = false;
+  for (;;) {
+    if (needs_prefill) {
+      prefill_.selected = prefill_.choice.Select(
+          {.after_loss = prefill_.lost,
+           .untried = retry.exclude_p,
+           .preferred = prefers ? std::optional(prefill_.worker->id) : std::nullopt,
+           .without_groups = in_vain,
+           .may_panic = may_panic});
+      if (!prefill_.selected) {
+        all_full_ |= prefill_.choice.all_full();
+        return false;
+      }
+    }
+    const Worker* source = needs_blocks ? prefill_.worker.get() : nullptr;
+    if (needs_prefill) source = &prefill_.selected->ticket.worker();
+    decode_.selected = decode_.choice.Select(
+        {.after_loss = decode_.lost,
+         .untried = retry.exclude_d,
+         .transferred = needs_blocks,
+         .source = source,
+         .may_panic = may_panic});
+    if (decode_.selected) return true;
+    all_full_ |= decode_.choice.all_full();
+    std::string group = needs_prefill ? source->kv_group : std::string();
+    prefill_.selected.reset();
+    if (group.empty()) return false;
+    in_vain.push_back(std::move(group));
   }
-  decode_.selected = decode_.choice.Select(
-      {.after_loss = decode_.lost, .untried = retry.exclude_d, .transferred = needs_blocks});
-  if (decode_.selected) return true;
-  all_full_ = decode_.choice.all_full();
-  prefill_.selected.reset();
-  return false;
 }
 
 void PdExchange::Plan(PdAttemptKind kind) {

@@ -126,6 +126,7 @@ class PdExchange final : public Attempts {
   bool MayServeAlone() const;
   // Chooses what an attempt of this kind needs; false: there is none.
   bool Choose(const PdRetry& retry);
+  bool ChooseWorkers(const PdRetry& retry, bool may_panic);
   void Plan(PdAttemptKind kind);
   void ChooseFirst();
   bool ChooseBypass();

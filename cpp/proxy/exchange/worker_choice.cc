@@ -10,6 +10,19 @@
 
 namespace vllm_router {
 
+namespace {
+
+bool Narrows(const WorkerChoice::How& how) {
+  return (how.source != nullptr && !how.source->kv_group.empty()) || !how.without_groups.empty();
+}
+
+bool FitsGroups(const Worker& worker, const WorkerChoice::How& how) {
+  if (how.source != nullptr && !MayPair(how.source->kv_group, worker.kv_group)) return false;
+  return std::ranges::find(how.without_groups, worker.kv_group) == how.without_groups.end();
+}
+
+}  // namespace
+
 std::shared_ptr<const FleetView> FleetFor(IoThread& thread, const RequestedModel* model, Stage stage) {
   const std::shared_ptr<const FleetView>& whole = thread.fleet.Get();
   const std::shared_ptr<const FleetView> fleet = model != nullptr ? model->FleetIn(whole) : whole;
@@ -32,7 +45,7 @@ std::optional<WorkerChoice::Selected> WorkerChoice::Select(const How& how) {
       return Fail(HttpError::kQueueFull, std::string(ticket.status().message()));
     }
     if (!ticket.ok()) {
-      std::optional<Selected> selected = SelectInPanic(how);
+      std::optional<Selected> selected = how.may_panic ? SelectInPanic(how) : std::nullopt;
       if (selected) return selected;
       all_full_ = thread_.router->options().max_worker_requests != 0 && fleet_->in_rotation() != 0;
       return Fail(HttpError::kNoWorkers, std::string(ticket.status().message()));
@@ -63,7 +76,7 @@ std::optional<WorkerChoice::Bypass> WorkerChoice::SelectBypass() {
   refused_.clear();
   std::optional<Router::Bypass> chosen =
       fleet_->all_admitting() ? router.SelectBypass(*request_.key, *fleet_)
-                              : router.SelectBypass(*request_.key, Without({}, PassOver::kBackoff));
+                              : router.SelectBypass(*request_.key, Without({}, {}, PassOver::kBackoff));
   if (!chosen || !MayHavePath(chosen->ticket.worker())) return std::nullopt;
   std::optional<BreakerPass> pass = chosen->ticket.shared_worker()->breaker.TryPass(settings_.breaker);
   if (!pass) return std::nullopt;
@@ -102,7 +115,7 @@ std::optional<WorkerChoice::Selected> WorkerChoice::SelectInPanic(const How& how
   for (uint32_t position = 0; position < fleet_->members().size(); ++position) {
     if (!fleet_->members()[position].in_rotation()) continue;
     const Worker& worker = fleet_->worker(position);
-    if (!MayHavePath(worker)) continue;
+    if (!MayHavePath(worker) || !FitsGroups(worker, how)) continue;
     if (how.untried && std::ranges::find(attempted_, worker.id) != attempted_.end()) continue;
     // So it may be chosen, and is at --max-worker-requests.
     if (worker.breaker.Admits() && std::ranges::find(refused_, worker.id) == refused_.end())
@@ -140,7 +153,8 @@ StatusOr<Ticket> WorkerChoice::Choose(const How& how) {
   const auto select = [&](const FleetView& fleet) {
     return thread_.router->Select(*request_.key, fleet, how.transferred);
   };
-  if (fleet_->all_admitting() && attempted_.empty() && refused_.empty()) return select(*fleet_);
+  const bool is_whole = attempted_.empty() && refused_.empty() && !Narrows(how);
+  if (is_whole && fleet_->all_admitting()) return select(*fleet_);
   const FleetView rest = Eligible(how);
   if (how.preferred) {
     const std::optional<uint32_t> position = rest.Find(*how.preferred);
@@ -151,7 +165,7 @@ StatusOr<Ticket> WorkerChoice::Choose(const How& how) {
   }
   StatusOr<Ticket> ticket = select(rest);
   if (ticket.ok() || how.untried || thread_.router->options().max_worker_requests == 0) return ticket;
-  return select(Without({}, PassOver::kNone));
+  return select(Without(how, {}, PassOver::kNone));
 }
 
 // The part of the fleet that this request may use. Attempted workers are left out while there are
@@ -159,23 +173,24 @@ StatusOr<Ticket> WorkerChoice::Choose(const How& how) {
 // that joined meanwhile counts as not attempted. Requests that were in flight at a lost worker may cause
 // the next one to fail as well, so they are spread out as far as there are workers.
 FleetView WorkerChoice::Eligible(const How& how) {
-  FleetView rest = Without(attempted_, how.after_loss ? PassOver::kBackoffAndEndangered : PassOver::kBackoff);
-  if (rest.eligible().empty() && how.after_loss) rest = Without(attempted_, PassOver::kBackoff);
-  if (rest.eligible().empty()) rest = Without(attempted_, PassOver::kNone);
+  FleetView rest =
+      Without(how, attempted_, how.after_loss ? PassOver::kBackoffAndEndangered : PassOver::kBackoff);
+  if (rest.eligible().empty() && how.after_loss) rest = Without(how, attempted_, PassOver::kBackoff);
+  if (rest.eligible().empty()) rest = Without(how, attempted_, PassOver::kNone);
   if (!rest.eligible().empty() || attempted_.empty() || how.untried) return rest;
   // All were attempted: start over, without the one that failed last if it is not alone.
   attempted_.erase(attempted_.begin(), attempted_.end() - 1);
-  rest = Without(attempted_, PassOver::kNone);
-  if (rest.eligible().empty()) rest = Without({}, PassOver::kNone);
+  rest = Without(how, attempted_, PassOver::kNone);
+  if (rest.eligible().empty()) rest = Without(how, {}, PassOver::kNone);
   return rest;
 }
 
-// Workers whose breakers admit no request are always left out.
-FleetView WorkerChoice::Without(std::span<const WorkerId> attempted, PassOver which) const {
+// Workers whose breakers admit no request are always left out, as are those whose kv_group does not fit.
+FleetView WorkerChoice::Without(const How& how, std::span<const WorkerId> attempted, PassOver which) const {
   absl::InlinedVector<uint32_t, 16> positions;
   for (const uint32_t position : fleet_->eligible()) {
     const Worker& worker = fleet_->worker(position);
-    const bool left_out = !worker.breaker.Admits() ||
+    const bool left_out = !worker.breaker.Admits() || !FitsGroups(worker, how) ||
                           (which >= PassOver::kBackoff && worker.backoff.active()) ||
                           (which == PassOver::kBackoffAndEndangered &&
                            worker.lost_elsewhere.load(std::memory_order_relaxed) != 0) ||

@@ -63,6 +63,9 @@ class WorkerChoice {
     bool untried = false;      // only a worker without an attempt
     bool transferred = false;  // the prompt's blocks come from another worker
     std::optional<WorkerId> preferred = {};
+    const Worker* source = nullptr;  // the prefill worker of these blocks: they must fit (kv_group)
+    std::span<const std::string> without_groups = {};  // these kv_groups are left out
+    bool may_panic = true;  // one whose breaker admits no request will do if there is no other
   };
 
   WorkerChoice(IoThread& thread, const Settings& settings) : thread_(thread), settings_(settings) {}
@@ -100,7 +103,7 @@ class WorkerChoice {
   bool MayHavePath(const Worker& worker) const;
   StatusOr<Ticket> Choose(const How& how);
   FleetView Eligible(const How& how);
-  FleetView Without(std::span<const WorkerId> attempted, PassOver which) const;
+  FleetView Without(const How& how, std::span<const WorkerId> attempted, PassOver which) const;
   std::nullopt_t Fail(HttpError error, std::string message = {});
 
   IoThread& thread_;

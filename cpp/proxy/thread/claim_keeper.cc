@@ -26,14 +26,23 @@ void Wipe(KvBlocks* blocks) {
   ::explicit_bzero(key.data(), key.size());
 }
 
+size_t BytesOf(const KvBlocks& blocks) {
+  const KvFreeing& freeing = blocks.freeing;
+  return sizeof(blocks) + blocks.parameters.size() + blocks.model.size() + freeing.path.size() +
+         freeing.request.size() + freeing.authorization.size();
+}
+
 // By the engine or its API, and not by something in front of it.
 bool IsRejected(int status) { return status == 400 || status == 404 || status == 422; }
 
-// Any decode worker can tell the prefill worker; one with little to do has the most time for it.
+// Any decode worker whose blocks fit can tell the prefill worker; one with little to do has the most time for it.
 std::vector<std::shared_ptr<Worker>> LeastLoaded(
-    const FleetView& fleet, size_t count, std::optional<WorkerId> avoid) {
+    const FleetView& fleet, size_t count, std::string_view kv_group, std::optional<WorkerId> avoid) {
   std::vector<std::shared_ptr<Worker>> workers;
-  for (const uint32_t position : fleet.eligible()) workers.push_back(fleet.members()[position].worker);
+  for (const uint32_t position : fleet.eligible()) {
+    const std::shared_ptr<Worker>& worker = fleet.members()[position].worker;
+    if (MayPair(kv_group, worker->kv_group)) workers.push_back(worker);
+  }
   const auto load = [avoid](const std::shared_ptr<Worker>& worker) {
     return std::pair(worker->id == avoid, worker->load.open_requests());
   };
@@ -44,27 +53,54 @@ std::vector<std::shared_ptr<Worker>> LeastLoaded(
 
 }  // namespace
 
-void ClaimKeeper::Ended(KvClaimEnd end, KvBlocks blocks, int64_t age_ns) {
+ClaimKeeper::~ClaimKeeper() {
+  for (KvBlocks& blocks : waiting_) Wipe(&blocks);
+}
+
+void ClaimKeeper::Ended(KvClaimEnd end, KvBlocks blocks, int64_t /*age_ns*/) {
   if (end != KvClaimEnd::kOrphaned) {  // and has no key
     thread_.telemetry.ClaimEnded(KvClaimEndName(end));
     return;
   }
+  const size_t bytes = BytesOf(blocks);
+  if (bytes > kMostWaitingBytes - waiting_bytes_) return LeaveToLease(&blocks);
+  waiting_bytes_ += bytes;
+  waiting_.push_back(std::move(blocks));
+  FreeWaiting();
+}
+
+// As many as the limits permit.
+void ClaimKeeper::FreeWaiting() {
+  if (std::exchange(starting_, true)) return;  // one of them has ended at once
   const PdSettings& settings = thread_.settings.Get()->pd;
-  const bool may_free = settings.orphan != PdOrphan::kExpire && freeing_ < settings.orphan_max &&
-                        age_ns < settings.handoff_limit_ms * kNanosPerMs;
-  if (!may_free) {
-    Wipe(&blocks);
-    thread_.telemetry.ClaimEnded(KvClaimEndName(KvClaimEnd::kExpired));
-    return;
+  const bool frees = settings.orphan != PdOrphan::kExpire && settings.orphan_max != 0;
+  while (!waiting_.empty() && (!frees || freeing_ < settings.orphan_max)) {
+    KvBlocks blocks = std::move(waiting_.front());
+    waiting_.pop_front();
+    waiting_bytes_ -= BytesOf(blocks);
+    const int64_t age_ns = thread_.clock.NowNanos() - blocks.made_ns;
+    if (frees && age_ns < settings.handoff_limit_ms * kNanosPerMs) {
+      Spawn(Free(std::move(blocks)));
+    } else {
+      LeaveToLease(&blocks);
+    }
   }
-  Spawn(Free(std::move(blocks)));
+  starting_ = false;
+}
+
+void ClaimKeeper::LeaveToLease(KvBlocks* blocks) {
+  Wipe(blocks);
+  thread_.telemetry.ClaimEnded(KvClaimEndName(KvClaimEnd::kExpired));
 }
 
 Task<void> ClaimKeeper::Free(KvBlocks blocks) {
+  ++freeing_;
   const std::shared_ptr<const FleetView> fleet = thread_.fleet.Get();
   std::vector<std::shared_ptr<Worker>> workers;
-  if (fleet->stages() != nullptr)
-    workers = LeastLoaded(*fleet->stages()->decode, kMostAttempts, blocks.freeing.avoid);
+  if (fleet->stages() != nullptr) {
+    workers =
+        LeastLoaded(*fleet->stages()->decode, kMostAttempts, blocks.prefill->kv_group, blocks.freeing.avoid);
+  }
   const bool collects = !blocks.freeing.request.empty();
   const std::string path = collects ? std::move(blocks.freeing.path) : "/v1/completions";
   const std::string body =
@@ -73,7 +109,6 @@ Task<void> ClaimKeeper::Free(KvBlocks blocks) {
                      blocks.model.empty() ? std::string("{") : Concat("{\"model\":", blocks.model, ","),
                      "\"prompt\":\"x\",\"max_tokens\":-3,\"kv_transfer_params\":", blocks.parameters, "}");
   bool freed = false;
-  ++freeing_;
   for (size_t i = 0; i < workers.size(); ++i) {
     const StatusOr<HttpResponse> response = co_await thread_.http.PostAs(
         blocks.freeing.authorization, workers[i]->url, path, body,
@@ -85,6 +120,7 @@ Task<void> ClaimKeeper::Free(KvBlocks blocks) {
   Wipe(&blocks);
   --freeing_;
   thread_.telemetry.ClaimEnded(freed ? "collected" : KvClaimEndName(KvClaimEnd::kExpired));
+  FreeWaiting();
 }
 
 }  // namespace vllm_router

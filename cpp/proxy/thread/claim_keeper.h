@@ -11,11 +11,14 @@
 // The request has the client's Authorization, if workers get that, since engines may check it. The key is kept with the
 // claim from its end until then, and wiped.
 //
-// Limits: --pd-orphan-max at once, and only blocks that are younger than --pd-handoff-limit-ms; what is beyond them, or
-// fails, is left to its lease and counted as expired. Belongs to one I/O thread.
+// Limits: --pd-orphan-max at once, while others wait in up to kMostWaitingBytes, and only blocks that are younger than
+// --pd-handoff-limit-ms; what is beyond them, or fails, is left to its lease and counted as expired. Belongs to one I/O
+// thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 
 #include "net/task.h"
 #include "routing/kv_claim.h"
@@ -26,15 +29,23 @@ struct IoThread;
 
 class ClaimKeeper final : public KvClaimKeeper {
  public:
+  static constexpr size_t kMostWaitingBytes = 16 << 20;
+
   explicit ClaimKeeper(IoThread& thread) : thread_(thread) {}
+  ~ClaimKeeper() override;
 
   void Ended(KvClaimEnd end, KvBlocks blocks, int64_t age_ns) override;
 
  private:
+  void FreeWaiting();
   Task<void> Free(KvBlocks blocks);
+  void LeaveToLease(KvBlocks* blocks);
 
   IoThread& thread_;
   uint32_t freeing_ = 0;
+  bool starting_ = false;
+  std::deque<KvBlocks> waiting_;  // oldest first
+  size_t waiting_bytes_ = 0;
 };
 
 }  // namespace vllm_router

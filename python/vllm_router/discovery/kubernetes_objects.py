@@ -21,7 +21,15 @@ from typing import Any, NamedTuple
 
 from vllm_router._messages import show
 from vllm_router.discovery.kubernetes_options import KubernetesOptions
-from vllm_router.discovery.source import MAX_MODELS, MAX_SECS, WorkerSpec, may_be_model, misfit_of
+from vllm_router.discovery.source import (
+    MAX_KV_GROUP_BYTES,
+    MAX_MODELS,
+    MAX_SECS,
+    WorkerSpec,
+    may_be_kv_group,
+    may_be_model,
+    misfit_of,
+)
 
 __all__ = ["pods_to_specs", "slices_to_specs"]
 
@@ -34,6 +42,7 @@ WEIGHT = "vllm.ai/weight"
 DATA_PARALLEL_SIZE = "vllm.ai/data-parallel-size"
 SCHEME = "vllm.ai/scheme"
 MODELS = "vllm.ai/models"
+KV_GROUP = "vllm.ai/kv-group"
 
 MAX_RANKS = (
     64  # of a pod or slice: more is a mistake in an annotation, which would leave no room for the others
@@ -51,7 +60,7 @@ _KEPT = frozenset(
         *("name", "namespace", "uid", "resourceVersion", "continue", "annotations"),
         *("deletionTimestamp", "deletionGracePeriodSeconds", "terminationGracePeriodSeconds"),
         *WORKER_PORTS,
-        *(WEIGHT, DATA_PARALLEL_SIZE, SCHEME, MODELS),
+        *(WEIGHT, DATA_PARALLEL_SIZE, SCHEME, MODELS, KV_GROUP),
         *("containers", "ports", "containerPort", "port"),
         *("phase", "podIP", "podIPs", "ip", "conditions", "containerStatuses", "restartCount"),
         *("addressType", "endpoints", "addresses", "ready", "serving", "terminating", "targetRef"),
@@ -215,6 +224,14 @@ def _of_pod(pod: Object, where: str, options: KubernetesOptions, warn: Warn) -> 
     if not stage:
         return Workers("", "", (), conflict)
     notes = _Annotations(metadata, where, warn)
+    if not may_be_kv_group(notes.kv_group):  # without one it would pair with all
+        return Workers(
+            "",
+            "",
+            (),
+            f"{where}: annotation {KV_GROUP} is {show(notes.kv_group)}, so it is no worker; it must have at "
+            f"most {MAX_KV_GROUP_BYTES} bytes and no control characters",
+        )
     containers = _mappings(spec.get("containers"))
     specs = tuple(
         WorkerSpec(
@@ -229,6 +246,7 @@ def _of_pod(pod: Object, where: str, options: KubernetesOptions, warn: Warn) -> 
             bootstrap_port=(
                 notes.bootstrap_port(options.bootstrap_port_annotation) if stage == "prefill" else None
             ),
+            kv_group="" if stage == "regular" else notes.kv_group,
             models=notes.models,
             labels={"pod": "/".join(key_of(pod))},
         )
@@ -400,6 +418,7 @@ class _Annotations:
             None,
             f"a number between 1 and {MAX_RANKS}",
         )
+        self.kv_group: str = self._of(KV_GROUP, str.strip, "", "a text")
         self.scheme = self._of(SCHEME, _scheme, "http", "http or https")
         self.models = self._of(
             MODELS,

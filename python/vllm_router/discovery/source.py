@@ -56,6 +56,7 @@ _MAX_MESSAGES = 64  # that are remembered for it
 _SHORTEST_PAUSE_SECS = 0.01  # a look() that returns at once with again_secs=0 must not keep a core busy
 WORKER_TYPES = ("regular", "prefill", "decode")
 MAX_MODELS = 1024  # of a worker
+MAX_KV_GROUP_BYTES = 128
 _MAX_SHOWN = 3  # workers that are left out, in a message
 _FEWEST_WORKERS = 64  # a list that the core finds too long is not cut below this
 
@@ -96,6 +97,9 @@ class WorkerSpec(_WithDetail):
     """`prefill` or `decode` in a fleet that has these two stages, else `regular`."""
     bootstrap_port: int | None = None
     """Where decode workers learn of a prefill worker's engine, 1 to 65535."""
+    kv_group: str = ""
+    """In a fleet with stages: blocks go only between workers of equal groups (model, template, block size),
+    and to or from those without one. At most 128 bytes without control characters."""
     models: Sequence[str] = ()
     """The models that it serves; empty: those that it lists in GET /v1/models. Kept as a tuple."""
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
@@ -134,6 +138,18 @@ class WorkerSpec(_WithDetail):
             if not 1 <= port <= 65535:
                 raise ValueError(f"bootstrap_port is {port}; it must be between 1 and 65535")
             object.__setattr__(self, "bootstrap_port", int(port))
+        if not isinstance(self.kv_group, str):
+            raise TypeError(f"kv_group is {show(self.kv_group)}; it must be a str")
+        if self.kv_group and self.worker_type == "regular":
+            raise ValueError(
+                f"kv_group is {show(self.kv_group)} and worker_type is regular; only prefill and decode "
+                "workers have a kv_group"
+            )
+        if not may_be_kv_group(self.kv_group):
+            raise ValueError(
+                f"kv_group is {show(self.kv_group)}; it must have at most {MAX_KV_GROUP_BYTES} bytes and no "
+                "control characters"
+            )
         if isinstance(self.models, (str, bytes)) or not isinstance(self.models, Sequence):
             raise TypeError(f"models is {described(self.models)}; it must be a list of names")
         if len(self.models) > MAX_MODELS:
@@ -596,6 +612,13 @@ def may_be_model(name: str) -> bool:
     return is_model_name(name) and not re.search(r"[\ud800-\udfff]", name)
 
 
+def may_be_kv_group(text: str) -> bool:
+    """Whether the core takes it as the kv_group of a worker with a stage."""
+    return (
+        re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", text) is None and len(text.encode()) <= MAX_KV_GROUP_BYTES
+    )
+
+
 def misfit_of(spec: WorkerSpec) -> str:
     """Why the core would reject the worker, and with it the whole list; empty if it takes it."""
     misfit = _misfit_of_url(spec.url)
@@ -696,6 +719,7 @@ def rows_of(workers: Iterable[WorkerSpec]) -> list[tuple[Any, ...]]:
                 list(spec.models),
                 spec.worker_type,
                 spec.bootstrap_port,
+                spec.kv_group,
             )
         )
     return rows

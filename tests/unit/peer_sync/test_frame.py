@@ -53,7 +53,9 @@ FRAMES = st.fixed_dictionaries(
         "seen": st.lists(st.tuples(U64, U64), max_size=3),
         "about": st.lists(st.tuples(st.binary(max_size=256), st.binary(max_size=64)), max_size=1),
         "facts": st.lists(st.tuples(*FACT), max_size=3),
-        "staged": st.lists(st.tuples(*FACT, st.integers(1, 2), st.integers(0, 65_535)), max_size=3),
+        "staged": st.lists(
+            st.tuples(*FACT, st.integers(1, 2), st.integers(0, 65_535), st.binary(max_size=128)), max_size=3
+        ),
     }
 )
 KEYS = st.sampled_from(["", "k", "key" * 40])
@@ -158,7 +160,7 @@ def test_sections_of_a_later_version_are_skipped():
     assert testing.read_peer_frame(with_body(bytes(longer)))["suspects"] == [(3, 1)]
 
 
-STAGED = (0, True, False, 1000, 0, 1_700_000_000_000, 7, b"http://p:8000", 1, 8998)
+STAGED = (0, True, False, 1000, 0, 1_700_000_000_000, 7, b"http://p:8000", 1, 8998, b"g/16")
 
 
 def test_a_worker_with_a_stage_is_in_no_section_that_routers_without_stages_read():
@@ -166,19 +168,30 @@ def test_a_worker_with_a_stage_is_in_no_section_that_routers_without_stages_read
     frame = peer_frame.empty(staged=[STAGED])
     assert testing.write_peer_frame(frame) == with_body(
         peer_frame.section(
-            9, [peer_frame.fact_of(*STAGED[:8]) + peer_frame.varint(1) + peer_frame.varint(8998)]
+            9,
+            [peer_frame.fact_of(*STAGED[:8]) + peer_frame.varint(1) + peer_frame.varint(8998) + b"\x04g/16"],
         )
     )
 
 
 @pytest.mark.parametrize("stage", [0, 3, 255])
 def test_a_worker_of_a_stage_that_is_not_known_is_left_out(stage):
-    data = peer_frame.write(peer_frame.empty(staged=[(*STAGED[:8], stage, 1), STAGED]))
+    data = peer_frame.write(peer_frame.empty(staged=[(*STAGED[:8], stage, 1, b""), STAGED]))
     assert testing.read_peer_frame(data)["staged"] == [STAGED]
 
 
-@pytest.mark.parametrize("end", [b"\x80\x02\x00", b"\x01\x80\x80\x04", b"\x01", b""])
-def test_a_stage_or_port_out_of_range_is_a_bad_frame(end):
+@pytest.mark.parametrize(
+    "end",
+    [
+        b"\x80\x02\x00\x00",
+        b"\x01\x80\x80\x04\x00",
+        b"\x01\x00\x81\x01" + b"g" * 129,
+        b"\x01\x00\x02g",
+        b"\x01",
+        b"",
+    ],
+)
+def test_a_stage_port_or_group_out_of_range_is_a_bad_frame(end):
     data = with_body(peer_frame.section(9, [peer_frame.fact_of(*STAGED[:8]) + end]))
     with pytest.raises(
         ValueError, match=r"^section 0 \(staged\) is cut off, or has a number that is too large$"

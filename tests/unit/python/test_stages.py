@@ -66,6 +66,15 @@ def test_workers_join_with_their_type():
         Router().add_worker(P, worker_type="prefill")
 
 
+def test_a_worker_of_a_stage_may_have_a_group():
+    router = Router("random", decode_urls=[D])
+    router.add_worker(P, worker_type="prefill", kv_group="a")
+    with pytest.raises(ValueError, match="the kv_group of worker http://e:8000 has 129 bytes"):
+        router.add_worker("http://e:8000", worker_type="prefill", kv_group="g" * 129)
+    with pytest.raises(ValueError, match="has a kv_group, and no stage"):
+        Router().add_worker(P, kv_group="a")
+
+
 def test_sources_declare_types():
     router = Router("random", prefill_urls=[P])
     specs = [WorkerSpec(D, worker_type="decode"), WorkerSpec(E, worker_type="prefill", bootstrap_port=1)]

@@ -865,6 +865,14 @@ def test_another_bootstrap_port_is_another_engine(staged):
     assert [member[1] for member in staged.members()] != before
 
 
+def test_another_kv_group_is_another_engine(staged):
+    declare(staged, A)
+    before = [member[1] for member in staged.members()]
+    staged.set_role(A, "prefill", 8998, "b")
+    assert declare(staged, A)[2] == [A]
+    assert [member[1] for member in staged.members()] != before
+
+
 def test_a_list_of_old_does_not_change_the_stage_of_a_worker_that_was_added_since(staged):
     staged.set_role(A, "prefill")
     declare(staged, A, B, source="static")

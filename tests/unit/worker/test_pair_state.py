@@ -9,7 +9,13 @@ from vllm_router import _core_testing as testing
 
 URLS = [f"http://w{i}:8000" for i in range(5)]
 # What an operator reads, by what the twin says.
-TEXTS = {"": "", "id": "GET /query", "engine": "GET /v1/models", "other": "another engine"}
+TEXTS = {
+    "": "",
+    "id": "GET /query",
+    "engine": "GET /v1/models",
+    "other": "another engine",
+    "partner": "no decode worker of its kv_group",
+}
 
 
 class Both:
@@ -22,12 +28,13 @@ class Both:
         self.registry.set_pair_rule(engine_ids, one_engine)
         self.twin = PairFleet(engine_ids, one_engine)
 
-    def add(self, url: str) -> None:
+    def add(self, url: str, group: str = "") -> None:
         if url in [member.url for member in self.twin.members]:
             return
-        self.registry.add(url)
         stage = "decode" if URLS.index(url) % 2 else "prefill"
-        self.twin.members.append(Member(url, stage))
+        self.registry.set_role(url, stage, None, group)
+        self.registry.add(url)
+        self.twin.members.append(Member(url, stage, group=group))
 
     def remove(self, url: str) -> None:
         if url not in [member.url for member in self.twin.members]:
@@ -56,7 +63,7 @@ class Both:
 
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("add"), st.sampled_from(URLS)),
+        st.tuples(st.just("add"), st.sampled_from(URLS), st.sampled_from(["", "", "a", "b"])),
         st.tuples(st.just("remove"), st.sampled_from(URLS)),
         st.tuples(
             st.just("learn"),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 
 import pytest
 
@@ -11,6 +12,12 @@ from tests.fakes.wire import eventually, response
 
 def ends(router):
     return re.findall(r'pd_claims_total\{end="(\w+)"\} 1', router.server.metrics_text())
+
+
+def claims(router):
+    """How many have ended in each way."""
+    found = re.findall(r'pd_claims_total\{end="(\w+)"\} (\d+)', router.server.metrics_text())
+    return {end: int(count) for end, count in found if int(count)}
 
 
 @pytest.mark.parametrize(("status", "end"), [(400, "collected"), (422, "collected"), (500, "expired")])
@@ -117,3 +124,37 @@ def test_a_key_that_is_very_long_is_not_kept(harness):
     assert client.ask("POST", "/v1/completions", fields, body=b'{"prompt":"hi"}').status == 502
     eventually(lambda: len(told) == 1, "nothing was sent")
     assert told[0].all("authorization") == []
+
+
+def test_those_beyond_the_limit_wait_for_one_another(harness):
+    """A burst of clients that leave must not strand what a few requests at once could free."""
+    freeing, gate = [], threading.Event()
+
+    def reject(connection, message):
+        if json.loads(message.body).get("max_tokens") == -3:
+            freeing.append(message)
+            assert gate.wait(30)
+        connection.send(response(400, b"{}"))
+
+    prefill = harness.worker(lambda connection, _: connection.send(response(200, WHOLE)))
+    decodes = [harness.refusing_port().url, harness.worker(reject).url]
+    routing = {"prefill_urls": [prefill.url], "decode_urls": decodes}
+    options = {"disable_retries": True, "pd_orphan_max": 1, "threads": 1}
+    router = harness.router(routing=routing, **options)
+    client = harness.client(router)
+    statuses = [client.ask("POST", "/v1/completions", body=b'{"prompt":"hi"}').status for _ in range(8)]
+    assert sorted(statuses) == [400] * 4 + [502] * 4
+    eventually(lambda: len(freeing) == 1, "nothing was freed")
+    router.must_rest()
+    assert (len(freeing), claims(router)) == (1, {})
+    gate.set()
+    # Those that decode has rejected as well, since its reason may be another than its engine's.
+    eventually(lambda: claims(router) == {"collected": 8}, "they were not all freed")
+
+
+@pytest.mark.parametrize("option", [{"pd_orphan_max": 0}, {"pd_orphan": "expire"}])
+def test_none_waits_where_none_is_freed(harness, option):
+    router, told = rejecting_all(harness, **option)
+    assert harness.client(router).ask("POST", "/v1/completions", body=b'{"prompt":"hi"}').status == 502
+    eventually(lambda: claims(router) == {"expired": 1}, "the claim never ended")
+    assert told == []

@@ -239,6 +239,7 @@ def staged(role: str | None, **annotations: str) -> dict[str, Any]:
             [spec(f"http://10.0.0.1:{port}", worker_type="prefill", bootstrap_port=3) for port in (1, 2)],
         ),
         (staged("decode", **{"vllm.ai/bootstrap-port": "8999"}), [spec(worker_type="decode")]),
+        (staged("decode", **{"vllm.ai/kv-group": " a/16 "}), [spec(worker_type="decode", kv_group="a/16")]),
         (staged(None), [spec(worker_type="decode")]),
         (pod("a", "10.0.0.1", labels={"app": "other", "role": "prefill"}), []),
         (changed(staged("prefill"), "metadata.labels", None), []),
@@ -251,6 +252,19 @@ def test_labels_say_the_stage_of_a_pod(made: dict[str, Any], expected: list[Work
     trimmed = trimmed_json(json.dumps(made), STAGED.kept_names)
     assert pods_to_specs([trimmed], STAGED, warnings.append) == expected
     assert warnings == []
+
+
+@pytest.mark.parametrize("group", ["g" * 129, "a\nb", "é" * 65])
+def test_a_pod_whose_group_does_not_fit_is_no_worker(group: str) -> None:
+    warnings: list[str] = []
+    assert pods_to_specs([staged("prefill", **{"vllm.ai/kv-group": group})], STAGED, warnings.append) == []
+    assert "annotation vllm.ai/kv-group is" in warnings[0]
+    assert "must have at most 128 bytes and no control characters" in warnings[0]
+
+
+def test_a_pod_without_a_stage_has_no_group() -> None:
+    made = pod("a", "10.0.0.1", annotations={"vllm.ai/kv-group": "a"})
+    assert pods_to_specs([made], KubernetesOptions(selector="app=vllm", ports=8000), print)[0].kv_group == ""
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "none", "", "8998,8999"])

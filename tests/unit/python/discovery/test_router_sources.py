@@ -81,8 +81,8 @@ def test_the_core_gets_rows_and_a_difference_comes_back(recording: Recording) ->
         (
             "mine",
             [
-                ("http://a:1", 1.0, True, False, None, "", 0, "", [], "regular", None),
-                ("http://b:1", 2.0, True, False, None, "", 0, "", [], "regular", None),
+                ("http://a:1", 1.0, True, False, None, "", 0, "", [], "regular", None, ""),
+                ("http://b:1", 2.0, True, False, None, "", 0, "", [], "regular", None, ""),
             ],
             False,
             ["http://c:1"],

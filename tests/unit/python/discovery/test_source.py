@@ -176,13 +176,29 @@ def test_rows_are_what_the_core_takes() -> None:
         labels={"pod": "default/vllm-7", "node": "n1"},
         worker_type="prefill",
         bootstrap_port=8998,
+        kv_group="a/16",
     )
     detail = "node=n1 pod=default/vllm-7"
     assert rows_of([full, B]) == [
-        ("http://a:1", 2.0, False, True, 5.0, "uid-1", 4, detail, ["m", "org/n"], "prefill", 8998),
-        ("http://b:1", 1.0, True, False, None, "", 0, "", [], "regular", None),
+        ("http://a:1", 2.0, False, True, 5.0, "uid-1", 4, detail, ["m", "org/n"], "prefill", 8998, "a/16"),
+        ("http://b:1", 1.0, True, False, None, "", 0, "", [], "regular", None, ""),
     ]
     assert len(WorkerSpec("http://a:1", labels={"k": "v" * 500}).detail) == 200
+
+
+@pytest.mark.parametrize(
+    ("members", "error", "sentence"),
+    [
+        ({"kv_group": 7}, TypeError, "kv_group is 7; it must be a str"),
+        ({"kv_group": "a\nb"}, ValueError, "at most 128 bytes and no control characters"),
+        ({"kv_group": "é" * 65}, ValueError, "at most 128 bytes and no control characters"),
+        ({"kv_group": "\ud800"}, ValueError, "no control characters"),
+        ({"kv_group": "a", "worker_type": "regular"}, ValueError, "only prefill and decode workers have"),
+    ],
+)
+def test_a_group_that_does_not_fit(members: dict[str, Any], error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error, match=sentence):
+        WorkerSpec("http://a:1", **{"worker_type": "prefill", **members})
 
 
 @pytest.mark.parametrize("seconds", [-1, math.nan, math.inf, "1", None, True])
