@@ -5,6 +5,8 @@
 #include <bit>
 #include <string>
 
+#include <absl/container/inlined_vector.h>
+
 #include "base/check.h"
 
 namespace vllm_router {
@@ -12,11 +14,11 @@ namespace {
 
 using namespace std::string_view_literals;
 
+static_assert(std::endian::native == std::endian::little, "keys are defined on little-endian numbers");
+
 template <typename Number>
 std::array<char, sizeof(Number)> LittleEndian(Number number) {
-  std::array<char, sizeof(Number)> bytes;
-  for (size_t i = 0; i < sizeof(Number); ++i) bytes[i] = static_cast<char>(number >> (8 * i));
-  return bytes;
+  return std::bit_cast<std::array<char, sizeof(Number)>>(number);
 }
 
 template <size_t kSize>
@@ -28,7 +30,8 @@ std::string_view View(const Digest256& digest) {
   return {reinterpret_cast<const char*>(digest.data()), digest.size()};
 }
 
-// Pieces of which some are written here. No piece moves: their number is known from the start.
+// Pieces of which some are written here. No piece moves: their number is known from the start. Those of usual requests
+// need no memory.
 class Pieces {
  public:
   explicit Pieces(size_t texts) {
@@ -45,11 +48,13 @@ class Pieces {
   Digest256 Digest() const { return Sha256(pieces_); }
 
  private:
-  std::vector<std::array<char, 8>> lengths_;
-  std::vector<std::string_view> pieces_;
+  static constexpr size_t kUsualTexts = 32;
+
+  absl::InlinedVector<std::array<char, 8>, kUsualTexts> lengths_;
+  absl::InlinedVector<std::string_view, 2 * kUsualTexts + 2> pieces_;
 };
 
-std::string BitsOf(double number) { return std::string(View(LittleEndian(std::bit_cast<uint64_t>(number)))); }
+std::string BitsOf(double number) { return std::string(View(LittleEndian(number))); }
 
 }  // namespace
 

@@ -1,6 +1,8 @@
 #include "cache/stored_response.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 
 #include "base/check.h"
 #include "hashing/hash.h"
@@ -15,18 +17,18 @@ constexpr uint32_t kUnknown = UINT32_MAX;
 constexpr size_t kChecksumBytes = 8;
 constexpr size_t kSignatureBytes = 32;
 
+static_assert(std::endian::native == std::endian::little, "stored numbers are little-endian");
+
 template <typename Number>
 void Put(Number number, std::string* out) {
-  for (size_t i = 0; i < sizeof(Number); ++i) {
-    out->push_back(static_cast<char>(static_cast<uint64_t>(number) >> (8 * i)));
-  }
+  out->append(reinterpret_cast<const char*>(&number), sizeof(Number));
 }
 
 template <typename Number>
 Number Get(std::string_view blob, size_t at) {
-  uint64_t number = 0;
-  for (size_t i = sizeof(Number); i-- > 0;) number = number << 8 | static_cast<uint8_t>(blob[at + i]);
-  return static_cast<Number>(number);
+  Number number;
+  std::memcpy(&number, blob.data() + at, sizeof(Number));
+  return number;
 }
 
 std::string Seal(std::string_view bytes, std::string_view integrity_key) {

@@ -3,7 +3,9 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
+#include <array>
 #include <memory>
+#include <utility>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -18,6 +20,27 @@ const EVP_MD* Algorithm() {
   return algorithm;
 }
 
+// Gathers short pieces: a call of OpenSSL takes as long as hashing a block of 64 bytes.
+class Gathering {
+ public:
+  explicit Gathering(EVP_MD_CTX* context) : context_(context) {}
+
+  bool Add(std::string_view piece) {
+    if (piece.size() > bytes_.size() - filled_ && !Flush()) return false;
+    if (piece.size() > bytes_.size()) return Update(piece);
+    filled_ += piece.copy(bytes_.data() + filled_, piece.size());
+    return true;
+  }
+  bool Flush() { return Update({bytes_.data(), std::exchange(filled_, 0)}); }
+
+ private:
+  bool Update(std::string_view bytes) { return EVP_DigestUpdate(context_, bytes.data(), bytes.size()) == 1; }
+
+  EVP_MD_CTX* const context_;
+  std::array<char, 256> bytes_;
+  size_t filled_ = 0;
+};
+
 }  // namespace
 
 Digest256 Sha256(std::span<const std::string_view> pieces) {
@@ -27,9 +50,9 @@ Digest256 Sha256(std::span<const std::string_view> pieces) {
   thread_local const std::unique_ptr<EVP_MD_CTX, Free> context(EVP_MD_CTX_new());
   Digest256 digest;
   bool done = context != nullptr && EVP_DigestInit_ex2(context.get(), Algorithm(), nullptr) == 1;
-  for (const std::string_view piece : pieces)
-    done = done && EVP_DigestUpdate(context.get(), piece.data(), piece.size()) == 1;
-  done = done && EVP_DigestFinal_ex(context.get(), digest.data(), nullptr) == 1;
+  Gathering gathering(context.get());
+  for (const std::string_view piece : pieces) done = done && gathering.Add(piece);
+  done = done && gathering.Flush() && EVP_DigestFinal_ex(context.get(), digest.data(), nullptr) == 1;
   ROUTER_CHECK(done, "SHA-256 fails only without memory");
   return digest;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <absl/container/inlined_vector.h>
+
 #include "routing/json_scanner.h"
 
 namespace vllm_router {
@@ -114,7 +116,7 @@ const BodyMap::Member* BodyMap::Find(std::string_view name) const {
 }
 
 bool BodyMap::HasOddNames() const {
-  std::vector<std::string_view> names;
+  absl::InlinedVector<std::string_view, kUsualMembers> names;
   names.reserve(members_.size());
   for (const Member& member : members_) {
     if (member.escaped) return true;

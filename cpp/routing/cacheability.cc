@@ -62,9 +62,15 @@ std::string_view MediaType(std::string_view content_type) {
   return TrimBlanks(content_type.substr(0, std::min(content_type.find(';'), content_type.size())));
 }
 
+// It is named once, as this one.
 bool HasType(std::span<const HeaderField> fields, std::string_view type) {
-  const std::optional<std::string_view> given = FindHeader(fields, "content-type");
-  return given && CountOf(fields, "content-type") == 1 && EqualsIgnoreCase(MediaType(*given), type);
+  const HeaderField* given = nullptr;
+  for (const HeaderField& field : fields) {
+    if (!EqualsIgnoreCase(field.name, "content-type")) continue;
+    if (given != nullptr) return false;
+    given = &field;
+  }
+  return given != nullptr && EqualsIgnoreCase(MediaType(given->value), type);
 }
 
 bool StartsWith(std::string_view name, std::string_view prefix) {
@@ -159,19 +165,32 @@ bool NamesRemoteMedia(std::string_view text, int depth) {
       *elements, [depth](std::string_view element) { return NamesRemoteMedia(element, depth - 1); });
 }
 
+// `text`: from behind a quote. The first byte tells nearly all names apart.
+bool BeginsAsMedia(std::string_view text) {
+  switch (text.empty() ? '\0' : text.front()) {
+    case 'a':
+      return text.starts_with("audio\"");
+    case 'f':
+      return text.starts_with("file");
+    case 'i':
+      return text.starts_with("image\"");
+    case 's':
+      return text.starts_with("source\"");
+    case 'u':
+      return text.starts_with("url\"") || text.starts_with("uuid\"");
+    case 'v':
+      return text.starts_with("video\"");
+    default:
+      return false;
+  }
+}
+
 // Bodies without any of these names, which is nearly all, are not walked. An escape could hide one.
 bool MayNameMedia(std::string_view text) {
-  constexpr std::array<std::string_view, 2> kBeforeQuote = {"_url", "_file"};
-  constexpr std::array<std::string_view, 7> kBehindQuote = {"url\"",   "file",    "source\"", "uuid\"",
-                                                            "image\"", "video\"", "audio\""};
   for (size_t quote = text.find('"'); quote != std::string_view::npos; quote = text.find('"', quote + 1)) {
-    const auto ends = [before = text.substr(0, quote)](std::string_view name) {
-      return before.ends_with(name);
-    };
-    const auto starts = [behind = text.substr(quote + 1)](std::string_view name) {
-      return behind.starts_with(name);
-    };
-    if (std::ranges::any_of(kBeforeQuote, ends) || std::ranges::any_of(kBehindQuote, starts)) return true;
+    const std::string_view before = text.substr(0, quote);
+    if (before.ends_with("_url") || before.ends_with("_file")) return true;
+    if (BeginsAsMedia(text.substr(quote + 1))) return true;
   }
   return text.find("\\u00") != std::string_view::npos;
 }
@@ -184,7 +203,8 @@ CacheBypass JudgeMedia(const BodyMap& body) {
     const bool is_media = member.name.ends_with("_data") ||
                           (Contains(kMedia, member.name) && !member.value.starts_with(R"("data:)"));
     if (is_media) return CacheBypass::kRemoteMedia;
-    if (MayNameMedia(member.value) && NamesRemoteMedia(member.value, kDepth))
+    const bool has_parts = member.type == Type::kArray || member.type == Type::kObject;
+    if (has_parts && MayNameMedia(member.value) && NamesRemoteMedia(member.value, kDepth))
       return CacheBypass::kRemoteMedia;
   }
   return CacheBypass::kNone;

@@ -1,5 +1,6 @@
 #include "routing/json_scanner.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -122,8 +123,9 @@ bool JsonScanner::SkipScalar() {
 std::optional<std::string> UnescapedJson(std::string_view text) {
   constexpr std::string_view kEscapes = "\"\\/bfnrt";
   constexpr std::string_view kMeanings = "\"\\/\b\f\n\r\t";
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
+  size_t i = std::min(text.find('\\'), text.size());
+  std::string out(text.substr(0, i));
+  for (; i < text.size(); ++i) {
     if (text[i] != '\\') {
       out.push_back(text[i]);
       continue;

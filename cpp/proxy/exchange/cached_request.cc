@@ -16,6 +16,7 @@ namespace {
 
 constexpr size_t kReplayPiece = 64 << 10;
 constexpr size_t kFirstCapture = 4 << 10;
+constexpr size_t kUsualFields = 64;  // bytes of a content type
 constexpr size_t kJudgedAtOnce = 64 << 10;
 constexpr int64_t kReplayStepNs = 100 * kNanosPerMs;
 
@@ -150,7 +151,7 @@ CachedRequest::CachedRequest(IoThread& thread, const ResponseCacheSettings& sett
 CachedRequest::~CachedRequest() { thread_.response_parsers.Release(std::move(parser_)); }
 
 void CachedRequest::JudgeBody(const RequestHead& head, std::string_view body, std::string_view model) {
-  const int64_t began = thread_.clock.NowNanos();
+  began_ns_ = thread_.clock.NowNanos();
   const BodyMap map = BodyMap::Read(body);
   bypass_ = vllm_router::JudgeBody(head.path, map, settings_.rules);
   stream_ = WantsStream(map);
@@ -169,8 +170,9 @@ void CachedRequest::JudgeBody(const RequestHead& head, std::string_view body, st
     generation_ = Generation();
     key_ = CacheKeyOf(HeadOf(head), head.query, map, settings_.rules, generation_, model);
     judged_ = true;
+  } else {
+    lookup_ns_ = thread_.clock.NowNanos() - began_ns_;
   }
-  lookup_ns_ += thread_.clock.NowNanos() - began;
 }
 
 // Engines take the name of an adapter as the model, as "model:adapter" or in a member of its own.
@@ -193,16 +195,15 @@ uint64_t CachedRequest::Generation() const {
 
 Task<bool> CachedRequest::Find(CancelScope& scope, bool may_follow) {
   if (!fresh_) {
-    const int64_t began = thread_.clock.NowNanos();
     std::shared_ptr<const std::string> blob = co_await LookUp(scope);
-    const bool hit = blob != nullptr && Use(std::move(blob));
-    lookup_ns_ += thread_.clock.NowNanos() - began;
-    if (hit) co_return true;
-    if (scope.cancelled() || !may_hit()) co_return false;
+    if (blob != nullptr) Use(std::move(blob));
   }
-  if (settings_.coalesce == CacheCoalesce::kOff) co_return false;
-  const bool found = co_await JoinEqual(scope, may_follow && !fresh_ && !stream_);
-  co_return found;
+  const int64_t now = thread_.clock.NowNanos();
+  lookup_ns_ = now - began_ns_;
+  if (found()) co_return true;
+  if (scope.cancelled() || !may_hit() || settings_.coalesce == CacheCoalesce::kOff) co_return false;
+  const bool shared = co_await JoinEqual(scope, may_follow && !fresh_ && !stream_, now);
+  co_return shared;
 }
 
 Task<std::shared_ptr<const std::string>> CachedRequest::LookUp(CancelScope& scope) {
@@ -215,7 +216,7 @@ Task<std::shared_ptr<const std::string>> CachedRequest::LookUp(CancelScope& scop
     bypass_ = CacheBypass::kStoreDown;
     co_return nullptr;
   }
-  co_return cache_.memory.Get(key_, thread_.clock.NowNanos());
+  co_return cache_.memory.Get(key_, began_ns_);
 }
 
 bool CachedRequest::UsesRedis() const {
@@ -229,14 +230,14 @@ void CachedRequest::Keep(std::shared_ptr<const std::string> blob) {
   cache_.memory.Set(key_, std::move(blob), now + cache_.MemoryTtlMs(settings_) * kNanosPerMs, now);
 }
 
-Task<bool> CachedRequest::JoinEqual(CancelScope& scope, bool may_follow) {
-  const int64_t now = thread_.clock.NowNanos();
+Task<bool> CachedRequest::JoinEqual(CancelScope& scope, bool may_follow, int64_t now) {
+  FlightTable::Joined joined = cache_.flights.Join(key_, nullptr, now);
   std::shared_ptr<Waiter> waiter;
-  if (may_follow) {
+  if (joined.role == FlightTable::Role::kAlone && may_follow) {
     waiter = std::make_shared<Waiter>(thread_.loop, scope);
     waiter->Keep(waiter);
+    joined = cache_.flights.Join(key_, waiter.get(), now);
   }
-  FlightTable::Joined joined = cache_.flights.Join(key_, waiter.get(), now);
   lead_ = std::move(joined.lead);
   if (joined.role != FlightTable::Role::kFollows) {
     if (waiter != nullptr) waiter->Release();
@@ -326,10 +327,11 @@ BodySink* CachedRequest::Capture(const ResponseHead& response) {
   if (response.framing == BodyFraming::kLength) judged.body_bytes = response.content_length;
   not_stored_ = JudgeResponseHead(judged, stream_, limit);
   if (not_stored_ != NotStored::kNone) return nullptr;
+  fields_.reserve(kUsualFields);
   for (const HeaderField& field : response.fields) {
     const auto is_it = [&field](std::string_view name) { return EqualsIgnoreCase(field.name, name); };
     if (is_it("content-type") || std::ranges::any_of(settings_.store_headers, is_it)) {
-      fields_ += Concat(field.name, ": ", field.value, "\r\n");
+      fields_.append(field.name).append(": ").append(field.value).append("\r\n");
     }
   }
   if (fields_.size() > kMaxStoredFields) {
@@ -346,7 +348,8 @@ Task<void> CachedRequest::End(
   NotStored why = captured_ != nullptr ? captured_->why() : not_stored_;
   if (captured_ != nullptr && why == NotStored::kNone) {
     why = NotStored::kIncomplete;
-    if (whole) why = co_await JudgeCaptured();
+    if (whole && stream_) why = co_await JudgeStream();
+    if (whole && !stream_) why = JudgeResponseBody(path_, stream_, captured_->bytes());
   }
   if (why == NotStored::kNone && captured_ == nullptr) why = NotStored::kIncomplete;
   if (why == NotStored::kNone && Generation() != generation_) why = NotStored::kGeneration;
@@ -370,8 +373,7 @@ Task<void> CachedRequest::End(
 }
 
 // A long stream is looked through in steps of half a millisecond.
-Task<NotStored> CachedRequest::JudgeCaptured() {
-  if (!stream_) co_return JudgeResponseBody(path_, stream_, captured_->bytes());
+Task<NotStored> CachedRequest::JudgeStream() {
   StreamJudge judge(path_, captured_->bytes());
   while (judge.Step(kJudgedAtOnce)) co_await thread_.loop.Yield();
   co_return judge.verdict();
@@ -388,7 +390,9 @@ void CachedRequest::Forget(NotStored why) {
 
 void CachedRequest::EndFlight(FlightTable::End end, FlightTable::Response response) {
   if (!lead_) return;
-  cache_.flights.Finish(std::move(lead_), end, std::move(response), thread_.clock.NowNanos());
+  // The time is that of a key which is not shared.
+  const int64_t now = end == FlightTable::End::kNotShareable ? thread_.clock.NowNanos() : 0;
+  cache_.flights.Finish(std::move(lead_), end, std::move(response), now);
   lead_ = {};
 }
 

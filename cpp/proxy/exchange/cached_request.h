@@ -74,8 +74,8 @@ class CachedRequest {
   Task<std::shared_ptr<const std::string>> LookUp(CancelScope& scope);
   bool UsesRedis() const;
   void Keep(std::shared_ptr<const std::string> blob);
-  Task<bool> JoinEqual(CancelScope& scope, bool may_follow);
-  Task<NotStored> JudgeCaptured();
+  Task<bool> JoinEqual(CancelScope& scope, bool may_follow, int64_t now);
+  Task<NotStored> JudgeStream();
   void ReadAdapter(const BodyMap& map);
   uint64_t Generation() const;
   void Forget(NotStored why);
@@ -94,6 +94,7 @@ class CachedRequest {
   std::string adapter_;  // likewise
   uint64_t generation_ = 0;
   CacheKey key_{};
+  int64_t began_ns_ = 0;
   int64_t lookup_ns_ = 0;
   FlightTable::Lead lead_;
 

@@ -1,6 +1,7 @@
 """cpp/hashing/sha256.h against hashlib."""
 
 import hashlib
+import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,12 @@ from vllm_router import _core_testing as testing
 @given(st.binary(max_size=300), st.binary(max_size=300))
 def test_pieces_are_hashed_as_if_they_were_one(first, second):
     assert testing.sha256(first, second) == hashlib.sha256(first + second).digest()
+
+
+def test_short_pieces_and_long_ones_keep_their_order():
+    for first, second in itertools.product((0, 1, 255, 256, 257, 1000), repeat=2):
+        pieces = b"a" * first, b"b" * second
+        assert testing.sha256(*pieces) == hashlib.sha256(b"".join(pieces)).digest()
 
 
 def test_the_published_vectors():
