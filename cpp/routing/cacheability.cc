@@ -92,13 +92,10 @@ std::string CredentialOf(std::span<const HeaderField> fields) {
 
 // ---- requests
 
+// 0e9 is 0 as well; what underflows is not. REQUIRES: a number of JSON.
 bool IsZero(std::string_view number) {
-  double value = 1;
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-  // 0e9 is 0 as well; what underflows is not.
-  return error == std::errc() && end == number.data() + number.size() && value == 0 &&
-         std::ranges::none_of(
-             number.substr(0, number.find_first_of("eE")), [](char c) { return c >= '1' && c <= '9'; });
+  const std::string_view mantissa = number.substr(0, number.find_first_of("eE"));
+  return std::ranges::none_of(mantissa, [](char c) { return c >= '1' && c <= '9'; });
 }
 
 CacheBypass JudgeTemperature(const BodyMap& holder, const CacheRules& rules) {
@@ -106,8 +103,7 @@ CacheBypass JudgeTemperature(const BodyMap& holder, const CacheRules& rules) {
   if (temperature == nullptr || temperature->type == Type::kNull) {
     return rules.absent_temperature ? CacheBypass::kNone : CacheBypass::kTemperatureAbsent;
   }
-  const bool zero =
-      temperature->type == Type::kNumber && IsJsonNumber(temperature->value) && IsZero(temperature->value);
+  const bool zero = temperature->type == Type::kNumber && IsZero(temperature->value);
   return zero ? CacheBypass::kNone : CacheBypass::kTemperature;
 }
 
