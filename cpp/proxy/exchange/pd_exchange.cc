@@ -370,9 +370,13 @@ void PdExchange::NamePair() {
   rooms_.clear();
   if (request_.connector->traits().decode_can_prefill) return;
   const uint32_t rank = prefill_.worker->url.rank.value_or(0);
-  const uint32_t ranks = std::max(thread_.router->ranks_of(Stage::kPrefill), rank + 1);
   const size_t count = request_.plan->listed_prompts.value_or(1);
-  for (size_t i = 0; i < count; ++i) rooms_.push_back(DrawRoom(thread_.ids.Next(), rank, ranks));
+  for (size_t i = 0; i < count; ++i) rooms_.push_back(DrawRoom(thread_.ids.Next(), rank, RanksOfPrefill()));
+}
+
+// Of a worker that has not registered.
+uint32_t PdExchange::RanksOfPrefill() const {
+  return std::max(thread_.router->ranks_of(Stage::kPrefill), prefill_.worker->url.rank.value_or(0) + 1);
 }
 
 PairAttempt PdExchange::PairOf() const {
@@ -383,11 +387,13 @@ PairAttempt PdExchange::PairOf() const {
       .bits = bits_,
       .moriio_mode = ModeOf(*prefill_.worker, *decode_.worker),
       .rooms = rooms_,
-      .listed_prompts = request_.plan->listed_prompts};
+      .listed_prompts = request_.plan->listed_prompts,
+      .rank_fields = settings_.pd.sglang_rank_fields};
   if (engine_id_ != nullptr) {
     pair.prefill.engine_id = *engine_id_;
     if (!pair.prefill.bootstrap_port) pair.prefill.bootstrap_port = settings_.pd.bootstrap_port;
   }
+  if (!rooms_.empty() && pair.prefill.rank) pair.prefill.dp_size = RanksOfPrefill();
   pair.prefill.push = thread_.push_identities.Find(prefill_.worker->id);
   return pair;
 }

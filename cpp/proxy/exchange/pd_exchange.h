@@ -138,6 +138,7 @@ class PdExchange final : public Attempts {
   bool MayStillServe(const Worker& worker) const;
   bool WaitsForBlocksOf(const Worker& worker) const;
   void NamePair();
+  uint32_t RanksOfPrefill() const;
   PairAttempt PairOf() const;
   void LearnIdentity(const PrefillResponse& response);
 
