@@ -127,6 +127,8 @@ class PdExchange final : public Attempts {
   // Chooses what an attempt of this kind needs; false: there is none.
   bool Choose(const PdRetry& retry);
   void Plan(PdAttemptKind kind);
+  void TakeSelected(StageState& stage);
+  void TakePassAgain();
   void ChooseFirst();
   bool ChooseBypass();
   bool IsOfFleetsEngine() const;
