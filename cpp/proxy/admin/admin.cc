@@ -274,6 +274,35 @@ json::object Describe(const FleetView& stage) {
   return {{"healthy", stage.in_rotation()}, {"total", total}};
 }
 
+// By position; -1: not reported. Of a fleet with stages also as the reference router has it.
+json::object DescribeLoads(const FleetView& fleet, const std::vector<int64_t>& of_workers) {
+  const bool is_staged = fleet.stages() != nullptr;
+  json::array workers;
+  json::object loads;
+  json::array errors;
+  for (uint32_t position = 0; position < fleet.members().size(); ++position) {
+    const Worker& worker = fleet.worker(position);
+    const int64_t load = of_workers[position];
+    json::object row{{"worker", worker.url.url}, {"load", load}};
+    if (is_staged) {
+      const std::string_view stage = StageName(worker.stage);
+      row["worker_type"] = stage;
+      if (load < 0) {
+        errors.push_back(json::string(Concat("Failed to get load from ", stage, " ", worker.url.url)));
+      } else {
+        loads[Concat(stage, "_", worker.url.url)] = load;
+      }
+    }
+    workers.push_back(std::move(row));
+  }
+  json::object described{{"workers", std::move(workers)}};
+  if (is_staged) {
+    described["loads"] = std::move(loads);
+    described["errors"] = std::move(errors);
+  }
+  return described;
+}
+
 json::object Describe(const ModelCard& card) {
   return {
       {"id", card.id},
@@ -1190,12 +1219,7 @@ Task<SharedReply::Reply> Admin::Loads(IoThread& thread, CancelScope& scope) {
         }(thread, scope, *fleet, positions, gathering));
   }
   while (gathering.open > 0) co_await gathering.all_in;
-  json::array workers;
-  for (uint32_t position = 0; position < fleet->members().size(); ++position) {
-    workers.push_back(
-        json::object{{"worker", fleet->worker(position).url.url}, {"load", gathering.loads[position]}});
-  }
-  co_return std::make_shared<const AdminReply>(Json(200, {{"workers", std::move(workers)}}));
+  co_return std::make_shared<const AdminReply>(Json(200, DescribeLoads(*fleet, gathering.loads)));
 }
 
 // From what workers have said; they are asked if they said nothing yet, with ?refresh=1, or if nothing asks them

@@ -46,6 +46,7 @@ struct PdSettings {
   uint64_t prefill_response_bytes = 64ull << 20;  // maximum size of prefill's response
   PdUsage usage = PdUsage::kDecode;
   PdLogprobs logprobs = PdLogprobs::kMerge;
+  bool sglang_rank_fields = false;  // workers of SGLang get data-parallel ranks as members, too
   PdStrip strip_client_params = PdStrip::kAuto;
 };
 

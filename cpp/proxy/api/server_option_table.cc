@@ -215,6 +215,7 @@ const OptionTable<Settings>& SettingsTable() {
       {.name = "pd_logprobs",
        .member = Word<&O::pd, &Pd::logprobs>(),
        .words = {{"merge", PdLogprobs::kMerge}, {"decode", PdLogprobs::kDecode}}},
+      {.name = "pd_sglang_rank_fields", .member = Member<&O::pd, &Pd::sglang_rank_fields>()},
       {.name = "pd_strip_client_params",
        .member = Word<&O::pd, &Pd::strip_client_params>(),
        .words = {{"auto", PdStrip::kAuto}, {"always", PdStrip::kAlways}, {"never", PdStrip::kNever}}},

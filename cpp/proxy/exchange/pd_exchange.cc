@@ -340,16 +340,11 @@ bool PdExchange::ChooseWorkers(const PdRetry& retry, bool may_panic) {
 void PdExchange::Plan(PdAttemptKind kind) {
   began_ = true;
   info_.chosen_ns = thread_.clock.NowNanos();
-  const auto take = [this](StageState& stage) {
-    stage.worker = stage.selected->ticket.shared_worker();
-    stage.leg = nullptr;
-    thread_.telemetry.Decided(stage.worker, stage.selected->ticket.decision());
-  };
   if (prefill_.selected) {
-    take(prefill_);
+    TakeSelected(prefill_);
     pd_.prefill = prefill_.worker;
   }
-  take(decode_);
+  TakeSelected(decode_);
   if (kind == PdAttemptKind::kPair) source_ = nullptr;
   if (kind != PdAttemptKind::kBypass && pd_.uncached_tokens != 0) {  // which has failed
     pd_.uncached_tokens = pd_.saved_tokens = 0;
@@ -375,7 +370,35 @@ void PdExchange::Plan(PdAttemptKind kind) {
     pd_.local = "not_registered";
     attempt = {.kind = PdAttemptKind::kLocal};
   }
+  // No other request could probe the worker for as long as prefill computes.
+  const bool waits = attempt.kind == PdAttemptKind::kPair && attempt.order == PdOrder::kSerial;
+  if (waits && decode_.selected->pass->probe()) decode_.selected->pass.reset();
   Post({.type = PdEventType::kPlanned, .plan = attempt});
+}
+
+void PdExchange::TakeSelected(StageState& stage) {
+  stage.worker = stage.selected->ticket.shared_worker();
+  stage.leg = nullptr;
+  thread_.telemetry.Decided(stage.worker, stage.selected->ticket.decision());
+}
+
+// Of a decode worker whose probe went back when it was chosen. If it admits none now, another worker that does gets the
+// request where the blocks may go to any; else it is sent, as a prefill's work is lost without it.
+void PdExchange::TakePassAgain() {
+  decode_.selected->pass = decode_.worker->breaker.TryPass(settings_.breaker);
+  if (decode_.selected->pass) return;
+  if (request_.connector->traits().rebindable) {
+    decode_.choice.SetAttempted(decode_.worker->id);
+    std::optional<WorkerChoice::Selected> other;
+    if (decode_.choice.AnyUntried())
+      other = decode_.choice.Select({.after_loss = decode_.lost, .untried = true, .transferred = true});
+    if (other) {
+      decode_.selected = std::move(other);
+      TakeSelected(decode_);
+      return NamePair();
+    }
+  }
+  decode_.selected->pass = decode_.worker->breaker.PassInPanic();
 }
 
 // What is new for each pair: its id, and where its workers meet.
@@ -389,9 +412,13 @@ void PdExchange::NamePair() {
   rooms_.clear();
   if (request_.connector->traits().decode_can_prefill) return;
   const uint32_t rank = prefill_.worker->url.rank.value_or(0);
-  const uint32_t ranks = std::max(thread_.router->ranks_of(Stage::kPrefill), rank + 1);
   const size_t count = request_.plan->listed_prompts.value_or(1);
-  for (size_t i = 0; i < count; ++i) rooms_.push_back(DrawRoom(thread_.ids.Next(), rank, ranks));
+  for (size_t i = 0; i < count; ++i) rooms_.push_back(DrawRoom(thread_.ids.Next(), rank, RanksOfPrefill()));
+}
+
+// Of a worker that has not registered.
+uint32_t PdExchange::RanksOfPrefill() const {
+  return std::max(thread_.router->ranks_of(Stage::kPrefill), prefill_.worker->url.rank.value_or(0) + 1);
 }
 
 PairAttempt PdExchange::PairOf() const {
@@ -402,11 +429,13 @@ PairAttempt PdExchange::PairOf() const {
       .bits = bits_,
       .moriio_mode = ModeOf(*prefill_.worker, *decode_.worker),
       .rooms = rooms_,
-      .listed_prompts = request_.plan->listed_prompts};
+      .listed_prompts = request_.plan->listed_prompts,
+      .rank_fields = settings_.pd.sglang_rank_fields};
   if (engine_id_ != nullptr) {
     pair.prefill.engine_id = *engine_id_;
     if (!pair.prefill.bootstrap_port) pair.prefill.bootstrap_port = settings_.pd.bootstrap_port;
   }
+  if (!rooms_.empty() && pair.prefill.rank) pair.prefill.dp_size = RanksOfPrefill();
   pair.prefill.push = thread_.push_identities.Find(prefill_.worker->id);
   return pair;
 }
@@ -561,6 +590,7 @@ void PdExchange::OpenDecode(bool with_parameters) {
   if (source_ != nullptr && with_parameters && !MayStillServe(*decode_.worker)) {
     return Post({.type = PdEventType::kDIneligible});
   }
+  if (!decode_.selected->pass) TakePassAgain();
   StageLeg& leg = AddLeg(decode_, info_, Stage::kDecode);
   const bool is_pair = !pair_id_.empty();
   StageLeg::Setup setup = SetupFor(is_pair ? pair_id_ : std::string(request_.message.client.request_id));

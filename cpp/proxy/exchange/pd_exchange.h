@@ -128,6 +128,8 @@ class PdExchange final : public Attempts {
   bool Choose(const PdRetry& retry);
   bool ChooseWorkers(const PdRetry& retry, bool may_panic);
   void Plan(PdAttemptKind kind);
+  void TakeSelected(StageState& stage);
+  void TakePassAgain();
   void ChooseFirst();
   bool ChooseBypass();
   bool IsOfFleetsEngine() const;
@@ -139,6 +141,7 @@ class PdExchange final : public Attempts {
   bool MayStillServe(const Worker& worker) const;
   bool WaitsForBlocksOf(const Worker& worker) const;
   void NamePair();
+  uint32_t RanksOfPrefill() const;
   PairAttempt PairOf() const;
   void LearnIdentity(const PrefillResponse& response);
 

@@ -2022,6 +2022,14 @@ class Table:
         more="merge: the prefill worker's are put into the decode worker's response; decode: that response "
         "as it is.",
     )
+    pd_sglang_rank_fields: bool = _pd(
+        False,
+        Switch(),
+        "send data-parallel ranks to prefill and decode workers of SGLang as members of requests, too: "
+        "routed_dp_rank, and disagg_prefill_dp_rank to the decode worker",
+        more="SGLang knows them since 0.5.10; older versions ignore them. Its /generate reads no "
+        "X-Data-Parallel-Rank.",
+    )
     pd_strip_client_params: str = _pd(
         "auto",
         Choice(("auto", "always", "never"), metavar="WHEN"),

@@ -1,5 +1,7 @@
 """cpp/routing/sglang_connector.h: both workers are told the same rooms."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,9 +73,35 @@ def test_ranks_are_told_by_name_if_that_is_on():
         b"{" + rooms + b',"routed_dp_rank":3,"prompt":"hi"}',
         b"{" + rooms + b',"routed_dp_rank":1,"disagg_prefill_dp_rank":3,"prompt":"hi"}',
     )
-    assert both(b'{"prompt":"hi"}', attempt(**told | {"prefill": {}}, rank_fields=True))[0].endswith(
-        b'"bootstrap_room":7,"prompt":"hi"}'
+
+
+@pytest.mark.parametrize(
+    ("prefill", "decode", "to_prefill", "to_decode"),
+    [
+        ({}, {}, b"", b""),
+        ({"rank": 3}, {}, b',"routed_dp_rank":3', b',"disagg_prefill_dp_rank":3'),
+        ({}, {"rank": 1}, b"", b',"routed_dp_rank":1'),
+    ],
+)
+def test_a_worker_without_ranks_has_none_to_tell(prefill, decode, to_prefill, to_decode):
+    told = attempt(prefill=prefill | {"bootstrap_port": 8998}, decode=decode, rooms=[7], rank_fields=True)
+    rooms = b'{"bootstrap_host":"10.0.0.1","bootstrap_port":8998,"bootstrap_room":7'
+    expected = tuple(rooms + ranks + b',"prompt":"hi"}' for ranks in (to_prefill, to_decode))
+    assert both(b'{"prompt":"hi"}', told) == expected
+
+
+def test_a_list_of_prompts_has_one_rank_of_each_worker():
+    told = attempt(
+        prefill={"rank": 3, "bootstrap_port": 8998},
+        decode={"rank": 1},
+        rooms=[7, 11],
+        listed_prompts=2,
+        rank_fields=True,
     )
+    to_prefill, to_decode = (json.loads(copy) for copy in both(b'{"text":["a","b"]}', told, "generate"))
+    assert to_prefill["bootstrap_room"] == [7, 11]
+    assert to_prefill["routed_dp_rank"] == 3
+    assert (to_decode["routed_dp_rank"], to_decode["disagg_prefill_dp_rank"]) == (1, 3)
 
 
 @pytest.mark.parametrize(

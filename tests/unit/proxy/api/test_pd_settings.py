@@ -20,6 +20,7 @@ DEFAULTS = {
     "pd_drain_secs": 60,
     "pd_usage": "decode",
     "pd_logprobs": "merge",
+    "pd_sglang_rank_fields": False,
 }
 
 

@@ -169,6 +169,31 @@ def test_get_loads_asks_the_workers_themselves(harness):
     assert silent.asked == ["/metrics", "/get_load", "/load"]
 
 
+def test_get_loads_of_stages_names_the_stage_of_each(harness):
+    prefill, decode = harness.worker(Says(metrics=vllm(3, 2))), harness.worker(Says(get_load='{"load": 4}'))
+    gone = harness.refusing_port()
+    router = harness.router(
+        routing={"prefill_urls": [prefill.url], "decode_urls": [decode.url, gone.url]},
+    )
+    answer = harness.client(router).ask("GET", "/get_loads")
+    assert answer.status == 200
+    assert json.loads(answer.body) == {
+        "workers": [
+            {"worker": prefill.url, "load": 5, "worker_type": "prefill"},
+            {"worker": decode.url, "load": 4, "worker_type": "decode"},
+            {"worker": gone.url, "load": -1, "worker_type": "decode"},
+        ],
+        "loads": {f"prefill_{prefill.url}": 5, f"decode_{decode.url}": 4},
+        "errors": [f"Failed to get load from decode {gone.url}"],
+    }
+
+
+def test_get_loads_of_stages_without_workers(harness):
+    router = harness.router(routing={"vllm_pd_disaggregation": True})
+    answer = harness.client(router).ask("GET", "/get_loads")
+    assert json.loads(answer.body) == {"workers": [], "loads": {}, "errors": []}
+
+
 def test_get_loads_of_nobody(harness):
     answer = harness.client(harness.router()).ask("GET", "/get_loads")
     assert json.loads(answer.body) == {"workers": []}

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.fakes.harness import error_of
 from tests.fakes.models import wait_until_known
 from tests.fakes.wire import eventually, request, response
@@ -222,6 +224,39 @@ def test_behind_sglang_both_get_their_requests_at_once(harness):
     assert len(set(copies[0]["bootstrap_room"])) == 2
     gate.open()
     assert client.read_response().body == b"hello"
+
+
+@pytest.mark.parametrize("tells", [False, True])
+@pytest.mark.parametrize("ranks", [(0, 0), (4, 2)])
+def test_sglang_is_told_ranks_by_name_if_that_is_on(harness, ranks, tells):
+    prefill, decode = harness.worker(), harness.worker()
+    routing = {
+        "prefill_urls": [prefill.url],
+        "decode_urls": [decode.url],
+        "prefill_data_parallel_size": ranks[0],
+        "decode_data_parallel_size": ranks[1],
+    }
+    options = {"kv_connector": "sglang"} | ({"pd_sglang_rank_fields": True} if tells else {})
+    client = harness.client(harness.router(routing=routing, **options))
+    own = {"routed_dp_rank": 9, "disagg_prefill_dp_rank": 9, "data_parallel_rank": 9}
+    body = json.dumps({"text": ["a", "b"], **own}).encode()
+    for count in range(1, 5):
+        assert client.ask("POST", "/generate", body=body).status == 200
+        eventually(lambda count=count: len(prefill.requests) == count)
+    for to_prefill, to_decode in zip(prefill.requests, decode.requests, strict=True):
+        heads = [message.get("x-data-parallel-rank") for message in (to_prefill, to_decode)]
+        named: list[dict[str, int]] = [{}, {}]
+        if ranks[0] and tells:
+            of_prefill, of_decode = (int(rank) for rank in heads)
+            named = [
+                {"routed_dp_rank": of_prefill},
+                {"routed_dp_rank": of_decode, "disagg_prefill_dp_rank": of_prefill},
+            ]
+        for message, expected in zip((to_prefill, to_decode), named, strict=True):
+            copy = json.loads(message.body)
+            assert {name: value for name, value in copy.items() if name.endswith("_rank")} == expected
+    if ranks[0]:
+        assert {message.get("x-data-parallel-rank") for message in prefill.requests} == set("0123")
 
 
 def test_behind_sglang_a_failure_of_one_closes_the_other(harness):

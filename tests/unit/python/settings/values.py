@@ -258,6 +258,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "pd-drain-secs": ("30", 30),
     "pd-usage": ("merge", "merge"),
     "pd-logprobs": ("decode", "decode"),
+    "pd-sglang-rank-fields": ("", True),
     "pd-strip-client-params": ("always", "always"),
     "profile": ("", True),
     "service-discovery": ("", True),
