@@ -390,8 +390,14 @@ void PdExchange::TakePassAgain() {
   if (request_.connector->traits().rebindable) {
     decode_.choice.SetAttempted(decode_.worker->id);
     std::optional<WorkerChoice::Selected> other;
-    if (decode_.choice.AnyUntried())
-      other = decode_.choice.Select({.after_loss = decode_.lost, .untried = true, .transferred = true});
+    if (decode_.choice.AnyUntried()) {
+      other = decode_.choice.Select(
+          {.after_loss = decode_.lost,
+           .untried = true,
+           .transferred = true,
+           .source = prefill_.worker.get(),
+           .may_panic = false});
+    }
     if (other) {
       decode_.selected = std::move(other);
       TakeSelected(decode_);
