@@ -49,10 +49,11 @@ Status CheckKvGroup(std::string_view url, const WorkerRole& role) {
   }
   const bool is_printable =
       std::ranges::none_of(role.kv_group, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
-  if (role.kv_group.size() <= kMaxKvGroupBytes && is_printable) return absl::OkStatus();
+  const bool is_trimmed = TrimBlanks(role.kv_group) == role.kv_group;
+  if (role.kv_group.size() <= kMaxKvGroupBytes && is_printable && is_trimmed) return absl::OkStatus();
   return absl::InvalidArgumentError(Concat(
       "the kv_group of worker ", url, " has ", role.kv_group.size(), " bytes; it must have at most ",
-      kMaxKvGroupBytes, " and no control characters, such as llama-70b/16"));
+      kMaxKvGroupBytes, ", no control characters and no blanks at its ends, such as llama-70b/16"));
 }
 
 // Prefill workers whose blocks would fit no decode worker, though there are some.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from tests.fakes.harness import Client, Harness, RunningRouter
 from tests.fakes.pd import PARAMETERS, ask, prefill_response
-from tests.fakes.wire import Message, eventually, response
+from tests.fakes.wire import Message, eventually, request, response
 from tests.fakes.worker import FakeWorker
 
 
@@ -39,12 +40,13 @@ class Groups:
 
     harness: Harness
     options: dict[str, Any] = field(default_factory=dict)
+    routing: dict[str, Any] = field(default_factory=dict)
     fetched: list[tuple[str, str]] = field(default_factory=list)  # group of the blocks, of who fetched them
     alone: list[str] = field(default_factory=list)  # of decode workers that were told of no blocks
 
     def __post_init__(self) -> None:
         self.router: RunningRouter = self.harness.router(
-            routing={"vllm_pd_disaggregation": True},
+            routing={"vllm_pd_disaggregation": True, **self.routing},
             **({"retry_initial_backoff_ms": 1, "retry_max_backoff_ms": 20} | self.options),
         )
         self.client = self.harness.client(self.router)
@@ -154,25 +156,91 @@ def test_an_open_breaker_of_the_only_partner_takes_requests_to_the_other_group(h
     assert {*groups.fetched} == {("b", "b")}
 
 
-def test_a_partner_that_leaves_while_prefill_computes_is_not_replaced_by_one_of_another_group(
-    harness: Harness,
+@pytest.mark.parametrize("has_other_pair", [False, True])
+def test_a_partner_that_leaves_while_prefill_computes_is_replaced_by_another_pair_only(
+    harness: Harness, has_other_pair: bool
 ) -> None:
     groups = Groups(harness, {"disable_retries": False})
     gone, other = groups.decode("a"), groups.decode("b")
     body = prefill_response({**PARAMETERS, "remote_engine_id": "of a"})
 
     def respond_late(connection: Any, _: dict[str, Any]) -> None:
-        assert (
-            groups.harness.client(groups.router).ask("POST", f"/remove_worker?url={gone.url}").status == 200
-        )
+        admin = groups.harness.client(groups.router)
+        assert admin.ask("POST", f"/remove_worker?url={gone.url}").status == 200
         connection.send(response(200, body))
 
     prefill = serving(harness, respond_late)
     assert add(groups.client, prefill, "prefill", "a").status == 200
-    ask(groups.client)
-    assert groups.fetched == []
-    assert gone.posts == []
-    assert len(other.posts) == len(groups.alone)
+    if has_other_pair:
+        groups.prefill("b")
+    assert ask(groups.client).status == (200 if has_other_pair else 503)
+    assert groups.fetched == ([("b", "b")] if has_other_pair else [])
+    freeing = [one for one in other.posts if b'"max_tokens":-3' in one.body]
+    assert (gone.posts, groups.alone, freeing) == ([], [], [])
+
+
+@pytest.mark.parametrize("retries", [False, True])
+def test_a_partner_that_cannot_be_reached_is_replaced_by_another_pair(
+    harness: Harness, retries: bool
+) -> None:
+    groups = Groups(harness, {"disable_retries": not retries})
+    groups.prefill("a")
+    unreached = groups.decode("a")
+    groups.prefill("b")
+    groups.decode("b")
+    unreached.stop_listening()
+    statuses = [ask(groups.client).status for _ in range(6)]
+    assert statuses.count(200) == (6 if retries else 3)
+    assert {*groups.fetched} == {("b", "b")}
+
+
+def test_one_that_failed_the_request_is_not_asked_again_while_another_group_is_untried(
+    harness: Harness,
+) -> None:
+    groups = Groups(harness, {"disable_retries": False, "retry_max_retries": 5})
+    for _ in range(2):
+        groups.prefill("a")
+    failing = groups.decode("a", status=503)
+    groups.prefill("b")
+    groups.decode("b")
+    for number in range(1, 5):
+        assert ask(groups.client).status == 200
+        assert len(failing.posts) <= number
+
+
+def test_a_request_waits_for_a_full_group_rather_than_for_a_broken_one(harness: Harness) -> None:
+    breaker = {"disable_circuit_breaker": False, "cb_failure_threshold": 1, "cb_timeout_duration_secs": 600}
+    groups = Groups(harness, {"disable_retries": True, **breaker}, routing={"max_worker_requests": 1})
+    groups.prefill("a")
+    broken = serving(harness, lambda connection, _: connection.reset())
+    assert add(groups.client, broken, "decode", "a").status == 200
+    assert ask(groups.client).status == 502
+    for _ in range(2):
+        groups.prefill("b")
+    gate = threading.Event()
+
+    def serve(connection: Any, _: dict[str, Any]) -> None:
+        assert gate.wait(30)
+        connection.send(response(200, b"{}"))
+
+    slow = serving(harness, serve)
+    assert add(groups.client, slow, "decode", "b").status == 200
+    clients = [harness.client(groups.router) for _ in range(2)]
+    for number, client in enumerate(clients):
+        client.send(
+            request(
+                "POST",
+                "/v1/completions",
+                ("Content-Type", "application/json"),
+                body=b'{"model":"m","prompt":"hi"}',
+            )
+        )
+        if number == 0:
+            eventually(lambda: len(slow.posts) == 1, "it was not sent")
+    eventually(lambda: groups.router.in_flight() == 2, "the second has not come")
+    gate.set()
+    assert [client.read_response().status for client in clients] == [200, 200]
+    assert len(broken.posts) == 1
 
 
 def test_blocks_that_are_not_fetched_are_freed_by_a_worker_of_their_group(harness: Harness) -> None:
@@ -206,8 +274,10 @@ def test_blocks_that_are_not_fetched_are_freed_by_a_worker_of_their_group(harnes
     ("members", "sentence"),
     [
         ({"kv_group": 7}, "'kv_group' must be a string"),
-        ({"kv_group": "g" * 129}, "has 129 bytes; it must have at most 128 and no control characters"),
-        ({"kv_group": "a\nb"}, "has 3 bytes; it must have at most 128 and no control characters"),
+        ({"kv_group": "g" * 129}, "has 129 bytes; it must have at most 128, no control characters and"),
+        ({"kv_group": " a"}, "no blanks at its ends"),
+        ({"kv-group": "a"}, "'kv-group' is not known; did you mean 'kv_group'?"),
+        ({"kv_group": "a\nb"}, "has 3 bytes; it must have at most 128, no control characters and no blanks"),
     ],
 )
 def test_a_group_that_does_not_fit_is_rejected(

@@ -151,6 +151,11 @@ StatusOr<WorkerRole> RoleInBody(const json::object& object) {
     }
     role.bootstrap_port = number;
   }
+  // Without it the worker would be a partner of all.
+  for (const std::string_view mistake : {"kv-group", "kvgroup", "kvGroup", "KV_GROUP"}) {
+    if (object.contains(mistake))
+      return absl::InvalidArgumentError(Concat("'", mistake, "' is not known; did you mean 'kv_group'?"));
+  }
   if (const json::value* group = object.if_contains("kv_group"); group != nullptr && !group->is_null()) {
     if (!group->is_string()) return absl::InvalidArgumentError("'kv_group' must be a string");
     role.kv_group = group->as_string();

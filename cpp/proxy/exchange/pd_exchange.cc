@@ -293,13 +293,13 @@ bool PdExchange::IsOfFleetsEngine() const {
   return ConnectorOf(settings_.pd.kv_connector, engine) == request_.connector;
 }
 
-// A pair of another kv_group comes before a worker whose breaker admits no request.
+// A pair of another kv_group comes before what is the last resort in one.
 bool PdExchange::Choose(const PdRetry& retry) {
   return IsOfFleetsEngine() &&
-         (ChooseWorkers(retry, /*may_panic=*/false) || ChooseWorkers(retry, /*may_panic=*/true));
+         (ChooseWorkers(retry, /*last_resort=*/false) || ChooseWorkers(retry, /*last_resort=*/true));
 }
 
-bool PdExchange::ChooseWorkers(const PdRetry& retry, bool may_panic) {
+bool PdExchange::ChooseWorkers(const PdRetry& retry, bool last_resort) {
   const bool needs_prefill = retry.next == PdAttemptKind::kPair;
   const bool needs_blocks = retry.next != PdAttemptKind::kLocal;
   const bool prefers = retry.prefer_p && prefill_.worker != nullptr;
@@ -314,7 +314,7 @@ bool PdExchange::ChooseWorkers(const PdRetry& retry, bool may_panic) {
            .untried = retry.exclude_p,
            .preferred = prefers ? std::optional(prefill_.worker->id) : std::nullopt,
            .without_groups = in_vain,
-           .may_panic = may_panic});
+           .last_resort = last_resort});
       if (!prefill_.selected) {
         all_full_ |= prefill_.choice.all_full();
         return false;
@@ -327,7 +327,7 @@ bool PdExchange::ChooseWorkers(const PdRetry& retry, bool may_panic) {
          .untried = retry.exclude_d,
          .transferred = needs_blocks,
          .source = source,
-         .may_panic = may_panic});
+         .last_resort = last_resort});
     if (decode_.selected) return true;
     all_full_ |= decode_.choice.all_full();
     std::string group = needs_prefill ? source->kv_group : std::string();
@@ -335,6 +335,12 @@ bool PdExchange::ChooseWorkers(const PdRetry& retry, bool may_panic) {
     if (group.empty()) return false;
     in_vain.push_back(std::move(group));
   }
+}
+
+// Of prefill's group no decode worker is left to fetch its blocks. A pair of another one computes the prompt again.
+bool PdExchange::ChooseOtherGroup(const PdRetry& retry) {
+  return retry.next == PdAttemptKind::kDecodeOnly && !prefill_.worker->kv_group.empty() &&
+         Choose({.next = PdAttemptKind::kPair, .exclude_d = retry.exclude_d});
 }
 
 void PdExchange::Plan(PdAttemptKind kind) {
@@ -396,7 +402,7 @@ void PdExchange::TakePassAgain() {
            .untried = true,
            .transferred = true,
            .source = prefill_.worker.get(),
-           .may_panic = false});
+           .last_resort = false});
     }
     if (other) {
       decode_.selected = std::move(other);
@@ -554,6 +560,8 @@ Task<void> PdExchange::Retry() {
       pd_.pair_id.clear();
     }
     Plan(machine_.retry().next);
+  } else if (may && ChooseOtherGroup(machine_.retry())) {
+    Plan(PdAttemptKind::kPair);
   } else if (may || (unreached && !is_local)) {
     no_other_pair_ = true;
     Post({.type = PdEventType::kNoOtherPair, .p_failed = unreached});

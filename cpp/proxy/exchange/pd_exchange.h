@@ -126,7 +126,8 @@ class PdExchange final : public Attempts {
   bool MayServeAlone() const;
   // Chooses what an attempt of this kind needs; false: there is none.
   bool Choose(const PdRetry& retry);
-  bool ChooseWorkers(const PdRetry& retry, bool may_panic);
+  bool ChooseWorkers(const PdRetry& retry, bool last_resort);
+  bool ChooseOtherGroup(const PdRetry& retry);
   void Plan(PdAttemptKind kind);
   void TakeSelected(StageState& stage);
   void TakePassAgain();

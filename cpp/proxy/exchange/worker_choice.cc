@@ -45,7 +45,7 @@ std::optional<WorkerChoice::Selected> WorkerChoice::Select(const How& how) {
       return Fail(HttpError::kQueueFull, std::string(ticket.status().message()));
     }
     if (!ticket.ok()) {
-      std::optional<Selected> selected = how.may_panic ? SelectInPanic(how) : std::nullopt;
+      std::optional<Selected> selected = how.last_resort ? SelectInPanic(how) : std::nullopt;
       if (selected) return selected;
       all_full_ = thread_.router->options().max_worker_requests != 0 && fleet_->in_rotation() != 0;
       return Fail(HttpError::kNoWorkers, std::string(ticket.status().message()));
@@ -107,6 +107,11 @@ bool WorkerChoice::MayHavePath(const Worker& worker) const {
   return worker.url.prefix.empty() || ResolveDotSegments(request_.path) == DotSegments::kNone;
 }
 
+bool WorkerChoice::IsFull(const Worker& worker) const {
+  const uint32_t most = thread_.router->options().max_worker_requests;
+  return most != 0 && worker.load.open_requests() >= int64_t{most};
+}
+
 // Panic mode, after Envoy's. If no circuit breaker admits a request, a worker that failed a while ago is
 // better than a certain error. Among those not attempted yet, chooses the one whose breaker opened
 // first.
@@ -115,11 +120,13 @@ std::optional<WorkerChoice::Selected> WorkerChoice::SelectInPanic(const How& how
   for (uint32_t position = 0; position < fleet_->members().size(); ++position) {
     if (!fleet_->members()[position].in_rotation()) continue;
     const Worker& worker = fleet_->worker(position);
-    if (!MayHavePath(worker) || !FitsGroups(worker, how)) continue;
+    if (!MayHavePath(worker)) continue;
     if (how.untried && std::ranges::find(attempted_, worker.id) != attempted_.end()) continue;
+    const bool fits = FitsGroups(worker, how);
     // So it may be chosen, and is at --max-worker-requests.
-    if (worker.breaker.Admits() && std::ranges::find(refused_, worker.id) == refused_.end())
-      return std::nullopt;
+    const bool admits = worker.breaker.Admits() && std::ranges::find(refused_, worker.id) == refused_.end();
+    if (admits && (fits || IsFull(worker))) return std::nullopt;
+    if (!fits) continue;
     positions.push_back(position);
   }
   const auto order = [this](uint32_t position) {
@@ -177,7 +184,8 @@ FleetView WorkerChoice::Eligible(const How& how) {
       Without(how, attempted_, how.after_loss ? PassOver::kBackoffAndEndangered : PassOver::kBackoff);
   if (rest.eligible().empty() && how.after_loss) rest = Without(how, attempted_, PassOver::kBackoff);
   if (rest.eligible().empty()) rest = Without(how, attempted_, PassOver::kNone);
-  if (!rest.eligible().empty() || attempted_.empty() || how.untried) return rest;
+  const bool stays = how.untried || (Narrows(how) && !how.last_resort);
+  if (!rest.eligible().empty() || attempted_.empty() || stays) return rest;
   // All were attempted: start over, without the one that failed last if it is not alone.
   attempted_.erase(attempted_.begin(), attempted_.end() - 1);
   rest = Without(how, attempted_, PassOver::kNone);

@@ -65,7 +65,8 @@ class WorkerChoice {
     std::optional<WorkerId> preferred = {};
     const Worker* source = nullptr;  // the prefill worker of these blocks: they must fit (kv_group)
     std::span<const std::string> without_groups = {};  // these kv_groups are left out
-    bool may_panic = true;  // one whose breaker admits no request will do if there is no other
+    // If there is no other: one that was attempted, or whose breaker admits no request.
+    bool last_resort = true;
   };
 
   WorkerChoice(IoThread& thread, const Settings& settings) : thread_(thread), settings_(settings) {}
@@ -101,6 +102,7 @@ class WorkerChoice {
   std::optional<Selected> SelectPinned(Ticket ticket);
   std::optional<Selected> SelectInPanic(const How& how);
   bool MayHavePath(const Worker& worker) const;
+  bool IsFull(const Worker& worker) const;
   StatusOr<Ticket> Choose(const How& how);
   FleetView Eligible(const How& how);
   FleetView Without(const How& how, std::span<const WorkerId> attempted, PassOver which) const;

@@ -19,6 +19,7 @@ namespace {
 constexpr int64_t kRejectTimeoutMs = 2'000;
 constexpr int64_t kCollectTimeoutMs = 30'000;
 constexpr size_t kMostAttempts = 3;
+constexpr size_t kMostSilent = 256;
 
 // The client's key, which is kept no longer than it is needed.
 void Wipe(KvBlocks* blocks) {
@@ -35,23 +36,25 @@ size_t BytesOf(const KvBlocks& blocks) {
 // By the engine or its API, and not by something in front of it.
 bool IsRejected(int status) { return status == 400 || status == 404 || status == 422; }
 
+}  // namespace
+
 // Any decode worker whose blocks fit can tell the prefill worker; one with little to do has the most time for it.
-std::vector<std::shared_ptr<Worker>> LeastLoaded(
-    const FleetView& fleet, size_t count, std::string_view kv_group, std::optional<WorkerId> avoid) {
+std::vector<std::shared_ptr<Worker>> ClaimKeeper::WorkersFor(const KvBlocks& blocks) {
   std::vector<std::shared_ptr<Worker>> workers;
-  for (const uint32_t position : fleet.eligible()) {
-    const std::shared_ptr<Worker>& worker = fleet.members()[position].worker;
-    if (MayPair(kv_group, worker->kv_group)) workers.push_back(worker);
+  const std::shared_ptr<const FleetView>& fleet = thread_.fleet.Get();
+  if (fleet->stages() == nullptr) return workers;
+  const FleetView& decode = *fleet->stages()->decode;
+  for (const uint32_t position : decode.eligible()) {
+    const std::shared_ptr<Worker>& worker = decode.members()[position].worker;
+    if (MayPair(blocks.prefill->kv_group, worker->kv_group)) workers.push_back(worker);
   }
-  const auto load = [avoid](const std::shared_ptr<Worker>& worker) {
-    return std::pair(worker->id == avoid, worker->load.open_requests());
-  };
-  std::ranges::stable_sort(workers, {}, load);
-  if (workers.size() > count) workers.resize(count);
+  std::ranges::stable_sort(workers, {}, [&](const std::shared_ptr<Worker>& worker) {
+    const bool is_last = worker->id == blocks.freeing.avoid || silent_.contains(worker->id);
+    return std::pair(is_last, worker->load.open_requests());
+  });
+  if (workers.size() > kMostAttempts) workers.resize(kMostAttempts);
   return workers;
 }
-
-}  // namespace
 
 ClaimKeeper::~ClaimKeeper() {
   for (KvBlocks& blocks : waiting_) Wipe(&blocks);
@@ -72,14 +75,15 @@ void ClaimKeeper::Ended(KvClaimEnd end, KvBlocks blocks, int64_t /*age_ns*/) {
 // As many as the limits permit.
 void ClaimKeeper::FreeWaiting() {
   if (std::exchange(starting_, true)) return;  // one of them has ended at once
-  const PdSettings& settings = thread_.settings.Get()->pd;
-  const bool frees = settings.orphan != PdOrphan::kExpire && settings.orphan_max != 0;
-  while (!waiting_.empty() && (!frees || freeing_ < settings.orphan_max)) {
+  const std::shared_ptr<const Settings> settings = thread_.settings.Get();
+  const PdSettings& pd = settings->pd;
+  const bool frees = pd.orphan != PdOrphan::kExpire && pd.orphan_max != 0;
+  while (!waiting_.empty() && (!frees || freeing_ < pd.orphan_max)) {
     KvBlocks blocks = std::move(waiting_.front());
     waiting_.pop_front();
     waiting_bytes_ -= BytesOf(blocks);
     const int64_t age_ns = thread_.clock.NowNanos() - blocks.made_ns;
-    if (frees && age_ns < settings.handoff_limit_ms * kNanosPerMs) {
+    if (frees && age_ns < pd.handoff_limit_ms * kNanosPerMs) {
       Spawn(Free(std::move(blocks)));
     } else {
       LeaveToLease(&blocks);
@@ -95,12 +99,7 @@ void ClaimKeeper::LeaveToLease(KvBlocks* blocks) {
 
 Task<void> ClaimKeeper::Free(KvBlocks blocks) {
   ++freeing_;
-  const std::shared_ptr<const FleetView> fleet = thread_.fleet.Get();
-  std::vector<std::shared_ptr<Worker>> workers;
-  if (fleet->stages() != nullptr) {
-    workers =
-        LeastLoaded(*fleet->stages()->decode, kMostAttempts, blocks.prefill->kv_group, blocks.freeing.avoid);
-  }
+  const std::vector<std::shared_ptr<Worker>> workers = WorkersFor(blocks);
   const bool collects = !blocks.freeing.request.empty();
   const std::string path = collects ? std::move(blocks.freeing.path) : "/v1/completions";
   const std::string body =
@@ -113,6 +112,12 @@ Task<void> ClaimKeeper::Free(KvBlocks blocks) {
     const StatusOr<HttpResponse> response = co_await thread_.http.PostAs(
         blocks.freeing.authorization, workers[i]->url, path, body,
         collects ? kCollectTimeoutMs : kRejectTimeoutMs);
+    if (response.ok()) {
+      silent_.erase(workers[i]->id);
+    } else {
+      if (silent_.size() >= kMostSilent) silent_.clear();  // of workers that have left, too
+      silent_.insert(workers[i]->id);
+    }
     freed = response.ok() && (collects ? response->status / 100 == 2 : IsRejected(response->status));
     if (response.ok() || collects)
       break;  // one that fetches may have begun, and they are never fetched twice

@@ -19,6 +19,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
+#include <set>
+#include <vector>
 
 #include "net/task.h"
 #include "routing/kv_claim.h"
@@ -39,6 +42,7 @@ class ClaimKeeper final : public KvClaimKeeper {
  private:
   void FreeWaiting();
   Task<void> Free(KvBlocks blocks);
+  std::vector<std::shared_ptr<Worker>> WorkersFor(const KvBlocks& blocks);
   void LeaveToLease(KvBlocks* blocks);
 
   IoThread& thread_;
@@ -46,6 +50,7 @@ class ClaimKeeper final : public KvClaimKeeper {
   bool starting_ = false;
   std::deque<KvBlocks> waiting_;  // oldest first
   size_t waiting_bytes_ = 0;
+  std::set<WorkerId> silent_;  // decode workers that did not respond, and are asked last
 };
 
 }  // namespace vllm_router

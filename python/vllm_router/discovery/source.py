@@ -147,8 +147,8 @@ class WorkerSpec(_WithDetail):
             )
         if not may_be_kv_group(self.kv_group):
             raise ValueError(
-                f"kv_group is {show(self.kv_group)}; it must have at most {MAX_KV_GROUP_BYTES} bytes and no "
-                "control characters"
+                f"kv_group is {show(self.kv_group)}; it must have at most {MAX_KV_GROUP_BYTES} bytes, no "
+                "control characters and no blanks at its ends"
             )
         if isinstance(self.models, (str, bytes)) or not isinstance(self.models, Sequence):
             raise TypeError(f"models is {described(self.models)}; it must be a list of names")
@@ -615,7 +615,8 @@ def may_be_model(name: str) -> bool:
 def may_be_kv_group(text: str) -> bool:
     """Whether the core takes it as the kv_group of a worker with a stage."""
     return (
-        re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", text) is None and len(text.encode()) <= MAX_KV_GROUP_BYTES
+        re.search(r"[\x00-\x1f\x7f\ud800-\udfff]|^ | $", text) is None
+        and len(text.encode()) <= MAX_KV_GROUP_BYTES
     )
 
 

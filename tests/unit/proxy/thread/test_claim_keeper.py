@@ -158,3 +158,31 @@ def test_none_waits_where_none_is_freed(harness, option):
     assert harness.client(router).ask("POST", "/v1/completions", body=b'{"prompt":"hi"}').status == 502
     eventually(lambda: claims(router) == {"expired": 1}, "the claim never ended")
     assert told == []
+
+
+def test_one_that_does_not_respond_is_the_last_to_be_asked(harness):
+    """Else each of a burst would wait for it first."""
+    freeing = []
+
+    def is_freeing(message, name):
+        if json.loads(message.body).get("max_tokens") == -3:
+            freeing.append(name)
+
+    def hang_up(connection, message):
+        is_freeing(message, "silent")
+        connection.end()
+
+    def reject(connection, message):
+        is_freeing(message, "other")
+        connection.send(response(400, b"{}"))
+
+    prefill = harness.worker(lambda connection, _: connection.send(response(200, WHOLE)))
+    decodes = [harness.worker(hang_up).url, harness.worker(reject).url]
+    routing = {"prefill_urls": [prefill.url], "decode_urls": decodes}
+    router = harness.router(routing=routing, disable_retries=True, threads=1)
+    client = harness.client(router)
+    for count in range(1, 9):
+        client.ask("POST", "/v1/completions", body=b'{"prompt":"hi"}')
+        eventually(lambda count=count: sum(claims(router).values()) == count, "a claim never ended")
+    assert claims(router)["collected"] == 4
+    assert freeing == ["silent", "other", "other", "other", "other"]

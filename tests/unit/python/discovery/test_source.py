@@ -190,8 +190,9 @@ def test_rows_are_what_the_core_takes() -> None:
     ("members", "error", "sentence"),
     [
         ({"kv_group": 7}, TypeError, "kv_group is 7; it must be a str"),
-        ({"kv_group": "a\nb"}, ValueError, "at most 128 bytes and no control characters"),
-        ({"kv_group": "é" * 65}, ValueError, "at most 128 bytes and no control characters"),
+        ({"kv_group": "a\nb"}, ValueError, "at most 128 bytes, no control characters and no blanks"),
+        ({"kv_group": "é" * 65}, ValueError, "at most 128 bytes, no control characters"),
+        *(({"kv_group": text}, ValueError, "no blanks at its ends") for text in (" ", " a", "a ")),
         ({"kv_group": "\ud800"}, ValueError, "no control characters"),
         ({"kv_group": "a", "worker_type": "regular"}, ValueError, "only prefill and decode workers have"),
     ],
