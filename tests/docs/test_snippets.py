@@ -63,6 +63,17 @@ def test_the_commands_of_a_page_are_understood(
             assert args.warnings() == [], line
 
 
+def test_the_metrics_listener_is_asked_for_metrics_alone() -> None:
+    asked = [
+        (page, path)
+        for page in PAGES
+        for path in re.findall(r"(?:localhost|127\.0\.0\.1):29000(/[^\s'\"`)]*)", page.read_text())
+    ]
+    assert len(asked) > 3
+    wrong = [f"{page.relative_to(ROOT)}: {path}" for page, path in asked if path != "/metrics"]
+    none_of(wrong, "ask these at the router's own port, 30000")
+
+
 def what_is_wrong(block: str) -> str | None:
     """Of a block of YAML: settings of ours, and command lines of a deployment, are what the router takes."""
     try:
