@@ -244,6 +244,10 @@ bool IsCovered(std::string_view path, const BodyMap& body) {
     if (member.name == "messages" && member.type != Type::kArray) return false;
     if (member.name == "top_p" && member.type != Type::kNumber) return false;
     if (member.name == "max_tokens" && !ParseDecimal(member.value)) return false;
+    // An engine may take 1 or "true" for true.
+    const bool is_flag =
+        member.type == Type::kTrue || member.type == Type::kFalse || member.type == Type::kNull;
+    if (member.name == "stream" && !is_flag) return false;
   }
   const Member* const model = body.Find("model");
   const Member* const top_p = body.Find("top_p");

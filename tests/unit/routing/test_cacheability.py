@@ -202,6 +202,8 @@ def test_the_seeds_key_covers_five_members_only():
         {"max_tokens": 1.5},
         {"max_tokens": -1},
         {"top_p": "1"},
+        {"stream": 1},
+        {"stream": "true"},
     ):
         assert judge(BODY | more, seed004=True) == "uncovered_member"
     assert judge({"messages": [], "temperature": 0}, seed004=True) == "uncovered_member"
