@@ -328,8 +328,8 @@ NotStored JudgeWhole(std::string_view path, std::string_view body) {
 }
 
 // The data of the next event, taken off the front of `rest`. Engines write one line of data per event; an event of several
-// is nothing that they write, and `odd` says so.
-std::optional<std::string_view> NextEvent(std::string_view* rest, bool* odd) {
+// is nothing that they write, and `odd` says so. `is_error`: it is named so.
+std::optional<std::string_view> NextEvent(std::string_view* rest, bool* odd, bool* is_error) {
   std::optional<std::string_view> data;
   while (!rest->empty()) {
     const size_t end = rest->find('\n');
@@ -344,6 +344,7 @@ std::optional<std::string_view> NextEvent(std::string_view* rest, bool* odd) {
       if (data) return data;
       continue;
     }
+    if (line.starts_with("event:") && TrimBlanks(line.substr(6)) == "error") *is_error = true;
     if (!line.starts_with("data:")) continue;
     if (data) *odd = true;
     data = TrimBlanks(line.substr(5));
@@ -473,9 +474,10 @@ bool StreamJudge::Step(size_t bytes) {
   if (judged_) return false;
   const size_t until = rest_.size() - std::min(bytes, rest_.size());
   while (rest_.size() > until) {
-    const std::optional<std::string_view> data = NextEvent(&rest_, &odd_);
-    if (!data) break;
-    judged_ = !TakeEvent(*data);
+    bool is_error = false;
+    const std::optional<std::string_view> data = NextEvent(&rest_, &odd_, &is_error);
+    if (!data && !is_error) break;
+    judged_ = is_error || !TakeEvent(*data);
     if (judged_) verdict_ = NotStored::kErrorInside;
     if (judged_) return false;
   }

@@ -428,6 +428,7 @@ def test_no_part_of_a_stream_is_stored():
         ("data: nonsense\n\n" + DONE, "error_inside"),
         (event(choice("stop")), "incomplete"),
         ("data: {}\ndata: {}\n\n" + DONE, "incomplete"),
+        ('event: error\ndata: {"message": "x"}\n\n' + STREAM, "error_inside"),
     ],
 )
 def test_streams_that_are_not_stored(text, reason):
