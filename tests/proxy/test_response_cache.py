@@ -479,6 +479,8 @@ def test_what_was_asked_before_an_invalidation_is_not_kept(harness):
         ("/update_weights_from_disk", b"{}", True),
         ("/wake_up", b"", True),
         ("/collective_rpc", b"{}", True),
+        ("/v1/load_lora_adapte%72", b'{"lora_name": "m", "lora_path": "/a"}', True),
+        ("/update_weight%73", b"{}", True),
         ("/somewhere", b"{}", False),
     ],
 )

@@ -599,12 +599,16 @@ Task<void> Exchange::ReplayStored() {
 // A request that changes weights or adapters: what was made before must not be used afterwards, nor what a worker makes
 // before it has changed; so it counts again when it has ended.
 void Exchange::OutdateCache() {
-  const auto matches = [this](std::string_view path) {
+  if (head_->method == "GET") return;
+  std::optional<std::string> decoded;  // as the worker reads it
+  if (head_->path.find('%') != std::string_view::npos) decoded = PercentDecoded(head_->path, false);
+  const std::string_view asked = decoded ? *decoded : head_->path;
+  const auto matches = [asked](std::string_view path) {
     const bool open = path.ends_with('*');
     if (open) path.remove_suffix(1);
-    return open ? head_->path.starts_with(path) : head_->path == path;
+    return open ? asked.starts_with(path) : asked == path;
   };
-  if (head_->method == "GET" || std::ranges::none_of(settings_.response_cache.invalidate_on, matches)) return;
+  if (std::ranges::none_of(settings_.response_cache.invalidate_on, matches)) return;
   outdates_ = std::make_unique<std::string>();
   const BodyMap body = BodyMap::Read(body_->complete() ? body_->held() : std::string_view());
   const BodyMap::Member* const adapter = body.Find("lora_name");
