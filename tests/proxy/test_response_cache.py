@@ -455,6 +455,34 @@ def test_one_model_and_one_key(harness):
     assert json.loads(nothing.body) == {"success": True, "action": "key", "cleared_entries": 0}
 
 
+def test_an_alias_is_invalidated_as_its_models_are(harness):
+    router = cached(harness, Engine(harness), model_alias=["fast=m", "prod=other:1,third:0"])
+    client = harness.client(router)
+    for alias, models in (("fast", ["fast"]), ("prod", ["prod", "third"])):
+        bodies = [body_of(model=model) for model in models]
+        for expected in ("MISS", "HIT"):
+            assert [cache_of(ask(client, body)) for body in bodies] == [expected] * len(bodies)
+        said = client.ask(
+            "POST", "/admin/response-cache/invalidate", body=json.dumps({"model": alias}).encode()
+        )
+        assert json.loads(said.body) == {"success": True, "action": "model", "cleared_entries": 0}
+        assert [cache_of(ask(client, body)) for body in bodies] == ["MISS"] * len(bodies)
+
+
+@pytest.mark.parametrize("model", ["m:ad", "m:ad:v2", "m: ad"])
+def test_a_model_is_invalidated_with_its_adapters(harness, model):
+    client = harness.client(cached(harness, Engine(harness)))
+    body = body_of(model=model)
+    for _ in range(2):
+        assert [cache_of(ask(client, body)) for _ in range(2)] == ["MISS", "HIT"]
+        client.ask("POST", "/admin/response-cache/invalidate", body=b'{"model": "m"}')
+    assert [cache_of(ask(client, body)) for _ in range(2)] == ["MISS", "HIT"]
+    adapter = model.split(":", 1)[1].strip()
+    lora = json.dumps({"lora_name": adapter, "lora_path": "/a"}).encode()
+    client.ask("POST", "/load_lora_adapter", JSON, body=lora)
+    assert cache_of(ask(client, body)) == "MISS"
+
+
 def test_what_was_asked_before_an_invalidation_is_not_kept(harness):
     engine = GatedEngine(harness)
     router = cached(harness, engine)

@@ -716,6 +716,10 @@ Task<AdminReply> Admin::CacheInvalidate(IoThread& thread, const AdminRequest& re
   } else if (const auto* const model = std::get_if<InvalidateModelResponses>(&*call);
              model != nullptr && request.settings.response_cache.rules.has_generations()) {
     cache.InvalidateModel(model->model);
+    // Requests for an alias are judged as ones for the model that they went to.
+    if (const ModelAliases::Alias* const alias = request.settings.model_aliases.Find(model->model)) {
+      for (const ModelAliases::Target& target : alias->targets) cache.InvalidateModel(target.model);
+    }
   } else {
     cleared = cache.InvalidateAll(/*deletes=*/false);
     if (shared_responses_.service != nullptr) cleared += co_await ClearShared(thread, request.scope);

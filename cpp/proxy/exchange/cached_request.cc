@@ -160,7 +160,7 @@ void CachedRequest::JudgeBody(const RequestHead& head, std::string_view body, st
     const BodyMap::Member* const named = map.Find("model");
     std::optional<std::string> text = named != nullptr ? named->Text() : std::nullopt;
     model_ = text ? *std::move(text) : std::string(model);
-    ReadAdapter(map);
+    ReadParts(map);
     const bool by_seed = settings_.rules.key_scheme == CacheKeyScheme::kSeed004;
     if (by_seed && !head.query.empty()) bypass_ = CacheBypass::kUncoveredMember;
   }
@@ -175,22 +175,31 @@ void CachedRequest::JudgeBody(const RequestHead& head, std::string_view body, st
   }
 }
 
-// Engines take the name of an adapter as the model, as "model:adapter" or in a member of its own.
-void CachedRequest::ReadAdapter(const BodyMap& map) {
+// Engines take the name of an adapter as the model, as "base:adapter" or in a member of its own. Of several colons the
+// first parts the two in SGLang; names of bases have some too.
+void CachedRequest::ReadParts(const BodyMap& map) {
   const BodyMap::Member* const path = map.Find("lora_path");
   if (path != nullptr && path->type == BodyMap::Type::kString) {
-    adapter_ = path->Text().value_or("");
+    parts_.push_back(path->Text().value_or(""));
   } else if (path != nullptr && path->type != BodyMap::Type::kNull) {
     bypass_ = CacheBypass::kState;
-  } else if (const size_t colon = model_.rfind(':'); colon != std::string::npos) {
-    adapter_ = model_.substr(colon + 1);
   }
+  const auto part_at = [this](size_t colon) {
+    const std::string_view model = model_;
+    parts_.emplace_back(TrimBlanks(model.substr(0, colon)));
+    parts_.emplace_back(TrimBlanks(model.substr(colon + 1)));
+  };
+  const size_t first = model_.find(':');
+  if (first == std::string::npos) return;
+  part_at(first);
+  if (const size_t last = model_.rfind(':'); last != first) part_at(last);
 }
 
-// Of the model and the adapter; both only grow, so a sum never comes back.
+// Of the model and its parts; all only grow, so a sum never comes back.
 uint64_t CachedRequest::Generation() const {
-  const uint64_t own = cache_.generations.Of(model_.empty() ? ResponseCache::kUnnamed : model_);
-  return adapter_.empty() ? own : own + cache_.generations.Of(adapter_);
+  uint64_t sum = cache_.generations.Of(model_.empty() ? ResponseCache::kUnnamed : model_);
+  for (const std::string& part : parts_) sum += cache_.generations.Of(part);
+  return sum;
 }
 
 Task<bool> CachedRequest::Find(CancelScope& scope, bool may_follow) {

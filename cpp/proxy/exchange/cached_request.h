@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cache/flight_table.h"
 #include "cache/stored_response.h"
@@ -76,7 +77,7 @@ class CachedRequest {
   void Keep(std::shared_ptr<const std::string> blob);
   Task<bool> JoinEqual(CancelScope& scope, bool may_follow, int64_t now);
   Task<NotStored> JudgeStream();
-  void ReadAdapter(const BodyMap& map);
+  void ReadParts(const BodyMap& map);
   uint64_t Generation() const;
   void Forget(NotStored why);
   void EndFlight(FlightTable::End end, FlightTable::Response response);
@@ -90,8 +91,8 @@ class CachedRequest {
   bool shared_ = false;  // the response came from an equal request
   bool judged_ = false;
   std::string path_;
-  std::string model_;    // empty: not known
-  std::string adapter_;  // likewise
+  std::string model_;               // empty: not known
+  std::vector<std::string> parts_;  // the base and the adapter that it names; for most none
   uint64_t generation_ = 0;
   CacheKey key_{};
   int64_t began_ns_ = 0;
