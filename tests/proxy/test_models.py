@@ -95,7 +95,7 @@ def test_retries_stay_in_the_pool(harness):
     router = harness.router(good, other, **KNOWN, disable_retries=False, retry_initial_backoff_ms=1)
     wait_until_known(router, 2)
     router.core._reconcile(
-        "file", [(bad.url, 1.0, True, False, None, "", 0, "", ["a"], "regular", None)], True, []
+        "file", [(bad.url, 1.0, True, False, None, "", 0, "", ["a"], "regular", None, "")], True, []
     )
     eventually(lambda: len(router.core.workers) == 3)
     client = harness.client(router)
@@ -234,7 +234,7 @@ def test_a_worker_that_joins_gets_no_request_before_its_models_are_known(harness
 
     joining.worker.answer = held
     router.core._reconcile(
-        "file", [(joining.url, 1.0, True, False, None, "", 0, "", [], "regular", None)], True, []
+        "file", [(joining.url, 1.0, True, False, None, "", 0, "", [], "regular", None, "")], True, []
     )
     gate.wait_for_someone()
     client = harness.client(router)
@@ -248,7 +248,9 @@ def test_a_worker_that_joins_gets_no_request_before_its_models_are_known(harness
 def test_declared_models_win_over_what_the_worker_says(harness):
     a, b = ModelWorker(harness, "a"), ModelWorker(harness, "b")
     router = harness.router(**KNOWN)
-    rows = [(w.url, 1.0, True, False, None, "", 0, "", [n], "regular", None) for w, n in ((a, "x"), (b, "y"))]
+    rows = [
+        (w.url, 1.0, True, False, None, "", 0, "", [n], "regular", None, "") for w, n in ((a, "x"), (b, "y"))
+    ]
     router.core._reconcile("file", rows, True, [])
     wait_until_known(router, 2)
     a.cards = b.cards = dict.fromkeys("xy")
@@ -376,7 +378,7 @@ def waiting(router):
 
 
 def join(router, *workers):
-    rows = [(worker.url, 1.0, True, False, None, "", 0, "", [], "regular", None) for worker in workers]
+    rows = [(worker.url, 1.0, True, False, None, "", 0, "", [], "regular", None, "") for worker in workers]
     router.core._reconcile("file", rows, True, [])
 
 

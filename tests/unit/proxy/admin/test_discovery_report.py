@@ -16,7 +16,7 @@ def report(client):
 
 def declare(router, *urls, source="file", detail=""):
     rows = [(url, 1.0, True, False, None, "", 0, detail) for url in urls]
-    return router.core._reconcile(source, [(*row, [], "regular", None) for row in rows], True, [])
+    return router.core._reconcile(source, [(*row, [], "regular", None, "") for row in rows], True, [])
 
 
 def metrics(router):

@@ -29,7 +29,9 @@ def row(worker, ready=True, leaving=False, drain_secs=None, incarnation=""):
 
 
 def declare(router, *rows, source="file", deleted=()):
-    return router.core._reconcile(source, [(*row, [], "regular", None) for row in rows], True, list(deleted))
+    return router.core._reconcile(
+        source, [(*row, [], "regular", None, "") for row in rows], True, list(deleted)
+    )
 
 
 def states(client):

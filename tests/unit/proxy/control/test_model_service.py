@@ -68,7 +68,7 @@ def test_a_joining_worker_that_never_lists_its_models_joins_all_the_same(harness
     worker = ModelWorker(harness, "a")
     worker.status = 500
     router.core._reconcile(
-        "file", [(worker.url, 1.0, True, False, None, "", 0, "", [], "regular", None)], True, []
+        "file", [(worker.url, 1.0, True, False, None, "", 0, "", [], "regular", None, "")], True, []
     )
     eventually(lambda: len(router.core.workers) == 1)
     assert worker.lists >= 3
@@ -78,7 +78,7 @@ def test_another_pod_on_the_same_address_is_asked_before_it_joins(harness):
     """What the former one listed does not count."""
     router = harness.router(model_refresh_secs=3600, health_check_interval_secs=0.02)
     worker = ModelWorker(harness, "a")
-    row = (worker.url, 1.0, True, False, None, "1", 0, "", [], "regular", None)
+    row = (worker.url, 1.0, True, False, None, "1", 0, "", [], "regular", None, "")
     router.core._reconcile("file", [row], True, [])
     wait_until_known(router, 1)
     worker.cards = {"b": None, "c": None}

@@ -248,13 +248,13 @@ def test_workers_that_start_are_pending_for_the_models_that_they_may_serve(harne
     )
     wait_until_known(router, 1)
     router.core._reconcile(
-        "file", [(slow.url, 1.0, True, False, None, "", 0, "", ["m"], "regular", None)], True, []
+        "file", [(slow.url, 1.0, True, False, None, "", 0, "", ["m"], "regular", None, "")], True, []
     )
     said = wait_for(harness, router, "m", ready=0, pending=1)
     assert said["stale"] is True
     assert asked(harness, router, "n")["pending"] == 0
     router.core._reconcile(
-        "file", [(slow.url, 1.0, True, False, None, "", 0, "", [], "regular", None)], True, []
+        "file", [(slow.url, 1.0, True, False, None, "", 0, "", [], "regular", None, "")], True, []
     )
     wait_for(harness, router, "m", pending=0, stale=True)  # it may be of any model
 
