@@ -6,7 +6,6 @@
 
 #include "base/limits.h"
 #include "base/text.h"
-#include "base/time_units.h"
 #include "net/write_all.h"
 #include "redis/redis_command.h"
 
@@ -144,6 +143,7 @@ Task<Status> RedisConnection::Serve(std::shared_ptr<RedisConnection> self) {
   while (status.ok()) {
     replies.clear();
     status = co_await self->Read(&replies);
+    if (status.ok()) self->ArmTimer();
     const Status taken = self->Take(&replies);
     if (status.ok()) status = taken;
     this_turn += kReadBytes;
@@ -223,12 +223,10 @@ void RedisConnection::Retire() {
   if (waiting_.empty()) Close(absl::CancelledError("is opened anew"));
 }
 
-// For the command that has waited for longest.
+// Bytes have just arrived, or the first command was sent.
 void RedisConnection::ArmTimer() {
   if (waiting_.empty() || !open_) return timer_.Disarm();
-  const int64_t waited_ms = (pool_.clock().NowNanos() - waiting_.front().sent_ns) / kNanosPerMs;
-  const int64_t left_ms = std::max<int64_t>(1, pool_.options().command_timeout_ms - waited_ms);
-  timer_.Arm(loop_.timers(), left_ms, &RedisConnection::OnTimeout, this);
+  timer_.Arm(loop_.timers(), pool_.options().command_timeout_ms, &RedisConnection::OnTimeout, this);
 }
 
 void RedisConnection::OnTimeout(void* connection) {

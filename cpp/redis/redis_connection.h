@@ -3,7 +3,7 @@
 //   Open(): resolve, connect, TLS; AUTH, SELECT, CLIENT SETNAME, PING in one write
 //   Serve():      Send(3 replies) Send(1 reply) ──▶ Redis ──▶ r r r r   replies come in the order of commands
 //
-// A command whose reply does not come in command_timeout_ms ends the connection: all that follow it are late
+// command_timeout_ms without a byte, while a reply is awaited, end the connection: all that follow it are late
 // as well. So do bytes that are not RESP2, and replies beyond a limit. What waits then fails.
 //
 // Its coroutines keep it alive. What it does is reported to the pool. One thread.

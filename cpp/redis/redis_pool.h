@@ -32,7 +32,7 @@ namespace vllm_router {
 struct RedisOptions {
   RedisUrl url;
   int64_t connect_timeout_ms = 3'000;  // to resolve, connect and log in
-  int64_t command_timeout_ms = 1'000;  // of a reply; afterwards its connection is closed
+  int64_t command_timeout_ms = 1'000;  // without a byte of an awaited reply; then its connection is closed
   uint32_t connections = 8;            // over all threads that serve clients; each has one at least
   uint32_t failures = 2;               // failed commands in a row that mean that Redis is down
   size_t max_reply_bytes = 1 << 20;

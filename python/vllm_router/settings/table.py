@@ -895,8 +895,10 @@ class Table:
     redis_command_timeout_ms: int = _server(
         1000,
         Number(1, 60_000),
-        "the time in milliseconds for a reply of Redis, after which its connection is closed",
-        more="Requests wait for --kv-lookup-timeout-ms or --response-cache-lookup-budget-ms only.",
+        "the time in milliseconds without a byte from Redis while a reply is awaited, after which its "
+        "connection is closed",
+        more="A long reply may take longer. Requests wait for --kv-lookup-timeout-ms or "
+        "--response-cache-lookup-budget-ms only.",
     )
     peer_sync: str | None = _server(
         None,

@@ -1,6 +1,7 @@
 """cpp/redis/redis_connection.h: how it opens, and everything that ends it."""
 
 import socket
+import time
 
 import pytest
 
@@ -125,6 +126,7 @@ def test_a_reply_may_come_in_pieces(open_link, fake, size):
         (b"$9999999\r\n", "other: sent a reply of more than 1048576 bytes"),
         (b"*99999\r\n", "other: sent a reply of more than 16384 elements"),
         (None, "timeout: does not reply within 100 ms"),
+        (b"$100\r\nand then nothing", "timeout: does not reply within 100 ms"),
     ],
 )
 def test_what_ends_a_connection_fails_every_command_on_it(open_link, fake, reply, end):
@@ -148,6 +150,23 @@ def test_what_ends_a_connection_fails_every_command_on_it(open_link, fake, reply
     fake.replies["GET"] = b"+OK\r\n"
     eventually(lambda: link.stats()["idle"] == 1)
     assert link.send([["GET", "a"]], 1).get() == [("status", b"OK")]
+
+
+def test_a_reply_may_take_longer_than_the_timeout_while_its_bytes_come(open_link, fake):
+    fake.replies["GET"] = None
+    link = open_link(fake.url, command_timeout_ms=2_000)
+    long, behind = (link.send([["GET", str(n)]], 1) for n in range(2))
+    fake.wait_for("GET", 2)
+    (connection,) = fake.connections
+    connection.sendall(b"$10\r\n")
+    for digit in b"0123456789":
+        time.sleep(0.25)  # far below the timeout; together above it
+        connection.sendall(bytes([digit]))
+    connection.sendall(b"\r\n")
+    assert long.get() == [b"0123456789"]
+    connection.sendall(b":1\r\n")
+    assert behind.get() == [1]
+    assert link.stats()["errors"] == {"connection": 0, "timeout": 0, "other": 0}
 
 
 @pytest.mark.parametrize("reply", [b"$9999999\r\n", b"*99999\r\n"])
