@@ -359,7 +359,8 @@ std::string_view CacheBypassName(CacheBypass why) {
   constexpr std::array<std::string_view, kCacheBypasses> kNames = {
       "none",      "route",        "content",          "header",      "tenant",
       "body_size", "not_json",     "odd_names",        "temperature", "temperature_absent",
-      "state",     "remote_media", "uncovered_member", "stream",      "store_down"};
+      "state",     "remote_media", "uncovered_member", "stream",      "store_down",
+      "memory"};
   return kNames[static_cast<size_t>(why)];
 }
 

@@ -42,8 +42,9 @@ enum class CacheBypass : uint8_t {
   kUncoveredMember,    // of seed 004's key
   kStream,             // streams are not cached
   kStoreDown,          // Redis is, and memory does not serve in its place
+  kMemory,             // a stored response is there, but no room to hold it while it is sent
 };
-inline constexpr size_t kCacheBypasses = 15;
+inline constexpr size_t kCacheBypasses = 16;
 std::string_view CacheBypassName(CacheBypass why);
 
 enum class CacheKeyScheme : uint8_t { kCanonical, kSeed004 };

@@ -5,22 +5,28 @@ import json
 import pytest
 
 from tests.fakes.cached import (
+    CHAT,
+    EVENTS,
     FALLBACK,
+    JSON,
+    STREAM,
     Engine,
     answer_of,
     ask,
     body_of,
     cache_of,
+    cached,
     counted,
     entries_in_memory,
     kept,
     keys_of,
     metric,
+    send_answer,
     shared,
     stats_of,
     wait_until_used,
 )
-from tests.fakes.wire import eventually
+from tests.fakes.wire import chunk, chunked, eventually, request
 
 # ---- routers that share it
 
@@ -206,3 +212,58 @@ def test_a_redis_that_is_full_still_serves_what_it_has(harness, redis):
     assert cache_of(ask(client, body_of(seed=7))) == "HIT"
     assert metric(router, FALLBACK) == 0
     redis.call("CONFIG", "SET", "maxmemory", "0")
+
+
+# ---- clients that do not read
+
+HELD = "vllm_router_body_memory_bytes"
+EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":null}]}\n\n' % (b"x" * 10_000)
+LONG = [EVENT] * 900 + list(EVENTS)  # more than half of the memory, and than sockets take
+LONG_BYTES = sum(map(len, LONG))
+PATIENT = {"response_cache_lookup_budget_ms": 10_000, "redis_command_timeout_ms": 10_000}
+
+
+def send_long(connection, message, number):
+    if b'"stream": true' not in message.body:
+        send_answer(connection, message, number)
+    else:
+        connection.send(STREAM, *map(chunk, LONG), chunked())
+
+
+def ask_without_reading(harness, router, body):
+    reader = harness.client(router, receive_buffer=4096)
+    reader.send(request("POST", CHAT, JSON, body=body))
+    return reader, reader.read_head()
+
+
+@pytest.mark.parametrize("backend", ["memory", "redis"])
+def test_long_responses_that_nobody_reads_leave_memory_for_bodies(harness, redis, backend):
+    engine = Engine(harness, send=send_long)
+    options = {**PATIENT, "body_memory_mb": 16, "decision_headers": True}
+    if backend == "redis":
+        router = shared(harness, redis, engine, **options)
+    else:
+        router = cached(harness, engine, **options)
+    client = harness.client(router)
+    one, other = body_of(seed=1, stream=True), body_of(seed=2, stream=True)
+    for body in (one, other):
+        eventually(lambda body=body: cache_of(ask(client, body)) == "HIT")
+    eventually(lambda: metric(router, HELD) == 0)
+
+    idle = [ask_without_reading(harness, router, one) for _ in range(3)]
+    assert [head.get("x-cache") for _, head in idle] == ["HIT"] * 3
+    held = metric(router, HELD)
+    assert LONG_BYTES < held < LONG_BYTES + 4096  # one copy, for all of them
+    asked = engine.count
+    said = ask(client, other)
+    assert (said.status, len(said.body)) == (200, LONG_BYTES)
+    assert (cache_of(said), said.get("x-vllm-router-cache-reason")) == ("BYPASS", "memory")
+    assert engine.count == asked + 1
+    assert cache_of(ask(client, one)) == "HIT"
+    assert ask(client, b"x" * 1_000_000).status == 200  # there is room for bodies
+
+    for reader, _ in idle:
+        reader.close()
+    eventually(lambda: metric(router, HELD) == 0)
+    assert cache_of(ask(client, other)) == "HIT"
+    assert counted(router, 'vllm_router_response_cache_bypass_total{reason="memory"}') == 1

@@ -253,9 +253,9 @@ Task<bool> CachedRequest::JoinEqual(CancelScope& scope, bool may_follow, int64_t
     // The last leader may have ended since the lookup.
     if (joined.role != FlightTable::Role::kLeads || fresh_) co_return false;
     std::shared_ptr<const std::string> blob = cache_.memory.Get(key_, now);
-    if (blob == nullptr || !Use(blob)) co_return false;
-    EndFlight(FlightTable::End::kShared, std::move(blob));
-    co_return true;
+    const bool used = blob != nullptr && Use(blob);
+    if (used || !may_hit()) EndFlight(FlightTable::End::kShared, std::move(blob));
+    co_return used;
   }
   co_await scope.Pause(thread_.loop, settings_.coalesce_wait_ms * kNanosPerMs);
   if (!waiter->arrived()) {
@@ -288,6 +288,23 @@ bool CachedRequest::Use(std::shared_ptr<const std::string> blob) {
   age_ = std::to_string((now_ms - std::clamp<int64_t>(stored->stored_at_ms, 0, now_ms)) / 1000);
   stored_ = *stored;
   blob_ = std::move(blob);
+  if (Hold()) return true;
+  bypass_ = CacheBypass::kMemory;
+  blob_ = nullptr;
+  return false;
+}
+
+// What is longer than a piece may be held for as long as its client takes to read it.
+bool CachedRequest::Hold() {
+  if (blob_->size() <= kReplayPiece) return true;
+  hold_ = cache_.Hold(key_, blob_, thread_.limits.body_memory);
+  if (hold_ == nullptr) return false;
+  const std::shared_ptr<const std::string> mine = std::exchange(blob_, hold_->blob());
+  const auto same = [&](std::string_view part) {
+    return std::string_view(*blob_).substr(static_cast<size_t>(part.data() - mine->data()), part.size());
+  };
+  stored_.fields = same(stored_.fields);
+  stored_.body = same(stored_.body);
   return true;
 }
 

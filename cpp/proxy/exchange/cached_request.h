@@ -71,6 +71,7 @@ class CachedRequest {
   class Waiter;
 
   bool Use(std::shared_ptr<const std::string> blob);
+  bool Hold();
   bool ReadHead(const StoredResponse& stored);
   Task<std::shared_ptr<const std::string>> LookUp(CancelScope& scope);
   bool UsesRedis() const;
@@ -99,8 +100,9 @@ class CachedRequest {
   int64_t lookup_ns_ = 0;
   FlightTable::Lead lead_;
 
-  std::shared_ptr<const std::string> blob_;  // found
-  StoredResponse stored_;                    // views into it
+  std::shared_ptr<const std::string> blob_;              // found
+  std::shared_ptr<const ResponseCache::Replayed> hold_;  // its memory, if it is long
+  StoredResponse stored_;                                // views into it
   std::string head_text_;
   std::unique_ptr<ResponseHeadParser> parser_;  // of that
   std::string age_;

@@ -68,6 +68,30 @@ bool ResponseCache::TakeCapture(size_t bytes, uint64_t most) {
   return false;
 }
 
+std::shared_ptr<const ResponseCache::Replayed> ResponseCache::Hold(
+    const CacheKey& key, std::shared_ptr<const std::string> blob, BodyBudget& memory) {
+  std::shared_ptr<const Replayed> held;
+  {
+    const MutexLock lock(mutex_);
+    const auto at = replayed_.find(key);
+    if (at != replayed_.end()) held = at->second.lock();
+  }
+  // Redis gives each hit a copy of its own.
+  if (held != nullptr && (held->blob_ == blob || *held->blob_ == *blob)) return held;
+  auto mine = std::make_shared<Replayed>(*this, memory, key, std::move(blob));
+  if (!memory.TryKeep(mine->claim_, mine->blob_->size())) return nullptr;
+  const MutexLock lock(mutex_);
+  replayed_[key] = mine;
+  return mine;
+}
+
+ResponseCache::Replayed::~Replayed() {
+  memory_.Release(claim_);
+  const MutexLock lock(cache_.mutex_);
+  const auto at = cache_.replayed_.find(key_);
+  if (at != cache_.replayed_.end() && at->second.expired()) cache_.replayed_.erase(at);
+}
+
 size_t ResponseCache::InvalidateAll(bool deletes) {
   generations.BumpAll();
   on_invalidated_(deletes);

@@ -14,16 +14,21 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include <absl/container/flat_hash_map.h>
 
 #include "base/mutex.h"
 #include "cache/flight_table.h"
 #include "cache/generations.h"
 #include "cache/hit_rate.h"
 #include "cache/memory_store.h"
+#include "cache/request_digest.h"
 #include "proxy/api/response_cache_settings.h"
+#include "routing/body_budget.h"
 #include "routing/cacheability.h"
 
 namespace vllm_router {
@@ -66,6 +71,33 @@ class ResponseCache {
   bool TakeCapture(size_t bytes, uint64_t most);
   void ReturnCapture(size_t bytes) { captured_.fetch_sub(bytes, std::memory_order_relaxed); }
 
+  // A long stored response while it is sent, which the store may have let go of by then. Equal ones of one key are held
+  // once, so that hits of one key cost no more than one.
+  class Replayed {
+   public:
+    Replayed(
+        ResponseCache& cache, BodyBudget& memory, const CacheKey& key,
+        std::shared_ptr<const std::string> blob)
+        : cache_(cache), memory_(memory), key_(key), blob_(std::move(blob)) {}
+    ~Replayed();
+    Replayed(const Replayed&) = delete;
+    Replayed& operator=(const Replayed&) = delete;
+
+    const std::shared_ptr<const std::string>& blob() const { return blob_; }
+
+   private:
+    friend class ResponseCache;
+
+    ResponseCache& cache_;
+    BodyBudget& memory_;
+    const CacheKey key_;
+    const std::shared_ptr<const std::string> blob_;
+    BodyBudget::Member claim_{[](void*) {}, nullptr};
+  };
+  // Null: `memory` has no room. Both outlive what is held.
+  std::shared_ptr<const Replayed> Hold(
+      const CacheKey& key, std::shared_ptr<const std::string> blob, BodyBudget& memory);
+
   // From now on no response from before is used: of one model, or of all, and how many left memory. `deletes`: what
   // Redis has too, if its keys have no generation.
   size_t InvalidateAll(bool deletes);
@@ -105,6 +137,8 @@ class ResponseCache {
   std::atomic<int64_t> next_sweep_ns_{0};
   Mutex mutex_;  // leaf
   CacheRules rules_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<CacheKey, std::weak_ptr<const Replayed>, CacheKeyHash> replayed_
+      ABSL_GUARDED_BY(mutex_);
   std::atomic<uint64_t> captured_{0};
 };
 
