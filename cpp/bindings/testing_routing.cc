@@ -445,22 +445,24 @@ void BindRequestQuarantine(py::module_& testing) {
       .def(
           "report_loss",
           [](RequestQuarantine& self, uint64_t digest, uint64_t size, uint64_t host, uint64_t client,
-             const std::string& request_id, double now) {
+             const std::string& request_id, double now, double sent) {
             self.ReportLoss(
                 {.digest = {digest, digest},
                  .bytes = size,
                  .host = host,
                  .client = client,
+                 .sent_ns = Nanos(sent),
                  .request_id = request_id},
                 Nanos(now));
           },
-          "digest"_a, "size"_a, "host"_a, "client"_a, "request_id"_a, "now"_a)
+          "digest"_a, "size"_a, "host"_a, "client"_a, "request_id"_a, "now"_a, "sent"_a = 0)
       .def(
           "report_down",
           [](RequestQuarantine& self, uint64_t host, double now) {
-            std::vector<std::pair<std::string, bool>> quarantined;
+            std::vector<std::pair<std::string, double>> quarantined;
             for (auto& one : self.ReportDown(host, Nanos(now))) {
-              quarantined.emplace_back(std::move(one.request_id), one.client_restricted);
+              quarantined.emplace_back(
+                  std::move(one.request_id), static_cast<double>(one.restricted_ns) / 1e9);
             }
             return quarantined;
           },
@@ -482,7 +484,8 @@ void BindRequestQuarantine(py::module_& testing) {
       .def(
           "report_success",
           [](RequestQuarantine& self, uint64_t digest, uint64_t host, double now) {
-            return self.ReportSuccess({digest, digest}, host, Nanos(now));
+            constexpr const char* kNames[] = {"", "quarantine", "restriction"};
+            return kNames[static_cast<size_t>(self.ReportSuccess({digest, digest}, host, Nanos(now)))];
           },
           "digest"_a, "host"_a, "now"_a)
       .def_property_readonly("active", &RequestQuarantine::active)

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "hashing/sha256.h"
+#include "routing/client_suspicion.h"
 
 namespace vllm_router {
 
@@ -13,32 +14,90 @@ RequestDigest DigestOfRequest(std::string_view path, std::string_view body) {
   return {DigestWord(digest, 0), DigestWord(digest, 8)};
 }
 
+RequestQuarantine::RequestQuarantine(const QuarantineOptions& options)
+    : options_(options), clients_(std::make_unique<ClientSuspicion>(options)) {}
+
+RequestQuarantine::~RequestQuarantine() = default;
+
 void RequestQuarantine::ReportLoss(const Loss& loss, int64_t now_ns) {
   MutexLock lock(mutex_);
   ++losses_;
   Expire(now_ns);
+  CountLoss(loss, now_ns);
   Request& request = FindOrAdd(loss.digest, loss.bytes, now_ns);
   if (request.until_ns != 0) return;
-  if (request.died && loss.host == request.death_host && now_ns - request.death_ns < options_.pending_ns) {
-    if (loss.client != request.death_client) request.death_client = 0;  // an equal request had the same death
+  const auto death = deaths_.find(loss.host);
+  const bool is_over = death != deaths_.end() && now_ns - death->second.since_ns < options_.pending_ns;
+  if (request.died && is_over && std::ranges::count(request.deaths, death->second.number) != 0) {
+    // An equal request had the same death.
+    if (death->second.number != request.deaths.front()) return;
+    ++request.death_count;
+    if (loss.client != request.death_client) request.death_client = 0;
     return;
   }
   if (IsExcused(request, loss.host, now_ns)) return;
-  RejectIfRestricted(loss.client, now_ns + options_.pending_ns, now_ns);
+  clients_->RejectIfRestricted(loss.client, now_ns + options_.pending_ns, now_ns);
   request.request_id = loss.request_id;
   const auto known = std::ranges::find(request.pending, loss.host, &Pending::host);
-  if (known != request.pending.end()) {
-    known->since_ns = now_ns;
-    if (known->client != loss.client) known->client = 0;
-  } else {
-    request.pending.push_back({loss.host, loss.client, now_ns});
-    std::vector<RequestDigest>& at_host = pending_[loss.host];
+  const Pending pending{loss.host, loss.client, now_ns, 1};
+  if (known == request.pending.end()) {
+    request.pending.push_back(pending);
+    std::vector<RequestDigest>& at_host = pending_[loss.host].digests;
     if (at_host.size() >= 2 * options_.max_requests) at_host.erase(at_host.begin(), at_host.end() - 1);
     at_host.push_back(loss.digest);
-    has_pending_.store(true, std::memory_order_relaxed);
+  } else if (now_ns - known->since_ns >= options_.pending_ns) {
+    *known = pending;
+  } else {
+    known->since_ns = now_ns;
+    ++known->count;
+    if (known->client != loss.client) known->client = 0;
   }
   if (Suspected(request, now_ns)) {
     suspected_lengths_.fetch_or(LengthBit(request.bytes), std::memory_order_relaxed);
+  }
+}
+
+// Whether or not the loss is evidence against the request, it shows what the client had on the host.
+void RequestQuarantine::CountLoss(const Loss& loss, int64_t now_ns) {
+  ForgetOldHosts(now_ns);
+  if (const auto old = pending_.find(loss.host);
+      old != pending_.end() && now_ns - old->second.last_ns >= options_.pending_ns) {
+    DropLosses(loss.host, old->second, now_ns);
+    pending_.erase(old);
+  }
+  HostLosses& losses = pending_[loss.host];
+  ++losses.count;
+  losses.last_ns = now_ns;
+  if (loss.client != 0 &&
+      (losses.clients.contains(loss.client) || losses.clients.size() < options_.max_clients)) {
+    ++losses.clients[loss.client];
+  }
+  if (loss.sent_ns > losses.youngest_ns) {
+    losses.youngest_ns = loss.sent_ns;
+    losses.youngest_client = loss.client;
+  }
+  has_pending_.store(true, std::memory_order_relaxed);
+}
+
+// Of a worker that has left the fleet, nobody reports.
+void RequestQuarantine::ForgetOldHosts(int64_t now_ns) {
+  if (now_ns < forget_ns_) return;
+  forget_ns_ = now_ns + options_.pending_ns;
+  for (auto& [host, losses] : pending_) {
+    if (now_ns - losses.last_ns >= options_.pending_ns) DropLosses(host, losses, now_ns);
+  }
+  std::erase_if(
+      pending_, [&](const auto& one) { return now_ns - one.second.last_ns >= options_.pending_ns; });
+  std::erase_if(
+      deaths_, [&](const auto& one) { return now_ns - one.second.since_ns >= options_.pending_ns; });
+}
+
+void RequestQuarantine::DropLosses(uint64_t host, const HostLosses& losses, int64_t now_ns) {
+  for (const RequestDigest& digest : losses.digests) {
+    const auto found = requests_.find(digest);
+    if (found == requests_.end()) continue;
+    std::erase_if(found->second.pending, [host](const Pending& one) { return one.host == host; });
+    if (Expired(found->second, now_ns)) Erase(found);
   }
 }
 
@@ -46,8 +105,20 @@ std::vector<RequestQuarantine::Quarantined> RequestQuarantine::ReportDown(uint64
   std::vector<Quarantined> quarantined;
   if (!has_pending()) return quarantined;
   MutexLock lock(mutex_);
+  const auto at_host = pending_.find(host);
+  if (at_host == pending_.end()) return quarantined;
+  const HostLosses lost = std::move(at_host->second);
+  pending_.erase(at_host);
+  has_pending_.store(!pending_.empty(), std::memory_order_relaxed);
+  if (now_ns - lost.last_ns >= options_.pending_ns) {
+    DropLosses(host, lost, now_ns);
+    return quarantined;
+  }
+  const Death death = DeathOf(host, now_ns);
+  clients_->CountDeath(death.number, lost, now_ns);
+
   std::vector<std::pair<Pending, RequestDigest>> losses;
-  for (const RequestDigest& digest : TakePendingOf(host)) {
+  for (const RequestDigest& digest : lost.digests) {
     const auto found = requests_.find(digest);
     if (found == requests_.end()) continue;
     Request& request = found->second;
@@ -57,6 +128,7 @@ std::vector<RequestQuarantine::Quarantined> RequestQuarantine::ReportDown(uint64
     request.pending.erase(pending);
   }
   std::ranges::stable_sort(losses, {}, [](const auto& one) { return one.first.since_ns; });
+  std::vector<uint64_t> clients;  // of those that are quarantined now
   for (const auto& [loss, digest] : losses) {
     const auto found = requests_.find(digest);
     Request& request = found->second;
@@ -64,12 +136,18 @@ std::vector<RequestQuarantine::Quarantined> RequestQuarantine::ReportDown(uint64
       if (Expired(request, now_ns)) Erase(found);
       continue;
     }
-    RejectIfRestricted(loss.client, now_ns + options_.quarantine_ns, now_ns);
-    if (!Die(request, loss, now_ns)) continue;
+    if (!Die(request, loss, death, now_ns)) continue;
     const bool same_client = request.death_client == loss.client && loss.client != 0;
-    quarantined.push_back(
-        {.request_id = request.request_id, .client_restricted = same_client && Offend(loss.client, now_ns)});
+    if (same_client && !request.completed &&
+        clients_->Offend(loss.client, death.number, digest, request.death_count + loss.count)) {
+      request.offender = loss.client;
+    }
+    clients.push_back(request.offender);
+    quarantined.push_back({.request_id = request.request_id, .restricted_ns = 0});
   }
+  for (size_t i = 0; i < clients.size(); ++i)
+    quarantined[i].restricted_ns = clients_->Judge(clients[i], now_ns);
+  CountRestrictions();
   FindSuspectedLengths(now_ns);
   return quarantined;
 }
@@ -77,33 +155,40 @@ std::vector<RequestQuarantine::Quarantined> RequestQuarantine::ReportDown(uint64
 void RequestQuarantine::ReportUp(uint64_t host, int64_t since_ns, int64_t now_ns) {
   if (!has_pending()) return;
   MutexLock lock(mutex_);
-  for (const RequestDigest& digest : TakePendingOf(host)) {
+  const auto at_host = pending_.find(host);
+  if (at_host == pending_.end()) return;
+  std::vector<RequestDigest> later;  // lost after the completed exchange had started
+  for (const RequestDigest& digest : at_host->second.digests) {
     const auto found = requests_.find(digest);
     if (found == requests_.end()) continue;
     Request& request = found->second;
     const auto pending = std::ranges::find(request.pending, host, &Pending::host);
     if (pending == request.pending.end()) continue;
-    if (pending->since_ns >= since_ns) {  // lost after the completed exchange had started
-      pending_[host].push_back(digest);
+    if (pending->since_ns >= since_ns) {
+      later.push_back(digest);
       continue;
     }
     request.pending.erase(pending);
     if (Expired(request, now_ns)) Erase(found);
   }
+  at_host->second.digests = std::move(later);
+  if (at_host->second.last_ns < since_ns) pending_.erase(at_host);
   has_pending_.store(!pending_.empty(), std::memory_order_relaxed);
   FindSuspectedLengths(now_ns);
 }
 
-bool RequestQuarantine::ReportSuccess(const RequestDigest& digest, uint64_t host, int64_t now_ns) {
+RequestQuarantine::Lifted RequestQuarantine::ReportSuccess(
+    const RequestDigest& digest, uint64_t host, int64_t now_ns) {
   MutexLock lock(mutex_);
   Expire(now_ns);
   const auto found = requests_.find(digest);
-  if (found == requests_.end()) return false;
+  if (found == requests_.end()) return Lifted::kNothing;
   Request& request = found->second;
   if (Expired(request, now_ns)) {
     Erase(found);
-    return false;
+    return Lifted::kNothing;
   }
+  request.completed = true;
   const bool suspected = Suspected(request, now_ns);
   auto served = std::ranges::find(request.served, host, &Served::host);
   if (served == request.served.end()) {
@@ -112,15 +197,17 @@ bool RequestQuarantine::ReportSuccess(const RequestDigest& digest, uint64_t host
   }
   ++served->count;
   std::erase_if(request.pending, [host](const Pending& one) { return one.host == host; });
-  if (served->count >= kProofs && request.death_host == host) request.died = false;
-  const bool was_quarantined = request.until_ns != 0 && suspected;
-  if (was_quarantined) {
+  if (served->count >= kProofs && request.first_host == host) request.died = false;
+  Lifted lifted = Lifted::kNothing;
+  if (request.until_ns != 0 && suspected) {
     ++lifted_;
     request.until_ns = 0;
+    lifted = clients_->Retract(request.offender, digest, now_ns) ? Lifted::kRestriction : Lifted::kQuarantine;
+    CountRestrictions();
   }
   if (Expired(request, now_ns)) Erase(found);
   if (suspected) FindSuspectedLengths(now_ns);
-  return was_quarantined;
+  return lifted;
 }
 
 // The host has served this request before, so this loss is no evidence against it; equal requests that
@@ -145,25 +232,22 @@ bool RequestQuarantine::IsSuspected(const RequestDigest& digest, int64_t now_ns)
 RequestQuarantine::Entry RequestQuarantine::Enter(uint64_t client, int64_t now_ns) {
   MutexLock lock(mutex_);
   Expire(now_ns);
-  const auto found = clients_.find(client);
-  if (found == clients_.end() || now_ns >= found->second.until_ns) return Entry::kFree;
-  Client& known = found->second;
-  if (known.busy || now_ns < known.rejected_until_ns) return Entry::kBusy;
-  known.busy = true;
-  return Entry::kEntered;
+  return clients_->Enter(client, now_ns);
 }
 
 void RequestQuarantine::Leave(uint64_t client) {
   MutexLock lock(mutex_);
-  const auto found = clients_.find(client);
-  if (found != clients_.end()) found->second.busy = false;
+  clients_->Leave(client);
 }
 
 RequestQuarantine::Counts RequestQuarantine::CountAll(int64_t now_ns) const {
   MutexLock lock(mutex_);
-  Counts counts{.quarantines = quarantines_, .losses = losses_, .lifted = lifted_};
+  Counts counts{
+      .restricted = clients_->CountRestricted(now_ns),
+      .quarantines = quarantines_,
+      .losses = losses_,
+      .lifted = lifted_};
   for (const auto& [digest, request] : requests_) counts.quarantined += now_ns < request.until_ns ? 1 : 0;
-  for (const auto& [id, client] : clients_) counts.restricted += now_ns < client.until_ns ? 1 : 0;
   return counts;
 }
 
@@ -212,15 +296,8 @@ void RequestQuarantine::Expire(int64_t now_ns) {
     erased = true;
   }
   if (erased) FindSuspectedLengths(now_ns);
-  const size_t clients = clients_.size();
-  while (!clients_by_age_.empty()) {
-    const auto oldest = clients_.find(clients_by_age_.front());
-    const Client& client = oldest->second;
-    if (now_ns - client.last_ns < options_.memory_ns || now_ns < client.until_ns) break;
-    clients_by_age_.erase(client.age);
-    clients_.erase(oldest);
-  }
-  if (clients_.size() != clients) CountRestrictions(now_ns);
+  clients_->Expire(now_ns);
+  CountRestrictions();
 }
 
 bool RequestQuarantine::Suspected(const Request& request, int64_t now_ns) const {
@@ -232,55 +309,31 @@ bool RequestQuarantine::Suspected(const Request& request, int64_t now_ns) const 
   return pending + (died ? 1 : 0) >= 2;
 }
 
-std::vector<RequestDigest> RequestQuarantine::TakePendingOf(uint64_t host) {
-  const auto found = pending_.find(host);
-  if (found == pending_.end()) return {};
-  std::vector<RequestDigest> digests = std::move(found->second);
-  pending_.erase(found);
-  has_pending_.store(!pending_.empty(), std::memory_order_relaxed);
-  return digests;
+RequestQuarantine::Death& RequestQuarantine::DeathOf(uint64_t host, int64_t now_ns) {
+  const auto [found, is_new] = deaths_.try_emplace(host);
+  Death& death = found->second;
+  if (is_new || now_ns - death.since_ns >= options_.pending_ns) death = {++last_death_, now_ns};
+  return death;
 }
 
-bool RequestQuarantine::Die(Request& request, const Pending& loss, int64_t now_ns) {
+bool RequestQuarantine::Die(Request& request, const Pending& loss, const Death& death, int64_t now_ns) {
   const bool second = request.died && now_ns - request.last_ns < options_.memory_ns;
   request.last_ns = now_ns;
   by_age_.splice(by_age_.end(), by_age_, request.age);
   if (!second) {
     request.died = true;
     request.death_client = loss.client;
-    request.death_host = loss.host;
-    request.death_ns = now_ns;
+    request.death_count = loss.count;
+    request.first_host = loss.host;
+    request.deaths = {death.number};
     return false;
   }
+  request.deaths.back() = death.number;
   request.until_ns = now_ns + options_.quarantine_ns;
+  request.offender = 0;
   request.pending.clear();
   ++quarantines_;
   return true;
-}
-
-bool RequestQuarantine::Offend(uint64_t client, int64_t now_ns) {
-  const auto [found, is_new] = clients_.try_emplace(client);
-  Client& known = found->second;
-  if (is_new) {
-    known.age = clients_by_age_.insert(clients_by_age_.end(), client);
-    if (clients_.size() > options_.max_clients) {
-      clients_.erase(clients_by_age_.front());
-      clients_by_age_.pop_front();
-    }
-  } else {
-    clients_by_age_.splice(clients_by_age_.end(), clients_by_age_, known.age);
-    if (now_ns - known.last_ns < options_.memory_ns) known.until_ns = now_ns + options_.restriction_ns;
-  }
-  known.last_ns = now_ns;
-  CountRestrictions(now_ns);
-  return now_ns < known.until_ns;
-}
-
-// A restricted client's requests still crash workers.
-void RequestQuarantine::RejectIfRestricted(uint64_t client, int64_t until_ns, int64_t now_ns) {
-  const auto found = clients_.find(client);
-  if (found == clients_.end() || now_ns >= found->second.until_ns) return;
-  found->second.rejected_until_ns = std::max(found->second.rejected_until_ns, until_ns);
 }
 
 void RequestQuarantine::FindSuspectedLengths(int64_t now_ns) {
@@ -291,10 +344,8 @@ void RequestQuarantine::FindSuspectedLengths(int64_t now_ns) {
   suspected_lengths_.store(bits, std::memory_order_relaxed);
 }
 
-void RequestQuarantine::CountRestrictions(int64_t now_ns) {
-  uint32_t restricted = 0;
-  for (const auto& [id, client] : clients_) restricted += now_ns < client.until_ns ? 1 : 0;
-  restrictions_.store(restricted, std::memory_order_relaxed);
+void RequestQuarantine::CountRestrictions() {
+  restrictions_.store(clients_->restricted(), std::memory_order_relaxed);
 }
 
 }  // namespace vllm_router

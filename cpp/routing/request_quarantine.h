@@ -23,16 +23,17 @@
 // one host die together and count as one; so do equal requests on one dying host, whose losses are
 // reported one after the other.
 //
-// A client with two quarantined requests within ten minutes is restricted for the next ten: one request
-// at a time, and none of them is sent to a second worker after a loss. When one more host is lost with a
-// request of this client, all its requests are rejected for ten seconds, and when that host has died,
-// for a minute. So changing the body each time does not help for long.
+// A client whose requests are quarantined again and again, more often than chance explains, is restricted:
+// one request at a time, and none of them is sent to a second worker after a loss. When one more host is
+// lost with a request of this client, all its requests are rejected for ten seconds, and when that host has
+// died, for a minute and more. So changing the body each time does not help for long. What is more than
+// chance, and how long a restriction lasts: client_suspicion.h.
 //
 // Requests are known by a cryptographic digest of path and body, so a client cannot forge a request
 // that counts as another's; no content is kept. Time is passed in. Thread-safe: one short mutex, which
 // a request takes only while a request is quarantined or a client restricted (active(), one relaxed load
 // each); at most 10,000 requests and 10,000 clients are remembered, the oldest are dropped first (about
-// 0.6 KiB each).
+// 0.6 and 0.3 KiB each). A death costs a walk over both.
 //
 //   quarantine.ReportLoss({.digest = DigestOfRequest(path, body), .bytes = body.size(), …}, now);
 //   quarantine.ReportDown(host, now);                       // a health check could not connect
@@ -46,6 +47,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -70,7 +72,7 @@ struct QuarantineOptions {
   int64_t memory_ns =
       600'000'000'000;  // from one death of a request, or quarantine of a client's, to the next
   int64_t quarantine_ns = 60'000'000'000;    // how long a request is rejected
-  int64_t restriction_ns = 600'000'000'000;  // how long a client is restricted
+  int64_t restriction_ns = 600'000'000'000;  // how long a client is restricted that ends a worker meanwhile
   size_t max_requests = kMaxSuspectedRequests;
   size_t max_clients = kMaxSuspectedClients;
   // True if two losses make a suspect before the fate of the workers is known. Only if health checks
@@ -78,9 +80,12 @@ struct QuarantineOptions {
   bool suspect_pending = true;
 };
 
+class ClientSuspicion;
+
 class RequestQuarantine {
  public:
-  explicit RequestQuarantine(const QuarantineOptions& options = {}) : options_(options) {}
+  explicit RequestQuarantine(const QuarantineOptions& options = {});
+  ~RequestQuarantine();
   RequestQuarantine(const RequestQuarantine&) = delete;
   RequestQuarantine& operator=(const RequestQuarantine&) = delete;
 
@@ -101,13 +106,14 @@ class RequestQuarantine {
     uint64_t bytes = 0;  // of the body
     uint64_t host = 0;   // of the worker; any number that identifies it
     uint64_t client = 0;
+    int64_t sent_ns = 0;          // when the host got it
     std::string_view request_id;  // for the log
   };
   void ReportLoss(const Loss& loss, int64_t now_ns);
 
   struct Quarantined {
     std::string request_id;  // of the request whose loss was reported last
-    bool client_restricted;  // its client is now restricted
+    int64_t restricted_ns;   // its client is restricted for so long; 0: it is not
   };
   // The host could not be reached, or its health check failed. Returns the requests that are now
   // quarantined.
@@ -117,8 +123,9 @@ class RequestQuarantine {
   // True if a loss waits for news of its worker. While it is false, no report is needed.
   bool has_pending() const { return has_pending_.load(std::memory_order_relaxed); }
 
-  // The host completed it. True: it was quarantined until now.
-  bool ReportSuccess(const RequestDigest& digest, uint64_t host, int64_t now_ns);
+  // The host completed it. What ends by that: its quarantine; the restriction of its client, too.
+  enum class Lifted : uint8_t { kNothing, kQuarantine, kRestriction };
+  Lifted ReportSuccess(const RequestDigest& digest, uint64_t host, int64_t now_ns);
 
   // It is quarantined, or was lost twice and no worker is known to have survived it.
   bool IsSuspected(const RequestDigest& digest, int64_t now_ns);
@@ -141,6 +148,16 @@ class RequestQuarantine {
   };
   Counts CountAll(int64_t now_ns) const;
 
+  // What was lost with a host, until its fate is known.
+  struct HostLosses {
+    std::vector<RequestDigest> digests;  // an entry has no effect if it is not known any more, or not pending
+    std::unordered_map<uint64_t, uint32_t> clients;  // their losses
+    uint32_t count = 0;
+    uint64_t youngest_client = 0;  // of the request that was sent last
+    int64_t youngest_ns = INT64_MIN;
+    int64_t last_ns = 0;  // of its last loss
+  };
+
  private:
   struct DigestHash {
     size_t operator()(const RequestDigest& digest) const { return digest.low; }
@@ -149,6 +166,7 @@ class RequestQuarantine {
     uint64_t host;
     uint64_t client;  // 0: several
     int64_t since_ns;
+    uint32_t count;  // equal requests
   };
   struct Served {
     uint64_t host;
@@ -159,21 +177,22 @@ class RequestQuarantine {
     uint64_t bytes = 0;
     std::vector<Served> served;    // at most kMaxServedHosts
     std::vector<Pending> pending;  // one per host
-    bool died = false;             // once
-    uint64_t death_client = 0;     // of that death; 0: several
-    uint64_t death_host = 0;
-    int64_t death_ns = 0;
+    bool died = false;
+    bool completed = false;            // an equal request, by any host, since the first loss
+    uint64_t death_client = 0;         // of its first death; 0: several
+    uint32_t death_count = 0;          // equal requests that had it
+    uint64_t first_host = 0;           // of its first death
+    std::array<uint64_t, 2> deaths{};  // its first and its last one (Death::number)
     std::string request_id;
-    int64_t last_ns = 0;   // of its last loss or death
-    int64_t until_ns = 0;  // of its quarantine; 0: it is not quarantined
+    int64_t last_ns = 0;    // of its last loss or death
+    int64_t until_ns = 0;   // of its quarantine; 0: it is not quarantined
+    uint64_t offender = 0;  // the client that its quarantine is held against; 0: none
     std::list<RequestDigest>::iterator age;
   };
-  struct Client {
-    int64_t last_ns = 0;   // of its last quarantined request
-    int64_t until_ns = 0;  // of its restriction; 0: it has none
-    int64_t rejected_until_ns = 0;
-    bool busy = false;
-    std::list<uint64_t>::iterator age;
+  // Reports of a host within pending_ns are of one death.
+  struct Death {
+    uint64_t number = 0;
+    int64_t since_ns = 0;
   };
   using Requests = std::unordered_map<RequestDigest, Request, DigestHash>;
 
@@ -190,15 +209,17 @@ class RequestQuarantine {
   void Expire(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Expired(const Request& request, int64_t now_ns) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Suspected(const Request& request, int64_t now_ns) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::vector<RequestDigest> TakePendingOf(uint64_t host) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // True: it is quarantined now; it is restricted.
-  bool Die(Request& request, const Pending& loss, int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool Offend(uint64_t client, int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void RejectIfRestricted(uint64_t client, int64_t until_ns, int64_t now_ns)
+  void CountLoss(const Loss& loss, int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropLosses(uint64_t host, const HostLosses& losses, int64_t now_ns)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetOldHosts(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Death& DeathOf(uint64_t host, int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // True: it is quarantined now.
+  bool Die(Request& request, const Pending& loss, const Death& death, int64_t now_ns)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsExcused(Request& request, uint64_t host, int64_t now_ns) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FindSuspectedLengths(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void CountRestrictions(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CountRestrictions() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const QuarantineOptions options_;
   std::atomic<uint64_t> suspected_lengths_{0};  // bits of the body lengths of suspected requests
@@ -209,11 +230,12 @@ class RequestQuarantine {
 
   mutable Mutex mutex_;  // leaf
   Requests requests_ ABSL_GUARDED_BY(mutex_);
-  std::list<RequestDigest> by_age_ ABSL_GUARDED_BY(mutex_);  // oldest first, by last_ns
-  // By host. An entry has no effect if its digest is not known any more, or not pending there.
-  std::unordered_map<uint64_t, std::vector<RequestDigest>> pending_ ABSL_GUARDED_BY(mutex_);
-  std::unordered_map<uint64_t, Client> clients_ ABSL_GUARDED_BY(mutex_);
-  std::list<uint64_t> clients_by_age_ ABSL_GUARDED_BY(mutex_);  // oldest first, by last_ns
+  std::list<RequestDigest> by_age_ ABSL_GUARDED_BY(mutex_);                   // oldest first, by last_ns
+  std::unordered_map<uint64_t, HostLosses> pending_ ABSL_GUARDED_BY(mutex_);  // by host
+  std::unordered_map<uint64_t, Death> deaths_ ABSL_GUARDED_BY(mutex_);        // by host, of the last seconds
+  uint64_t last_death_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t forget_ns_ ABSL_GUARDED_BY(mutex_) = 0;  // when the next hosts may be forgotten
+  const std::unique_ptr<ClientSuspicion> clients_ ABSL_PT_GUARDED_BY(mutex_);
   uint64_t quarantines_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t losses_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t lifted_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -12,7 +12,7 @@ CLIENTS = st.integers(0, 3)
 
 
 class RequestQuarantine(RuleBasedStateMachine):
-    @initialize(requests=st.integers(1, 5), clients=st.integers(1, 3), pending=st.booleans())
+    @initialize(requests=st.integers(1, 5), clients=st.integers(1, 4), pending=st.booleans())
     def start(self, requests, clients, pending):
         self.real = testing.RequestQuarantine(requests, clients, pending)
         self.slow = models.RequestQuarantine(requests, clients, pending)
@@ -22,17 +22,27 @@ class RequestQuarantine(RuleBasedStateMachine):
     def wait(self, seconds):
         self.now += seconds
 
-    @rule(digest=DIGESTS, host=HOSTS, client=CLIENTS)
-    def lose(self, digest, host, client):
+    @rule(digest=DIGESTS, host=HOSTS, client=CLIENTS, age=st.sampled_from([0.0, 0.5, 3.0]))
+    def lose(self, digest, host, client, age):
         self.now += 0.25
         for one in (self.real, self.slow):
-            one.report_loss(digest, 100 * digest, host, client, f"request-{digest}", self.now)
+            one.report_loss(digest, 100 * digest, host, client, f"{digest}", self.now, self.now - age)
 
     @rule(host=HOSTS)
     def die(self, host):
         got = self.real.report_down(host, self.now)
         # Requests that are lost on one host in one instant have no order.
         assert sorted(got) == sorted(self.slow.report_down(host, self.now))
+
+    @rule(digest=DIGESTS, hosts=st.permutations([1, 2, 3]), client=CLIENTS, beside=st.integers(0, 4))
+    def poison(self, digest, hosts, client, beside):
+        """It ends two hosts, beside the requests of others, so that clients are often near a restriction."""
+        self.now += 10.0
+        for host in hosts[:2]:
+            for number in range(beside):
+                self.lose(1 + number, host, number % 3, 3.0)
+            self.lose(digest, host, client, 0.0)
+            self.die(host)
 
     @rule(host=HOSTS, ago=st.sampled_from([0.0, 0.25, 0.75, 5.0]))
     def recover(self, host, ago):
@@ -43,7 +53,8 @@ class RequestQuarantine(RuleBasedStateMachine):
     def serve(self, digest, host, times):
         for _ in range(times):
             if not self.real.may_forget(100 * digest):  # nobody would tell
-                assert digest not in self.slow.requests
+                known = self.slow.requests.get(digest)
+                assert known is None or known.expired(self.now)
                 return
             lifted = self.real.report_success(digest, host, self.now)
             assert lifted == self.slow.report_success(digest, host, self.now)

@@ -1,5 +1,7 @@
 """Requests that crash the worker that serves them, and what one of them may cost."""
 
+import contextlib
+import socket
 import threading
 
 import pytest
@@ -340,3 +342,100 @@ def test_a_quarantine_ends_when_a_worker_that_had_the_request_serves_it(harness)
     eventually(lambda: metric(router, "quarantines_lifted_total") == 1, "the quarantine stayed")
     assert metric(router, "quarantined_requests") == 0
     assert second.ask("POST", PATH, body=b"poison").status == 200
+
+
+def crash(worker):
+    """As a process that is killed, whatever it serves."""
+    worker.stop_listening()
+    for connection in list(worker.connections):
+        with contextlib.suppress(OSError):
+            connection.socket.shutdown(socket.SHUT_RDWR)
+
+
+class Gated:
+    """Six workers that respond when the test opens the gate, and clients of one address."""
+
+    def __init__(self, harness, **options):
+        self.harness = harness
+        self.workers = [harness.worker(self.answer) for _ in range(6)]
+        self.gate = self.workers[0].gate()
+        self.router = harness.router(*self.workers, policy="least_load", **{**ON, **options})
+
+    def answer(self, connection, message):
+        if message.method == "POST":
+            self.gate.wait()
+        with contextlib.suppress(OSError):  # it has crashed meanwhile
+            connection.send(response(200, b"hello"))
+
+    def posts(self):
+        return sum(len(worker.posts) for worker in self.workers)
+
+    def send(self, bodies):
+        """All of them are under way together."""
+        before = self.posts()
+        clients = [self.harness.client(self.router) for _ in bodies]
+        for client, body in zip(clients, bodies, strict=True):
+            client.send(request("POST", PATH, body=body))
+        eventually(lambda: self.posts() == before + len(bodies), "not all reached a worker")
+        return clients
+
+    def shut(self):
+        self.gate = self.workers[0].gate()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("kinds", [80, 2], ids=["own bodies", "shared bodies"])
+def test_two_crashes_do_not_throttle_a_client_with_many_requests(harness, kinds, threads):
+    """Row 2: a few of 80 were on both workers; the client got one request at a time for ten minutes."""
+    fleet = Gated(harness, threads=threads)
+    workers, router = fleet.workers, fleet.router
+    clients = fleet.send([b"body %d" % (number % kinds) for number in range(80)])
+    lost = len(workers[0].posts)
+    crash(workers[0])
+    eventually(lambda: fleet.posts() == 80 + lost, "the lost ones were not sent again")
+    crash(workers[1])
+    both = {message.body for message in workers[0].posts} & {message.body for message in workers[1].posts}
+    assert len(both) >= 2
+    wait_for_quarantines(router, len(both))
+    assert metric(router, "restricted_clients") == 0
+    fleet.gate.open()
+    statuses = [client.read_response().status for client in clients]
+    assert statuses.count(200) >= 0.7 * len(statuses)
+    if kinds == 2:  # others that were under way have been served
+        eventually(lambda: metric(router, "quarantines_lifted_total") == 2, "the quarantines stayed")
+
+    fleet.shut()
+    clients = fleet.send([b"body %d" % (number % 2 if kinds == 2 else 100 + number) for number in range(40)])
+    fleet.gate.open()
+    assert [client.read_response().status for client in clients] == [200] * 40
+
+
+def test_a_client_whose_quarantines_are_lifted_is_free_again(harness, capfd):
+    """Row 2: the log said "no longer quarantined", and the client got 429."""
+    from vllm_router import _core
+
+    def late(connection, message):
+        if message.target != "/health":
+            gate.wait()
+        connection.send(response(200, b"late"))
+
+    slow = harness.worker(late)
+    gate = slow.gate()
+    router = harness.router(slow, policy="least_load", **ON)
+    clients = [harness.client(router) for _ in range(2)]
+    for number, client in enumerate(clients):
+        client.send(request("POST", PATH, body=b"poison %d" % number))
+        gate.wait_for_someone()
+    for number in range(2):
+        for _ in range(2):
+            router.core.add_worker(fragile(harness).url)
+        assert harness.client(router).ask("POST", PATH, body=b"poison %d" % number).status == 502
+        wait_for_quarantines(router, number + 1)
+    assert metric(router, "restricted_clients") == 1
+    gate.open()
+    assert [client.read_response().status for client in clients] == [200, 200]
+    eventually(lambda: metric(router, "quarantines_lifted_total") == 2, "the quarantines stayed")
+    assert metric(router, "restricted_clients") == 0
+    _core.flush_log()
+    log = capfd.readouterr()
+    assert "their client is no longer restricted" in log.out + log.err

@@ -1544,7 +1544,9 @@ void Metrics::Collector::WriteQuarantine(Page* page) const {
   page->Gauge("quarantined_requests", "Requests that are quarantined now, and so rejected.");
   page->Add(static_cast<double>(counts.quarantined));
   page->Gauge(
-      "restricted_clients", "Clients limited to one request at a time because of two quarantined requests.");
+      "restricted_clients",
+      "Clients that are restricted because workers died with their requests more often than chance "
+      "explains.");
   page->Add(static_cast<double>(counts.restricted));
 }
 

@@ -63,8 +63,9 @@ constexpr ErrorRow kRows[] = {
      "Two workers failed while they served this request, so it is rejected for a minute; change it, or retry "
      "later."},
     {429, kInvalid, "client_restricted",
-     "Several requests of this client were followed by failures of workers, so it is limited to one request "
-     "at a time for up to ten minutes; wait for the response to the other one.",
+     "Workers failed again and again while they served this client, so it is limited to one request at a "
+     "time, "
+     "or to none for some minutes; wait for the response to the other one, or retry later.",
      true},
     {503, kServer, "shutting_down", "The router is shutting down.", true},
 };

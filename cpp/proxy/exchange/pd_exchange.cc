@@ -488,7 +488,7 @@ void PdExchange::NoteFailure(const StageLeg& leg, StageState& stage, const PdEve
   const bool lost = failure_.how == AttemptFailure::kLost || failure_.how == AttemptFailure::kBroken;
   if (!lost) return;
   stage.lost = true;
-  losses_.Report(request_.message, *leg.worker(), request_.id->id);
+  losses_.Report(request_.message, *leg.worker(), leg.request().first_sent_ns(), request_.id->id);
 }
 
 // One that no leg has reported.

@@ -14,7 +14,8 @@ void RequestLosses::FindDigest(const UpstreamRequest::Message& message) {
 }
 
 void RequestLosses::Report(
-    const UpstreamRequest::Message& message, const Worker& worker, std::string_view request_id) {
+    const UpstreamRequest::Message& message, const Worker& worker, int64_t sent_ns,
+    std::string_view request_id) {
   FindDigest(message);
   if (!digest_) return;
   thread_.limits.quarantine.ReportLoss(
@@ -22,6 +23,7 @@ void RequestLosses::Report(
        .bytes = message.body->bytes(),
        .host = HostNumber(worker.url),
        .client = ClientNumber(thread_, settings_, *message.head, message.client.address),
+       .sent_ns = sent_ns,
        .request_id = std::string(request_id)},
       thread_.clock.NowNanos());
 }

@@ -8,6 +8,7 @@
 // either. Belongs to one exchange.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -23,7 +24,10 @@ class RequestLosses {
  public:
   RequestLosses(IoThread& thread, const Settings& settings) : thread_(thread), settings_(settings) {}
 
-  void Report(const UpstreamRequest::Message& message, const Worker& worker, std::string_view request_id);
+  // `sent_ns`: when the worker got the first byte of it.
+  void Report(
+      const UpstreamRequest::Message& message, const Worker& worker, int64_t sent_ns,
+      std::string_view request_id);
   bool IsSuspected() const;
   void ReportServed(const Worker& worker, std::string_view request_id) const;
   // The request is about to be forgotten; if the quarantine may want to know that it was served, its digest is kept.

@@ -65,7 +65,7 @@ Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
     if (request_.message.replayable()) pause = plan_->Next(failed, now, thread_.ids);
     if (failed.how == AttemptFailure::kLost || failed.how == AttemptFailure::kBroken) {
       lost_once_ = true;
-      losses_.Report(request_.message, *info_.worker, request_.id->id);
+      losses_.Report(request_.message, *info_.worker, attempt_->first_sent_ns(), request_.id->id);
       if (pause && losses_.IsSuspected()) pause.reset();  // it may have caused two workers to fail already
     }
     // A request that reached no worker causes no load when it is sent again, so the budget does not

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "base/time_units.h"
 #include "hashing/hash.h"
 #include "hashing/sha256.h"
 #include "proxy/thread/io_thread.h"
@@ -53,7 +54,10 @@ void ReportWorkerDown(IoThread& thread, const WorkerUrl& url) {
     Log(LogLevel::kWarning,
         Concat(
             "request ", one.request_id, " is quarantined for 60 s: two workers died while serving it",
-            one.client_restricted ? "; its client is limited to one request at a time for 10 min" : ""));
+            one.restricted_ns != 0 ? Concat(
+                                         "; its client is restricted for ",
+                                         std::to_string(one.restricted_ns / kNanosPerSecond), " s")
+                                   : ""));
   }
 }
 
@@ -72,9 +76,13 @@ RequestDigest DigestOf(
 
 void ReportServed(
     IoThread& thread, const WorkerUrl& url, const RequestDigest& digest, std::string_view request_id) {
-  if (!thread.limits.quarantine.ReportSuccess(digest, HostNumber(url), thread.clock.NowNanos())) return;
+  const RequestQuarantine::Lifted lifted =
+      thread.limits.quarantine.ReportSuccess(digest, HostNumber(url), thread.clock.NowNanos());
+  if (lifted == RequestQuarantine::Lifted::kNothing) return;
   Log(LogLevel::kInfo,
-      Concat("requests equal to ", request_id, " are no longer quarantined: a worker served one"));
+      Concat(
+          "requests equal to ", request_id, " are no longer quarantined: a worker served one",
+          lifted == RequestQuarantine::Lifted::kRestriction ? "; their client is no longer restricted" : ""));
 }
 
 }  // namespace vllm_router
