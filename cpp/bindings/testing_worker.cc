@@ -164,6 +164,21 @@ class RegistryHarness {
 
   std::vector<std::string> Admit(const std::vector<uint64_t>& rows) { return registry_.Admit(rows, now_ns_); }
 
+  void EndHolds(double now) {
+    now_ns_ = static_cast<int64_t>(now * 1e9);
+    registry_.EndHolds(now_ns_);
+  }
+
+  // URL, of those that are held until others have joined or left since others did not join in time; which of both.
+  std::vector<std::pair<std::string, std::string>> Replaced() const {
+    std::vector<std::pair<std::string, std::string>> replaced;
+    for (const DeclaredFleet::Row& row : registry_.Rows()) {
+      if (row.is_replaced) replaced.emplace_back(row.spec.url.url, "held");
+      if (row.is_overdue) replaced.emplace_back(row.spec.url.url, "overdue");
+    }
+    return replaced;
+  }
+
   std::vector<py::tuple> Leaving() const {
     std::vector<py::tuple> leaving;
     for (const DeclaredFleet::Row& row : registry_.Rows()) {
@@ -540,6 +555,8 @@ void BindTestingWorker(py::module_& testing) {
       .def("managed", &RegistryHarness::SetManaged)
       .def("pending", &RegistryHarness::Pending)
       .def("admit", &RegistryHarness::Admit)
+      .def("end_holds", &RegistryHarness::EndHolds)
+      .def("replaced", &RegistryHarness::Replaced)
       .def("leaving", &RegistryHarness::Leaving)
       .def("drained", &RegistryHarness::Drained)
       .def("rows", &RegistryHarness::Rows)

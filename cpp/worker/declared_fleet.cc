@@ -118,7 +118,7 @@ class DeclaredFleet::Change {
       if (spec.leaving) return;
       changed_ = true;
       row->owners.emplace_back(source);
-      row->member.draining = row->kept_out = false;
+      row->member.draining = row->kept_out = row->is_overdue = false;
       row->spec.leaving = false;
       Update(row, spec);
       difference.joined.push_back(row->spec.url.url);
@@ -136,7 +136,7 @@ class DeclaredFleet::Change {
 
   void LetGo(std::string_view source, Row* row) {
     changed_ = true;
-    row->held = false;
+    row->Unhold();
     const bool owned = row->owners.front() == source;
     std::erase(row->owners, source);
     if (!row->owners.empty()) {
@@ -223,6 +223,26 @@ class DeclaredFleet::Change {
 
   void Mark() { changed_ = true; }
 
+  // It stays, though its list leaves it out.
+  void Hold(Row* row, bool is_replaced) {
+    if (row->held && row->is_replaced == is_replaced) return;
+    row->held = changed_ = true;
+    row->is_replaced = is_replaced;
+  }
+
+  // Rows that are new at the end.
+  template <typename Callback>
+  void ForEachRow(Callback callback) {
+    for (std::vector<Row>* rows : {&fleet_.rows_, &added_}) {
+      for (Row& row : *rows) {
+        if (!row.gone) callback(row);
+      }
+    }
+  }
+
+  int64_t now_ns() const { return now_ns_; }
+  bool is_full() const { return serving_ >= kMaxWorkers; }
+
  private:
   void SetIncarnation(const Row& row) const {
     const std::string& text = row.spec.incarnation;
@@ -232,7 +252,8 @@ class DeclaredFleet::Change {
 
   // The owner's.
   void TakeWord(Row* row, const WorkerSpec& spec) {
-    if (std::exchange(row->held, false)) changed_ = true;
+    if (row->held) changed_ = true;
+    row->Unhold();
     if (!Update(row, spec)) return;
     (row->gone ? difference.left : difference.changed).push_back(row->spec.url.url);
   }
@@ -259,7 +280,7 @@ class DeclaredFleet::Change {
       WorkerUrl url = std::move(known.url);  // as it was spelled first
       known = spec;
       known.url = std::move(url);
-      row->held = false;
+      row->Unhold();
       if (leaving) {
         Drop(row);
       } else if (row->kept_out) {
@@ -498,14 +519,12 @@ StatusOr<Difference> DeclaredFleet::ReconcileAgain(std::string_view source, int6
 
 Difference DeclaredFleet::Apply(
     std::string_view name, Source* source, const std::set<std::string>& deleted, int64_t now_ns) {
-  const bool complete = source->complete;
   Difference difference;
   {
     Change change(*this, now_ns);
-    std::set<std::string> listed;
     size_t number = 0;
     for (const WorkerSpec& spec : source->list) {
-      const std::string& key = *listed.insert(WorkerKey(spec.url)).first;
+      const std::string key = WorkerKey(spec.url);
       const size_t place = name == kStatic ? number++ : kNoPlace;
       const auto known = positions_.find(key);
       if (known != positions_.end()) {
@@ -516,27 +535,7 @@ Difference DeclaredFleet::Apply(
         change.NewRow(name, spec, /*checked=*/false, place);
       }
     }
-    std::set<std::string> absent;
-    for (const Row& row : rows_) {
-      if (complete && !row.gone && IsOwner(row, name) && !listed.contains(row.key)) absent.insert(row.key);
-    }
-    std::set<std::string> held;
-    if (complete) {
-      std::set<std::string> unexplained;
-      std::set_difference(
-          absent.begin(), absent.end(), deleted.begin(), deleted.end(),
-          std::inserter(unexplained, unexplained.end()));
-      held = Guarded(name, source, unexplained, now_ns);
-    }
-    for (Row& row : rows_) {
-      if (row.gone || !IsOwner(row, name) || listed.contains(row.key)) continue;
-      if (held.contains(row.key)) {
-        change.difference.held.push_back(row.spec.url.url);
-        if (!std::exchange(row.held, true)) change.Mark();
-      } else if (complete || deleted.contains(row.key)) {
-        change.LetGo(name, &row);
-      }
-    }
+    LetAbsentGo(name, source, deleted, /*is_list=*/true, &change);
     if (!managed_) change.ServePending();
     difference = std::move(change.difference);
   }
@@ -552,42 +551,210 @@ Difference DeclaredFleet::Apply(
   return difference;
 }
 
-std::set<std::string> DeclaredFleet::Guarded(
-    std::string_view name, Source* source, const std::set<std::string>& absent, int64_t now_ns) const {
-  size_t total = 0;
-  std::set<std::string> suspect;
+// Of one source and its last list.
+struct DeclaredFleet::Absence {
+  std::string_view name;
+  Source* source;
+  bool is_list;  // it has just come
+  int64_t now_ns;
+  std::vector<const Row*> listed;  // rows of the list
+  std::set<std::string> hosts;     // of these
+  std::vector<Row*> absent;        // that nothing else explains
+  std::set<const Row*> guarded;    // of them, held by the guard
+  std::set<const Row*> awaiting;   // held until others have joined
+  bool replaces = false;           // none of the list serves yet, and there is one to wait for
+  bool has_room = true;            // for workers that join
+
+  int64_t AgeOf(const Row& row) const {
+    const auto hold = source->holds.find(row.key);
+    return hold != source->holds.end() ? now_ns - hold->second.since_ns : 0;
+  }
+};
+
+void DeclaredFleet::LetAbsentGo(
+    std::string_view name, Source* source, const std::set<std::string>& deleted, bool is_list,
+    Change* change) {
+  Absence absence{.name = name, .source = source, .is_list = is_list, .now_ns = change->now_ns()};
+  absence.has_room = !change->is_full();
+  std::set<std::string> keys;
+  for (const WorkerSpec& spec : source->list) keys.insert(WorkerKey(spec.url));
+  std::vector<Row*> ended;
+  change->ForEachRow([&](Row& row) {
+    if (!IsOwner(row, name)) return;
+    if (keys.contains(row.key)) {
+      absence.listed.push_back(&row);
+      absence.hosts.insert(HostKey(row.spec.url));
+    } else if (deleted.contains(row.key)) {
+      ended.push_back(&row);
+    } else if (source->complete && (is_list || row.held)) {
+      absence.absent.push_back(&row);
+    }
+  });
+  std::map<uint64_t, int64_t> waits;
+  for (const Row* const row : absence.listed) {
+    if (!managed_ || !row->awaits_check()) continue;
+    const auto known = source->waits.find(row->id);
+    waits.emplace(row->id, known != source->waits.end() ? known->second : absence.now_ns);
+  }
+  source->waits = std::move(waits);
+  if (source->complete) {
+    Guard(&absence);
+    AwaitSuccessors(&absence);
+    std::map<std::string, Hold> holds;
+    for (const Row* const row : absence.absent) {
+      if (!absence.guarded.contains(row) && !absence.awaiting.contains(row)) continue;
+      const auto known = source->holds.find(row->key);
+      Hold hold = known != source->holds.end() ? known->second : Hold{.since_ns = absence.now_ns};
+      if (is_list) ++hold.syncs;
+      holds.emplace(row->key, hold);
+    }
+    for (Row* const row : absence.absent) {
+      if (!holds.contains(row->key)) {
+        row->is_overdue = row->is_replaced && !source->waits.empty() && absence.AgeOf(*row) >= guard_.hold_ns;
+        change->LetGo(name, row);
+        continue;
+      }
+      if (is_list) change->difference.held.push_back(row->spec.url.url);
+      change->Hold(row, absence.replaces || absence.awaiting.contains(row));
+    }
+    source->holds = std::move(holds);
+  }
+  for (Row* const row : ended) change->LetGo(name, row);
+}
+
+void DeclaredFleet::Guard(Absence* absence) const {
+  const bool is_written = IsWritten(absence->name);
+  const Source& source = *absence->source;
+  bool any_pending = false;
+  bool any_in_use = false;
+  for (const Row* const row : absence->listed) {
+    any_pending |= managed_ && row->awaits_check();
+    any_in_use |= row->serves() && !row->member.draining && !row->member.resting;
+  }
+  absence->replaces = is_written && any_pending && !any_in_use && absence->has_room;
+  if (!absence->is_list && !is_written) {  // only another list ends these
+    for (const Row* const row : absence->absent) {
+      if (!row->is_replaced) absence->guarded.insert(row);
+    }
+    return;
+  }
+  const auto counts = [name = absence->name](const Row& row) {
+    return !row.gone && row.serves() && !row.member.draining && !row.owners.empty() &&
+           row.owners.front() == name;
+  };
+  const auto total = static_cast<size_t>(std::ranges::count_if(rows_, counts));
+  std::vector<const Row*> suspects;
+  for (const Row* const row : absence->absent) {
+    if (counts(*row) && row->owners.size() == 1) suspects.push_back(row);
+  }
+  const auto many = static_cast<double>(suspects.size()) > guard_.share * static_cast<double>(total);
+  const bool exceeds = suspects.size() == total ? !is_written || source.list.empty() || absence->replaces
+                                                : !is_written && many;
+  if (!exceeds) return;
+  for (const Row* const row : suspects) {
+    const auto hold = source.holds.find(row->key);
+    const bool is_believed = absence->is_list && !absence->replaces && hold != source.holds.end() &&
+                             hold->second.syncs + 1 >= 2 && absence->AgeOf(*row) >= guard_.hold_ns;
+    if (!is_believed) absence->guarded.insert(row);
+  }
+}
+
+std::vector<std::string> DeclaredFleet::ModelsOfRow(const Row& row) const {
+  if (!row.spec.models.empty() || !models_of_) return row.spec.models;
+  return models_of_(row.spec.url.base);
+}
+
+void DeclaredFleet::AwaitSuccessors(Absence* absence) const {
+  const Source& source = *absence->source;
+  if (source.waits.empty() || IsInventory(absence->name) || !absence->has_room) return;
+  // Those of a stage and a kv_group that wait, and by model those whose models are known.
+  struct Waiting {
+    std::vector<const Row*> rows;
+    std::vector<const Row*> of_any;
+    std::unordered_map<std::string, std::vector<const Row*>> of_model;
+  };
+  std::map<std::pair<Stage, std::string>, Waiting> waiting;
+  std::set<std::string> kv_groups;  // that the list names
+  bool any_waits = false;
+  for (const Row* const row : absence->listed) {
+    const WorkerRole& role = row->spec.role;
+    if (!row->spec.leaving) kv_groups.insert(role.kv_group);
+    const auto since = source.waits.find(row->id);
+    if (since == source.waits.end() || absence->now_ns - since->second >= guard_.hold_ns) continue;
+    any_waits = true;
+    Waiting& same = waiting[{role.stage, role.kv_group}];
+    same.rows.push_back(row);
+    const std::vector<std::string> models = ModelsOfRow(*row);
+    if (models.empty()) same.of_any.push_back(row);
+    for (const std::string& model : models) same.of_model[model].push_back(row);
+  }
+  if (!any_waits) return;
+
+  // Those that leave, by what they may serve, then by host.
+  struct Leaving {
+    std::vector<std::string> models;
+    std::map<std::string, std::vector<const Row*>> hosts;
+  };
+  std::map<std::pair<Stage, std::string>, std::map<std::string, Leaving>> leaving;
+  for (const Row* const row : absence->absent) {
+    const bool is_another_shape = row->spec.url.rank && absence->hosts.contains(HostKey(row->spec.url));
+    if (absence->guarded.contains(row) || row->owners.size() != 1 || !row->member.in_rotation() ||
+        !row->serves() || is_another_shape || absence->AgeOf(*row) >= guard_.hold_ns) {
+      continue;
+    }
+    const WorkerRole& role = row->spec.role;
+    if (!kv_groups.contains(role.kv_group)) {
+      absence->awaiting.insert(row);
+      continue;
+    }
+    std::vector<std::string> models = ModelsOfRow(*row);
+    std::ranges::sort(models);
+    std::string names;
+    for (const std::string& model : models) names += Concat(model.size(), ":", model);
+    Leaving& same = leaving[{role.stage, role.kv_group}][names];
+    same.models = std::move(models);
+    same.hosts[HostKey(row->spec.url)].push_back(row);
+  }
+  for (const auto& [role, groups] : leaving) {
+    const auto found = waiting.find(role);
+    if (found == waiting.end()) continue;
+    const Waiting& same = found->second;
+    for (const auto& [names, group] : groups) {
+      std::set<const Row*> successors;
+      const std::vector<const Row*>& any = group.models.empty() ? same.rows : same.of_any;
+      successors.insert(any.begin(), any.end());
+      for (const std::string& model : group.models) {
+        const auto rows = same.of_model.find(model);
+        if (rows != same.of_model.end()) successors.insert(rows->second.begin(), rows->second.end());
+      }
+      std::set<std::string> hosts;
+      for (const Row* const row : successors) hosts.insert(HostKey(row->spec.url));
+      // A host stands for a host, or for as many rows as it has; those with the first keys leave first.
+      size_t hosts_left = hosts.size();
+      size_t rows_left = successors.size();
+      for (auto host = group.hosts.rbegin(); host != group.hosts.rend(); ++host) {
+        const std::vector<const Row*>& ranks = host->second;
+        if (hosts_left == 0 && rows_left < ranks.size()) continue;
+        hosts_left -= std::min<size_t>(hosts_left, 1);
+        rows_left -= std::min(rows_left, ranks.size());
+        absence->awaiting.insert(ranks.begin(), ranks.end());
+      }
+    }
+  }
+}
+
+void DeclaredFleet::EndHolds(int64_t now_ns) {
+  std::set<std::string> names;
   for (const Row& row : rows_) {
-    if (row.gone || !row.serves() || row.member.draining || row.owners.empty()) continue;
-    if (row.owners.front() != name) continue;
-    ++total;
-    if (row.owners.size() == 1 && absent.contains(row.key)) suspect.insert(row.key);
+    if (row.is_replaced) names.insert(row.owners.front());
   }
-  const auto many = static_cast<double>(suspect.size()) > guard_.share * static_cast<double>(total);
-  // A list that replaces all workers: until one of the new ones has passed its check, none would serve.
-  bool replaces = IsWritten(name) && !source->list.empty();
-  bool any_pending = managed_ && std::ranges::any_of(source->list, [this](const WorkerSpec& spec) {
-                       return spec.ready && !spec.leaving && !positions_.contains(WorkerKey(spec.url));
-                     });
-  for (const Row& row : rows_) {
-    if (!replaces || row.gone || !IsOwner(row, name) || absent.contains(row.key)) continue;
-    any_pending |= row.awaits_check();
-    replaces = !row.serves() || row.member.draining || row.member.resting;
+  for (const std::string& name : names) {
+    Source& source = sources_.find(name)->second;
+    Change change(*this, now_ns);
+    LetAbsentGo(name, &source, {}, /*is_list=*/false, &change);
+    source.report.left += change.difference.left.size();
+    source.report.changed += change.difference.changed.size();
   }
-  replaces &= any_pending;
-  const bool exceeds = suspect.size() == total ? !IsWritten(name) || source->list.empty() || replaces
-                                               : !IsWritten(name) && many;
-  if (!exceeds) suspect.clear();
-  std::map<std::string, Hold> holds;
-  for (const std::string& key : suspect) {
-    const auto known = source->holds.find(key);
-    Hold hold = known != source->holds.end() ? known->second : Hold{.since_ns = now_ns};
-    ++hold.syncs;
-    if (!replaces && hold.syncs >= 2 && now_ns - hold.since_ns >= guard_.hold_ns) continue;
-    holds.emplace(key, hold);
-  }
-  source->holds = std::move(holds);
-  std::erase_if(suspect, [source](const std::string& key) { return !source->holds.contains(key); });
-  return suspect;
 }
 
 StatusOr<std::vector<std::string>> DeclaredFleet::Adopt(std::string_view source, int64_t now_ns) {
@@ -630,15 +797,7 @@ std::vector<std::string> DeclaredFleet::Admit(std::span<const uint64_t> ids, int
       if (row.serves()) urls.push_back(row.spec.url.url);
     }
   }
-  // Those that they replace may go.
-  for (auto& [name, source] : sources_) {
-    if (urls.empty() || source.holds.empty() || !IsWritten(name) || source.list.empty()) continue;
-    const SourceReport before = source.report;
-    Apply(name, &source, {}, now_ns);
-    source.report.syncs = before.syncs;  // it is no new list
-    source.report.last_error = before.last_error;
-    source.report.last_list_ns = before.last_list_ns;
-  }
+  if (!urls.empty()) EndHolds(now_ns);  // those that they replace may go
   return urls;
 }
 
@@ -694,11 +853,14 @@ bool DeclaredFleet::SetHealthy(const WorkerUrl& host, bool healthy, int64_t now_
 
 void DeclaredFleet::SetManaged(bool managed, int64_t now_ns) {
   if (std::exchange(managed_, managed) == managed || managed) return;
-  Change change(*this, now_ns);
-  for (Row& row : rows_) {
-    if (row.owners.empty()) change.Drop(&row);
+  {
+    Change change(*this, now_ns);
+    for (Row& row : rows_) {
+      if (row.owners.empty()) change.Drop(&row);
+    }
+    change.ServePending();
   }
-  change.ServePending();
+  EndHolds(now_ns);
 }
 
 std::vector<SourceReport> DeclaredFleet::Report() const {

@@ -28,12 +28,28 @@
 // a row have left it out and hold_ns have passed since the first of them, until Adopt(), or until a health
 // check finds it down. One that comes and goes prolongs its own time only. People mean what they write, so of
 // a file and of the settings only an empty list is held so. One that replaces all workers is carried out when
-// the first of the new ones has passed its check.
+// the first of the new ones has passed its check, at the earliest.
+//
+// Make before break: of the healthy workers that a list leaves out, as many stay as workers of the list wait
+// for their first check, so one leaves as one joins:
+//
+//   a, b, c and d serve; the list is now w, x and y
+//     serving   b c d      pending   w x y       three wait, so three stay
+//     serving   d w x      pending   y           two have passed their check
+//     serving   w x y
+//
+// Each stays for hold_ns at most, from the first list that left it out; and one that has waited for as long as
+// that keeps no other. Only workers that may serve the same requests count for one another: of one stage and
+// kv_group, and with a model in common where the models of both are known. A kv_group that the list does not
+// name any more stays while any worker waits, since only the whole of another one replaces it. The ranks of a
+// host leave together; and at once if the list has others of that host, since it says what the engine is now.
+// What is absent from a list of Kubernetes does not exist, so it is not kept in this way.
 //
 // Pure: the time is passed in, nothing is published or logged. One thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -75,7 +91,7 @@ struct Difference {
   std::vector<std::string> joined;
   std::vector<std::string> left;
   std::vector<std::string> changed;
-  std::vector<std::string> held;  // absent, and kept by the guard
+  std::vector<std::string> held;  // absent, and kept for now
 
   bool empty() const { return joined.empty() && left.empty() && changed.empty(); }
 };
@@ -103,6 +119,8 @@ class DeclaredFleet {
 
   enum class State : uint8_t { kPending, kServing, kLeft };
   static std::string_view StateName(State state);
+  // Its list says what exists, and not only what is wanted.
+  static bool IsInventory(std::string_view source) { return source == "kubernetes"; }
   // Its list is written by people. What they write is meant, unless they write nothing.
   static bool IsWritten(std::string_view source) { return source == "file" || source == kStatic; }
   struct Row;
@@ -117,6 +135,8 @@ class DeclaredFleet {
     std::string source;               // the owner, or the last one
     State state = State::kPending;
     bool held = false;
+    bool is_replaced = false;  // it is held until others of its source's list have joined
+    bool is_overdue = false;   // it left when its time was over, although others were still awaited
     bool kept_out = false;     // an admin drained it: it does not serve until the admin says so
     size_t place = kNoPlace;   // in the list of the settings
     int64_t since_ns = 0;      // in this state
@@ -125,6 +145,7 @@ class DeclaredFleet {
 
     bool serves() const { return state == State::kServing; }
     bool by_hand() const;
+    void Unhold() { held = is_replaced = false; }
     bool awaits_check() const { return state == State::kPending && spec.ready; }
     // It drains because of its sources, not by an admin's wish.
     bool leaves() const { return serves() && member.draining && (spec.leaving || owners.empty()); }
@@ -160,6 +181,13 @@ class DeclaredFleet {
   // A look that failed; with an empty kind only that there is such a source.
   Status ReportError(std::string_view source, std::string_view kind, std::string_view message);
 
+  // The models that a host has listed, by its base URL; empty: they are not known.
+  using ModelsOf = std::function<std::vector<std::string>(std::string_view base)>;
+  void set_models_of(ModelsOf models_of) { models_of_ = std::move(models_of); }
+
+  // Lets those go that waited for others to join, and wait no more: since they joined, or the time is over.
+  void EndHolds(int64_t now_ns);
+
   // These passed their check. Ids of rows that are not pending any more are ignored. Returns URLs.
   std::vector<std::string> Admit(std::span<const uint64_t> ids, int64_t now_ns);
   // The requests of these have ended. Others are ignored.
@@ -182,6 +210,7 @@ class DeclaredFleet {
     std::vector<WorkerSpec> list;
     bool complete = true;               // the list
     std::map<std::string, Hold> holds;  // by key
+    std::map<uint64_t, int64_t> waits;  // since when rows of the list wait for their check, by id
     uint64_t applied_version = 0;       // of the fleet after the last list
   };
 
@@ -196,13 +225,20 @@ class DeclaredFleet {
   // Its list.
   Difference Apply(
       std::string_view name, Source* source, const std::set<std::string>& deleted, int64_t now_ns);
-  // Of the workers that a list leaves out, those that the guard holds.
-  std::set<std::string> Guarded(
-      std::string_view name, Source* source, const std::set<std::string>& absent, int64_t now_ns) const;
+  // Of the workers that its list leaves out, lets those go that are not held, or not any more. `is_list`: it
+  // has just come.
+  void LetAbsentGo(
+      std::string_view name, Source* source, const std::set<std::string>& deleted, bool is_list,
+      Change* change);
+  struct Absence;  // what is decided of these workers
+  void Guard(Absence* absence) const;
+  void AwaitSuccessors(Absence* absence) const;
+  std::vector<std::string> ModelsOfRow(const Row& row) const;
   size_t serving() const;
   bool IsBefore(const Row& a, const Row& b) const;
 
   GuardOptions guard_;
+  ModelsOf models_of_;
   bool managed_ = false;
   bool is_copy_ = false;  // its workers are those of another fleet, and stay as they are
   std::vector<Row> rows_;

@@ -45,6 +45,7 @@ class FleetView {
     bool healthy = true;
     bool draining = false;
     bool resting = false;                // its source says that it is not ready
+    bool held = false;                   // its source leaves it out, and it stays for now
     bool open = false;                   // its circuit breaker
     bool other_model = false;            // of a pool's view: it does not serve the pool's models
     bool other_stage = false;            // of a stage's view: it is of the other one

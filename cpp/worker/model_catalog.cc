@@ -191,6 +191,14 @@ bool ModelCatalog::Say(
   return changed;
 }
 
+std::vector<std::string> ModelCatalog::NamesOf(std::string_view base) const {
+  std::vector<std::string> names;
+  const auto found = hosts_.find(base);
+  if (found == hosts_.end()) return names;
+  for (const Said& said : found->second.listed) names.push_back(said.card.id);
+  return names;
+}
+
 bool ModelCatalog::Forget(std::string_view base, bool if_awaited) {
   const auto found = hosts_.find(base);
   if (found == hosts_.end() || (if_awaited && !found->second.is_awaited)) return false;

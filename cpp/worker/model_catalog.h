@@ -146,6 +146,8 @@ class ModelCatalog {
   bool Forget(std::string_view base, bool if_awaited = false);
   // The host does not respond; what it listed before holds. True if something changed.
   bool Await(std::string_view base, int64_t now_ns);
+  // What the host listed last; empty: it is not known.
+  std::vector<std::string> NamesOf(std::string_view base) const;
   // Something that Publish() has not been called for.
   bool changed() const { return changed_; }
 

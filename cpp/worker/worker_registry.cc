@@ -81,6 +81,7 @@ WorkerRegistry::WorkerRegistry(Planner planner, const GuardOptions& guard, bool 
     : planner_(std::move(planner)), is_staged_(is_staged), snapshot_(std::make_shared<const FleetView>()) {
   MutexLock lock(mutex_);
   fleet_.set_guard(guard);
+  fleet_.set_models_of([models = &models_](std::string_view base) { return models->NamesOf(base); });
   auto empty = std::make_shared<FleetView>();
   empty->set_models(models_.Publish(*empty, {}, nullptr, nullptr, 0));
   if (is_staged_) {
@@ -303,6 +304,13 @@ std::vector<std::string> WorkerRegistry::Admit(std::span<const uint64_t> rows, i
   return admitted;
 }
 
+void WorkerRegistry::EndHolds(int64_t now_ns) {
+  MutexLock lock(mutex_);
+  const uint64_t before = fleet_.version();
+  fleet_.EndHolds(now_ns);
+  PublishIfChanged(before);
+}
+
 void WorkerRegistry::Drained(std::span<const WorkerId> workers, int64_t now_ns) {
   MutexLock lock(mutex_);
   const uint64_t before = fleet_.version();
@@ -418,6 +426,7 @@ void WorkerRegistry::Publish() {
   for (const Row& row : fleet_.rows()) {
     if (!row.serves()) continue;
     FleetView::Member& member = members.emplace_back(row.member);
+    member.held = row.held;
     member.open = member.worker->breaker.state() == BreakerState::kOpen;
     member.pair = PairStateOf(*member.worker);
     published.emplace_back(member.worker->id, member.worker->weight);

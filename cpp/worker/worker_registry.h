@@ -93,6 +93,8 @@ class WorkerRegistry {
   uint64_t Manage(std::function<void()> changed);
   void EndManaging(uint64_t id);
   std::vector<std::string> Admit(std::span<const uint64_t> rows, int64_t now_ns);
+  // To be called again and again: workers that wait for others to join leave when the time is over.
+  void EndHolds(int64_t now_ns);
   void Drained(std::span<const WorkerId> workers, int64_t now_ns);
 
   // What a host, by its base URL, says that it serves (model_catalog.h). `refused`: names that are not kept. Published

@@ -284,9 +284,10 @@ class Router(_core.Router):
         """Declare all the workers that a source has now; the fleet changes by what is different from before.
 
         A worker that is new joins, while a server runs once it passes its health check. One that is not in
-        the list any more is drained and removed, unless another source declares it, too. A list that leaves
-        out too many at once (`discovery_guard`, by default half of those that serve) is held for
-        `discovery_hold_secs`; `adopt()` applies it at once.
+        the list any more is drained and removed, unless another source declares it, too; while a server
+        runs, as many stay as new ones of the list wait for their first check, for `discovery_hold_secs` at
+        most. A list that leaves out too many at once (`discovery_guard`, by default half of those that serve)
+        is held for that time; `adopt()` applies it at once.
 
         Args:
             source: Whose list it is: a name of your own, of a-z, 0-9, `_` and `-`, at most 32 characters.

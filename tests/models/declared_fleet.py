@@ -85,6 +85,8 @@ class Row:
     draining: bool = False
     healthy: bool = True
     held: bool = False
+    replaced: bool = False  # held until others have joined
+    overdue: bool = False  # it left although others were still awaited
     kept_out: bool = False  # drained by an admin
     worker_id: int | None = None
     last_owner: str = ""  # while it has none
@@ -148,6 +150,8 @@ class DeclaredFleet:
         self.lists: dict[str, tuple[list[Spec], bool]] = {}  # and whether they were complete
         self.list_roles: dict[str, dict[str, Role]] = {}  # by source, by URL
         self.holds: dict[str, dict[str, Hold]] = {}  # by source, by URL
+        self.waits: dict[str, dict[int, float]] = {}  # by source: since when a row of its list waits, by id
+        self.models: dict[str, list[str]] = {}  # by host, as it has listed them
         self.last_time = 0.0
         self.next_row_id = 0
         self.next_worker_id = 0
@@ -173,6 +177,9 @@ class DeclaredFleet:
 
     def roles(self) -> list[tuple[str, str, int | None]]:
         return [(row.url, *row.role[:2]) for row in self.serving()]
+
+    def set_models(self, url: str, names: Iterable[tuple[str, str]]) -> None:
+        self.models[address(url).host] = [name for name, _ in names]
 
     # What it answers.
 
@@ -278,14 +285,111 @@ class DeclaredFleet:
         unlisted = [row for row in self.declared if source in row.owners and row.address not in listed]
         named = [row for row in unlisted if any(means(one, row) for one in ended)]
         absent = [row for row in unlisted if row not in named] if complete else []
-        held = self.guarded(source, known, absent, now) if complete else []
-        for row in held:
-            row.held = True
-            difference.held.append(row.url)
-        for row in named + absent:
-            if row not in held:
-                self.let_go(source, row, difference)
+        self.note_waits(source, now)
+        if complete:
+            self.let_absent_go(source, known, absent, now, difference, is_list=True)
+        for row in named:
+            self.let_go(source, row, difference)
         return difference.joined, difference.left, difference.changed, difference.held
+
+    def listed_rows(self, source: str) -> list[Row]:
+        listed = [address(spec.url) for spec in self.lists[source][0]]
+        return [row for row in self.declared if source in row.owners and row.address in listed]
+
+    def note_waits(self, source: str, now: float) -> None:
+        """Whom a check awaits, and since which list."""
+        before = self.waits.get(source, {})
+        waiting = [row for row in self.listed_rows(source) if self.is_managed and self.awaits_check(row)]
+        self.waits[source] = {row.id: before.get(row.id, now) for row in waiting}
+
+    def let_absent_go(
+        self,
+        source: str,
+        known: list[Row],
+        absent: list[Row],
+        now: float,
+        difference: Difference,
+        *,
+        is_list: bool,
+    ) -> None:
+        guarded, replaces = self.guarded(source, known, absent, now, is_list)
+        awaiting = self.awaiting_successors(source, [row for row in absent if row not in guarded], now)
+        before = self.holds.pop(source, {})
+        for row in absent:
+            age = now - before[row.url].since if row.url in before else 0
+            if row not in guarded and row not in awaiting:
+                row.overdue = row.replaced and bool(self.waits[source]) and age >= self.hold_secs
+                self.let_go(source, row, difference)
+                continue
+            hold = before.get(row.url) or Hold(now)
+            hold.syncs += is_list
+            self.holds.setdefault(source, {})[row.url] = hold
+            row.held, row.replaced = True, replaces or row in awaiting
+            if is_list:
+                difference.held.append(row.url)
+
+    @staticmethod
+    def awaits_check(row: Row) -> bool:
+        return row.state == "pending" and row.ready
+
+    def awaiting_successors(self, source: str, absent: list[Row], now: float) -> list[Row]:
+        """Make before break: those that stay until as many of the list have passed their check."""
+        listed = self.listed_rows(source)
+        waits = self.waits[source]
+        waiting = [row for row in listed if row.id in waits and now - waits[row.id] < self.hold_secs]
+        if source == "kubernetes" or not waiting:
+            return []
+        holds = self.holds.get(source, {})
+        leaving = [
+            row
+            for row in absent
+            if row.owners == [source]
+            and self.is_eligible(row)
+            and not (row.address.rank and any(row.address.host == other.address.host for other in listed))
+            and (row.url not in holds or now - holds[row.url].since < self.hold_secs)
+        ]
+        named_groups = [row.role[2] for row in listed if not row.leaving]
+        stay = [row for row in leaving if row.role[2] not in named_groups]
+
+        def kind(row: Row) -> tuple[str, str, list[str]]:
+            return row.role[0], row.role[2], sorted(self.models.get(row.address.host, []))
+
+        def replaces(new: Row, old: Row) -> bool:
+            (stage, group, models), (old_stage, old_group, old_models) = kind(new), kind(old)
+            either_unknown = not models or not old_models
+            return (stage, group) == (old_stage, old_group) and (
+                either_unknown or bool(set(models) & set(old_models))
+            )
+
+        for one in leaving:
+            alike = [row for row in leaving if kind(row) == kind(one) and row not in stay]
+            if one not in alike:
+                continue
+            successors = [row for row in waiting if replaces(row, one)]
+            hosts_left, rows_left = len({row.address.host for row in successors}), len(successors)
+            for host in sorted({row.address.host for row in alike}, reverse=True):
+                ranks = [row for row in alike if row.address.host == host]
+                if hosts_left > 0 or rows_left >= len(ranks):
+                    stay += ranks
+                    hosts_left = max(0, hosts_left - 1)
+                    rows_left = max(0, rows_left - len(ranks))
+            # Those that leave are asked about again, as others: none is left to take their place then.
+            leaving = [row for row in leaving if row not in alike]
+        return stay
+
+    def replaced(self) -> list[tuple[str, str]]:
+        rows = [row for row in self.in_order() if row.replaced or row.overdue]
+        return [(row.url, "held" if row.replaced else "overdue") for row in rows]
+
+    @change
+    def end_holds(self, now: float) -> None:
+        self.last_time = now
+        for source in sorted({row.owners[0] for row in self.declared if row.replaced}):
+            held = [row for row in self.declared if row.held and source in row.owners]
+            absent = [row for row in held if row not in self.listed_rows(source)]
+            self.note_waits(source, now)
+            if self.lists[source][1]:
+                self.let_absent_go(source, self.declared[:], absent, now, Difference(), is_list=False)
 
     def declare(self, source: str, spec: Spec, difference: Difference) -> None:
         row = next((row for row in self.declared if row.address == address(spec.url)), None)
@@ -298,7 +402,7 @@ class DeclaredFleet:
         elif not row.owners:
             if not spec.leaving:
                 row.owners = [source]
-                row.draining = row.leaving = row.kept_out = False
+                row.draining = row.leaving = row.kept_out = row.overdue = False
                 self.apply(row, spec, role)
                 difference.joined.append(row.url)
         else:
@@ -348,7 +452,7 @@ class DeclaredFleet:
 
     def apply(self, row: Row, spec: Spec, role: Role) -> bool:
         """What the first owner says now. True if it is something new."""
-        row.held = False
+        row.held = row.replaced = False
         is_named_anew = row.incarnation and spec.incarnation and row.incarnation != spec.incarnation
         if is_named_anew or row.role != role:
             row.role = role
@@ -392,35 +496,41 @@ class DeclaredFleet:
         else:
             self.start(row)
 
-    def guarded(self, source: str, known: list[Row], absent: list[Row], now: float) -> list[Row]:
-        """Those of the absent that stay for now. `known` before: who has just joined makes up for nobody."""
+    def guarded(
+        self, source: str, known: list[Row], absent: list[Row], now: float, is_list: bool
+    ) -> tuple[list[Row], bool]:
+        """Those of the absent that the guard holds, and whether until one of the list serves.
+
+        `known` before: who has just joined makes up for nobody.
+        """
         own = [row for row in known if row in self.declared and row.owners and row.owners[0] == source]
         working = [row for row in own if row.serves and not row.draining]
         total = len(working)
         doubted = [row for row in absent if row in working and row.owners == [source]]
         # A list that replaces all workers: the old ones stay until one of the new ones serves.
-        listed = [row for row in self.declared if source in row.owners and row not in absent]
+        listed = self.listed_rows(source)
         replaces = (
             source in WRITTEN
-            and any(row.state == "pending" and row.ready for row in listed)
+            and self.is_managed
+            and any(self.awaits_check(row) for row in listed)
             and not any(self.in_use(row) for row in listed)
         )
         if source in WRITTEN:
             too_many = len(doubted) == total and (not self.lists[source][0] or replaces)
         else:
             too_many = len(doubted) == total or len(doubted) > self.guard * total
-        if not doubted or not too_many:
-            self.holds.pop(source, None)
-            return []
-        before = self.holds.pop(source, {})
+        if not is_list and source not in WRITTEN:  # only another list ends these
+            return [row for row in absent if not row.replaced], replaces
+        if not too_many:
+            return [], replaces
+        before = self.holds.get(source, {})
         held = []
         for row in doubted:
-            hold = before.get(row.url) or Hold(now)
-            hold.syncs += 1
-            if replaces or hold.syncs < 2 or now - hold.since < self.hold_secs:
-                self.holds.setdefault(source, {})[row.url] = hold
+            hold = before.get(row.url)
+            is_believed = is_list and hold is not None and now - hold.since >= self.hold_secs
+            if replaces or not is_believed:
                 held.append(row)
-        return held
+        return held, replaces
 
     @staticmethod
     def in_use(row: Row) -> bool:
@@ -431,7 +541,7 @@ class DeclaredFleet:
         was_owner = row.owners[0] == source
         row.owners.remove(source)
         row.last_owner = source
-        row.held = False
+        row.held = row.replaced = False
         if row.owners:
             if was_owner:
                 self.take_next_word(row, difference)
@@ -466,8 +576,11 @@ class DeclaredFleet:
         turned_off = self.is_managed and not on
         self.is_managed = on
         if turned_off:
-            self.admit([row_id for row_id, _ in self.pending()])
             self.declared = [row for row in self.declared if row.owners]
+            for row in self.in_order():
+                if self.awaits_check(row):
+                    self.serve(row)
+            self.end_holds(self.last_time)
 
     @change
     def admit(self, ids: Iterable[int]) -> list[str]:
@@ -475,9 +588,8 @@ class DeclaredFleet:
         admitted = [row for row in self.in_order() if row.state == "pending" and row.ready and row.id in ids]
         for row in admitted:
             self.serve(row)
-        for source in WRITTEN:
-            if admitted and source in self.holds and self.lists[source][0]:
-                self.reconcile(source, None, True, [], self.last_time)
+        if admitted:
+            self.end_holds(self.last_time)
         return [row.url for row in admitted]
 
     @change
@@ -543,7 +655,7 @@ class DeclaredFleet:
     def give_up(self, row: Row) -> None:
         """Its source does not name it, and it does not answer either."""
         source = row.owners.pop(0)
-        row.held = False
+        row.held = row.replaced = False
         if source in self.holds:
             self.holds[source].pop(row.url, None)
         if row.owners:

@@ -217,6 +217,39 @@ class DeclaredFleets(RuleBasedStateMachine):
         answers = self.change("adopt", source)
         assert answers is None or sorted(answers[0]) == sorted(answers[1])
 
+    @rule(pause=PAUSES)
+    def a_server_looks_for_holds_that_are_over(self, pause):
+        self.now += pause
+        self.change("end_holds", self.now)
+
+    @precondition(lambda self: any(row.replaced for row in self.twin.declared))
+    @rule(data=st.data(), pause=PAUSES)
+    def one_of_those_that_are_awaited_joins(self, data, pause):
+        pending = self.twin.pending()
+        if pending:
+            ours = data.draw(st.sampled_from([row_id for row_id, _ in pending]))
+            self.change("admit", [ours], core=[[self.row_ids.theirs[ours]]])
+        self.now += pause
+        self.change("end_holds", self.now)
+
+    @rule(source=SOURCES, data=st.data(), specs=LISTS, count=st.integers(1, 3), pause=PAUSES)
+    def some_are_replaced(self, source, data, specs, count, pause):
+        """By others, as in a roll-out."""
+        self.sync(source, specs, False, [], 0.0)
+        self.the_work_for_a_server_is_the_twins()
+        self.admit_all()
+        known = {address(spec[0]) for spec in specs}
+        fresh = [spec for spec in data.draw(LISTS) if address(spec[0]) not in known]
+        self.sync(source, [*specs[count:], *fresh], True, [], pause)
+
+    @rule(host=st.sampled_from(HOSTS), names=st.lists(st.sampled_from("xyz"), max_size=2, unique=True))
+    def a_host_lists_its_models(self, host, names):
+        """Published with the next change, and not by itself."""
+        url = f"http://{host}:80"
+        self.twin.set_models(url, [(name, "") for name in names])
+        self.registry.set_models(url, [(name, "") for name in names])
+        self.members = self.registry.members()
+
     @rule(managed=st.booleans())
     def manage(self, managed):
         self.change("managed", managed)
@@ -295,6 +328,7 @@ class DeclaredFleets(RuleBasedStateMachine):
     @invariant()
     def the_rows_are_the_twins(self):
         ours, theirs = self.twin.rows(), self.registry.rows()
+        assert self.registry.replaced() == self.twin.replaced()
         assert [row[:8] for row in theirs] == [row[:8] for row in ours]
         for (*_, our_id), (*_, their_id) in zip(ours, theirs, strict=True):
             assert (our_id is None) == (their_id is None)

@@ -377,7 +377,7 @@ def test_workers_that_are_all_replaced_serve_until_one_of_the_new_ones_does(harn
     new.wait_for_requests(2)  # checks that fail
     assert it.workers() == {old.url: False}
     assert {it.client().ask().status for _ in range(4)} == {200}
-    assert "all workers that static leaves out stay until" in capfd.readouterr().err
+    assert f"{old.url}, which static leaves out, stay until" in capfd.readouterr().err
     healthy.set()
     eventually(lambda: it.workers() == {new.url: False})
     assert it.client().ask().status == 200

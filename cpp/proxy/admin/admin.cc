@@ -262,6 +262,7 @@ json::object Describe(const FleetView::Member& member) {
   if (worker.bootstrap_port) described["bootstrap_port"] = *worker.bootstrap_port;
   if (!worker.kv_group.empty()) described["kv_group"] = worker.kv_group;
   if (const auto id = worker.engine_id.Load()) described["engine_id"] = *id;
+  if (member.held) described["held"] = true;
   if (member.pair != PairState::kReady) described["not_chosen"] = PairStateText(member.pair);
   if (worker.peer) {
     described["zmq_address"] = worker.peer->zmq_address;

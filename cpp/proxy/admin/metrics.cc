@@ -1377,7 +1377,9 @@ void Metrics::Collector::WriteDiscovery(Page* page) const {
     return UnixSeconds() - static_cast<double>(now - *source.last_list_ns) / 1e9;
   });
   page->Gauge(
-      "discovery_held", "Workers that the source's list leaves out and that are kept (--discovery-guard).");
+      "discovery_held",
+      "Workers that the source's list leaves out and that are kept for now (--discovery-guard, "
+      "--discovery-hold-secs).");
   each([](const SourceReport& source) { return source.held; });
   page->Counter("fleet_changes_total", "Changes of the fleet by the lists of the source.");
   for (const SourceReport& source : sources) {

@@ -52,6 +52,7 @@ void FleetManager::Release() {
 }
 
 int64_t FleetManager::Pass(const FleetView&) {
+  thread_.router->pool().registry().EndHolds(thread_.clock.NowNanos());
   FollowRows();
   Admit();
   const int64_t now = thread_.clock.NowNanos();
@@ -122,44 +123,61 @@ void FleetManager::FollowRows() {
   const int64_t now = thread_.clock.NowNanos();
   std::set<uint64_t> awaiting;
   std::set<uint64_t> held;
-  std::map<std::string, std::vector<std::string>> newly_held;  // by source
-  std::set<std::string> awaited;                               // sources with workers that have to be checked
+  std::set<uint64_t> replaced;
+  using Urls = std::vector<std::string>;
+  std::map<std::pair<std::string, bool>, Urls> newly_held;  // by source, and if others are awaited
+  std::map<std::pair<std::string, bool>, Urls> left;  // of those for which others were awaited; if in vain
   for (const DeclaredFleet::Row& row : rows) {
     if (row.awaits_check()) {
       awaiting.insert(row.id);
-      awaited.insert(row.owners.front());
       pending_.try_emplace(
           row.id, Pending{.url = row.spec.url, .source = row.owners.front(), .since_ns = now, .due_ns = now});
     } else if (row.leaves()) {
       drainer_.Watch(row.member.worker, row.spec.drain_ms.value_or(thread_.settings.Get()->drain_timeout_ms));
+      if (replaced_.contains(row.id)) left[{row.source, row.is_overdue}].push_back(row.spec.url.url);
     } else if (row.held) {
       held.insert(row.id);
-      if (held_.contains(row.id)) continue;
-      newly_held[row.owners.front()].push_back(row.spec.url.url);
+      if (row.is_replaced) replaced.insert(row.id);
+      if (held_.contains(row.id) && row.is_replaced == replaced_.contains(row.id)) continue;
+      newly_held[{row.owners.front(), row.is_replaced}].push_back(row.spec.url.url);
       health_.ReportPassiveFailure(row.member.worker);
     }
   }
   std::erase_if(pending_, [&](const auto& entry) { return !awaiting.contains(entry.first); });
   held_ = std::move(held);
-  for (const auto& [source, urls] : newly_held) {
-    if (DeclaredFleet::IsWritten(source) && awaited.contains(source)) {
-      Log(LogLevel::kInfo,
-          Concat(
-              "fleet: all workers that ", source, " leaves out stay until one of the new ones passes its ",
-              "health check: ", Listed(urls)));
-      continue;
-    }
-    const auto [told, is_new] = told_ns_.try_emplace(source, now);
-    if (!is_new && now - told->second < kHoldLineNs)
-      continue;  // a worker that flaps makes a new hold each time
-    told->second = now;
-    Log(LogLevel::kError,
-        Concat(
-            "fleet: the list of ", source, " leaves out ", urls.size(),
-            " serving workers at once (--discovery-guard), so they are kept: ", Listed(urls),
-            "; they leave when the list stays like this (--discovery-hold-secs), or at once with POST ",
-            "/admin/discovery/adopt?source=", source));
+  replaced_ = std::move(replaced);
+  for (const auto& [who, urls] : newly_held) LogHeld(who.first, urls, who.second, now);
+  for (const auto& [who, urls] : left) {
+    const auto& [source, in_vain] = who;
+    Log(in_vain ? LogLevel::kWarning : LogLevel::kInfo,
+        in_vain
+            ? Concat(
+                  "fleet: ", Listed(urls), ", which ", source, " left out, leave although new workers of it ",
+                  "have not passed their health check: --discovery-hold-secs have passed")
+            : Concat(
+                  "fleet: ", Listed(urls), ", which ", source,
+                  " left out, leave: no worker is awaited for them any more"));
   }
+}
+
+void FleetManager::LogHeld(
+    const std::string& source, const std::vector<std::string>& urls, bool are_replaced, int64_t now) {
+  if (are_replaced) {
+    Log(LogLevel::kInfo, Concat(
+                             "fleet: ", Listed(urls), ", which ", source,
+                             " leaves out, stay until as many of its new workers ",
+                             "have passed their health check (--discovery-hold-secs)"));
+    return;
+  }
+  const auto [told, is_new] = told_ns_.try_emplace(source, now);
+  if (!is_new && now - told->second < kHoldLineNs) return;  // a worker that flaps makes a new hold each time
+  told->second = now;
+  Log(LogLevel::kError,
+      Concat(
+          "fleet: the list of ", source, " leaves out ", urls.size(),
+          " serving workers at once (--discovery-guard), so they are kept: ", Listed(urls),
+          "; they leave when the list stays like this (--discovery-hold-secs), or at once with POST ",
+          "/admin/discovery/adopt?source=", source));
 }
 
 Task<void> FleetManager::Check(std::vector<uint64_t> rows, WorkerUrl url, bool again) {

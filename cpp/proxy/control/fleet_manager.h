@@ -1,6 +1,6 @@
 // FleetManager carries out what sources of workers declared (worker/declared_fleet.h): it checks pending
-// workers and lets them in, hands those that leave to the Drainer, and has those checked at once that the
-// guard holds.
+// workers and lets them in, hands those that leave to the Drainer, has those checked at once that are held, and
+// ends holds in time.
 //
 //   pending  --- GET --health-check-endpoint: 2xx --->  serving       asked at once, then after 0.25, 0.5,
 //                                                                     1, 2 and each further 5 s
@@ -51,6 +51,8 @@ class FleetManager final : public HostPoller {
 
   int64_t Pass(const FleetView& fleet) override;
   void FollowRows();
+  void LogHeld(
+      const std::string& source, const std::vector<std::string>& urls, bool are_replaced, int64_t now);
   void StartChecks(const std::map<std::string_view, std::vector<uint64_t>>& due);
   // Of the host, for these of its rows; `again`: each was checked before.
   Task<void> Check(std::vector<uint64_t> rows, WorkerUrl url, bool again);
@@ -64,6 +66,7 @@ class FleetManager final : public HostPoller {
   uint64_t version_ = 0;                 // of the rows that are followed
   std::map<uint64_t, Pending> pending_;  // by row
   std::set<uint64_t> held_;              // rows
+  std::set<uint64_t> replaced_;          // of them, until others have joined
   std::vector<uint64_t> passed_;         // rows, not admitted yet
   int64_t admitted_ns_ = INT64_MIN / 2;
   std::map<std::string, int64_t, std::less<>> told_ns_;  // of a held list in the log, by source

@@ -87,7 +87,7 @@ class _Namespace:
             self.unreported = None
             self._fleet.touched(at_once=True)
 
-    def changed(self, kind: str, thing: dict[str, Any]) -> None:
+    def changed(self, kind: str, thing: dict[str, Any]) -> bool:
         """See kubernetes_watch.Holder. Events that come again, or too late, change nothing."""
         with self._fleet.changed:
             self.unreported = None
@@ -95,19 +95,20 @@ class _Namespace:
             old = self.held.get(key)
             new = self._fleet.held_of(thing)
             if old is not None and is_older(new.version, old.version):
-                return
+                return False
             if kind == "DELETED":
                 if old is None or new.uid != old.uid:
-                    return
+                    return False
                 del self.held[key]
                 self._fleet.deleted |= old.urls
             else:
                 self.held[key] = new
                 if old is not None and old.workers == new.workers:
-                    return
+                    return False
                 if old is not None:
                     self._fleet.deleted |= old.urls - new.urls
             self._fleet.touched()
+            return True
 
     def failed(self, error: SourceError) -> None:
         """See kubernetes_watch.Holder. The objects stay."""

@@ -4,6 +4,9 @@
      ▲              │ 410, a stream that cannot be read, silence, two empty streams, time to list again
      └──────────────┘
 
+What goes wrong again and again has growing pauses, until a watch has lasted or has brought news: a change of
+the workers, with a newer version. And whatever comes, watches begin at most 12 times a minute, after six.
+
 Events may be lost, and a stream may fall silent without ending. So everything is listed again after
 `resync_secs`, and silence has a limit. The connection, the clock and the random numbers are passed in.
 """
@@ -42,7 +45,8 @@ class Timing:
     window: tuple[float, float] = (50.0, 70.0)  # of one watch, at random
     slack: float = 15.0  # a watch may be silent for its window and this
     list_silence: float = 20.0
-    short: float = 1.0  # a watch that ends sooner, without an event, is as good as a 410
+    short: float = 1.0  # a watch that ends sooner, without news, is as good as a 410
+    restarts: tuple[int, float] = (6, 5.0)  # so many at once, and one more in so much time
     backoff: tuple[float, float] = (0.5, 30.0)
     forbidden: float = 30.0  # the longest back-off of requests that are rejected with 400, 403 or 404
     longest_retry_after: float = 300.0
@@ -77,8 +81,8 @@ class Holder(Protocol):
     def replaced(self, objects: list[dict[str, Any]]) -> None:
         """These are all there are."""
 
-    def changed(self, kind: str, thing: dict[str, Any]) -> None:
-        """One was ADDED, MODIFIED or DELETED."""
+    def changed(self, kind: str, thing: dict[str, Any]) -> bool:
+        """One was ADDED, MODIFIED or DELETED. Returns whether that is news: it changes the workers."""
 
     def failed(self, error: SourceError) -> None:
         """They cannot be listed, or watched, now."""
@@ -133,7 +137,9 @@ class ListWatch:
         self._failures = 0  # since the last response
         self._rejected = 0  # requests, with 400, 403 or 404, since a watch began
         self._fruitless = 0  # relists since a watch that was good for something
-        self._short = 0  # empty watches in a row
+        self._short = 0  # watches in a row that ended at once, without news
+        self._restarts_left = float(timing.restarts[0])
+        self._restarted_at = clock()
         self._renewed = False  # the credentials, since the last response
 
     def turn(self) -> float:
@@ -141,11 +147,10 @@ class ListWatch:
         watching = self._version != "" and self._clock() < self._resync_at
         try:
             if watching:
-                self._watch()
-            else:
-                if self._version:
-                    self.restarts["resync"] += 1
-                self._list()
+                return self._watch()
+            if self._version:
+                self.restarts["resync"] += 1
+            self._list()
         except HttpError as error:
             return self._http_error(error, "watch" if watching else "list")
         except _RelistError as error:
@@ -205,7 +210,7 @@ class ListWatch:
 
     # ---- one watch
 
-    def _watch(self) -> None:
+    def _watch(self) -> float:
         timing = self._timing
         begun = self._clock()
         # It ends in time for the next list by itself; a second more than that is no harm.
@@ -217,29 +222,43 @@ class ListWatch:
             timeout_seconds=max(1, round(window)),
             allow_watch_bookmarks=True,
         )
-        events = 0
+        news = 0
         reason = "closed"
         try:
             for line in _lines(body):
-                events += self._event(_parsed(line, self._kept))
+                news += self._event(_parsed(line, self._kept))
                 if self._clock() >= self._resync_at:
-                    return
+                    return 0.0
         except SilentError as error:
             raise _RelistError("timeout", f"a watch was silent: {said_of(error)}") from None
         except CutError:
             reason = "cut"
         finally:
             body.close()
-            if events or self._clock() - begun >= timing.short:
+            lasted = self._clock() - begun
+            if news or lasted >= timing.short:
                 self._short = self._fruitless = 0
         self.restarts[reason] += 1
-        if not events and self._clock() - begun < timing.short:
+        if not news and lasted < timing.short:
             self._short += 1
             if self._short >= 2:
                 raise _RelistError("gone", "two watches in a row ended at once", consistent=True)
+        pause = self._until_restart()
+        if pause > 0:
+            self._fail("ended", f"watches end too soon, the last one after {lasted:.1f} s", pause)
+        return pause
 
-    def _event(self, event: dict[str, Any]) -> int:
-        """Take in one event. Returns how many changes that is."""
+    def _until_restart(self) -> float:
+        """Count one more watch that has ended. Returns the seconds until the next may begin."""
+        most, period = self._timing.restarts
+        now = self._clock()
+        earned = (now - self._restarted_at) / period
+        self._restarts_left = min(most, self._restarts_left + earned) - 1
+        self._restarted_at = now
+        return max(0.0, -self._restarts_left * period) * self._randomness.uniform(1.0, 1.2)
+
+    def _event(self, event: dict[str, Any]) -> bool:
+        """Take in one event. Returns whether it brings news."""
         kind = event.get("type")
         thing = event.get("object")
         if not isinstance(thing, dict):
@@ -248,15 +267,17 @@ class ListWatch:
             code = thing.get("code")
             message = str(thing.get("message") or "")[:300]
             if code == 410 or thing.get("reason") in ("Expired", "Gone"):
-                raise _RelistError("gone", message, consistent=True)
-            raise _RelistError("error", f"{code}: {message}")
+                raise _RelistError(
+                    "gone", message or "the server says 410, and nothing more", consistent=True
+                )
+            raise _RelistError("error", f"{code}: {message or 'the server says nothing more'}")
         metadata = thing.get("metadata")
         version = str(metadata.get("resourceVersion") or "") if isinstance(metadata, dict) else ""
-        if kind in ("ADDED", "MODIFIED", "DELETED"):
-            self._holder.changed(kind, _checked(thing))
-        if version and not is_older(version, self._seen):
+        changes = kind in ("ADDED", "MODIFIED", "DELETED") and self._holder.changed(kind, _checked(thing))
+        moves = bool(version) and version != self._seen and not is_older(version, self._seen)
+        if moves:
             self._version = self._seen = version
-        return int(kind != "BOOKMARK")
+        return changes and moves
 
     # ---- what goes wrong
 
@@ -274,9 +295,11 @@ class ListWatch:
         self._version = ""
         self._consistent = self._consistent or error.consistent
         self._fruitless += 1
-        if self._fruitless == 1:
+        pause = self._until_restart()
+        if self._fruitless > 1:
+            pause = max(pause, self._backoff(self._fruitless - 1))
+        if pause == 0:
             return 0.0
-        pause = self._backoff(self._fruitless - 1)
         self._fail(error.reason, f"cannot be watched: {said_of(error)}", pause)
         return pause
 

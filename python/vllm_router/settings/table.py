@@ -450,16 +450,19 @@ class Table:
         scope="routing",
         more="A list of --worker-dns or another source that leaves out more of those that serve, or all, is "
         "held for --discovery-hold-secs: the workers stay unless they fail their health checks. Of "
-        "--worker-file only an empty list is held. 1: only a list without any worker is.",
+        "--worker-file only an empty list is held so. 1: only a list without any worker is.",
         live="new",
     )
     discovery_hold_secs: float = _workers(
         60,
         Seconds(low=0),
-        "the time for which a list that leaves out too many workers is held",
+        "the time for which a worker is held that a list leaves out: where the list leaves out too many, and "
+        "while as many new workers of the list wait for their first health check",
         scope="routing",
-        more="A worker leaves when two lists in a row have left it out, the first of them so long ago; POST "
-        "/admin/discovery/adopt?source=… applies the list at once.",
+        more="Raise it above the time in which an engine loads its model, where a list is changed before the "
+        "new engines are ready. Of too many a worker leaves when two lists in a row have left it out, the "
+        "first of them so long ago; POST /admin/discovery/adopt?source=… applies the list at "
+        "once. 0: no worker is held for others.",
         live="new",
     )
     policy: str = _policy(

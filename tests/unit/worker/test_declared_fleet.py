@@ -715,9 +715,11 @@ def test_the_settings_are_in_the_order_in_which_they_are_written(served):
 def test_a_worker_of_the_settings_that_is_gone_drains_and_a_new_one_is_checked(served):
     declare(served, A, B, C, source="static")
     admit_all(served)
-    assert declare(served, C, D, source="static") == ([D], [A, B], [], []), "more than half, and meant"
+    assert declare(served, C, D, source="static") == ([D], [A], [], [B]), "more than half, and meant"
     assert states(served)[D] == "pending"
-    assert sorted(row[1] for row in served.leaving()) == [A, B]
+    assert draining(served) == [A]
+    admit_all(served)
+    assert draining(served) == [A, B]
     let_drain(served)
     assert urls(served) == [C, D]
 
@@ -736,10 +738,309 @@ def test_workers_that_are_all_replaced_stay_until_one_of_the_new_ones_serves(ser
     assert sorted(row[1] for row in served.leaving()) == [A, B]
 
 
-def test_workers_are_not_held_where_another_of_the_list_serves(served):
-    declare(served, A, B, source="static")
+# Make before break (Row 9): a worker that a list leaves out stays until one of the list has joined.
+
+
+def admit(fleet, *names):
+    return fleet.admit([row_id for row_id, url in fleet.pending() if url in names])
+
+
+def replaced(fleet):
+    return [url for url, how in fleet.replaced() if how == "held"]
+
+
+W, X, Y, Z = (f"http://{host}:8000" for host in "wxyz")
+
+
+@pytest.mark.parametrize("source", ["static", "file", "dns", "registration", "mine"])
+def test_one_leaves_as_one_joins(served, source):
+    """Row 9: the first new worker got the load of all."""
+    declare(served, A, B, C, D, source=source)
     admit_all(served)
-    assert declare(served, B, C, source="static") == ([C], [A], [], [])
+    before = worker_ids(served)
+    assert declare(served, W, X, Y, Z, source=source, now=1) == ([W, X, Y, Z], [], [], [A, B, C, D])
+    serving = []
+    for url, rest in ((Y, [B, C, D]), (W, [C, D]), (Z, [D]), (X, [])):
+        admit(served, url)
+        declare(served, W, X, Y, Z, source=source, now=2)
+        serving.append(url)
+        if source not in ("static", "file") and len(serving) < 4:
+            assert set(eligible(served)) >= {*rest, *serving}, "the guard may hold more"
+        else:
+            assert set(eligible(served)) == {*rest, *serving}
+        assert {url: before[url] for url in rest} == {url: worker_ids(served)[url] for url in rest}
+
+
+@pytest.mark.parametrize("source", ["static", "file", "dns", "mine"])
+@pytest.mark.parametrize(
+    ("new", "at_first", "then"),
+    [
+        ([B, C, D, W], [A, B, C, D], [B, C, D, W]),  # one of four
+        ([C, D, W, X], [A, B, C, D], [B, C, D, W]),  # two
+        ([C, D, W], [B, C, D], [C, D, W]),  # two by one: one leaves at once
+        ([B, C, D, W, X], [A, B, C, D], [A, B, C, D, W]),  # one by two
+        ([A, B, C, W], [A, B, C, D], [A, B, C, W]),
+    ],
+)
+def test_a_part_is_replaced(served, source, new, at_first, then):
+    """Row 9: of a partial replacement the old ones left at once."""
+    declare(served, A, B, C, D, source=source)
+    admit_all(served)
+    declare(served, *new, source=source)
+    assert sorted(eligible(served)) == at_first
+    admit(served, W)
+    assert sorted(eligible(served)) == then
+    admit_all(served)
+    assert sorted(eligible(served)) == sorted(new)
+
+
+def test_without_a_successor_a_worker_leaves_at_once(served):
+    declare(served, A, B, C, D)
+    admit_all(served)
+    assert declare(served, A, B, C, spec(W, ready=False), spec(X, leaving=True))[1] == [D]
+
+
+def test_a_hold_for_others_ends_in_time(served):
+    """Row 9: workers that never pass their check hold no others for ever, and later ones not at all."""
+    declare(served, A, B, C, D, source="file", now=0)
+    admit_all(served)
+    declare(served, A, B, C, W, source="file", now=10)
+    served.end_holds(69.9)
+    assert replaced(served) == [D]
+    served.end_holds(70.0)
+    assert draining(served) == [D]
+    assert served.replaced() == [(D, "overdue")]
+    declare(served, A, B, W, source="file", now=71)
+    assert draining(served) == [C, D], "W has waited for too long to stand for another"
+    assert eligible(served) == [A, B]
+
+
+def test_a_list_ends_it_in_time_too(served):
+    declare(served, A, B, C, D, now=0)
+    admit_all(served)
+    declare(served, A, B, C, W, now=10)
+    assert declare(served, A, B, C, W, now=70) == ([], [D], [], [])
+    assert served.replaced() == [(D, "overdue")]
+
+
+def test_workers_that_come_and_go_prolong_no_hold(served):
+    """Row 9: engines that crash again and again under new addresses."""
+    declare(served, A, B, C, now=0)
+    admit_all(served)
+    for number in range(6):
+        declare(served, A, B, f"http://new-{number}:8000", now=10.0 * number)
+        assert replaced(served) == [C]
+    declare(served, A, B, "http://new-6:8000", now=60)
+    assert draining(served) == [C]
+
+
+def test_at_the_limit_the_last_ones_stay_until_one_of_a_file_serves(served):
+    declare(served, A, B, C, D, source="file", now=0)
+    admit_all(served)
+    declare(served, W, X, Y, source="file", now=0)
+    served.end_holds(1000)
+    assert eligible(served) == [A, B, C, D], "none of the list serves"
+    admit(served, X)
+    assert eligible(served) == [X]
+
+
+def test_a_worker_that_is_listed_again_is_as_before(served):
+    """Row 9: back and forth."""
+    declare(served, A, B, source="file")
+    admit_all(served)
+    before = worker_ids(served)
+    declare(served, W, X, source="file", now=1)
+    admit(served, W)
+    assert (draining(served), replaced(served)) == ([A], [B])
+    assert declare(served, A, B, source="file", now=2)[0] == [A], "it drains, and is wanted again"
+    assert (draining(served), replaced(served)) == ([W], [])
+    assert worker_ids(served) == {**before, W: worker_ids(served)[W]}
+    declare(served, W, X, source="file", now=100)
+    served.end_holds(159)
+    assert (replaced(served), eligible(served)) == ([B], [B, W]), "its time has begun anew"
+
+
+def test_a_worker_that_fails_while_it_is_held_leaves_at_once(served):
+    declare(served, A, B, C, D)
+    admit_all(served)
+    declare(served, A, B, C, W)
+    served.set_healthy(D, False)
+    assert urls(served) == [A, B, C, W]
+
+
+def test_only_healthy_workers_are_held_for_others(served):
+    declare(served, A, B, C, spec(D, ready=True))
+    admit_all(served)
+    served.set_healthy(D, False)
+    assert declare(served, A, B, C, W)[1] == [D]
+    served.set_draining(A, True)
+    declare(served, spec(A), B, C)
+    assert declare(served, spec(B, ready=False), A, C, Y)[1] == []
+    assert declare(served, A, C, Y)[1] == [B], "it was not ready"
+    assert declare(served, C, Y)[1] == [A], "an admin drains it"
+
+
+def test_what_is_taken_out_by_hand_leaves_at_once(served):
+    served.add(A)
+    served.add(B)
+    declare(served, A, C, source="static")
+    served.remove(A)
+    assert A not in urls(served)
+    admit_all(served)
+    declare(served, D, source="static")
+    served.set_draining(C, True)
+    served.end_holds(1)
+    assert draining(served) == [C]
+
+
+def test_what_was_seen_to_go_and_pods_that_do_not_exist_are_not_held(served):
+    """Row 9: a pod that leaves by itself gets nothing more."""
+    declare(served, A, B, C, D)
+    admit_all(served)
+    assert declare(served, A, B, C, W, deleted=[D])[1] == [D]
+    assert declare(served, A, B, spec(C, leaving=True), W)[2] == [C]
+    declare(served, A, B, X, Y, source="kubernetes")
+    admit_all(served)
+    assert declare(served, A, B, X, Z, source="kubernetes")[1] == [Y]
+
+
+def test_sources_are_for_themselves(served):
+    declare(served, A, B, C, source="file")
+    declare(served, X, Y, source="dns")
+    admit_all(served)
+    declare(served, X, Y, Z, source="dns")
+    assert declare(served, A, B, source="file")[1] == [C], "Z is none of the file's"
+    declare(served, X, Z, source="mine")
+    assert declare(served, X, source="dns")[1] == [Y], "what mine waits for is dns's no more"
+
+
+def test_a_worker_that_another_source_names_needs_no_hold(served):
+    declare(served, A, B, C, source="file")
+    declare(served, C, source="dns")
+    admit_all(served)
+    declare(served, A, B, W, source="file")
+    assert (replaced(served), owners(served)[C], eligible(served)) == ([], ["dns"], [A, B, C])
+
+
+def test_workers_of_another_model_count_for_nobody(served):
+    """Row 9: what joins model b replaces none of model a, and keeps none of it."""
+    for url in (A, B, W):
+        served.set_models(url, [("a", "")])
+    for url in (C, D, X):
+        served.set_models(url, [("b", "")])
+    declare(served, A, B, C, D)
+    admit_all(served)
+    declare(served, A, C, D, X)
+    assert draining(served) == [B]
+    declare(served, A, C, W, X)
+    assert replaced(served) == [D]
+    admit(served, W)
+    assert replaced(served) == [D], "W serves a"
+    admit(served, X)
+    assert draining(served) == [B, D]
+
+
+def test_a_worker_of_which_no_model_is_known_counts_for_each(served):
+    served.set_models(A, [("a", "")])
+    served.set_models(B, [("b", "")])
+    declare(served, A, B, C, D)
+    admit_all(served)
+    declare(served, C, D, W)
+    assert replaced(served) == [A, B]
+    served.set_models(W, [("b", "")])
+    served.end_holds(1)
+    assert (draining(served), replaced(served)) == ([A], [B])
+
+
+def test_ranks_of_a_host_leave_together(served):
+    old = [f"http://a:8000@{rank}" for rank in range(4)]
+    declare(served, *old, B, C, D, source="file")
+    admit_all(served)
+    declare(served, B, C, D, W, source="file")
+    assert replaced(served) == old, "one host for one"
+    admit_all(served)
+    assert draining(served) == old
+
+
+def test_hosts_are_replaced_by_the_ranks_of_one(served):
+    new = [f"http://w:8000@{rank}" for rank in range(2)]
+    declare(served, A, B, C, D)
+    admit_all(served)
+    declare(served, C, D, *new)
+    assert replaced(served) == [A, B]
+    admit_all(served)
+    assert draining(served) == [A, B]
+
+
+def test_another_number_of_ranks_is_no_departure(served):
+    """Row 9: the list says what the engine is now; a rank that it has no more would be rejected by it."""
+    declare(served, "http://a:8000@0", "http://a:8000@1", B, C, D)
+    admit_all(served)
+    assert declare(served, "http://a:8000@0", B, C, D, W)[1] == ["http://a:8000@1"]
+    assert declare(served, A, B, C, D, W)[1] == ["http://a:8000@0"]
+    admit_all(served)
+    let_drain(served)
+    declare(served, "http://a:8000@0", "http://a:8000@1", B, C, D, W)
+    assert replaced(served) == [A], "without a rank any engine of the host serves it"
+
+
+def test_another_weight_is_no_departure(served):
+    declare(served, A, B)
+    admit_all(served)
+    before = worker_ids(served)
+    assert declare(served, spec(A, 3.0), B, W) == ([W], [], [A], [])
+    assert {url: worker_ids(served)[url] for url in (A, B)} == before
+
+
+def test_an_engine_that_starts_anew_stands_for_another(served):
+    declare(served, spec(A, incarnation="one"), B, C)
+    admit_all(served)
+    declare(served, spec(A, incarnation="two"), B)
+    assert replaced(served) == [C]
+    admit_all(served)
+    assert draining(served) == [C]
+
+
+def test_without_a_server_nobody_is_held_for_others(fleet):
+    declare(fleet, A, B, C, D)
+    assert declare(fleet, A, B, C, W) == ([W], [D], [], [])
+
+
+def test_the_end_of_a_server_ends_the_holds_for_others(served):
+    declare(served, A, B, C, D)
+    admit_all(served)
+    declare(served, A, B, C, W)
+    served.managed(False)
+    assert urls(served) == [A, B, C, W]
+
+
+def test_a_hold_of_the_guard_is_not_ended_by_workers_that_join(served):
+    declare(served, A, B, C, D)
+    admit_all(served)
+    assert declare(served, D, W) == ([W], [], [], [A, B, C])
+    assert replaced(served) == []
+    admit_all(served)
+    served.end_holds(1000)
+    assert held(served) == [A, B, C], "only lists end it"
+
+
+def test_an_adopted_hold_ends_at_once(served):
+    declare(served, A, B, C, D)
+    admit_all(served)
+    declare(served, A, B, C, W)
+    assert served.adopt("mine") == [D]
+    assert draining(served) == [D]
+
+
+def test_a_full_fleet_holds_nobody_for_others():
+    """Row 9: there is no room for the new ones, which would wait for the old ones, and these for them."""
+    registry = testing.Registry()
+    registry.managed(True)
+    old = [f"http://old-{number}:80" for number in range(4096)]
+    new = [f"http://new-{number}:80" for number in range(4096)]
+    declare(registry, *old, source="file")
+    admit_all(registry)
+    assert len(declare(registry, *new, source="file")[1]) == 4096
 
 
 def test_settings_without_any_worker_are_held(served):
@@ -824,6 +1125,45 @@ def test_a_list_is_planned_and_published_once():
 
 
 # What a worker is declared as.
+
+
+def staged_fleet(new_fleet, prefill, decode, group=""):
+    fleet = new_fleet(staged=True)
+    fleet.managed(True)
+    for url in prefill:
+        fleet.set_role(url, "prefill", 8998, group)
+    for url in decode:
+        fleet.set_role(url, "decode", None, group)
+    return fleet
+
+
+def test_stages_are_for_themselves(new_fleet):
+    """Row 9: a prefill worker takes no decode worker's place."""
+    fleet = staged_fleet(new_fleet, [A, B, W], [C, D, X])
+    declare(fleet, A, B, C, D)
+    admit_all(fleet)
+    assert declare(fleet, A, B, C, W) == ([W], [D], [], [])
+    assert declare(fleet, B, C, W, X) == ([X], [], [], [A])
+    admit(fleet, X)
+    assert replaced(fleet) == [A], "X is for decode"
+    admit(fleet, W)
+    assert draining(fleet) == [A, D]
+
+
+def test_a_kv_group_is_replaced_as_a_whole(new_fleet):
+    """Row 9: a prefill worker of another group serves nothing before there is a decode worker of it."""
+    fleet = staged_fleet(new_fleet, [A], [B, C, D], "one")
+    for url, role in ((W, "prefill"), (X, "decode"), (Y, "decode")):
+        fleet.set_role(url, role, None, "two")
+    declare(fleet, A, B, C, D, source="file")
+    admit_all(fleet)
+    declare(fleet, W, X, Y, source="file")
+    assert replaced(fleet) == [A, B, C, D]
+    for url in (W, X):
+        admit(fleet, url)
+        assert replaced(fleet) == [A, B, C, D]
+    admit(fleet, Y)
+    assert draining(fleet) == [A, B, C, D]
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ FAST = Timing(
     short=0.02,
     backoff=(0.01, 0.05),
     forbidden=0.05,
+    restarts=(6, 0.01),
 )
 A, B, C = (pod(name, ip) for name, ip in (("a", "10.0.0.1"), ("b", "10.0.0.2"), ("c", "10.0.0.3")))
 URL_A, URL_B, URL_C = (f"http://10.0.0.{number}:8000" for number in (1, 2, 3))

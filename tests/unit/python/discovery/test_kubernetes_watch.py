@@ -3,6 +3,7 @@
 import json
 import random
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -72,12 +73,14 @@ class Heard:
         self.lists: list[list[str]] = []
         self.events: list[tuple[str, str]] = []
         self.errors: list[SourceError] = []
+        self.is_news = True
 
     def replaced(self, objects: list[dict[str, Any]]) -> None:
         self.lists.append([one["metadata"]["name"] for one in objects])
 
-    def changed(self, kind: str, thing: dict[str, Any]) -> None:
+    def changed(self, kind: str, thing: dict[str, Any]) -> bool:
         self.events.append((kind, thing["metadata"]["name"]))
+        return self.is_news
 
     def failed(self, error: SourceError) -> None:
         self.errors.append(error)
@@ -315,6 +318,97 @@ def test_a_good_watch_ends_the_slowness() -> None:
     )
     assert [pause > 0 for pause in turns(made, 8)] == [False, False, False, True, False, False, False, False]
     assert len(heard.errors) == 1
+
+
+def minutes(made: ListWatch, server: Scripted, step: Callable[[int], list[Any]], count: int) -> list[int]:
+    """What a loop requests in each of so many minutes; it waits as long as it says."""
+    begun, requests, number = server.now, [0] * count, 0
+    while server.now < begun + 60 * count:
+        if not server.script:
+            number += 1
+            server.script.extend(step(number))
+        before = len(server.queries)
+        pause = made.turn()
+        minute = int((server.now - begun) // 60)
+        if minute < count:
+            requests[minute] += len(server.queries) - before
+        server.now += pause
+    return requests
+
+
+# What an API server in trouble, or a proxy before it, may do again and again: by the number of the round,
+# each of which begins with a list.
+LOOPS: dict[str, Callable[[int], list[Any]]] = {
+    "nothing": lambda _: [[], []],
+    "a bookmark": lambda n: [[bookmark(n)], [bookmark(n)]],
+    "410": lambda _: [[failure(410)]],
+    "410 as the status": lambda _: [HttpError(410, "too old")],
+    "500": lambda _: [[failure(500)]],
+    "no JSON": lambda _: [[b"<html>\n"]],
+    "the same event": lambda _: [[event("MODIFIED", "a", 7)], [event("MODIFIED", "a", 7)]],
+    "the same event, then 410": lambda _: [[event("MODIFIED", "a", 7), failure(410)]],
+    "the same event, then 500": lambda _: [[event("MODIFIED", "a", 7), failure(500)]],
+    "news, then 410": lambda n: [[event("MODIFIED", "a", 1000 + n), failure(410)]],
+    "news, then 500": lambda n: [[event("MODIFIED", "a", 1000 + n), failure(500)]],
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_watch_that_ends_again_and_again_has_pauses(name: str) -> None:
+    """Row 10: one event of any kind ended every pause, so that all was listed 400 times a second."""
+    made, server, heard = loop()
+
+    def step(number: int) -> list[Any]:
+        return [listed(1000 + number - 1, "a"), *LOOPS[name](number)]
+
+    first, *others = minutes(made, server, step, 3)
+    assert first <= 2 * 18 + 2
+    assert max(others) <= 2 * 13
+    assert heard.errors, "GET /admin/discovery says it"
+    assert heard.errors[-1].message.startswith("pods in namespace models: ")
+
+
+def test_a_watch_that_ends_behind_each_event_goes_on_and_lists_nothing() -> None:
+    """Row 10: a proxy that cuts streams. Nothing is lost, the next watch begins behind the last event."""
+    made, server, heard = loop(listed(1, "a"), resync=10_000.0)
+    made.turn()
+    first, second = minutes(made, server, lambda n: [[event("MODIFIED", "a", 1 + n)]], 2)
+    assert first <= 18
+    assert second <= 13
+    assert len(heard.lists) == 1
+    assert {error.kind for error in heard.errors} == {"ended"}
+    assert "watches end too soon, the last one after 0.0 s" in heard.errors[-1].message
+    versions = [one["resource_version"] for one in server.queries[1:]]
+    assert versions == [str(number) for number in range(1, len(versions) + 1)]
+
+
+@pytest.mark.parametrize(
+    ("version", "is_news", "ends_the_slowness"), [(8, True, True), (7, True, False), (8, False, False)]
+)
+def test_only_news_ends_the_slowness(version: int, is_news: bool, ends_the_slowness: bool) -> None:
+    """Row 10: news is what changes the workers and has a newer version."""
+    made, _, heard = loop(
+        *(listed(7, "a"), [failure(410)], listed(7, "a"), [failure(410)], listed(7, "a")),
+        *([event("MODIFIED", "a", version), failure(410)], listed(9)),
+    )
+    heard.is_news = is_news
+    *_, last = turns(made, 6)
+    assert (last == 0) == ends_the_slowness
+
+
+def test_watches_of_a_good_server_have_no_pauses() -> None:
+    """Row 10: what a defence must not hit. Watches of 5 s, as a proxy may allow, with or without events."""
+    made, server, heard = loop(listed(7, "a"))
+    made.turn()
+    pauses = []
+    for number in range(200):
+        if made._clock() >= made._resync_at:
+            server.script.append(listed(8 + number, "a"))
+        else:
+            server.script.append([event("MODIFIED", "a", 8 + number), Sleep(5)] if number % 2 else [Sleep(5)])
+        pauses.append(made.turn())
+    assert set(pauses) == {0.0}
+    assert heard.errors == []
 
 
 def test_silence_lists_again_at_once() -> None:
