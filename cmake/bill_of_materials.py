@@ -13,14 +13,12 @@ from urllib.parse import quote
 
 LICENSES = {
     "abseil": "Apache-2.0",
-    "fmtlib": "MIT",
     "hiredis": "BSD-3-Clause",
     "libboost1.81-dev": "BSL-1.0",
     "libxxhash-dev": "BSD-2-Clause",
     "openssl": "Apache-2.0",
     "prometheus-cpp": "MIT",
     "simdjson": "Apache-2.0",
-    "spdlog": "MIT",
     "zeromq3": "LGPL-3.0-or-later WITH LGPL-3.0-linking-exception",
 }
 

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -56,6 +57,26 @@ def seed(request: pytest.FixtureRequest) -> int:
 def rng(seed: int) -> random.Random:
     """Random numbers that `--seed` repeats."""
     return random.Random(seed)
+
+
+def _write_the_log() -> None:
+    """Waits for what the core's log has taken, which threads of its own write."""
+    core = sys.modules.get("vllm_router._core")
+    if core is not None:
+        core.flush_log()
+
+
+@pytest.fixture
+def capfd(capfd: pytest.CaptureFixture[str]) -> pytest.CaptureFixture[str]:
+    """The same, with the lines that the log has taken by then."""
+    read = capfd.readouterr
+
+    def readouterr() -> Any:
+        _write_the_log()
+        return read()
+
+    capfd.readouterr = readouterr  # type: ignore[method-assign]
+    return capfd
 
 
 @pytest.fixture

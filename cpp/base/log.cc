@@ -1,108 +1,32 @@
 #include "base/log.h"
 
-#include <poll.h>
+#include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
+#include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
-#include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/daily_file_sink.h>
-#include <spdlog/sinks/stdout_sinks.h>
-#include <spdlog/spdlog.h>
-
+#include "base/line_writer.h"
+#include "base/log_output.h"
 #include "base/mutex.h"
-#include "base/snapshot.h"
 #include "base/text.h"
 
 namespace vllm_router {
 namespace {
 
-constexpr std::chrono::seconds kFlushInterval{1};
+constexpr int64_t kExitFlushMs = 1'000;
 
 constexpr std::string_view kLevelNames[] = {"DEBUG", "INFO", "WARNING", "ERROR", "OFF"};
 
-// Two loggers that may share the file. Lines are composed here rather than by a spdlog pattern, because
-// a pattern belongs to a sink, and the file takes both kinds of lines.
-struct Loggers {
-  std::shared_ptr<spdlog::logger> messages;
-  std::shared_ptr<spdlog::logger> access;
-};
-
 std::atomic<LogLevel> level_{LogOptions{}.level};
 std::atomic<LogFormat> format_{LogOptions{}.format};
-
-// `vllm-router.2026-11-21`, named as the reference router names it; the day is the host's.
-struct FileName {
-  static spdlog::filename_t calc_filename(const spdlog::filename_t& path, const tm& day) {
-    char date[16];
-    std::strftime(date, sizeof date, ".%Y-%m-%d", &day);
-    return path + date;
-  }
-};
-using DailyFile = spdlog::sinks::daily_file_sink<std::mutex, FileName>;
-
-// Standard output, for access lines. Unlike spdlog's console sinks it shares no lock with standard
-// error, and unlike stdio's it leaves none behind. So a pipe that is not read blocks only the thread
-// that writes access lines, not messages and not the end of the process.
-class StandardOutput final : public spdlog::sinks::sink {
- public:
-  void log(const spdlog::details::log_msg& message) override {
-    MutexLock lock(mutex_);
-    std::string_view rest(message.payload.data(), message.payload.size());
-    while (!rest.empty()) {
-      const ssize_t written = ::write(STDOUT_FILENO, rest.data(), rest.size());
-      if (written > 0) {
-        rest.remove_prefix(static_cast<size_t>(written));
-      } else if (written < 0 && errno == EAGAIN) {  // other code made the descriptor non-blocking
-        pollfd wait{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
-        ::poll(&wait, 1, -1);
-      } else if (written == 0 || errno != EINTR) {
-        return;  // closed: the error can go nowhere
-      }
-    }
-  }
-  void flush() override {}
-  void set_pattern(const std::string&) override {}  // lines are written as they are
-  void set_formatter(std::unique_ptr<spdlog::formatter>) override {}
-
- private:
-  Mutex mutex_;  // keeps lines whole
-};
-
-std::shared_ptr<spdlog::logger> MakeLogger(const char* name, std::vector<spdlog::sink_ptr> sinks) {
-  auto logger = std::make_shared<spdlog::logger>(name, sinks.begin(), sinks.end());
-  logger->set_formatter(
-      std::make_unique<spdlog::pattern_formatter>("%v", spdlog::pattern_time_type::utc, /*eol=*/""));
-  logger->set_level(spdlog::level::trace);  // LogEnabled() has decided before spdlog is called
-  logger->flush_on(spdlog::level::warn);
-  return logger;
-}
-
-std::shared_ptr<const Loggers> MakeLoggers(const std::string& directory) {
-  std::vector<spdlog::sink_ptr> messages = {std::make_shared<spdlog::sinks::stderr_sink_mt>()};
-  std::vector<spdlog::sink_ptr> access = {std::make_shared<StandardOutput>()};
-  if (!directory.empty()) {
-    auto file =
-        std::make_shared<DailyFile>(directory + "/vllm-router", /*rotation_hour=*/0, /*rotation_minute=*/0);
-    messages.push_back(file);
-    access.push_back(file);
-  }
-  return std::make_shared<const Loggers>(Loggers{
-      MakeLogger("vllm-router", std::move(messages)), MakeLogger("vllm-router-access", std::move(access))});
-}
-
-// Never destroyed: a thread that ends late may still log.
-Snapshot<Loggers>& CurrentLoggers() {
-  static auto* const loggers = new Snapshot<Loggers>(MakeLoggers(""));
-  return *loggers;
-}
 
 std::string UtcTime(const char* format) {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -131,28 +55,152 @@ std::string ComposeLine(LogLevel level, std::string_view message) {
   return line += '\n';
 }
 
+std::string LineIfEnabled(LogLevel level, std::string_view message) {
+  return LogEnabled(level) ? ComposeLine(level, message) : std::string();
+}
+
+std::string_view LinesWere(uint64_t count) { return count == 1 ? " line was" : " lines were"; }
+
+// An output and its writer. It is never destroyed, since a thread that ends late may still log.
+template <typename Output>
+struct Destination {
+  template <typename... Arguments>
+  explicit Destination(LineWriter::Notice notice, Arguments&&... arguments)
+      : output(std::make_shared<Output>(std::forward<Arguments>(arguments)...)),
+        writer([output = output](std::string_view lines) { output->Write(lines); }, std::move(notice)) {}
+
+  uint64_t dropped() const { return writer.dropped() + output->lost(); }
+
+  std::shared_ptr<Output> output;  // shared with the writer's thread
+  LineWriter writer;
+};
+
+// What is told of a destination that fails goes to the others.
+void TellOfStderr(const LossReport::News& news, int error);
+void TellOfStdout(const LossReport::News& news, int error);
+void TellOfFile(const std::string& path, const LossReport::News& news, int error);
+
+struct Destinations {
+  LineWriter& writer(LogDestination destination) {
+    return destination == LogDestination::kStdout ? out.writer : err.writer;
+  }
+
+  Destination<StreamOutput> err{
+      [](uint64_t dropped) {
+        return LineIfEnabled(
+            LogLevel::kWarning,
+            Concat(dropped, LinesWere(dropped), " dropped here, because standard error took none"));
+      },
+      STDERR_FILENO, &TellOfStderr};
+  Destination<StreamOutput> out{
+      [](uint64_t dropped) {
+        Log(LogLevel::kWarning,
+            Concat(
+                dropped, dropped == 1 ? " line" : " lines", " of the access log ",
+                dropped == 1 ? "was" : "were", " dropped, because standard output took none"));
+        return std::string();
+      },
+      STDOUT_FILENO, &TellOfStdout};
+};
+
+using FileDestination = Destination<FileOutput>;
+
+std::unique_ptr<FileDestination> MakeFile(const std::string& directory) {
+  return std::make_unique<FileDestination>(
+      [](uint64_t dropped) {
+        return LineIfEnabled(
+            LogLevel::kWarning,
+            Concat(dropped, LinesWere(dropped), " dropped here, because the file system took none"));
+      },
+      directory, "vllm-router",
+      [directory](const LossReport::News& news, int error) { TellOfFile(directory, news, error); });
+}
+
+std::atomic<Destinations*> destinations_{nullptr};
+std::atomic<FileDestination*> file_{nullptr};  // null: no directory is set
+Mutex configure_mutex_;
+std::vector<std::unique_ptr<FileDestination>>* const former_files_ =
+    new std::vector<std::unique_ptr<FileDestination>>;
+
+Destinations& Current() { return *destinations_.load(std::memory_order_acquire); }
+
+void PutIntoFile(std::string_view lines) {
+  if (FileDestination* const file = file_.load(std::memory_order_acquire)) file->writer.Put(lines);
+}
+
+void TellOfStderr(const LossReport::News& news, int error) {
+  const std::string message =
+      error == 0 ? Concat("standard error is written again; ", news.lost, LinesWere(news.lost), " lost")
+                 : Concat(
+                       "standard error cannot be written: ", std::strerror(error), "; ", news.lost,
+                       LinesWere(news.lost), " lost");
+  PutIntoFile(LineIfEnabled(LogLevel::kWarning, message));
+}
+
+void TellOfStdout(const LossReport::News& news, int error) {
+  Log(LogLevel::kWarning,
+      error == 0 ? Concat("standard output is written again; ", news.lost, LinesWere(news.lost), " lost")
+                 : Concat(
+                       "standard output cannot be written: ", std::strerror(error), "; ", news.lost,
+                       LinesWere(news.lost), " lost"));
+}
+
+void TellOfFile(const std::string& path, const LossReport::News& news, int error) {
+  const std::string lost = Concat(news.lost, LinesWere(news.lost), " lost");
+  std::string message;
+  if (error == 0) {
+    message = Concat("--log-dir ", path, " is written again; ", lost);
+  } else if (news.lost == 0) {
+    message = Concat(
+        "the log file in --log-dir ", path, " cannot be opened again: ", std::strerror(error),
+        "; lines go to the former file");
+  } else {
+    message = Concat(
+        "--log-dir ", path, " cannot be written: ", std::strerror(error), "; ", lost,
+        ". Make room, or name a directory on another disk");
+  }
+  Current().err.writer.Put(LineIfEnabled(error == 0 ? LogLevel::kWarning : LogLevel::kError, message));
+}
+
+// In a child by fork(): the parent's threads are not here, and may have held the locks of its queues. Objects of
+// the parent are left as they are.
+void StartAnew() {
+  if (FileDestination* const file = file_.load(std::memory_order_acquire)) {
+    file_.store(MakeFile(file->output->directory()).release(), std::memory_order_release);
+  }
+  destinations_.store(new Destinations, std::memory_order_release);
+}
+
+// When the library is loaded. It has no threads then, and the process may never log.
+[[maybe_unused]] const bool initialized_ = [] {
+  destinations_.store(new Destinations, std::memory_order_release);
+  pthread_atfork(nullptr, nullptr, &StartAnew);
+  std::atexit([] { FlushLog(kExitFlushMs); });
+  return true;
+}();
+
 }  // namespace
 
 void SetLogLevel(LogLevel level) { level_.store(level, std::memory_order_relaxed); }
 
 Status ConfigureLog(const LogOptions& options) {
-  std::shared_ptr<const Loggers> loggers;
-  try {
-    loggers = MakeLoggers(options.directory);
-  } catch (const spdlog::spdlog_ex& error) {
-    return absl::InvalidArgumentError(
-        "log directory '" + options.directory + "' cannot be written (" + error.what() +
-        "); choose a directory that this user may write to, or leave --log-dir out");
+  MutexLock lock(configure_mutex_);
+  std::unique_ptr<FileDestination> file;
+  if (!options.directory.empty()) {
+    file = MakeFile(options.directory);
+    if (const Status opened = file->output->Open(); !opened.ok()) {
+      return absl::InvalidArgumentError(Concat(
+          "log directory '", options.directory, "' cannot be written (", std::string(opened.message()),
+          "); choose a directory that this user may write to, or leave --log-dir out"));
+    }
   }
   level_.store(options.level, std::memory_order_relaxed);
   format_.store(options.format, std::memory_order_relaxed);
-  // The registry is what flush_every() walks; its thread starts here, so that a library user who never
-  // configures the log has no thread for it.
-  spdlog::drop_all();
-  spdlog::register_logger(loggers->messages);
-  spdlog::register_logger(loggers->access);
-  spdlog::flush_every(kFlushInterval);
-  CurrentLoggers().Publish(std::move(loggers));
+  FileDestination* const former = file_.exchange(file.release(), std::memory_order_acq_rel);
+  if (former == nullptr) return absl::OkStatus();
+  // Another thread may be about to hand a line to it, so it stays; its thread and its file end.
+  if (former->writer.Close()) former->output->Close();
+  former_files_->emplace_back(former);
   return absl::OkStatus();
 }
 
@@ -164,20 +212,47 @@ bool LogEnabled(LogLevel level) {
 
 void Log(LogLevel level, std::string_view message) {
   if (!LogEnabled(level)) return;
-  const auto urgency = level >= LogLevel::kWarning ? spdlog::level::warn : spdlog::level::info;
-  CurrentLoggers().Load()->messages->log(urgency, spdlog::string_view_t(ComposeLine(level, message)));
+  const std::string line = ComposeLine(level, message);
+  PutIntoFile(line);
+  Current().err.writer.Put(line);
 }
 
 void LogAccess(std::string_view lines) {
   if (lines.empty() || !LogEnabled(LogLevel::kInfo)) return;
-  CurrentLoggers().Load()->access->log(
-      spdlog::level::info, spdlog::string_view_t(lines.data(), lines.size()));
+  PutIntoFile(lines);
+  Current().out.writer.Put(lines);
 }
 
-void FlushLog() {
-  const std::shared_ptr<const Loggers> loggers = CurrentLoggers().Load();
-  loggers->messages->flush();
-  loggers->access->flush();
+void LogText(LogDestination destination, std::string_view lines) {
+  if (!lines.empty()) Current().writer(destination).Put(lines);
+}
+
+void ReopenLog() {
+  FileDestination* const file = file_.load(std::memory_order_acquire);
+  if (file == nullptr) return;
+  file->output->Reopen();
+  file->writer.Wake();
+}
+
+bool FlushLog(int64_t timeout_ms) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  const auto written = [end](const LineWriter& writer) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    return writer.WaitUntilWritten(std::max<int64_t>(0, left.count()));
+  };
+  FileDestination* const file = file_.load(std::memory_order_acquire);
+  // Standard output first: of lines that it did not get, the others tell.
+  bool all = written(Current().out.writer);
+  if (file != nullptr) all &= written(file->writer);
+  return all & written(Current().err.writer);
+}
+
+uint64_t LogDropped(LogDestination destination) {
+  if (destination == LogDestination::kStdout) return Current().out.dropped();
+  if (destination == LogDestination::kStderr) return Current().err.dropped();
+  FileDestination* const file = file_.load(std::memory_order_acquire);
+  return file == nullptr ? 0 : file->dropped();
 }
 
 }  // namespace vllm_router

@@ -78,14 +78,14 @@ void BindServer(py::module_& module) {
       module, "Configuration", ClassDoc("Configuration"))
       .def(
           "next",
-          [](Configuration& self, double timeout_secs) -> std::optional<std::pair<uint64_t, bool>> {
+          [](Configuration& self, double timeout_secs) -> std::optional<std::tuple<uint64_t, bool, bool>> {
             const auto call = self.Next(static_cast<int64_t>(timeout_secs * 1000));
             if (!call) return std::nullopt;
-            return std::pair(call->number, call->dry_run);
+            return std::tuple(call->number, call->dry_run, call->only_logs);
           },
           py::arg("timeout_secs"), py::call_guard<py::gil_scoped_release>())
       .def("finish", &Configuration::Finish, py::arg("number"), py::arg("status"), py::arg("body"))
-      .def("request", &Configuration::Request)
+      .def("request", &Configuration::Request, py::arg("only_logs") = false)
       .def("close", &Configuration::Close)
       .def_property_readonly("closed", &Configuration::closed)
       .def("describe", &Configuration::Describe, py::arg("body"))
@@ -122,6 +122,7 @@ void BindServer(py::module_& module) {
           "apply", &Apply, py::arg("settings"), py::arg("workers"), py::arg("discovery_guard"),
           py::arg("discovery_hold_secs"), py::arg("dry_run"))
       .def("reload", &Server::Reload, py::call_guard<py::gil_scoped_release>())
+      .def("reopen_logs", &Server::ReopenLogs, py::call_guard<py::gil_scoped_release>())
       .def("shutdown", &Server::Shutdown)
       .def(
           "wait",
@@ -171,7 +172,17 @@ void BindServer(py::module_& module) {
   module.def(
       "log", [](const std::string& level, const std::string& message) { Log(LevelByName(level), message); },
       py::arg("level"), py::arg("message"));
-  module.def("flush_log", &FlushLog);
+  module.def(
+      "flush_log", [](double timeout_secs) { return FlushLog(static_cast<int64_t>(timeout_secs * 1000)); },
+      py::arg("timeout_secs") = 2.0, py::call_guard<py::gil_scoped_release>());
+  module.def("reopen_log", &ReopenLog);
+  // For descriptor 1 or 2, as if a Python stream had written there.
+  module.def(
+      "log_text",
+      [](int descriptor, const std::string& lines) {
+        LogText(descriptor == 1 ? LogDestination::kStdout : LogDestination::kStderr, lines);
+      },
+      py::arg("descriptor"), py::arg("lines"));
 }
 
 }  // namespace vllm_router

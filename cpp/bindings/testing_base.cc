@@ -13,6 +13,7 @@
 #include "base/header_field.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/log_output.h"
 #include "base/option_spec.h"
 #include "base/random.h"
 #include "base/snapshot.h"
@@ -169,7 +170,35 @@ void BindTestingBase(py::module_& testing) {
   testing.def("log_enabled", &LogEnabled);
   testing.def("log", [](LogLevel level, const std::string& message) { Log(level, message); });
   testing.def("log_access", [](const std::string& lines) { LogAccess(lines); });
-  testing.def("flush_log", &FlushLog);
+  testing.def(
+      "flush_log", [] { return FlushLog(10'000); }, py::call_guard<py::gil_scoped_release>());
+  py::enum_<LogDestination>(testing, "LogDestination")
+      .value("STDERR", LogDestination::kStderr)
+      .value("STDOUT", LogDestination::kStdout)
+      .value("FILE", LogDestination::kFile);
+  testing.def("log_text", &LogText);
+  testing.def("log_dropped", &LogDropped);
+  testing.def("reopen_log", &ReopenLog);
+
+  py::class_<LossReport>(testing, "LossReport")
+      .def(py::init<>())
+      .def(
+          "add",
+          [](LossReport& report, uint64_t lost, int64_t now_ns) -> std::optional<std::pair<uint64_t, bool>> {
+            const auto news = report.Add(lost, now_ns);
+            if (!news) return std::nullopt;
+            return std::pair(news->lost, news->over);
+          },
+          py::arg("lost"), py::arg("now_ns"));
+  testing.def(
+      "write_briefly",
+      [](int descriptor, const std::string& bytes, int timeout_ms) {
+        WriteBriefly(descriptor, bytes, timeout_ms);
+      },
+      py::call_guard<py::gil_scoped_release>());
+  testing.def(
+      "write_all", [](int descriptor, const std::string& bytes) { return WriteAll(descriptor, bytes); },
+      py::call_guard<py::gil_scoped_release>());
 
   py::class_<StringSnapshot::Cached>(testing, "CachedString").def("get", [](StringSnapshot::Cached& cached) {
     return *cached.Get();

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from vllm_router._dotenv import dotenv_value
+from vllm_router._log_streams import own_the_process, through_the_log
 from vllm_router._messages import did_you_mean, quoted
 from vllm_router._output import printable
 from vllm_router._secrets import is_open_url, shown_urls
@@ -302,7 +303,8 @@ def _launch(loaded: Loaded, line: Sequence[str] | None = None) -> int | None:
     if line is not None:
         router._set_by = loaded.sources
         router._settings_file = _settings_file(line, loaded)
-    status: int | None = router.start()
+    with through_the_log(*(() if line is None else (1,))):
+        status: int | None = router.start()
     return status
 
 
@@ -360,11 +362,22 @@ def _set_process_title() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command. Returns the exit status; bad usage raises SystemExit(2) as argparse does."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments and arguments[0] in COMMANDS:
+        _log_to_stderr()
+        return _run_command(arguments[0], arguments[1:])
+    own_the_process()
+    with through_the_log(2):
+        _log_to_stderr()
+        return _serve(arguments)
+
+
+def _log_to_stderr() -> None:
     logging.basicConfig(
         format="vllm-router: %(levelname)s: %(message)s", level=logging.WARNING, stream=sys.stderr
     )
-    if arguments and arguments[0] in COMMANDS:
-        return _run_command(arguments[0], arguments[1:])
+
+
+def _serve(arguments: list[str]) -> int:
     loaded = _loaded(arguments, _make_parser())
     try:
         return _launch(_checked(loaded), arguments) or 0

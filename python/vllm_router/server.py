@@ -38,6 +38,7 @@ _FAILED = (
     '{"result": "failed", "message": "the reload failed; the log says why, and GET /admin/config shows what '
     'is in force"}'
 )
+_LAST_LINES_SECS = 0.1  # that a second signal leaves for messages that wait
 _TURN_SECS = 0.1  # Python runs signal handlers between two waits of this length
 
 
@@ -131,7 +132,7 @@ class Server:
     def reload(self, dry_run: bool = False) -> ReloadReport:
         """Read the settings again, as SIGHUP and POST /admin/reload do; the log tells what came of it.
 
-        The files of keys and of TLS are read again, and the record log is opened again, each by itself:
+        The files of keys and of TLS are read again, and those of logs are opened again, each by itself:
         whatever becomes of the others. If the command was started with `--config`, that file is read, too,
         and what it changes is in force for requests that begin from now on: all of it or, if there is a
         mistake or a change that needs a restart, nothing. The command line still comes first.
@@ -235,6 +236,7 @@ class Server:
         """Serve until SIGTERM or SIGINT, then stop gracefully; a second signal ends the process at once.
 
         SIGHUP is `reload()` where there are files to read again. Elsewhere it ends the process, as ever.
+        SIGUSR1 opens the files of logs again, for log rotation.
         In another thread than the main one no signals are awaited, only the end of the server.
 
         Args:
@@ -250,6 +252,7 @@ class Server:
             self.wait()
         else:
             former = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+            former[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self._on_rotation)
             if self._core.has_something_to_reload or self._reloads.reads_file:
                 former[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._on_hangup)
             try:
@@ -281,17 +284,23 @@ class Server:
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         for each in _SIGNALS:
             signal.signal(each, _end_at_once)
+        self.shutdown()
         _core.log(
             "info",
             f"{signal.Signals(number).name}: stopping; requests in flight have {self._grace_secs:g} s to "
             "finish, another signal aborts them",
         )
-        self.shutdown()
 
     def _on_hangup(self, _number: int, _frame: FrameType | None) -> None:
         # In the thread of calls, since this one may be in the middle of another reload.
         if not self._core.configuration.request():
             self._core.reload()
+
+    def _on_rotation(self, _number: int, _frame: FrameType | None) -> None:
+        _core.log("info", "SIGUSR1: opening the files of logs again")
+        # Likewise; and a disk that hangs must not hold up this thread, which other signals need.
+        if not self._core.configuration.request(only_logs=True):
+            _core.reopen_log()
 
     def __enter__(self) -> Server:
         return self
@@ -341,9 +350,12 @@ def _take_calls(
             return
         try:
             if call is not None:
-                number, dry_run = call
-                report = server.reload(dry_run)
-                configuration.finish(number, 200 if report.ok else 409, report.as_json())
+                number, dry_run, only_logs = call
+                if only_logs:
+                    server._core.reopen_logs()
+                else:
+                    report = server.reload(dry_run)
+                    configuration.finish(number, 200 if report.ok else 409, report.as_json())
             if changes is not None and changes.look(time.monotonic()):
                 server._reload_settings(content=changes.content)
         except Exception as error:  # whatever one reload meets, there is a next one
@@ -391,7 +403,7 @@ class _Changes:
 
 
 def _end_at_once(number: int, _frame: FrameType | None) -> None:
-    _core.flush_log()
+    _core.flush_log(_LAST_LINES_SECS)
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)
 

@@ -48,7 +48,6 @@ HEAVY = {
     "pybind11": "bindings/*",
     "simdjson": "{events/trtllm_event.cc,routing/json_reading.h,routing/merged_response.cc,"
     "simulation/openai_api.cc,simulation/transfer_params.cc}",
-    "spdlog": "base/log.cc",
     "zmq": "net/zmq_socket.cc",
 }
 

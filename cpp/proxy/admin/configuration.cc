@@ -71,11 +71,12 @@ void Configuration::Finish(uint64_t number, int status, std::string body) {
   waiters_.erase(found);
 }
 
-bool Configuration::Request() {
+bool Configuration::Request(bool only_logs) {
   MutexLock lock(mutex_);
   if (closed_) return false;
-  const bool waits = std::ranges::any_of(calls_, [](const Call& call) { return call.number == 0; });
-  if (!waits) calls_.push_back({});
+  const bool waits = std::ranges::any_of(
+      calls_, [only_logs](const Call& call) { return call.number == 0 && call.only_logs == only_logs; });
+  if (!waits) calls_.push_back({.only_logs = only_logs});
   changed_.notify_one();
   return true;
 }

@@ -38,15 +38,17 @@ class Configuration {
   explicit Configuration(int64_t now_s) : last_success_s_(now_s) {}
   ~Configuration();
 
-  // For the program. A call of number 0 came from a signal: nothing waits for its end.
+  // For the program. A call of number 0 came from a signal: nothing waits for its end. `only_logs`: the files of
+  // logs are to be opened again, and nothing else.
   struct Call {
     uint64_t number = 0;
     bool dry_run = false;
+    bool only_logs = false;
   };
   std::optional<Call> Next(int64_t timeout_ms);  // null: none within that time, or closed
   void Finish(uint64_t number, int status, std::string body);
-  bool Request();  // a call of number 0, unless one waits already; false: closed
-  void Close();    // what waits is rejected, as all that comes later
+  bool Request(bool only_logs);  // a call of number 0, unless such a one waits already; false: closed
+  void Close();                  // what waits is rejected, as all that comes later
   bool closed() const;
   void Detach();  // the threads of requests have ended
 

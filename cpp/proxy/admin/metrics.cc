@@ -15,6 +15,7 @@
 #include <prometheus/collectable.h>
 #include <prometheus/text_serializer.h>
 
+#include "base/log.h"
 #include "base/mutex.h"
 #include "base/text.h"
 #include "base/version.h"
@@ -1683,9 +1684,20 @@ void Metrics::Collector::WriteFiles(Page* page) const {
 
 void Metrics::Collector::WriteProcess(Page* page) const {
   page->Counter(
-      "access_log_dropped_total", "Access log lines dropped because too many were waiting to be written.");
-  page->Add(static_cast<double>(
-      Sum([](const Telemetry::Shard& shard) { return shard.access_lines_dropped.count(); })));
+      "access_log_dropped_total",
+      "Access log lines that standard output did not get, because too many waited or it could not be "
+      "written.");
+  page->Add(static_cast<double>(LogDropped(LogDestination::kStdout) + Sum([](const Telemetry::Shard& shard) {
+                                  return shard.access_lines_dropped.count();
+                                })));
+  page->Counter(
+      "log_lines_dropped_total",
+      "Lines of the log that a destination did not get, because too many waited or it could not be written.");
+  for (const auto& [destination, name] :
+       {std::pair(LogDestination::kStderr, "stderr"), std::pair(LogDestination::kStdout, "stdout"),
+        std::pair(LogDestination::kFile, "file")}) {
+    page->Add(static_cast<double>(LogDropped(destination)), {Label("destination", name)});
+  }
   if (files_.records != nullptr) {
     const uint64_t dropped =
         Sum([](const Telemetry::Shard& shard) { return shard.record_lines_dropped.count(); });

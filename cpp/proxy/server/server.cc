@@ -51,6 +51,7 @@ constexpr int64_t kShutdownPollNanos = 5'000'000;
 constexpr int64_t kHandoverNanos = 1'000'000'000;
 constexpr int64_t kNextHandoverNanos = 20'000'000;
 constexpr int64_t kReloadPollMs = 1000;
+constexpr int64_t kLastLinesMs = 1000;
 constexpr int64_t kPeerTimeoutMs = 1000;
 constexpr size_t kMinSecretBytes = 16;
 constexpr size_t kMinIntegrityBytes = 32;
@@ -595,6 +596,7 @@ void Server::Run() {
       if (running_.fetch_sub(1) > 1) return;
       if (access_log_ != nullptr) access_log_->Close();
       if (record_log_ != nullptr) record_log_->writer().Close();
+      FlushLog(kLastLinesMs);
       MutexLock lock(mutex_);
       ended_ = true;
       ended_signal_.notify_all();
@@ -683,8 +685,20 @@ StatusOr<Difference> Server::Apply(Change change, bool dry_run) {
 }
 
 void Server::Reload() {
-  MutexLock lock(reload_mutex_);
-  for (Reloadable* const file : reloadables_) (void)file->Reload(static_cast<int64_t>(UnixSeconds()));
+  {
+    MutexLock lock(reload_mutex_);
+    for (Reloadable* const file : reloadables_) {
+      if (file != record_log_.get()) (void)file->Reload(static_cast<int64_t>(UnixSeconds()));
+    }
+  }
+  ReopenLogs();
+}
+
+void Server::ReopenLogs() {
+  ReopenLog();
+  if (record_log_ == nullptr) return;
+  MutexLock lock(reopen_mutex_);
+  (void)record_log_->Reload(static_cast<int64_t>(UnixSeconds()));
 }
 
 bool Server::leads_peers() const {

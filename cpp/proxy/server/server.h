@@ -69,8 +69,10 @@ class Server {
   StatusOr<Difference> Apply(Change change, bool dry_run);
 
   // Reads the key files again, which also happens when they change, and the TLS files, and reopens the
-  // traffic log. The result is logged. Returns when that is done.
+  // logs. The result is logged. Returns when that is done.
   void Reload();
+  // Opens the files of the log and of the traffic log again, which may have been moved.
+  void ReopenLogs();
   // For the program that reads settings again.
   const std::shared_ptr<Configuration>& configuration() const { return configuration_; }
   bool has_something_to_reload() const { return !reloadables_.empty(); }
@@ -148,6 +150,7 @@ class Server {
   PdRegistrationService* registrations_ = nullptr;  // likewise; null: workers do not register
   Mutex apply_mutex_;                               // held during Apply()
   Mutex reload_mutex_;                              // guards the reloading, and is held while files are read
+  Mutex reopen_mutex_;  // the same of logs, whose disk no other thread shall wait for
   std::vector<Reloadable*> reloadables_;
   Timer reload_timer_;  // of the control thread
   std::vector<std::thread> threads_;

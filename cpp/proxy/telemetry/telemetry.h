@@ -17,8 +17,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/line_writer.h"
 #include "proxy/telemetry/access_log_line.h"
-#include "proxy/telemetry/line_writer.h"
 #include "proxy/telemetry/request_info.h"
 #include "proxy/telemetry/traffic_log.h"
 #include "proxy/telemetry/traffic_log_line.h"

@@ -1,16 +1,15 @@
 #include "proxy/telemetry/traffic_log.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
 #include <utility>
 
 #include "base/log.h"
+#include "base/log_output.h"
 #include "base/text.h"
 #include "proxy/telemetry/traffic_log_line.h"
 #include "proxy/telemetry/traffic_log_salt.h"
@@ -18,17 +17,7 @@
 namespace vllm_router {
 namespace {
 
-uint64_t CountLines(std::string_view text) {
-  return static_cast<uint64_t>(std::count(text.begin(), text.end(), '\n'));
-}
-
-// Opens without waiting for the other end of a pipe; later writes wait.
-int OpenToAppend(const std::string& path) {
-  const int descriptor =
-      ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0640);
-  if (descriptor >= 0) ::fcntl(descriptor, F_SETFL, O_APPEND);
-  return descriptor;
-}
+constexpr unsigned kMode = 0640;
 
 // Whether the last line is incomplete: its writer was stopped in the middle.
 bool EndsInsideALine(int descriptor) {
@@ -57,12 +46,16 @@ class TrafficLog::File {
 
   Status Open() {
     ROUTER_RETURN_IF_ERROR(Reopen());
+    const int descriptor = next_.load();
+    struct stat found {};
+    // A pipe may have no reader, so its head is left to the writer's thread.
+    if (::fstat(descriptor, &found) == 0 && S_ISFIFO(found.st_mode)) return absl::OkStatus();
     return Adopt(next_.exchange(-1));
   }
 
   // The next line goes to the file that has the path now; if there is none, to the old one.
   Status Reopen() {
-    const int descriptor = OpenToAppend(path_);
+    const int descriptor = OpenToAppend(path_, kMode);
     if (descriptor < 0) return Failed(errno);
     Close(next_.exchange(descriptor));
     return absl::OkStatus();
@@ -70,8 +63,9 @@ class TrafficLog::File {
 
   void Write(std::string_view lines) {
     if (const int next = next_.exchange(-1); next >= 0) Complain(Adopt(next));
+    if (lines.empty()) return;  // it was woken for the new file
     size_t done = 0;
-    if (WriteFirst()) done = WriteAll(lines);
+    if (WriteFirst()) done = WriteAll(descriptor_, lines);
     const uint64_t lost = CountLines(lines.substr(done));
     written_.fetch_add(CountLines(lines) - lost, std::memory_order_relaxed);
     lost_.fetch_add(lost, std::memory_order_relaxed);
@@ -95,21 +89,9 @@ class TrafficLog::File {
     return WriteFirst() ? absl::OkStatus() : Failed(errno);
   }
 
-  // Returns how many of the bytes were written; if not all, errno has the reason.
-  size_t WriteAll(std::string_view bytes) const {
-    size_t done = 0;
-    while (done < bytes.size()) {
-      const ssize_t written = ::write(descriptor_, bytes.data() + done, bytes.size() - done);
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) break;
-      done += static_cast<size_t>(written);
-    }
-    return done;
-  }
-
   // Writes what must precede the next line, if anything.
   bool WriteFirst() {
-    first_.erase(0, WriteAll(first_));
+    first_.erase(0, WriteAll(descriptor_, first_));
     return first_.empty();
   }
 
@@ -162,6 +144,7 @@ TrafficLog::TrafficLog(const KeyedHash::Key& key, uint32_t block_size, std::shar
 Status TrafficLog::ReadAgain() {
   const Status opened = file_->Reopen();
   Complain(opened);
+  writer_.Wake();  // it closes the former file
   return opened;
 }
 

@@ -17,9 +17,9 @@
 #include <memory>
 #include <string>
 
+#include "base/line_writer.h"
 #include "base/status.h"
 #include "hashing/keyed_hash.h"
-#include "proxy/telemetry/line_writer.h"
 #include "proxy/telemetry/reloadable.h"
 
 namespace vllm_router {

@@ -124,6 +124,6 @@ class Failing:
 
 
 def test_a_reload_that_fails_is_answered_and_the_next_one_is_carried_out():
-    calls, failing = Calls((1, True), (2, False)), Failing()
+    calls, failing = Calls((1, True, False), (2, False, False)), Failing()
     _take_calls(calls, weakref.ref(failing), None)
     assert calls.finished == [(1, 500, "failed"), (2, 200, "applied")]

@@ -24,7 +24,7 @@ def test_a_call_waits_for_the_program(harness, router):
     configuration, client = router.server.configuration, harness.client(router)
     assert configuration.next(0) is None
     client.send(request("POST", "/admin/reload?dry_run=1"))
-    number, dry_run = configuration.next(10)
+    number, dry_run, _ = configuration.next(10)
     assert dry_run is True
     configuration.finish(number, 409, '{"result": "refused"}')
     answer = client.read_response()
@@ -37,7 +37,7 @@ def test_a_call_may_come_before_the_program_waits_for_one(harness, router):
     configuration.describe("{}")
     client.send(request("POST", "/admin/reload"))
     client.wait_until_read()
-    number, _ = configuration.next(10)
+    number, *_ = configuration.next(10)
     configuration.finish(number, 200, "{}")
     assert client.read_response().status == 200
 
@@ -45,7 +45,7 @@ def test_a_call_may_come_before_the_program_waits_for_one(harness, router):
 def test_a_call_of_a_signal_has_no_number_and_is_one(router):
     configuration = router.server.configuration
     assert [configuration.request(), configuration.request()] == [True, True]
-    assert configuration.next(10) == (0, False)
+    assert configuration.next(10) == (0, False, False)
     configuration.finish(0, 200, "")
     assert configuration.next(0) is None
 
@@ -61,7 +61,7 @@ def test_a_client_that_leaves_does_not_hold_its_place(harness, router):
     router.must_rest()
     client = harness.client(router)
     client.send(request("POST", "/admin/reload"))
-    (number, _) = configuration.next(10)
+    (number, *_) = configuration.next(10)
     configuration.finish(number, 200, "{}")
     assert client.read_response().status == 200
 
@@ -85,7 +85,7 @@ def test_the_end_rejects_those_that_wait_but_not_the_one_that_is_carried_out(har
     configuration.next(0)
     first, second = harness.client(router), harness.client(router)
     first.send(request("POST", "/admin/reload"))
-    number, _ = configuration.next(10)
+    number, *_ = configuration.next(10)
     second.send(request("POST", "/admin/reload"))
     second.wait_until_read()
     waiting = threading.Thread(target=configuration.close)
@@ -146,7 +146,7 @@ def test_words_for_a_dry_run(harness, router, query, expected):
     configuration, client = router.server.configuration, harness.client(router)
     configuration.next(0)
     client.send(request("POST", f"/admin/reload{query}"))
-    number, dry_run = configuration.next(10)
+    number, dry_run, _ = configuration.next(10)
     assert dry_run is expected
     configuration.finish(number, 200, "{}")
     assert client.read_response().status == 200

@@ -1,4 +1,4 @@
-"""cpp/proxy/telemetry/line_writer.h: the log of all lanes, whole lines in order, and nobody waits for it."""
+"""cpp/base/line_writer.h: the log of all lanes, whole lines in order, and nobody waits for it."""
 
 import pytest
 
