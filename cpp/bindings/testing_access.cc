@@ -13,6 +13,8 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.h"
+#include "proxy/admin/page_renderer.h"
+#include "proxy/admin/render_queue.h"
 #include "proxy/api/fan_out_paths.h"
 #include "proxy/api/json_text.h"
 #include "proxy/control/shared_refresh.h"
@@ -149,6 +151,32 @@ void BindTestingAccess(py::module_& testing) {
 
   testing.def("json_text", &JsonAgain);
 
+  // Returns what it was.
+  testing.def(
+      "set_max_page_bytes", [](size_t bytes) { return PageRenderer::max_page_bytes.exchange(bytes); });
+
+  // Pages are (name of the route, detail).
+  py::class_<RenderQueue>(testing, "RenderQueue")
+      .def(py::init<>())
+      .def_readonly_static("max_pages", &RenderQueue::kMaxPages)
+      .def_readonly_static("rest", &RenderQueue::kRest)
+      .def_readonly_static("longest_rest_ns", &RenderQueue::kLongestRestNanos)
+      .def(
+          "ask",
+          [](RenderQueue& queue, std::string_view path, std::string detail, int64_t now) {
+            return queue.Ask({FindRoute(path), std::move(detail)}, now);
+          })
+      .def(
+          "next",
+          [](RenderQueue& queue, int64_t now) -> std::optional<std::pair<std::string_view, std::string>> {
+            std::optional<PageKey> page = queue.Next(now);
+            if (!page) return std::nullopt;
+            return std::pair(RouteOf(page->route).label, std::move(page->detail));
+          })
+      .def_property_readonly("next_ns", &RenderQueue::next_ns)
+      .def("rendered", [](RenderQueue& queue, std::string_view path, int64_t began, int64_t ended) {
+        queue.Rendered(FindRoute(path), began, ended);
+      });
   py::class_<SharedRefresh>(testing, "SharedRefresh")
       .def(py::init<int64_t, int64_t>(), py::arg("fresh"), py::arg("usable"))
       .def(

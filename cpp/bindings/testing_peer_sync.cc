@@ -423,6 +423,7 @@ void BindTestingPeerSync(py::module_& testing) {
             return *taken;
           },
           py::arg("bytes"))
+      .def("trust_facts_until", [](PeerRouter& self, uint64_t ms) { self.sync().TrustFactsUntil(ms); })
       .def(
           "tell_fact",
           [](PeerRouter& self, const FactTuple& fact) { return self.sync().TellFact(FactOf(fact)); })

@@ -5,6 +5,17 @@
 #include <absl/hash/hash.h>
 
 namespace vllm_router {
+namespace {
+
+// Of a field, beyond what is known here: 2^32 steps. Beyond it someone else wrote the number, and one that is near
+// kMaxCount would leave no room for steps, so that no invalidation would ever be heard again.
+constexpr uint64_t kMaxAhead = uint64_t{1} << 56;
+
+bool MayBe(uint64_t told, uint64_t known) {
+  return told <= Generations::kMaxCount && told <= known + kMaxAhead;
+}
+
+}  // namespace
 
 Generations::Generations(uint64_t seed, uint64_t largest_step)
     : slots_(kSlots), random_(seed), largest_step_(largest_step) {}
@@ -76,10 +87,9 @@ void Generations::Raise(Counter* counter, uint64_t least) {
 }
 
 void Generations::Written(std::string_view field, uint64_t by, uint64_t count) {
-  if (count > kMaxCount) return;
   const MutexLock lock(mutex_);
   Counter* const counter = OfField(field);
-  if (counter == nullptr) return;
+  if (counter == nullptr || !MayBe(count, counter->shared())) return;
   counter->pending -= std::min(by, counter->pending);
   Raise(counter, count + counter->pending);
 }
@@ -92,7 +102,7 @@ std::vector<Generations::Repair> Generations::Merge(std::span<const Field> field
     Counter* const counter = OfField(field.name);
     if (counter == nullptr) continue;
     counter->merged_at = merge;
-    if (!field.count || *field.count > kMaxCount) {
+    if (!field.count || !MayBe(*field.count, counter->shared())) {
       repairs.push_back({counter->name, Repair::How::kSet, counter->shared() + Step()});
       continue;
     }

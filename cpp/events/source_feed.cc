@@ -1,5 +1,6 @@
 #include "events/source_feed.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
@@ -9,6 +10,8 @@ namespace vllm_router {
 namespace {
 
 constexpr size_t kKeptTokens = 256 * 1024;  // room of a batch that is kept for the next one
+
+constexpr double kMaxLag = 1e9;  // seconds; engines may tell any time, and infinity
 
 }  // namespace
 
@@ -130,7 +133,7 @@ void SourceFeed::Apply(const SourceAction& action, int64_t now_ns) {
     event_counts_.AddUnusable(batch_.events.size());
     return event_counts_.Check(applier_);
   }
-  if (batch_.seconds > 0) lag_seconds_ = UnixSeconds() - batch_.seconds;
+  if (batch_.seconds > 0) lag_seconds_ = std::clamp(UnixSeconds() - batch_.seconds, -kMaxLag, kMaxLag);
   const EventApplier::Result result = applier_.Apply(batch_, now_ns);
   if (result.cleared) state_.OnCleared(action.number, action.incarnation);
   if (result.contradiction && action.incarnation == state_.incarnation())

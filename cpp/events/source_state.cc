@@ -52,7 +52,7 @@ void SourceState::Apply(uint64_t number, Payload payload, SourceActions* actions
 
 void SourceState::PassOver(uint64_t number) {
   if (number == next_) return;
-  Add(&counts_.lost, number - next_);
+  if (number - next_ <= kMaxLost) Add(&counts_.lost, number - next_);
   next_ = number;
   MarkIncomplete(number);
 }
@@ -101,6 +101,9 @@ bool SourceState::ProcessLive(Batch* batch, int64_t now_ns, SourceActions* actio
       doubt_ = evidence_ = false;
       return true;
     }
+    Restart(IncarnationCause::kSequence, now_ns, actions);
+    if (job_.has_value()) return false;
+  } else if (first_done_ && next_ != 0 && number - next_ > kMaxLost) {
     Restart(IncarnationCause::kSequence, now_ns, actions);
     if (job_.has_value()) return false;
   } else if (first_done_ && doubt_) {

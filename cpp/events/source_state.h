@@ -8,6 +8,7 @@
 //
 //   live number   == next   apply
 //                  > next   gap: replay; without a replay endpoint the missing ones are lost
+//                 >> next   beyond kMaxLost: a restart, since no engine gets so far ahead; it counts as no loss
 //                  < next   duplicate if one of the last 64 batches has this number and digest, or if it is
 //                           older than those and a replay ended less than 10 s ago; else a restart
 //   first contact           replay from 0; without a replay endpoint the first live batch begins
@@ -53,9 +54,13 @@ using Payload = std::vector<uint8_t>;
 // The number of a replay's end mark; never a batch's.
 inline constexpr uint64_t kReplayEndMark = std::numeric_limits<uint64_t>::max();
 
+// Batches that may be missing between two numbers of one engine: an hour of 290 a second, which is more than an engine
+// steps. Numbers come from outside, so a larger jump tells of another engine, or of a forger, and of no loss.
+inline constexpr uint64_t kMaxLost = 1 << 20;
+
 // What told that the engine's cache is another one than before, or that what is known of it is wrong.
 enum class IncarnationCause : uint8_t {
-  kSequence,       // a number below the next one
+  kSequence,       // a number below the next one, or too far above it
   kDigest,         // another batch under the number of the last one
   kEndMark,        // the last batch is not in the engine's buffer, nor any later one
   kEvidence,       // the worker was seen to restart

@@ -129,8 +129,9 @@ class TrtllmReceiver::Rank {
     const bool may_have_restarted = std::exchange(may_have_restarted_, false);
     if (!std::exchange(seen_, true)) {
       complete_ = number == 0;
-    } else if (number < next_ || (number > next_ && may_have_restarted)) {
-      Restart(number < next_ ? IncarnationCause::kSequence : IncarnationCause::kEvidence, number == 0);
+    } else if (number < next_ || number - next_ > kMaxLost || (number > next_ && may_have_restarted)) {
+      const bool jumps = number < next_ || number - next_ > kMaxLost;
+      Restart(jumps ? IncarnationCause::kSequence : IncarnationCause::kEvidence, number == 0);
       result->restarted = true;
     } else if (number > next_) {
       lost_ += number - next_;

@@ -14,6 +14,8 @@ namespace {
 // them, and message_stop, which has none.
 constexpr int kEventsSearched = 4;
 constexpr int kMaxDepth = 64;
+// Tokens of each kind that one response may report. More is no count: it would stay in metrics for good.
+constexpr uint64_t kMaxUsageTokens = 1'000'000'000;
 
 // A cursor over JSON text. Each step moves past the element that it names and returns false if the
 // element is not there.
@@ -127,6 +129,12 @@ struct Usage {
   bool any() const { return prompt_tokens || completion_tokens || cached_tokens; }
 };
 
+// A worker may report anything; what no response can have is no count.
+std::optional<uint64_t> TokensIn(std::string_view word) {
+  const std::optional<uint64_t> tokens = ParseDecimal(word);
+  return tokens && *tokens <= kMaxUsageTokens ? tokens : std::nullopt;
+}
+
 // `text` starts at a usage object and is moved behind it. False if it is not one, or not complete.
 bool ReadUsage(std::string_view text, Usage* usage) {
   JsonCursor start(text);
@@ -141,7 +149,7 @@ bool ReadUsage(std::string_view text, Usage* usage) {
           return inner.SkipValue();
         }
         if (!inner.Scalar(&word)) return false;
-        usage->cached_tokens = ParseDecimal(word);
+        usage->cached_tokens = TokensIn(word);
         return true;
       });
     }
@@ -156,13 +164,16 @@ bool ReadUsage(std::string_view text, Usage* usage) {
     if (number == nullptr || cursor.NextIs('"') || cursor.NextIs('{') || cursor.NextIs('['))
       return cursor.SkipValue();
     if (!cursor.Scalar(&word)) return false;
-    *number = ParseDecimal(word);
+    *number = TokensIn(word);
     return true;
   });
   if (more[0]) usage->cached_tokens = more[0];
   if (input && !usage->prompt_tokens) {
     usage->prompt_tokens = *input + more[0].value_or(0) + more[1].value_or(0);
   }
+  // None is cached that is no part of the prompt.
+  if (usage->prompt_tokens && usage->cached_tokens)
+    usage->cached_tokens = std::min(*usage->cached_tokens, *usage->prompt_tokens);
   return complete && usage->any();
 }
 

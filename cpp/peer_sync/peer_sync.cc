@@ -211,8 +211,13 @@ Status PeerSync::Read(
     ++counts_.frames_repeated;
     return absl::OkStatus();
   }
+  // It cannot have heard what was not said.
+  std::erase_if(read_.seen, [this](const PeerFrame::Seen& seen) {
+    return seen.router == options_.router && seen.sequence > sequence_;
+  });
   bool repeated = false;
-  const PeerTable::Peer* const peer = peers_.Hear(read_, options_.router, now_ns, &repeated);
+  const PeerTable::Peer* const peer =
+      peers_.Hear(read_, options_.router, now_ns, &repeated, options_.secret.empty());
   if (peer == nullptr || repeated) {
     ++(repeated ? counts_.frames_repeated : counts_.frames_not_heard);
     return absl::OkStatus();
@@ -226,7 +231,7 @@ Status PeerSync::Read(
   Apply(read_, *peer);
   for (const std::vector<AdminFact>* const told : {&read_.facts, &read_.staged}) {
     for (const AdminFact& fact : *told) {
-      if (facts != nullptr && facts_.Merge(fact)) facts->push_back(fact);
+      if (facts != nullptr && fact.at_ms <= latest_fact_ms_ && facts_.Merge(fact)) facts->push_back(fact);
     }
   }
   if (suspects == nullptr) return absl::OkStatus();

@@ -26,6 +26,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -96,6 +97,9 @@ class PeerSync {
   // since something later is known.
   bool TellFact(const AdminFact& fact);
   const AdminFacts& facts() const { return facts_; }
+  // Facts of others that were said later than this are none: no admin could ever contradict them. Unless it is called,
+  // all count.
+  void TrustFactsUntil(uint64_t ms) { latest_fact_ms_ = ms; }
   void ForgetFacts(uint64_t now_ms, const std::function<bool(const std::string& url)>& knows) {
     facts_.Forget(now_ms, knows);
   }
@@ -149,6 +153,7 @@ class PeerSync {
   std::vector<PeerFrame::Suspect> suspects_;
   AdminFacts facts_;
   std::vector<AdminFact> new_facts_;
+  uint64_t latest_fact_ms_ = std::numeric_limits<uint64_t>::max();
   uint64_t sequence_ = 0;
   uint64_t snapshots_ = 0;
   std::optional<int64_t> full_ns_;  // the last full frame

@@ -108,7 +108,7 @@ bool PeerTable::MakeRoom(int64_t now_ns) {
 }
 
 PeerTable::Peer* PeerTable::Hear(
-    const PeerFrame& frame, uint64_t own_router, int64_t now_ns, bool* repeated) {
+    const PeerFrame& frame, uint64_t own_router, int64_t now_ns, bool* repeated, bool may_be_forged) {
   *repeated = false;
   auto place = peers_.find(frame.router);
   if (place == peers_.end()) {
@@ -119,6 +119,12 @@ PeerTable::Peer* PeerTable::Hear(
     place->second.sequence = frame.sequence == 0 ? 0 : frame.sequence - 1;
   }
   Peer& peer = place->second;
+  if (frame.sequence > peer.sequence && frame.sequence - peer.sequence > kMaxGap) {
+    if (may_be_forged) return nullptr;
+    peer.sequence = frame.sequence - 1;
+  } else if (may_be_forged && peer.sequence > frame.sequence && peer.sequence - frame.sequence > kMaxGap) {
+    peer.sequence = frame.sequence == 0 ? 0 : frame.sequence - 1;
+  }
   if (frame.sequence <= peer.sequence) {  // its decisions may be news, its loads are not
     *repeated = frame.sequence == peer.sequence;
     return &peer;
@@ -126,7 +132,7 @@ PeerTable::Peer* PeerTable::Hear(
   peer.gaps += frame.sequence - peer.sequence - 1;
   peer.sequence = frame.sequence;
   peer.heard_ns = now_ns;
-  peer.interval_ms = frame.interval_ms;
+  peer.interval_ms = std::min(frame.interval_ms, kMaxIntervalMs);
   peer.fingerprint = frame.fingerprint;
   peer.left = peer.left || frame.bye;
   if (frame.full) ++peer.full_frames;

@@ -37,6 +37,9 @@ class PeerTable {
   static constexpr int64_t kGoneNanos = 10'000'000'000;
   static constexpr int64_t kDecayNanos = 2'000'000'000;
   static constexpr int64_t kForgetNanos = 600'000'000'000;
+  // Frames that a peer may have sent unheard: three days of them. What jumps further is forged.
+  static constexpr uint64_t kMaxGap = 1 << 20;
+  static constexpr uint32_t kMaxIntervalMs = 60'000;  // of a peer; it may say anything
 
   enum class State : uint8_t { kLive, kLate, kGone };
 
@@ -76,7 +79,11 @@ class PeerTable {
   void SetFleet(const FleetView& fleet);
 
   // Names and loads of the frame. Null: there are too many peers. `repeated`: its sequence was heard before.
-  Peer* Hear(const PeerFrame& frame, uint64_t own_router, int64_t now_ns, bool* repeated);
+  // `may_be_forged`: whoever writes to that Redis may have made it; so a number far ahead of the last is not heard, and
+  // after one that was, those far below begin anew.
+  Peer* Hear(
+      const PeerFrame& frame, uint64_t own_router, int64_t now_ns, bool* repeated,
+      bool may_be_forged = false);
   // What every worker of the fleet has open through peers is written to its load. Forgets rows that are due.
   void SumLoads(int64_t now_ns);
 

@@ -1,5 +1,7 @@
 """Slow twin of cache/generations.h with steps of 1, and the hash in Redis that routers share."""
 
+MAX_AHEAD = 2**56
+
 
 class Generations:
     def __init__(self, max_models, max_tracked, max_name_bytes, max_count):
@@ -37,17 +39,20 @@ class Generations:
         return [(field, by) for field, by in self.own.items() if by]
 
     def written(self, field, by, count):
-        if count <= self.max_count and self.tracks(field, self.max_tracked):
+        if self.tracks(field, self.max_tracked) and self.may_be(field, count):
             before = self.count(field)
             self.own[field] -= min(by, self.own[field])
             self.seen[field] = max(before - self.own[field], count)
+
+    def may_be(self, field, count):
+        return count <= min(self.max_count, self.seen[field] + MAX_AHEAD)
 
     def merge(self, fields):
         repairs = []
         for field, count in fields:
             if not self.tracks(field, self.max_tracked):
                 continue
-            if count is None or count > self.max_count:
+            if count is None or not self.may_be(field, count):
                 repairs.append((field, "set", self.seen[field] + 1))
                 continue
             if self.seen[field] > count:

@@ -4,6 +4,7 @@ worked off whenever nothing is under way. It keeps every batch and computes what
 from dataclasses import dataclass, field
 
 NEVER = float("inf")
+MAX_LOST = 1 << 20
 
 
 @dataclass
@@ -224,6 +225,9 @@ class SourceState:
                     self.queue.pop(0)
                 else:
                     self.restart("sequence", now)
+                continue
+            if self.begun and self.next and number - self.next > MAX_LOST:
+                self.restart("sequence", now)
                 continue
             if self.begun and self.doubt:
                 self.doubt = False

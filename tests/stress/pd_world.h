@@ -271,6 +271,10 @@ class World {
   class NoEndpoints final : public OwnEndpoints {
    public:
     Task<AdminReply> Respond(IoThread&, AdminRequest) override { co_return AdminReply{}; }
+    Task<std::shared_ptr<const AdminReply>> Elsewhere(
+        IoThread&, CancelScope&, std::function<AdminReply()> work) override {
+      co_return std::make_shared<const AdminReply>(work());
+    }
   };
 
   static ServerOptions OptionsOf(const Scenario& scenario) {

@@ -217,6 +217,19 @@ StatusOr<bool> DryRunOf(const AdminRequest& request) {
       Concat("The query parameter 'dry_run' is ", Quoted(value), "; it must be 1, 0, true or false."));
 }
 
+constexpr std::string_view kModelDetail = "model=";
+constexpr size_t kPolledPerTurn = 16;  // of thousands of workers that are polled at once
+
+// What the page depends on besides the route.
+StatusOr<std::string> DetailOf(const AdminRequest& request) {
+  if (request.route == Route::kCacheStats)
+    return std::string(request.query == "detail=1" ? request.query : std::string_view());
+  if (request.route != Route::kScale) return std::string();
+  const StatusOr<std::optional<std::string>> model = QueryValue(request.query, "model");
+  if (!model.ok()) return model.status();
+  return model->has_value() ? Concat(kModelDetail, **model) : std::string();
+}
+
 constexpr std::string_view kDeclaredElsewhere = "WORKER_DECLARED_ELSEWHERE";
 
 // For a path such as /workers/http%3A%2F%2Fgpu-0.
@@ -342,6 +355,36 @@ json::array KnownModels(const ModelPools& pools, const Settings& settings, int64
   return cards;
 }
 
+// A list of workers' models, and the aliases.
+AdminReply WithAliases(const AdminReply& list, const Settings& settings) {
+  boost::system::error_code error;
+  json::value listed = json::parse(list.text(), error);
+  if (error) return list;
+  for (json::value& alias : AliasesOf(settings))
+    listed.as_object()["data"].as_array().push_back(std::move(alias));
+  return Json(200, listed);
+}
+
+AdminReply NoSuchModel(std::string_view id) {
+  const ErrorRow& row = ErrorOf(HttpError::kModelNotFound);
+  const std::string message =
+      Concat("The model ", Quoted(id), " does not exist; GET /v1/models lists those that do.");
+  return {
+      .status = row.status,
+      .body = ErrorBody(message, row.type, row.code, row.param),
+      .error_code = row.code};
+}
+
+AdminReply ModelIn(const AdminReply& list, std::string_view id) {
+  boost::system::error_code error;
+  const json::value listed = json::parse(list.text(), error);
+  if (error) return list;
+  for (const json::value& model : listed.at("data").as_array()) {
+    if (model.at("id").as_string() == id) return Json(200, model);
+  }
+  return NoSuchModel(id);
+}
+
 json::array PushedSources(const KvPushReceiver& pushes, const Router& router) {
   json::array sources;
   const std::shared_ptr<const FleetView> fleet = router.fleet();
@@ -381,9 +424,24 @@ void Admin::set_control(IoThread* control) {
 }
 
 Task<AdminReply> Admin::Shared(SharedReply& shared, IoThread& thread, CancelScope& scope) {
-  const SharedReply::Reply reply = co_await shared.Get(thread, scope);
-  if (reply != nullptr) co_return *reply;
+  SharedReply::Reply reply = co_await shared.Get(thread, scope);
+  if (reply != nullptr) co_return AdminReply::Of(std::move(reply));
   co_return Error(HttpError::kNoWorkers, "The workers did not respond in time.");
+}
+
+Task<AdminReply> Admin::Page(IoThread& thread, CancelScope& scope, PageKey key, PageRenderer::Render render) {
+  PageRenderer::Page page = co_await pages_.Get(thread, scope, std::move(key), std::move(render));
+  if (page != nullptr) co_return AdminReply::Of(std::move(page));
+  co_return Error(
+      HttpError::kQueueFull,
+      Concat(
+          RenderQueue::kMaxPages,
+          " other requests to this endpoint, with other parameters, wait to be served; ", "retry later."));
+}
+
+Task<PageRenderer::Page> Admin::Elsewhere(IoThread& thread, CancelScope& scope, PageRenderer::Render work) {
+  PageRenderer::Page done = co_await pages_.Elsewhere(thread, scope, std::move(work));
+  co_return done;
 }
 
 void Admin::TellPeers(AdminFact fact, json::object* reply) const {
@@ -403,79 +461,113 @@ AdminReply Admin::Peers(Route route) const {
   return route == Route::kPeerHealth ? PeerHealth(report) : PeerStatus(report);
 }
 
-AdminReply Admin::Scale(std::string_view query) const {
-  const StatusOr<std::optional<std::string>> model = QueryValue(query, "model");
-  if (!model.ok()) return Refusal(model.status());
-  return ScaleReply(*scale_->Report(), *model);
+AdminReply Admin::Render(const IoThread& thread, const Settings& settings, const PageKey& page) const {
+  switch (page.route) {
+    case Route::kHealth:
+      return Health(settings);
+    case Route::kReadiness:
+      return Readiness(settings, !health_->checks() || health_->any_responded());
+    case Route::kListWorkers:
+      return ListWorkers();
+    case Route::kWorkers:
+      return Workers();
+    case Route::kDrainStatus:
+      return DrainStatus();
+    case Route::kDiscovery:
+      return DiscoveryReport(
+          router_->pool().registry(), thread.clock.NowNanos(),
+          registrations_ != nullptr ? std::optional(registrations_->Report()) : std::nullopt);
+    case Route::kPeerStatus:
+    case Route::kPeerHealth:
+    case Route::kPeerWorkers:
+      return Peers(page.route);
+    case Route::kScale:
+      return ScaleReply(
+          *scale_->Report(),
+          page.detail.empty() ? std::nullopt : std::optional(page.detail.substr(kModelDetail.size())));
+    case Route::kConfig:
+      return configuration_->Config();
+    case Route::kPrefixRoutingStats:
+      return PrefixRouting(settings);
+    case Route::kIndexStats:
+      return IndexStats();
+    case Route::kKvEvents:
+      return KvEvents(thread);
+    case Route::kKvIndexStats:
+      return KvIndexStats(thread);
+    case Route::kKvIndexBackends:
+      return KvIndexBackends();
+    case Route::kCacheStats:
+      return CacheStats(thread, settings, !page.detail.empty());
+    default:
+      return {.body = metrics_->Text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+  }
 }
 
 Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
   switch (request.route) {
     case Route::kLiveness:
       co_return Text(200, "OK");
+    case Route::kWorkers:
+      if (request.method == "POST") {
+        AdminReply reply = co_await AddAsCalled(thread, request, /*as_json=*/true);
+        co_return reply;
+      }
+      [[fallthrough]];
     case Route::kHealth:
-      co_return Health(request.settings);
     case Route::kReadiness:
-      co_return Readiness(request.settings, !health_->checks() || health_->any_responded());
     case Route::kListWorkers:
-      co_return ListWorkers();
+    case Route::kDrainStatus:
+    case Route::kDiscovery:
+    case Route::kPeerStatus:
+    case Route::kPeerHealth:
+    case Route::kPeerWorkers:
+    case Route::kScale:
+    case Route::kConfig:
+    case Route::kPrefixRoutingStats:
+    case Route::kKvEvents:
+    case Route::kKvIndexStats:
+    case Route::kKvIndexBackends:
+    case Route::kCacheStats:
+    case Route::kIndexStats:
+    case Route::kMetrics: {
+      StatusOr<std::string> detail = DetailOf(request);
+      if (!detail.ok()) co_return Refusal(detail.status());
+      PageKey key{request.route, *std::move(detail)};
+      PageRenderer::Render render = [this, &thread, settings = thread.settings.Get(), key] {
+        return Render(thread, *settings, key);
+      };
+      AdminReply reply = co_await Page(thread, request.scope, std::move(key), std::move(render));
+      co_return reply;
+    }
     case Route::kLoads: {
       AdminReply reply = co_await Shared(loads_, thread, request.scope);
       co_return reply;
     }
     case Route::kDrain:
       co_return Drain(request);
-    case Route::kDrainStatus:
-      co_return DrainStatus();
-    case Route::kDiscovery:
-      co_return DiscoveryReport(
-          router_->pool().registry(), thread.clock.NowNanos(),
-          registrations_ != nullptr ? std::optional(registrations_->Report()) : std::nullopt);
     case Route::kDiscoveryAdopt:
       co_return AdoptDiscovered(thread, request);
-    case Route::kPeerStatus:
-    case Route::kPeerHealth:
-    case Route::kPeerWorkers:
-      co_return Peers(request.route);
-    case Route::kScale:
-      co_return Scale(request.query);
-    case Route::kConfig:
-      co_return configuration_->Config();
     case Route::kReload: {
       AdminReply reply = co_await ReloadSettings(thread, request);
       co_return reply;
     }
-    case Route::kPrefixRoutingStats:
-      co_return PrefixRouting(request.settings);
-    case Route::kKvEvents:
-      co_return KvEvents(thread);
     case Route::kKvEventsResync:
       co_return ResyncKvEvents(request);
     case Route::kKvEventsPush:
       co_return PushKvEvents(thread, request);
-    case Route::kKvIndexStats:
-      co_return KvIndexStats(thread);
-    case Route::kKvIndexBackends:
-      co_return KvIndexBackends();
     case Route::kKvIndexClear: {
       AdminReply reply = co_await KvIndexClear(thread);
       co_return reply;
     }
-    case Route::kCacheStats:
-      co_return CacheStats(thread, request);
     case Route::kCacheInvalidate: {
       AdminReply reply = co_await CacheInvalidate(thread, request);
       co_return reply;
     }
-    case Route::kIndexStats:
-      co_return IndexStats();
     case Route::kIndexClear:
       co_return IndexClear();
     case Route::kFinishSession:
       co_return FinishSession(request);
-    case Route::kMetrics:
-      co_return AdminReply{
-          .body = metrics_->Text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"};
     case Route::kServerOptions:
       co_return Text(200, "");
     case Route::kModels: {
@@ -485,11 +577,6 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
     case Route::kModel: {
       const std::string_view encoded = request.path.substr(std::string_view("/v1/models/").size());
       AdminReply reply = co_await OneModel(thread, request, encoded);
-      co_return reply;
-    }
-    case Route::kWorkers: {
-      if (request.method != "POST") co_return Workers();
-      AdminReply reply = co_await AddAsCalled(thread, request, /*as_json=*/true);
       co_return reply;
     }
     case Route::kWorker: {
@@ -666,7 +753,7 @@ AdminReply Admin::IndexClear() const {
 }
 
 // `?session_id=S`, or as a JSON object in the body. A repeated call gets the same response.
-AdminReply Admin::CacheStats(const IoThread& thread, const AdminRequest& request) const {
+AdminReply Admin::CacheStats(const IoThread& thread, const Settings& settings, bool detail) const {
   std::optional<SharedCacheFigures> shared;
   if (shared_responses_.service != nullptr) {
     const RedisResponses::Stats stats = shared_responses_.responses->stats();
@@ -677,8 +764,7 @@ AdminReply Admin::CacheStats(const IoThread& thread, const AdminRequest& request
         .late = stats.late,
         .dropped = stats.dropped};
   }
-  const bool detail = request.query == "detail=1";
-  return CacheStatsReply(thread.limits.response_cache, request.settings.response_cache, shared, detail);
+  return CacheStatsReply(thread.limits.response_cache, settings.response_cache, shared, detail);
 }
 
 // How many responses were deleted; they are not found any more in any case.
@@ -1213,6 +1299,7 @@ Task<SharedReply::Reply> Admin::Loads(IoThread& thread, CancelScope& scope) {
     gathering.hosts[fleet->worker(position).url.base].push_back(position);
   }
   gathering.open = gathering.hosts.size();
+  size_t polled = 0;
   for (const auto& [base, positions] : gathering.hosts) {
     Spawn(
         [](IoThread& thread, CancelScope& scope, const FleetView& fleet,
@@ -1227,6 +1314,7 @@ Task<SharedReply::Reply> Admin::Loads(IoThread& thread, CancelScope& scope) {
             gathering.loads[positions[i]] = response.loads[i] ? response.loads[i]->requests : -1;
           if (--gathering.open == 0) gathering.all_in.Notify();
         }(thread, scope, *fleet, positions, gathering));
+    if (++polled % kPolledPerTurn == 0) co_await thread.loop.Yield();
   }
   while (gathering.open > 0) co_await gathering.all_in;
   co_return std::make_shared<const AdminReply>(Json(200, DescribeLoads(*fleet, gathering.loads)));
@@ -1243,19 +1331,18 @@ Task<AdminReply> Admin::ModelList(IoThread& thread, const AdminRequest& request)
   if (!is_kept || asks || !router_->fleet()->models()->names->any_said) {
     reply = co_await Shared(models_, thread, request.scope);
   }
-  const std::shared_ptr<const FleetView> fleet = router_->fleet();
-  json::array aliases = AliasesOf(request.settings);
-  if (is_kept && fleet->models()->names->any_said) {
-    json::array data = KnownModels(*fleet->models(), request.settings, thread.clock.NowNanos());
-    for (json::value& alias : aliases) data.push_back(std::move(alias));
-    co_return Json(200, {{"object", "list"}, {"data", std::move(data)}});
-  }
-  if (reply.status != 200 || aliases.empty()) co_return reply;
-  boost::system::error_code error;
-  json::value listed = json::parse(reply.body, error);
-  if (error) co_return reply;
-  for (json::value& alias : aliases) listed.as_object()["data"].as_array().push_back(std::move(alias));
-  co_return Json(200, listed);
+  const bool knows = is_kept && router_->fleet()->models()->names->any_said;
+  const bool is_whole = reply.status != 200 || request.settings.model_aliases.empty();
+  if (!knows && (is_whole || request.scope.cancelled())) co_return reply;
+  PageRenderer::Render render = [this, &thread, settings = thread.settings.Get(), knows, reply] {
+    if (!knows) return WithAliases(reply, *settings);
+    json::array data = KnownModels(*router_->fleet()->models(), *settings, thread.clock.NowNanos());
+    for (json::value& alias : AliasesOf(*settings)) data.push_back(std::move(alias));
+    return Json(200, {{"object", "list"}, {"data", std::move(data)}});
+  };
+  PageKey key{Route::kModels, knows ? "" : "of workers"};
+  AdminReply page = co_await Page(thread, request.scope, std::move(key), std::move(render));
+  co_return page;
 }
 
 // A card of that list, or OpenAI's 404.
@@ -1283,21 +1370,13 @@ Task<AdminReply> Admin::OneModel(IoThread& thread, const AdminRequest& request, 
     AdminReply list = co_await Shared(models_, thread, request.scope);
     card = known();
     if (card) co_return *std::move(card);
-    if (list.status != 200) co_return list;
-    boost::system::error_code error;
-    const json::value listed = json::parse(list.body, error);
-    if (error) co_return list;
-    for (const json::value& model : listed.at("data").as_array()) {
-      if (model.at("id").as_string() == *id) co_return Json(200, model);
-    }
+    if (list.status != 200 || request.scope.cancelled()) co_return list;
+    PageRenderer::Render render = [list, id = *id] { return ModelIn(list, id); };
+    PageKey key{Route::kModel, *id};
+    AdminReply page = co_await Page(thread, request.scope, std::move(key), std::move(render));
+    co_return page;
   }
-  const ErrorRow& row = ErrorOf(HttpError::kModelNotFound);
-  const std::string message =
-      Concat("The model ", Quoted(*id), " does not exist; GET /v1/models lists those that do.");
-  co_return AdminReply{
-      .status = row.status,
-      .body = ErrorBody(message, row.type, row.code, row.param),
-      .error_code = row.code};
+  co_return NoSuchModel(*id);
 }
 
 // All workers are queried at once; those that are down or slow are left out.
@@ -1323,6 +1402,7 @@ Task<SharedReply::Reply> Admin::Models(IoThread& thread, CancelScope& scope) {
           gathering.responses[i] = co_await thread.http.Get(&scope, url, "/v1/models", kModelsTimeoutMs);
           if (--gathering.open == 0) gathering.all_in.Notify();
         }(thread, scope, hosts[i], gathering, i));
+    if (i % kPolledPerTurn + 1 == kPolledPerTurn) co_await thread.loop.Yield();
   }
   while (gathering.open > 0) co_await gathering.all_in;
 

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "net/task.h"
+#include "proxy/admin/page_renderer.h"
 #include "proxy/control/shared_reply.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/own_endpoints.h"
@@ -60,11 +62,21 @@ class Admin final : public OwnEndpoints {
   void set_scale(const ScaleService* scale) { scale_ = scale; }                             // likewise
   // On the control thread: none of its refreshes runs there.
   bool ended() const { return models_.ended() && loads_.ended(); }
+  // Before the threads run: what ends the responses with a page whose readers are too slow.
+  void set_cut_readers(std::function<void(PageRenderer::Page)> cut) { pages_.set_cut(std::move(cut)); }
+  const PageRenderer& pages() const { return pages_; }
+  // Once no I/O thread runs any more, and before what pages are about ends.
+  void StopPages() { pages_.Stop(); }
   void set_draining() { draining_.store(true, std::memory_order_relaxed); }
 
   Task<AdminReply> Respond(IoThread& thread, AdminRequest request) override;
+  Task<PageRenderer::Page> Elsewhere(
+      IoThread& thread, CancelScope& scope, PageRenderer::Render work) override;
 
  private:
+  // Of routes whose response has a part for each worker, or more: on the renderer's thread.
+  AdminReply Render(const IoThread& thread, const Settings& settings, const PageKey& page) const;
+  Task<AdminReply> Page(IoThread& thread, CancelScope& scope, PageKey key, PageRenderer::Render render);
   AdminReply Health(const Settings& settings) const;
   AdminReply Readiness(const Settings& settings, bool tried) const;
   AdminReply StagedReadiness(const Settings& settings, const FleetView& fleet, bool tried) const;
@@ -77,14 +89,13 @@ class Admin final : public OwnEndpoints {
   AdminReply KvIndexStats(const IoThread& thread) const;
   AdminReply KvIndexBackends() const;
   Task<AdminReply> KvIndexClear(IoThread& thread) const;
-  AdminReply CacheStats(const IoThread& thread, const AdminRequest& request) const;
+  AdminReply CacheStats(const IoThread& thread, const Settings& settings, bool detail) const;
   Task<uint64_t> ClearShared(IoThread& thread, CancelScope& scope) const;
   Task<AdminReply> CacheInvalidate(IoThread& thread, const AdminRequest& request) const;
   AdminReply FinishSession(const AdminRequest& request) const;
   AdminReply Drain(const AdminRequest& request);
   AdminReply DrainStatus() const;
   AdminReply Peers(Route route) const;
-  AdminReply Scale(std::string_view query) const;
   // Tells other routers, and adds to the reply where it counts.
   void TellPeers(AdminFact fact, boost::json::object* reply) const;
   AdminReply AdoptDiscovered(const IoThread& thread, const AdminRequest& request) const;
@@ -124,6 +135,7 @@ class Admin final : public OwnEndpoints {
   SharedResponses shared_responses_;        // null: responses are not in Redis
   std::unique_ptr<KvPushReceiver> pushes_;  // null: none are taken
   std::atomic<bool> draining_{false};
+  PageRenderer pages_;
   SharedReply models_;
   SharedReply loads_;
 };

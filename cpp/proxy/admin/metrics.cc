@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <limits>
 #include <map>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -20,6 +21,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "proxy/admin/configuration.h"
+#include "proxy/admin/page_renderer.h"
 #include "proxy/client/redis_response_store.h"
 #include "proxy/client/tls_files.h"
 #include "proxy/control/pd_registration_service.h"
@@ -197,8 +199,11 @@ struct WorkerSum {
   uint64_t prompt_tokens = 0;
   uint64_t completion_tokens = 0;
   uint64_t cached_tokens = 0;
-  std::array<TimeSum<buckets::kWorkerWait>, kRouteCount> first_token;
-  std::array<TimeSum<buckets::kWorkerWait>, kRouteCount> head;
+  struct Times {
+    TimeSum<buckets::kWorkerWait> first_token;
+    TimeSum<buckets::kWorkerWait> head;
+  };
+  std::array<std::unique_ptr<Times>, kRouteCount> times;  // null: none. 25 KB of a worker would be zeros
 
   void Add(const WorkerCounters& tallies) {
     decisions += tallies.decisions.count();
@@ -219,10 +224,11 @@ struct WorkerSum {
     completion_tokens += tallies.completion_tokens.count();
     cached_tokens += tallies.cached_tokens.count();
     for (size_t route = 0; route < kRouteCount; ++route) {
-      const WorkerCounters::Times* times = tallies.times[route].Find();
-      if (times == nullptr) continue;
-      first_token[route].Add(&times->first_token);
-      head[route].Add(&times->head);
+      const WorkerCounters::Times* const counted = tallies.times[route].Find();
+      if (counted == nullptr) continue;
+      if (times[route] == nullptr) times[route] = std::make_unique<Times>();
+      times[route]->first_token.Add(&counted->first_token);
+      times[route]->head.Add(&counted->head);
     }
   }
 };
@@ -292,6 +298,7 @@ class Metrics::Collector : public prometheus::Collectable {
     WriteConnections(&page);
     WriteFiles(&page);
     WriteConfiguration(&page);
+    WritePages(&page);
     WriteProcess(&page);
     return page.Take();
   }
@@ -312,6 +319,7 @@ class Metrics::Collector : public prometheus::Collectable {
     shared_responses_ = responses;
     shared_entries_ = std::move(entries);
   }
+  void set_pages(const PageRenderer* pages) { pages_ = pages; }
   void set_configuration(const Configuration* configuration) { configuration_ = configuration; }
 
  private:
@@ -376,6 +384,7 @@ class Metrics::Collector : public prometheus::Collectable {
   void WriteConnections(Page* page) const;
   void WriteFiles(Page* page) const;
   void WriteConfiguration(Page* page) const;
+  void WritePages(Page* page) const;
   void WriteProcess(Page* page) const;
 
   std::vector<std::shared_ptr<const Worker>> WorkersToShow(const FleetView& fleet) const;
@@ -396,6 +405,7 @@ class Metrics::Collector : public prometheus::Collectable {
   std::function<PeerSyncReport()> peers_;
   std::function<std::shared_ptr<const ScaleReport>()> scale_;
   const Configuration* configuration_ = nullptr;
+  const PageRenderer* pages_ = nullptr;
   const double started_;  // Unix time
   mutable Mutex mutex_;   // leaf
   mutable std::vector<Shown> shown_ ABSL_GUARDED_BY(mutex_);
@@ -675,10 +685,11 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
       "cached_tokens_total", "Prompt tokens found in the worker's cache, as reported in its responses.");
   each(&WorkerSum::cached_tokens);
 
-  const auto times = [&](std::array<TimeSum<buckets::kWorkerWait>, kRouteCount> WorkerSum::*member) {
+  const auto times = [&](TimeSum<buckets::kWorkerWait> WorkerSum::Times::*member) {
     for (size_t route = 0; route < kRouteCount; ++route) {
       for (size_t i = 0; i < workers.size(); ++i) {
-        const TimeSum<buckets::kWorkerWait>& sum = (sums[i].*member)[route];
+        if (sums[i].times[route] == nullptr) continue;
+        const TimeSum<buckets::kWorkerWait>& sum = *sums[i].times[route].*member;
         if (sum.count() == 0) continue;
         sum.AddTo(page, {Label("route", RouteLabel(route)), Label("worker", workers[i]->url.url)});
       }
@@ -687,11 +698,11 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
   page->Histogram(
       "ttft_seconds",
       "Time to first token: from a request's head to the first byte of the worker's event stream.");
-  times(&WorkerSum::first_token);
+  times(&WorkerSum::Times::first_token);
   page->Histogram(
       "upstream_head_seconds",
       "Time from the first byte sent to the worker to the complete head of its response.");
-  times(&WorkerSum::head);
+  times(&WorkerSum::Times::head);
 }
 
 uint64_t Metrics::Collector::CountTokenized(TokenizeCounts Telemetry::*calls, size_t end) const {
@@ -1682,6 +1693,26 @@ void Metrics::Collector::WriteFiles(Page* page) const {
   }
 }
 
+void Metrics::Collector::WritePages(Page* page) const {
+  if (pages_ == nullptr) return;
+  const PageRenderer::Stats stats = pages_->stats();
+  page->Counter(
+      "page_renders_total",
+      "Renders of the router's own pages, each of which all requests share that waited for it, by route.");
+  for (size_t route = 0; route < kRouteCount; ++route)
+    page->AddUnlessZero(stats.by_route[route].renders, {Label("route", RouteLabel(route))});
+  page->Counter("page_render_seconds_total", "Time of these renders, on a thread of their own.");
+  for (size_t route = 0; route < kRouteCount; ++route) {
+    const PageRenderer::Count& count = stats.by_route[route];
+    if (count.renders == 0) continue;
+    page->Add(static_cast<double>(count.nanos) / 1e9, {Label("route", RouteLabel(route))});
+  }
+  page->Counter(
+      "pages_cut_total",
+      "Pages whose readers were cut, since clients that read slowly kept too many old pages in memory.");
+  page->Add(static_cast<double>(stats.cut));
+}
+
 void Metrics::Collector::WriteProcess(Page* page) const {
   page->Counter(
       "access_log_dropped_total",
@@ -1748,6 +1779,8 @@ void Metrics::set_scale(std::function<std::shared_ptr<const ScaleReport>()> scal
 void Metrics::set_peer_sync(std::function<PeerSyncReport()> peers) {
   collector_->set_peer_sync(std::move(peers));
 }
+
+void Metrics::set_pages(const PageRenderer* pages) { collector_->set_pages(pages); }
 
 void Metrics::set_configuration(const Configuration* configuration) {
   collector_->set_configuration(configuration);

@@ -24,6 +24,7 @@
 namespace vllm_router {
 
 class Configuration;
+class PageRenderer;
 struct PdRegistrationReport;
 struct PeerSyncReport;
 struct ScaleReport;
@@ -69,6 +70,7 @@ class Metrics {
   void set_shared_responses(const RedisResponses* responses, std::function<std::optional<int64_t>()> entries);
 
   // Likewise; it outlives this.
+  void set_pages(const PageRenderer* pages);
   void set_configuration(const Configuration* configuration);
 
   // Prometheus text format 0.0.4. Any thread.

@@ -36,11 +36,15 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local interval, tokens, own = 1000000 / ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local burst = math.max(500000, interval + 250000)
-local due = redis.call('GET', KEYS[1]) or ''
+local function read(key)
+  local value = redis.pcall('GET', key)
+  return type(value) == 'string' and value or ''
+end
+local due = read(KEYS[1])
 due = math.max(#due < 18 and string.match(due, '^%d+$') and tonumber(due) or 0, now - burst)
 if due > now + burst then due = now end
 local left = math.max(0, math.floor((now - due) / interval))
-local value = redis.call('GET', KEYS[2]) or ''
+local value = read(KEYS[2])
 local queue, place, since = {}, nil, 300000
 for router, paid in string.gmatch(#value < 10000 and value or '', '%f[%x](%x+):(%d+)') do
   local passed = #router == 16 and #paid < 18 and now - tonumber(paid) or -1
@@ -71,6 +75,20 @@ queue = table.concat(queue, ' ')
 if queue ~= value then redis.call('SET', KEYS[2], queue, 'PX', 60000) end
 return got
 )";
+
+// Redis's own words of an error that no remedy is known of: without its code, and up to the first quotation mark, since it
+// quotes what it repeats of a command.
+std::string_view WordsOf(std::string_view error) {
+  constexpr size_t kMostBytes = 120;
+  error.remove_prefix(std::min(error.find(' '), error.size()));
+  error.remove_prefix(std::min(error.find_first_not_of(' '), error.size()));
+  error = error.substr(0, kMostBytes);
+  const auto* const end = std::ranges::find_if(
+      error, [](char c) { return c < ' ' || c > '~' || c == '"' || c == '\'' || c == '`'; });
+  error = error.substr(0, static_cast<size_t>(end - error.begin()));
+  while (error.ends_with(' ')) error.remove_suffix(1);
+  return error;
+}
 
 std::optional<uint64_t> RouterIn(std::string_view text) {
   uint64_t router = 0;
@@ -136,6 +154,7 @@ void PeerStreams::AddFrames(std::span<const std::string> frames, int64_t now_ns,
   for (const std::string& frame : frames) tell({"XADD", stream, "MINID", "~", oldest, "*", "f", frame});
   tell({"PEXPIRE", stream, std::to_string(kStreamMs)});
   const std::string members = Key("members");
+  if (members_begin_anew_) tell({"DEL", members});
   tell({"ZADD", members, std::to_string(now_ms), own_});
   tell({"ZREMRANGEBYSCORE", members, "-inf", std::to_string(now_ms - kForgottenMs)});
 }
@@ -218,11 +237,14 @@ Status PeerStreams::Take(
       const bool of_one = asked.kind == Round::Kind::kFrames && error.effect == RedisError::Effect::kOneKey;
       Status* const wrong = of_one ? &heard->unread : &first;
       if (wrong->ok()) {
+        const bool is_known = error.message.find(':') != std::string::npos;
+        const std::string_view words = is_known ? std::string_view() : WordsOf(reply.text());
         *wrong = absl::FailedPreconditionError(Concat(
-            error.message, " (to ", asked.command,
+            error.message, words.empty() ? "" : ": ", words, " (to ", asked.command,
             of_one ? Concat(" of router ", Hex16(asked.router)) : std::string(), ")"));
       }
       if (asked.kind == Round::Kind::kFrames) TakeFrames(asked.router, reply, heard);
+      if (error.effect == RedisError::Effect::kOneKey) TakeRefusal(asked.command, reply.text());
       continue;
     }
     switch (asked.kind) {
@@ -231,6 +253,7 @@ Status PeerStreams::Take(
         break;
       case Round::Kind::kTold:
         if (asked.command == "XADD") TakeOwnId(reply);
+        if (asked.command == "ZADD") members_begin_anew_ = false;
         break;
       case Round::Kind::kMembers:
         if (!round.has_rest_) most_ = kRoutersPerRound;
@@ -264,9 +287,17 @@ void PeerStreams::TakeTime(int64_t sent_ns, RedisValue reply) {
   }
 }
 
-// Redis's clock was set back, and until it is there again, ids count on from the last, and no frame is ever too old.
+// Redis's clock was set back, and until it is there again, ids count on from the last, and no frame is ever too old. Or
+// somebody wrote an entry of such an id, perhaps one that no router reads.
 void PeerStreams::TakeOwnId(RedisValue reply) {
-  begins_anew_ = MsOf(reply.text()).value_or(0) > time_ms_ + kClockSlackMs;
+  begins_anew_ = MsOf(reply.text()).value_or(INT64_MAX) > time_ms_ + kClockSlackMs;
+}
+
+// The largest id of all is in the stream, so that Redis takes no other, or something else is under its key. Both keys are
+// the fleet's own, whatever another program put there.
+void PeerStreams::TakeRefusal(std::string_view command, std::string_view error) {
+  if (command == "XADD") begins_anew_ = true;
+  if (command == "ZADD" && error.starts_with("WRONGTYPE")) members_begin_anew_ = true;
 }
 
 void PeerStreams::TakeMembers(RedisValue reply) {

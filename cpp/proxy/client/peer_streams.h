@@ -125,6 +125,7 @@ class PeerStreams {
       Round::Kind kind, std::span<const std::string_view> words, Round* round, uint64_t router = 0);
   void TakeTime(int64_t sent_ns, RedisValue reply);
   void TakeOwnId(RedisValue reply);
+  void TakeRefusal(std::string_view command, std::string_view error);
   void TakeMembers(RedisValue reply);
   void TakeFrames(uint64_t router, RedisValue reply, Heard* heard);
 
@@ -135,7 +136,8 @@ class PeerStreams {
   std::optional<int64_t> time_ns_;  // by this router's clock, when Redis's was:
   int64_t time_ms_ = 0;
   int64_t start_ms_ = 0;
-  bool begins_anew_ = false;          // the own stream
+  bool begins_anew_ = false;  // the own stream: Redis takes no more entries into it, or none that others read
+  bool members_begin_anew_ = false;   // they are of another type
   std::map<uint64_t, Place> places_;  // of the others
   uint64_t next_ = 0;                 // reads go on there
   size_t most_ = kRoutersPerRound;    // that a round reads

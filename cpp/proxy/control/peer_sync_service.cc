@@ -21,6 +21,7 @@ namespace {
 constexpr int64_t kWarnNanos = 60 * kNanosPerSecond;
 constexpr int64_t kForgetNanos = 10 * kNanosPerSecond;  // between looks for facts that have ended
 constexpr int64_t kReadLateMs = 2'000;                  // a frame, by another router
+constexpr int64_t kFactsAheadMs = 86'400'000;           // of Redis's clock, which may have been set back
 constexpr size_t kMaxRoundsAtOnce = 64;                 // of one turn, before others have theirs
 constexpr int64_t kFirstPauseNanos =
     250'000'000;  // between health checks of a worker that another router added
@@ -305,6 +306,8 @@ bool PeerSyncService::TakeSnapshotReplies(
 void PeerSyncService::Hear(const PeerStreams::Heard& heard, int64_t now_ns) {
   std::vector<std::shared_ptr<Worker>> suspects;
   std::vector<AdminFact> facts;
+  if (streams_.knows_time())
+    sync_.TrustFactsUntil(static_cast<uint64_t>(streams_.RedisMs(now_ns) + kFactsAheadMs));
   for (const std::string_view frame : heard.frames) {
     const Status status = sync_.Read(frame, now_ns, &suspects, options_.shares_admin ? &facts : nullptr);
     if (!status.ok()) Warn(absl::PermissionDeniedError(std::string(status.message())));

@@ -90,6 +90,8 @@ Task<void> Connection::Run() {
     co_await exchange_->Run();
     exchange_.reset();
     head_deadline_ns_ = 0;
+    // A thousand small requests that came together are a thousand turns.
+    if (keep && !in.empty()) co_await thread.loop.Yield();
   }
   if (linger && socket.is_open()) co_await Linger();
   socket.Close();
@@ -155,6 +157,10 @@ void Connection::CutFrom(const Worker& worker) {
 
 void Connection::WorkerDied(const Worker& worker) {
   if (exchange_ != nullptr && exchange_->IsAt(worker)) exchange_->WorkerDied(worker);
+}
+
+void Connection::CutReader(const AdminReply& page) {
+  if (exchange_ != nullptr && exchange_->IsWriting(page)) exchange_->Cancel(CancelReason::kSlowClient);
 }
 
 void Connection::Drain(bool cut) {

@@ -56,6 +56,13 @@ constexpr std::string_view kForwardedMethods = "GET, HEAD, POST, PUT, PATCH, DEL
 // Streams of these routes end with "data: [DONE]".
 bool EndsWithDone(Route route) { return route == Route::kChatCompletions || route == Route::kCompletions; }
 
+// An own request that waits for workers, or changes something.
+bool MayTakeLong(Route route, std::string_view method) {
+  const bool asks_workers =
+      route == Route::kModels || route == Route::kModel || route == Route::kLoads || route == Route::kFanOut;
+  return asks_workers || (method != "GET" && method != "HEAD");
+}
+
 // What cut a response that had begun, except the client and the worker's own end.
 std::string_view CutBy(CancelReason reason) {
   switch (reason) {
@@ -458,7 +465,8 @@ Task<void> Exchange::RespondLocally() {
   if (settings_.response_cache.enabled && record_.route == Route::kFanOut) OutdateCache();
   CancelScope scope(head_->via);
   scope_ = &scope;
-  WatchClient();
+  // A page comes in a moment, also for a probe that has closed its sending side.
+  if (MayTakeLong(record_.route, head_->method)) WatchClient();
   const AdminRequest request{
       .route = record_.route,
       .method = head_->method,
@@ -481,14 +489,18 @@ Task<void> Exchange::RespondLocally() {
     co_return;
   }
   record_.error = reply.error_code;
-  co_await Reply(reply.status, reply.body, reply.content_type);
+  if (reply.page == nullptr) {
+    co_await Reply(reply.status, reply.body, reply.content_type);
+  } else {
+    co_await ReplyPage(std::move(reply));
+  }
 }
 
 Task<AdminReply> Exchange::FanOutToAll(CancelScope& scope) {
   FanOutRequest request{
       .head = *head_, .body = body_->held(), .client = Client(), .timeout_ms = settings_.request_timeout_ms};
   if (thread_.authorizer.takes_admin_keys()) request.client.drop_authorization = true;
-  AdminReply reply = co_await FanOut(thread_, scope, request);
+  AdminReply reply = co_await FanOut(thread_, scope, connection_.own_endpoints, request);
   co_return reply;
 }
 
@@ -1688,8 +1700,9 @@ Task<void> Exchange::ReplyError(
   co_await Reply(status != 0 ? status : row.status, body, "application/json", extra);
 }
 
-Task<void> Exchange::Reply(
-    int status, std::string_view body, std::string_view content_type, std::span<const HeaderField> extra) {
+std::string Exchange::WriteReply(
+    int status, std::string_view body, std::string_view content_type, std::span<const HeaderField> extra,
+    bool with_body) {
   if (request_id_.id.empty())
     request_id_ = ChooseRequestId({}, {}, RouteOf(Route::kOther).id_prefix, thread_.ids);
   if (thread_.draining || (head_ != nullptr && head_->minor_version == 0)) connection_.keep = false;
@@ -1708,11 +1721,38 @@ Task<void> Exchange::Reply(
        .extra = fields,
        .body = body,
        .close = !connection_.keep,
-       .to_head = head_ != nullptr && head_->method == "HEAD"},
+       .to_head = !with_body || (head_ != nullptr && head_->method == "HEAD")},
       &out);
   client_has_bytes_ = true;
   record_.bytes_out = body.size();
+  return out;
+}
+
+Task<void> Exchange::Reply(
+    int status, std::string_view body, std::string_view content_type, std::span<const HeaderField> extra) {
+  const std::string out = WriteReply(status, body, content_type, extra, /*with_body=*/true);
   co_await WriteToClient(out);
+}
+
+// From where it is, since thousands of clients may wait for it, and in pieces between which others have their turns.
+Task<void> Exchange::ReplyPage(AdminReply reply) {
+  const std::string head =
+      WriteReply(reply.status, reply.text(), reply.content_type, {}, /*with_body=*/false);
+  std::string_view rest = head_ != nullptr && head_->method == "HEAD" ? std::string_view() : reply.text();
+  page_ = reply.page.get();
+  std::string_view first = head;
+  do {
+    const std::string_view piece = rest.substr(0, kFairnessBytes);
+    rest.remove_prefix(piece.size());
+    std::array<iovec, 2> pieces = {Piece(first), Piece(piece)};
+    first = {};
+    WriteStall stall = ClientStall(deadline_);
+    const WriteEnd end = co_await WriteAll(connection_.socket, pieces, &stall);
+    if (end == WriteEnd::kGone) Cancel(CancelReason::kClientGone);
+    if (end != WriteEnd::kAll) break;
+    if (!rest.empty()) co_await thread_.loop.Yield();
+  } while (!rest.empty());
+  page_ = nullptr;
 }
 
 WriteStall Exchange::ClientStall(Timer& timer) {

@@ -83,6 +83,8 @@ class Exchange {
   // A worker of the exchange was found dead: a response that has begun gets a grace, any other attempt ends
   // now.
   void WorkerDied(const Worker& worker);
+  // It writes this page, of which other responses may be parts, too.
+  bool IsWriting(const AdminReply& page) const { return page_ == &page; }
 
  private:
   // Where a step leads: to the next one, or to FINISH because the exchange is over (responded or cut).
@@ -164,6 +166,11 @@ class Exchange {
   Task<void> Reply(
       int status, std::string_view body, std::string_view content_type = "application/json",
       std::span<const HeaderField> extra = {});
+  // The response's bytes, with the body or without.
+  std::string WriteReply(
+      int status, std::string_view body, std::string_view content_type, std::span<const HeaderField> extra,
+      bool with_body);
+  Task<void> ReplyPage(AdminReply reply);
   Task<void> ReplyError(
       HttpError error, std::string message = {}, std::span<const HeaderField> extra = {}, int status = 0);
   Task<void> ReplyBodyFailed(RequestBody::End end);
@@ -212,6 +219,7 @@ class Exchange {
 
   std::shared_ptr<KeyValidator::Waiter> validation_;  // being waited for
   CancelScope* scope_ = nullptr;                      // of an own request that is being waited for
+  const AdminReply* page_ = nullptr;                  // that is being written
   Delay* model_wait_ = nullptr;                       // for a worker of the request's model
   int64_t model_wait_ns_ = 0;                         // how long that took
 

@@ -16,10 +16,13 @@
 #include "proxy/exchange/requested_model.h"
 #include "proxy/exchange/upstream_parts.h"
 #include "proxy/thread/io_thread.h"
+#include "proxy/thread/own_endpoints.h"
 
 namespace vllm_router {
 namespace json = boost::json;
 namespace {
+
+constexpr size_t kFewResponses = 16;  // 1 MiB of JSON at most, merged at once
 
 bool Did(const FanOutResponse& response) { return response.status >= 200 && response.status < 300; }
 
@@ -193,7 +196,8 @@ std::optional<AdminReply> KeepServing(
 
 }  // namespace
 
-Task<AdminReply> FanOut(IoThread& thread, CancelScope& scope, const FanOutRequest& request) {
+Task<AdminReply> FanOut(
+    IoThread& thread, CancelScope& scope, OwnEndpoints& own, const FanOutRequest& request) {
   const std::shared_ptr<const FleetView> fleet = thread.router->fleet();
   std::vector<uint32_t> hosts = HostsOf(*fleet);
   if (hosts.empty()) {
@@ -224,7 +228,16 @@ Task<AdminReply> FanOut(IoThread& thread, CancelScope& scope, const FanOutReques
   }
   if (ChangesAdapters(request.head.path)) thread.health.models_changed();
   if (!scope.cancelled()) LogMissed(request, responses);
-  co_return MergeFanOut(responses);
+  if (responses.size() <= kFewResponses) co_return MergeFanOut(responses);
+  const std::function<AdminReply()> merge = [all = std::make_shared<const std::vector<FanOutResponse>>(
+                                                 std::move(responses))] { return MergeFanOut(*all); };
+  std::shared_ptr<const AdminReply> merged = co_await own.Elsewhere(thread, scope, merge);
+  if (merged != nullptr) co_return AdminReply::Of(std::move(merged));
+  const ErrorRow& row = ErrorOf(HttpError::kFanOutFailed);
+  co_return AdminReply{
+      .status = row.status,
+      .body = ErrorBody("The responses of the workers could not be merged in time.", row.type, row.code),
+      .error_code = row.code};
 }
 
 }  // namespace vllm_router

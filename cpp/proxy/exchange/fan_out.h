@@ -35,6 +35,7 @@ namespace vllm_router {
 
 class CancelScope;
 struct IoThread;
+class OwnEndpoints;
 
 struct FanOutRequest {
   const RequestHead& head;
@@ -43,7 +44,9 @@ struct FanOutRequest {
   int64_t timeout_ms;  // of each call
 };
 
-Task<AdminReply> FanOut(IoThread& thread, CancelScope& scope, const FanOutRequest& request);
+// `own`: has a thread that merges many responses.
+Task<AdminReply> FanOut(
+    IoThread& thread, CancelScope& scope, OwnEndpoints& own, const FanOutRequest& request);
 
 // One worker's response; `status` 0: none, and `error` says why.
 struct FanOutResponse {

@@ -403,6 +403,14 @@ Server::Server(
       ServerFiles{.records = record_log_.get(), .tls = tls_files, .reloadables = reloadables_});
   admin_.set_control(io_threads_.back().get());
   admin_.set_metrics(metrics_.get());
+  metrics_->set_pages(&admin_.pages());
+  admin_.set_cut_readers([this](const PageRenderer::Page& page) {
+    for (const std::unique_ptr<IoThread>& thread : io_threads_) {
+      thread->loop.Post([&thread = *thread, page] {
+        for (Connection* connection : thread.connections) connection->CutReader(*page);
+      });
+    }
+  });
   admin_.set_configuration(configuration_.get());
   metrics_->set_configuration(configuration_.get());
   ExpectModels(options_);
@@ -611,6 +619,7 @@ Server::~Server() {
     Wait(-1);
   }
   for (std::thread& thread : threads_) thread.join();
+  admin_.StopPages();
   configuration_->Detach();
   reload_timer_.Disarm();
   admin_listener_.reset();

@@ -3,6 +3,8 @@
 // administers the fleet.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string_view>
 
 #include "net/task.h"
@@ -31,6 +33,11 @@ class OwnEndpoints {
   // On the thread that received the request. REQUIRES: RouteOf(route).own, and the method is one of its
   // `allow`.
   virtual Task<AdminReply> Respond(IoThread& thread, AdminRequest request) = 0;
+
+  // What `work` returns, which takes too long for a thread that serves requests, and runs on another one. Null: the scope
+  // was cancelled, or it took too long.
+  virtual Task<std::shared_ptr<const AdminReply>> Elsewhere(
+      IoThread& thread, CancelScope& scope, std::function<AdminReply()> work) = 0;
 
  protected:
   ~OwnEndpoints() = default;

@@ -1,5 +1,6 @@
 """cpp/cache/generations.h against tests/models/generations.py, and what routers see of each other."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,6 +85,16 @@ def test_what_redis_lost_is_put_back():
     assert generations.merge([]) == [("*", "set if missing", 5), ("a", "set if missing", 3)]
     assert generations.merge([("*", None), ("a", 2**62 + 1)]) == [("*", "set", 6), ("a", "set", 4)]
     assert generations.of("a") == 8
+
+
+@pytest.mark.parametrize("count", [2**56 + 4, 2**61, 2**62, 2**63 - 1, 2**64 - 1])
+def test_a_number_far_ahead_is_put_right(count):
+    """Row 6: after one field of 2^62 no invalidation was heard of by any router."""
+    generations = counted()
+    generations.merge([("a", 3)])
+    assert generations.merge([("a", count)]) == [("a", "set", 4)]
+    assert generations.merge([("a", 4)]) == []
+    assert generations.merge([("a", 4 + 2**56)]) == []
 
 
 def test_steps_are_random_so_two_routers_do_not_meet():

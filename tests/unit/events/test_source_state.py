@@ -6,6 +6,7 @@ from vllm_router import _core_testing as testing
 
 SECOND = 10**9
 END = 2**64 - 1
+MAX_LOST = 1 << 20
 
 
 def payload(number, engine="a"):
@@ -198,15 +199,39 @@ def test_gaps_that_open_while_others_are_filled_are_filled_too():
     assert (source.trust, source.lost, source.replays_incomplete) == ("exact", 0, 0)
 
 
-def test_a_huge_jump_counts_and_does_not_wrap():
+def test_a_huge_jump_is_a_restart_and_no_loss():
+    """Row 8: one forged number made 9.2e18 batches lost for good, since a counter cannot be taken back."""
     source = known(1, replay=False)
-    assert source.live(10**18) == [10**18]
-    assert source.lost == 10**18 - 1
-    assert source.live(END - 1) == [END - 1]
+    assert source.live(10**18) == ["sequence", 10**18]
+    assert source.lost == 0
+    assert source.live(END - 1) == ["sequence", END - 1]
     assert (source.live(END), source.next_number, source.discarded) == ([], END, 1)
-    assert source.live(0, engine="b") == ["sequence", 0]
-    assert source.live(END - 1) == [END - 1]
-    assert source.lost == END  # it saturates
+    assert source.live(2) == ["sequence", 2]  # the engine goes on where it was
+    assert source.live(3) == [3]
+    assert (source.lost, source.trust) == (2, "partial")  # 0 and 1 of what seems to be another engine
+
+
+def test_a_gap_up_to_the_limit_is_a_gap():
+    """Row 8"""
+    source = known(1, replay=False)
+    assert source.live(1 + MAX_LOST) == [1 + MAX_LOST]
+    assert source.lost == MAX_LOST
+    assert source.live(2 + 2 * MAX_LOST + 1) == ["sequence", 2 + 2 * MAX_LOST + 1]
+    assert source.lost == MAX_LOST
+
+
+def test_a_router_that_joins_late_counts_no_loss_beyond_the_limit():
+    """Row 8: what was before it came is partly known at most."""
+    source = Source(replay=False)
+    assert source.live(10**12) == [10**12]
+    assert (source.lost, source.trust) == (0, "partial")
+
+
+def test_a_replay_from_a_forged_number_counts_no_loss():
+    """Row 8"""
+    source = Source()
+    assert source.replay(10**18) == [10**18, "stop"]
+    assert (source.lost, source.trust) == (0, "partial")
 
 
 # Duplicates and restarts.

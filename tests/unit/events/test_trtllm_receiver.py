@@ -71,6 +71,18 @@ def test_missing_numbers_are_lost_and_what_is_known_stays(engine):
     assert engine.report()["lost"] == 3
 
 
+@pytest.mark.parametrize("number", [2 + (1 << 20) + 1, 10**18, 2**64 - 2])
+def test_a_number_far_ahead_is_a_restart_and_no_loss(engine, number):
+    """Row 8: one forged event made as many lost for good."""
+    engine.take(engine.cache.created(), engine.cache.stored(TOKENS))
+    engine.cache.number = number
+    result = engine.take(engine.cache.stored([7] * 16))
+    assert (result["lost"], result["restarted"]) == (0, True)
+    engine.cache.number = 2
+    assert engine.take(engine.cache.stored([8] * 16))["restarted"]
+    assert (engine.report()["lost"], engine.trust()) == (0, "partial")
+
+
 def test_a_response_that_was_not_taken_is_missed_before_the_next_number(engine):
     engine.take(engine.cache.created(), engine.cache.stored(TOKENS))
     engine.receiver.lose(URL, 0)

@@ -258,6 +258,30 @@ def test_usage_without_counts_says_nothing(usage):
     assert summarize(json.dumps({"usage": usage})) == NOTHING
 
 
+MOST = 1_000_000_000
+
+
+@pytest.mark.parametrize("tokens", [MOST + 1, 2**63, 2**64 - 1, 2**64, 10**40])
+def test_more_tokens_than_a_response_can_have_are_no_count(tokens):
+    """Row 8: they would be in the metrics for good."""
+    assert summarize(json.dumps({"usage": {**USAGE, "completion_tokens": tokens}})) == {
+        **COUNTED,
+        "completion_tokens": None,
+    }
+    assert (
+        summarize(json.dumps({"usage": {"input_tokens": tokens, "cache_read_input_tokens": tokens}}))
+        == NOTHING
+    )
+    most = {"prompt_tokens": MOST, "completion_tokens": MOST}
+    assert summarize(json.dumps({"usage": most})) == {**NOTHING, **most}
+
+
+def test_no_more_of_a_prompt_is_cached_than_it_has():
+    """Row 8"""
+    usage = {**USAGE, "prompt_tokens_details": {"cached_tokens": 101}}
+    assert summarize(json.dumps({"usage": usage})) == {**COUNTED, "cached_tokens": 100}
+
+
 def test_half_a_usage_object_says_nothing():
     body = json.dumps({"usage": USAGE})
     for size in range(len(body) - 1):

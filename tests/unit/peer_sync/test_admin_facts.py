@@ -129,3 +129,14 @@ def test_many_take_several_frames():
 @pytest.mark.parametrize("length", [4096, 4097])
 def test_a_url_that_no_frame_holds_is_not_told(length):
     assert router(1).tell_fact(fact(b"u" * length)) is (length == 4096)
+
+
+def test_what_was_said_in_the_future_is_not_believed():
+    """Row 8: no admin could contradict it ever after."""
+    one, other = router(1), router(2)
+    assert one.tell_fact(fact(at_ms=2**64 - 1))
+    assert one.tell_fact(fact(url=URLS[1], at_ms=1500))
+    other.trust_facts_until(2000)
+    (frame,) = one.write_frames(0.0)
+    assert other.read_facts(frame, 0.5) == [fact(url=URLS[1], at_ms=1500)]
+    assert other.tell_fact(fact(holds=False, at_ms=2000, router=2))

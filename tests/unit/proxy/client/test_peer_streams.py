@@ -687,11 +687,14 @@ def test_a_router_that_got_all_it_asked_for_waits_no_longer(redis):
 
 
 @pytest.mark.parametrize("key", [DUE, QUEUE])
-def test_a_key_of_another_type_is_said(redis, key):
+def test_a_limit_of_another_type_counts_as_none(redis, key):
+    """Row 6: no lease was ever given again."""
     redis.call("HSET", key, "a", "b")
-    heard = Router().with_redis(redis)(("lease", "requests", 10, 5))
-    assert "(to EVAL)" in heard["error"]
-    assert heard["leased"] is None
+    one = Router()
+    assert lease(one, redis, 10, 5) == 5
+    assert lease(one, redis, 10, 5) == 0
+    assert int(redis.call("GET", DUE)) <= micros(redis) + 500_000
+    redis.call("GET", QUEUE)
 
 
 def test_a_clock_that_was_set_back_does_not_stop_the_limit(redis):
@@ -718,3 +721,72 @@ def test_after_a_clock_was_set_back_a_stream_begins_anew_and_is_trimmed_again(re
     read(("reads", NOW))
     assert read(("reads", NOW))["frames"] == [b"2", b"3"]
     assert read(("reads", NOW))["frames"] == []
+
+
+LARGEST = f"{2**64 - 1}-{2**64 - 1}"
+
+
+def poisons(redis, stream, members):
+    """What someone who may write to that Redis can do once."""
+    return {
+        "the largest id": lambda: redis.call("XADD", stream, LARGEST, "f", "x"),
+        "an id beyond all times": lambda: redis.call("XADD", stream, f"{2**64 - 2}-0", "f", "x"),
+        "an id of the year 2100": lambda: redis.call("XADD", stream, f"{4 * 10**12}-0", "f", "x"),
+        "a stream of another type": lambda: (redis.call("DEL", stream), redis.call("SET", stream, "x")),
+        "members of another type": lambda: (redis.call("DEL", members), redis.call("SET", members, "x")),
+        "a lost stream": lambda: redis.call("DEL", stream),
+        "all lost": lambda: redis.call("FLUSHALL"),
+    }
+
+
+@pytest.mark.parametrize("poison", poisons(None, "", ""))
+def test_whatever_is_written_once_a_router_is_heard_again(redis, poison):
+    """Row 6: one entry with the largest id isolated a router until its restart."""
+    one, other = Router(1), Router(2)
+    write, read = one.with_redis(redis), other.with_redis(redis)
+    write()
+    read()
+    write(("frames", [b"1"], NOW))
+    read(("reads", NOW))
+    assert read(("reads", NOW))["frames"] == [b"1"]
+    poisons(redis, f"vr:{{f}}:x:{hexed(1)}", "vr:{f}:members")[poison]()
+    for _ in range(3):
+        write(("frames", [b"lost"], NOW))
+        read(("reads", NOW))
+    write(("frames", [b"2"], NOW))
+    heard = read(("reads", NOW))
+    assert (heard["error"], heard["unread"], heard["frames"][-1:]) == ("", "", [b"2"])
+    write(("frames", [b"3"], NOW))
+    assert read(("reads", NOW))["frames"] == [b"3"]
+
+
+def test_trouble_has_the_words_of_redis(redis):
+    """Row 6"""
+    one = Router()
+    ask = one.with_redis(redis)
+    ask()
+    redis.call("XADD", f"vr:{{f}}:x:{hexed(1)}", LARGEST, "f", "x")
+    error = ask(("frames", [b"1"], NOW))["error"]
+    assert error.startswith("replied ERR: The ")
+    assert error.endswith(" (to XADD)")
+    assert ask(("frames", [b"1"], NOW))["error"] == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ERR The ID specified in XADD is too small", ": The ID specified in XADD is too small"),
+        ("ERR unknown command 'XADD', with args beginning with: 'SECRET'", ": unknown command"),
+        ('ERR unknown command "SECRET"', ": unknown command"),
+        ("ERR", ""),
+        ("WRONGTYPE Operation against a key", ": another program uses the router's keys"),
+        ("ERR " + "x" * 1000, ": " + "x" * 120),
+    ],
+)
+def test_the_words_of_an_error_end_before_what_redis_repeats(text, words):
+    """Row 6"""
+    one = Router()
+    one.learn([])
+    replies = AT + f"-{text}\r\n".encode() + OK * 3
+    heard = one.replies(replies, ("frames", ["x"], NOW))
+    assert heard["error"] == f"replied {text.split(' ')[0]}{words} (to XADD)"
