@@ -67,7 +67,7 @@ void BM_TwoStages(benchmark::State& state) {
     const BodyMap map = BodyMap::Read(body);
     const PdPlan plan = MakePdPlan(PdRoute::kChat, map, nixl);
     const BodyPatch prefill = PrefillPatch(PdRoute::kChat, map, nixl, attempt);
-    const BodyPatch decode = DecodePatch(plan, nixl, attempt, R"({"remote_host":"h"})");
+    const BodyPatch decode = DecodePatch(PdRoute::kChat, plan, nixl, attempt, R"({"remote_host":"h"})");
     size += prefill.Apply(map).size + decode.Apply(map).size;
   }
   if (size < 2 * body.size()) state.SkipWithError("a copy is too short");

@@ -230,7 +230,7 @@ void BindTestingHttp(py::module_& testing) {
          const std::string& forwarded_proto, bool trust_forwarded, const std::string& request_id_name,
          const std::string& request_id, std::optional<uint32_t> rank, const std::string& authorization,
          bool drop_authorization, bool websocket, const std::string& framing, uint64_t content_length,
-         const std::string& before) {
+         const std::string& before, bool hide_ids, const std::vector<std::string>& id_names) {
         RequestHeadParser parser;
         MustParse(&parser, request);
         std::string out = before;
@@ -244,8 +244,11 @@ void BindTestingHttp(py::module_& testing) {
              .forwarded_proto = forwarded_proto,
              .trust_forwarded = trust_forwarded,
              .request_id_name = request_id_name,
+             .hide_ids = hide_ids,
+             .id_names = id_names,
              .request_id = request_id,
              .data_parallel_rank = rank,
+             .drop_rank = hide_ids,
              .authorization = authorization,
              .drop_authorization = drop_authorization,
              .websocket = websocket,
@@ -259,7 +262,8 @@ void BindTestingHttp(py::module_& testing) {
       py::arg("forwarded_proto") = "", py::arg("trust_forwarded") = true, py::arg("request_id_name") = "",
       py::arg("request_id") = "", py::arg("data_parallel_rank") = std::nullopt, py::arg("authorization") = "",
       py::arg("drop_authorization") = false, py::arg("websocket") = false, py::arg("framing") = "none",
-      py::arg("content_length") = 0, py::arg("before") = "");
+      py::arg("content_length") = 0, py::arg("before") = "", py::arg("hide_ids") = false,
+      py::arg("id_names") = std::vector<std::string>());
   testing.def("resolve_dot_segments", [](const std::string& path) -> std::optional<py::bytes> {
     std::string resolved;
     switch (ResolveDotSegments(path, &resolved)) {

@@ -115,9 +115,9 @@ const KvConnector& ConnectorNamed(const std::string& name) {
   return *found;
 }
 
-constexpr std::array<std::string_view, 9> kRoutes = {"completions", "chat",     "batch_chat",
-                                                     "responses",   "messages", "inference_generate",
-                                                     "generate",    "extra",    "other"};
+constexpr std::array<std::string_view, 11> kRoutes = {
+    "completions", "chat",  "batch_chat", "responses", "messages", "inference_generate",
+    "generate",    "extra", "one_engine", "other",     "unknown"};
 
 PdRoute RouteNamed(std::string_view name) {
   const auto at = static_cast<size_t>(std::ranges::find(kRoutes, name) - kRoutes.begin());
@@ -196,6 +196,8 @@ py::dict Stripped(const StrippedMembers& stripped) {
   counts["kv_transfer_params"] = stripped.kv_transfer_params;
   counts["ec_transfer_params"] = stripped.ec_transfer_params;
   counts["bootstrap"] = stripped.bootstrap;
+  counts["request_id"] = stripped.request_id;
+  counts["rank"] = stripped.rank;
   counts["unreadable"] = stripped.unreadable;
   return counts;
 }
@@ -231,7 +233,7 @@ py::tuple DecodeCopy(
   const PdPlan plan = MakePdPlan(RouteNamed(route), map, connector);
   const PrefillResponse told = ReadPrefillResponse(ViewOfBytes(response), connector);
   const AttemptOf attempt(attempt_told);
-  const BodyPatch patch = DecodePatch(plan, connector, attempt, told.parameters);
+  const BodyPatch patch = DecodePatch(RouteNamed(route), plan, connector, attempt, told.parameters);
   const SplicedBody spliced = patch.Apply(map);
   const bool raw = told.parameters && std::ranges::any_of(spliced.pieces, [&told](std::string_view piece) {
                      return piece.data() == told.parameters->data();
@@ -256,6 +258,10 @@ py::dict TraitsOf(const KvConnector& connector) {
   told["shortens_prefill"] = traits.shortens_prefill;
   told["decode_can_prefill"] = traits.decode_can_prefill;
   told["rebindable"] = traits.rebindable;
+  told["needs_parameters"] = traits.needs_parameters;
+  told["meets_in_rooms"] = traits.meets_in_rooms;
+  told["prefill_needs_pair"] = traits.prefill_needs_pair;
+  told["registers"] = traits.registers;
   return told;
 }
 
@@ -296,17 +302,25 @@ void BindTestingPd(py::module_& testing) {
     return scanner.SkipValue() ? std::optional(scanner.at()) : std::nullopt;
   });
 
-  testing.def("strip_transfer_members", [](const py::bytes& body) {
-    const BodyMap map = BodyMap::Read(ViewOfBytes(body));
-    BodyPatch patch;
-    const StrippedMembers stripped = StripTransferMembers(map, &patch);
-    return py::make_tuple(PdBytes(patch.Apply(map).Joined()), Stripped(stripped));
-  });
+  testing.def(
+      "strip_transfer_members",
+      [](const py::bytes& body, bool staged) {
+        const BodyMap map = BodyMap::Read(ViewOfBytes(body));
+        BodyPatch patch;
+        const StripScope scope = staged ? StripScope::kStaged : StripScope::kTransfers;
+        const StrippedMembers stripped = StripTransferMembers(map, scope, &patch);
+        return py::make_tuple(PdBytes(patch.Apply(map).Joined()), Stripped(stripped));
+      },
+      "body"_a, "staged"_a = true);
   testing.def(
       "pd_route_of",
-      [](const std::string& method, const std::string& path, const std::vector<std::string>& extra) {
-        return kRoutes.at(static_cast<size_t>(PdRouteOf(method, path, extra)));
-      });
+      [](const std::string& method, const std::string& path, const std::vector<std::string>& extra,
+         const std::vector<std::string>& passed, bool websocket) {
+        const PdPaths paths{.two_stages = extra, .passed = passed};
+        return kRoutes.at(static_cast<size_t>(PdRouteOf(method, path, websocket, paths)));
+      },
+      "method"_a, "path"_a, "extra"_a = std::vector<std::string>(), "passed"_a = std::vector<std::string>(),
+      "websocket"_a = false);
   testing.def("pd_plan", &Plan);
   testing.def("prefill_copy", &PrefillCopy, "route"_a, "body"_a, "connector"_a, "attempt"_a = py::dict());
   testing.def(

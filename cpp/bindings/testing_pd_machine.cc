@@ -41,14 +41,16 @@ PdEventType PdEventByName(const std::string& name) {
 
 std::vector<std::string> StepByName(
     PdMachine& machine, const std::string& event, const std::string& kind, const std::string& order,
-    bool rebindable, bool p_readable, bool p_failed, bool early, bool timed_out, bool server_error) {
+    bool rebindable, bool p_readable, bool p_failed, bool early, bool timed_out, bool server_error,
+    bool decode_can_prefill) {
   std::vector<std::string> names;
   for (const PdAction action : machine.Step(
            {.type = PdEventByName(event),
      .plan =
                 {.kind = PdByName<PdAttemptKind>(kPdKinds, kind),
                 .order = PdByName<PdOrder>(kPdOrders, order),
-                .rebindable = rebindable},
+                .rebindable = rebindable,
+                .decode_can_prefill = decode_can_prefill},
      .p_readable = p_readable,
      .p_failed = p_failed,
      .early = early,
@@ -118,7 +120,7 @@ void BindTestingPdMachine(py::module_& testing) {
       .def(
           "step", &StepByName, "event"_a, "kind"_a = "pair", "order"_a = "serial", "rebindable"_a = false,
           "p_readable"_a = false, "p_failed"_a = false, "early"_a = false, "timed_out"_a = false,
-          "server_error"_a = false)
+          "server_error"_a = false, "decode_can_prefill"_a = true)
       // (next, exclude_p, exclude_d, prefer_p, counted)
       .def_property_readonly(
           "retry",

@@ -542,9 +542,11 @@ void BindTestingWorker(py::module_& testing) {
       .def("stage_view", &RegistryHarness::StageView)
       .def(
           "set_pair_rule",
-          [](RegistryHarness& self, bool engine_ids, bool one_engine) {
-            self.registry().SetPairRule({.engine_ids = engine_ids, .one_engine = one_engine});
-          })
+          [](RegistryHarness& self, bool engine_ids, bool one_engine, bool registered) {
+            self.registry().SetPairRule(
+                {.engine_ids = engine_ids, .one_engine = one_engine, .registered = registered});
+          },
+          py::arg("engine_ids"), py::arg("one_engine"), py::arg("registered") = false)
       .def("set_facts", &RegistryHarness::SetFacts)
       .def("refresh", [](RegistryHarness& self) { self.registry().Refresh(); })
       .def("pairs", &RegistryHarness::Pairs)

@@ -93,6 +93,20 @@ bool IsOneOf(std::string_view name, std::span<const std::string_view> names) {
       names.begin(), names.end(), [&](std::string_view n) { return EqualsIgnoreCase(n, name); });
 }
 
+// The same name for a server that takes _ and - for one, as CGI and WSGI do.
+bool MeansSame(std::string_view name, std::string_view other) {
+  const auto folded = [](char c) {
+    if (c == '_') return '-';
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  };
+  return std::ranges::equal(name, other, {}, folded, folded);
+}
+
+bool IsClientsId(std::string_view name, std::span<const std::string> id_names) {
+  return std::ranges::any_of(id_names, [name](std::string_view id) { return MeansSame(name, id); }) ||
+         MeansSame(name, "x-request-id") || MeansSame(name, "x-data-parallel-rank");
+}
+
 // Appends to a string. The capacity reserved at the start is allocated in one step; a write beyond it
 // grows the string, so that an estimate that is too small costs time and never memory safety.
 class Pen {
@@ -176,6 +190,7 @@ void WriteUpstreamHead(const RequestHead& head, const UpstreamHeadParts& parts, 
       case Kind::kOther:
         keep = field.name.size() != parts.request_id_name.size() ||
                !EqualsIgnoreCase(field.name, parts.request_id_name);
+        if (parts.hide_ids) keep = keep && !IsClientsId(field.name, parts.id_names);
         break;
       case Kind::kHopByHop:
       case Kind::kContentLength:

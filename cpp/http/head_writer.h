@@ -29,6 +29,10 @@ struct UpstreamHeadParts {
   bool trust_forwarded = true;       // false: incoming X-Forwarded-* are replaced
   std::string_view
       request_id_name;  // the incoming field that held the id, dropped in favour of X-Request-Id; may be empty
+  // No id or rank of the client's passes: neither in these fields, nor in X-Request-Id and X-Data-Parallel-Rank, also
+  // with _ for -.
+  bool hide_ids = false;
+  std::span<const std::string> id_names;
   std::string_view request_id;                 // sent as X-Request-Id
   std::optional<uint32_t> data_parallel_rank;  // X-Data-Parallel-Rank, replacing the client's
   bool drop_rank = false;                      // the client's, even if there is none to replace it

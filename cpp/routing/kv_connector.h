@@ -63,8 +63,17 @@ class KvConnector {
     bool shortens_prefill;
     // Blocks are sent only if prefill ends by that limit, so nothing else may stop it.
     bool ends_by_length = false;
-    // The decode worker can serve a request alone. If not, both workers meet in a room for each prompt.
+    // The decode worker can serve a request alone: without parameters it computes the prompt itself. If not, a request
+    // that two workers cannot share is rejected, and no worker gets one that the other does not know of.
     bool decode_can_prefill;
+    // Without those of prefill's response, in serial order, decode would generate from blocks that nobody has filled.
+    bool needs_parameters = false;
+    // Both workers meet in a room for each prompt.
+    bool meets_in_rooms = false;
+    // What a prefill worker computes without a decode worker ends it, too.
+    bool prefill_needs_pair = false;
+    // Both workers tell the router their ZMQ addresses (worker/stage.h, KvPeer); one that has not cannot be in a pair.
+    bool registers = false;
     // What a prefill worker handed over names no decode worker, so another one may be given it.
     bool rebindable;
     PairIdForm id_form = PairIdForm::kEither;

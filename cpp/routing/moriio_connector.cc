@@ -17,7 +17,11 @@ class Moriio final : public KvConnector {
         .name = "moriio",
         .hands_parameters = true,
         .shortens_prefill = true,
-        .decode_can_prefill = true,
+        .ends_by_length = true,
+        .decode_can_prefill = false,
+        .needs_parameters = true,
+        .prefill_needs_pair = true,
+        .registers = true,
         .rebindable = false,
         .id_form = PairIdForm::kAddresses};
     return kTraits;

@@ -6,6 +6,10 @@
 //
 // In both, each worker is told how many data-parallel and tensor-parallel ranks its peer has, and both find each other
 // by the ZMQ addresses in the request id and by transfer_id.
+//
+// Decode serves no request alone: it takes every prompt for one that prefill has computed. Without parameters it waits
+// for ever (WRITE), or generates from blocks that nobody has filled (READ). Prefill hands blocks over only if it ends
+// by its length.
 #pragma once
 
 #include "routing/kv_connector.h"

@@ -13,7 +13,9 @@ class P2pNccl final : public KvConnector {
         .name = "p2p_nccl",
         .hands_parameters = true,
         .shortens_prefill = true,
-        .decode_can_prefill = true,
+        .decode_can_prefill = false,
+        .prefill_needs_pair = true,
+        .registers = true,
         .rebindable = false,
         .id_form = PairIdForm::kAddresses};
     return kTraits;

@@ -84,10 +84,11 @@ void PdMachine::OnOther(const PdEvent& event) {
 void PdMachine::OnPlanned(const PdAttempt& plan) {
   ROUTER_CHECK(choosing_, "a plan comes when the machine is choosing");
   ROUTER_CHECK(plan.kind != PdAttemptKind::kDecodeOnly || claim_, "decode alone needs a claim or is local");
-  ROUTER_CHECK(plan.kind == PdAttemptKind::kLocal || !local_, "a request that is local stays local");
+  ROUTER_CHECK(plan.kind == PdAttemptKind::kLocal || !is_local(), "a request that is local stays local");
   choosing_ = false;
   order_ = plan.order;
   rebindable_ = plan.rebindable;
+  if (!plan.decode_can_prefill) alone_ = Alone::kNever;
   p_ = d_ = PdLeg::kIdle;
   parameters_ = d_sent_ = p_reopened_ = d_reopened_ = false;
   d_ticket_ = true;
@@ -97,8 +98,8 @@ void PdMachine::OnPlanned(const PdAttempt& plan) {
   }
   EndClaim(PdAction::kOrphanClaim);
   if (plan.kind == PdAttemptKind::kLocal || plan.kind == PdAttemptKind::kBypass) {
-    ROUTER_CHECK(plan.order != PdOrder::kSglang, "an SGLang decode worker cannot prefill by itself");
-    local_ = plan.kind == PdAttemptKind::kLocal;
+    ROUTER_CHECK(may_be_alone(), "this decode worker cannot prefill by itself");
+    if (plan.kind == PdAttemptKind::kLocal) alone_ = Alone::kMust;
     return OpenD(/*with_parameters=*/false);
   }
   p_ticket_ = true;
@@ -110,8 +111,8 @@ void PdMachine::OnPlanned(const PdAttempt& plan) {
 // D can compute the prompt itself, and a transfer that failed says little about either worker.
 void PdMachine::OnNoOtherPair() {
   if (!choosing_) return;
-  if (!transfer_failed_ || local_ || order_ == PdOrder::kSglang) return Conclude();
-  local_ = true;
+  if (!transfer_failed_ || is_local() || !may_be_alone()) return Conclude();
+  alone_ = Alone::kMust;
   retry_ = {.next = PdAttemptKind::kLocal};
   Do(PdAction::kRetry);
 }
@@ -343,10 +344,10 @@ void PdMachine::OnDLost(Last last) {
   StopP(/*d_waited=*/false);
   if (flows()) return Abort();
   SetLast(last);
-  const bool repeatable = !d_lost_ && order_ != PdOrder::kSglang;
+  const bool repeatable = !d_lost_ && may_be_alone();
   d_lost_ = true;
   if (!repeatable) return Conclude();
-  local_ = true;
+  alone_ = Alone::kMust;
   EndAttempt({.next = PdAttemptKind::kLocal, .exclude_p = true, .exclude_d = true});
 }
 

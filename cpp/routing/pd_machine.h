@@ -33,6 +33,7 @@
 //     (except kKeepOver and PdCancelPrefill::kAlways).
 //   - D gets parameters of the same attempt's prefill, or of a claim that no D has seen.
 //   - After a D was lost, no D gets parameters. A request that was local once stays local.
+//   - A D that cannot prefill by itself is never alone.
 //   - A response that flows is not aborted because P's connection is lost.
 //
 // The host guarantees that no event is of an earlier attempt's leg: it joins the leg's task at kCloseP and
@@ -73,6 +74,8 @@ struct PdAttempt {
   PdAttemptKind kind = PdAttemptKind::kPair;
   PdOrder order = PdOrder::kSerial;
   bool rebindable = false;  // another D may redeem the claim, as the parameters do not name D
+  bool decode_can_prefill =
+      true;  // else D is never alone: no attempt is local, and none follows a D that was lost
 };
 
 enum class PdEventType : uint8_t {
@@ -277,6 +280,8 @@ class PdMachine {
 
  private:
   enum class Last : uint8_t { kNone, kP, kD, kBadGateway, kTimeout };
+  // D alone: it may be, a request that was local once stays so, or this D cannot prefill by itself.
+  enum class Alone : uint8_t { kMay, kMust, kNever };
 
   void OnP(const PdEvent& event);
   void OnD(const PdEvent& event);
@@ -307,7 +312,9 @@ class PdMachine {
   static bool IsLive(PdLeg leg) { return leg == PdLeg::kOpen || leg == PdLeg::kHead || leg == PdLeg::kKept; }
   bool waits() const { return client_ == PdClient::kWait && !responded_; }
   bool flows() const { return client_ == PdClient::kBegun && !responded_; }
-  PdAttemptKind Next() const { return local_ ? PdAttemptKind::kLocal : PdAttemptKind::kPair; }
+  bool is_local() const { return alone_ == Alone::kMust; }
+  bool may_be_alone() const { return alone_ != Alone::kNever && order_ != PdOrder::kSglang; }
+  PdAttemptKind Next() const { return is_local() ? PdAttemptKind::kLocal : PdAttemptKind::kPair; }
 
   void Do(PdAction action) { actions_.Add(action); }
   void OpenD(bool with_parameters);
@@ -344,7 +351,7 @@ class PdMachine {
   bool d_reopened_ = false;
   bool d_lost_ = false;  // of the request, as are those below
   bool transfer_failed_ = false;
-  bool local_ = false;
+  Alone alone_ = Alone::kMay;
 };
 
 }  // namespace vllm_router

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "routing/json_scanner.h"
+#include "routing/response_id.h"
 
 namespace vllm_router {
 namespace {
@@ -442,9 +443,69 @@ void Shorten(PdRoute route, const BodyMap& body, bool ends_by_length, BodyPatch*
   if (ends_by_length && route != PdRoute::kInferenceGenerate) EndByLength(route, patch);
 }
 
+constexpr std::string_view kCancel = "/cancel";
+
+// /v1/responses/{id}, or its /cancel: an id without further segments, spelled as engines make them.
+bool IsStoredResponse(std::string_view path) {
+  std::string_view id = path.substr(std::min(path.size(), kResponsePathPrefix.size()));
+  if (!path.starts_with(kResponsePathPrefix)) return false;
+  if (id.ends_with(kCancel)) id.remove_suffix(kCancel.size());
+  constexpr std::string_view kLegal = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:[]";
+  return !id.empty() && !id.starts_with('.') && id.find_first_not_of(kLegal) == std::string_view::npos;
+}
+
+// What a client can do about a request that two workers cannot share.
+std::string_view RemedyFor(LocalReason reason) {
+  switch (reason) {
+    case LocalReason::kNone:
+      return "";
+    case LocalReason::kBatch:
+      return "send a request for each prompt";
+    case LocalReason::kSeveralSequences:
+      return "send n requests with n and best_of 1";
+    case LocalReason::kBeamSearch:
+      return "leave use_beam_search out";
+    case LocalReason::kWrongType:
+      return "send each member with the type and in the range that the engine's API documents";
+    case LocalReason::kStoredResponse:
+      return "send the whole conversation as input, without previous_response_id";
+    case LocalReason::kBackground:
+      return "leave background out";
+    case LocalReason::kServerTools:
+      return "send only tools of the type function";
+    case LocalReason::kPromptEmbeds:
+      return "send a text or token ids";
+    case LocalReason::kTruncation:
+      return "leave truncation, truncate_prompt_tokens and pad_prompt_tokens out";
+    case LocalReason::kDuplicate:
+      return "send one sampling_params";
+    case LocalReason::kMedia:
+      return "send media in the request, as data: URLs without uuid";
+    case LocalReason::kTemplate:
+      return "leave chat_template out";
+  }
+  return "";
+}
+
+PdPlan RejectedByBoth(LocalReason reason, const KvConnector& connector) {
+  PdPlan plan = Rejected(Concat(
+      "The request cannot be shared by a prefill and a decode worker (", LocalReasonName(reason),
+      "), and with --kv-connector ", connector.traits().name, " no worker serves a request alone; ",
+      RemedyFor(reason), "."));
+  plan.reason = reason;
+  return plan;
+}
+
+// Engines that read their peers' addresses in a request's id take it from the body here, not from X-Request-Id.
+void NamePairInBody(
+    PdRoute route, const KvConnector& connector, const PairAttempt& attempt, BodyPatch* patch) {
+  const bool reads = route == PdRoute::kResponses && connector.traits().id_form == PairIdForm::kAddresses;
+  if (reads) patch->Insert("request_id", JsonQuoted(Concat("resp_", attempt.id)));
+}
+
 }  // namespace
 
-PdRoute PdRouteOf(std::string_view method, std::string_view path, std::span<const std::string> extra_routes) {
+PdRoute PdRouteOf(std::string_view method, std::string_view path, bool websocket, const PdPaths& paths) {
   struct Known {
     std::string_view path;
     PdRoute route;
@@ -457,11 +518,39 @@ PdRoute PdRouteOf(std::string_view method, std::string_view path, std::span<cons
       Known{"/v1/messages", PdRoute::kMessages},
       Known{"/inference/v1/generate", PdRoute::kInferenceGenerate},
       Known{"/generate", PdRoute::kGenerate},
+      Known{"/v1/embeddings", PdRoute::kOneEngine},
+      Known{"/rerank", PdRoute::kOneEngine},
+      Known{"/v1/rerank", PdRoute::kOneEngine},
+      Known{"/v2/rerank", PdRoute::kOneEngine},
+      Known{"/score", PdRoute::kOneEngine},
+      Known{"/v1/score", PdRoute::kOneEngine},
+      Known{"/classify", PdRoute::kOneEngine},
+      Known{"/pooling", PdRoute::kOneEngine},
+      Known{"/v2/embed", PdRoute::kOneEngine},
+      Known{"/v1/audio/transcriptions", PdRoute::kOneEngine},
+      Known{"/v1/audio/translations", PdRoute::kOneEngine},
+      Known{"/v1/audio/speech", PdRoute::kOneEngine},
+      Known{"/invocations", PdRoute::kOneEngine},
+      Known{"/v1/responses/compact", PdRoute::kOneEngine},
+      Known{"/v1/responses/input_tokens", PdRoute::kOther},
+      Known{"/v1/messages/count_tokens", PdRoute::kOther},
+      Known{"/tokenize", PdRoute::kOther},
+      Known{"/detokenize", PdRoute::kOther},
   };
-  if (method != "POST") return PdRoute::kOther;
-  const auto found = std::ranges::find(kKnown, path, &Known::path);
-  if (found != kKnown.end()) return found->route;
-  return std::ranges::find(extra_routes, path) != extra_routes.end() ? PdRoute::kExtra : PdRoute::kOther;
+  const bool posts = method == "POST" && !websocket;
+  if (posts) {
+    const auto known = std::ranges::find(kKnown, path, &Known::path);
+    const bool is_known = known != kKnown.end();
+    if (is_known && known->route < PdRoute::kExtra) return known->route;
+    if (std::ranges::find(paths.two_stages, path) != paths.two_stages.end()) return PdRoute::kExtra;
+    if (is_known) return known->route;
+  }
+  if (std::ranges::find(paths.passed, path) != paths.passed.end()) return PdRoute::kOther;
+  // No engine generates for one of these. A WebSocket begins as GET, and what it carries is not read.
+  const bool only_reads = method == "GET" || method == "HEAD" || method == "OPTIONS";
+  if (only_reads && !websocket) return PdRoute::kOther;
+  const bool ends_response = (posts && path.ends_with(kCancel)) || method == "DELETE";
+  return ends_response && IsStoredResponse(path) ? PdRoute::kOther : PdRoute::kUnknown;
 }
 
 std::string_view LocalReasonName(LocalReason reason) {
@@ -496,46 +585,76 @@ std::string_view LocalReasonName(LocalReason reason) {
   return "";
 }
 
-PdPlan MakeSinglePlan(PdRoute route, const BodyMap& body) {
+namespace {
+
+PdPlan StrippedPlan(const BodyMap& body, StripScope scope, bool may_be_anything) {
   PdPlan plan;
   if (!body.ok()) {
-    if (route == PdRoute::kOther && !MayBeObject(body.body())) return plan;
+    if (may_be_anything && !MayBeObject(body.body())) return plan;
     return Rejected(ProblemText(body));
   }
-  plan.stripped = StripTransferMembers(body, &plan.plain);
+  plan.stripped = StripTransferMembers(body, scope, &plan.plain);
   if (plan.stripped.unreadable)
     return Rejected(Concat(
-        "vllm_xargs or sampling_params has more than ", BodyMap::kMaxMembers, " members; send fewer."));
+        "sampling_params or another member with further arguments has more than ", BodyMap::kMaxMembers,
+        " members or ", kMaxListedPrompts, " elements; send fewer."));
   return plan;
 }
 
+}  // namespace
+
+PdPlan MakeSinglePlan(const BodyMap& body) {
+  return StrippedPlan(body, StripScope::kTransfers, /*may_be_anything=*/true);
+}
+
 PdPlan MakePdPlan(PdRoute route, const BodyMap& body, const KvConnector& connector) {
-  PdPlan plan = MakeSinglePlan(route, body);
-  if (route == PdRoute::kOther || plan.kind == PdKind::kRejected) return plan;
-  if (!connector.traits().decode_can_prefill) {
+  const bool is_single = route == PdRoute::kOther || route == PdRoute::kOneEngine;
+  const KvConnector::Traits& traits = connector.traits();
+  // vLLM's /generate reads no X-Request-Id.
+  const bool has_no_pair = route == PdRoute::kOneEngine || route == PdRoute::kGenerate;
+  if (has_no_pair && traits.prefill_needs_pair)
+    return Rejected(Concat(
+        "This path cannot be served with --kv-connector ", traits.name,
+        ": an engine would compute the request without an id that names its peer, and end; send it to "
+        "workers "
+        "without stages."));
+  PdPlan plan = StrippedPlan(body, StripScope::kStaged, is_single);
+  if (is_single || plan.kind == PdKind::kRejected) return plan;
+  if (traits.meets_in_rooms) {
     PlanRooms(route, body, &plan);
     return plan;
   }
-  plan.reason = FindLocalReason(route, body, connector.traits().ends_by_length);
+  plan.reason = FindLocalReason(route, body, traits.ends_by_length);
   plan.kind = plan.reason == LocalReason::kNone ? PdKind::kTwoStages : PdKind::kLocal;
+  if (plan.kind == PdKind::kLocal && !traits.decode_can_prefill)
+    return RejectedByBoth(plan.reason, connector);
   return plan;
 }
 
 BodyPatch PrefillPatch(
     PdRoute route, const BodyMap& body, const KvConnector& connector, const PairAttempt& attempt) {
   BodyPatch patch;
-  StripTransferMembers(body, &patch);
+  StripTransferMembers(body, StripScope::kStaged, &patch);
   const KvConnector::Traits& traits = connector.traits();
   if (traits.shortens_prefill) Shorten(route, body, traits.ends_by_length, &patch);
   if (connector.Missing(attempt).empty()) connector.EditPrefill(attempt, &patch);
+  NamePairInBody(route, connector, attempt, &patch);
   return patch;
 }
 
 BodyPatch DecodePatch(
-    const PdPlan& plan, const KvConnector& connector, const PairAttempt& attempt,
+    PdRoute route, const PdPlan& plan, const KvConnector& connector, const PairAttempt& attempt,
     std::optional<std::string_view> parameters) {
   BodyPatch patch = plan.plain;
   if (connector.Missing(attempt).empty()) connector.EditDecode(attempt, parameters, &patch);
+  NamePairInBody(route, connector, attempt, &patch);
+  return patch;
+}
+
+BodyPatch DecodePatchWithout(
+    PdRoute route, const PdPlan& plan, const KvConnector& connector, const PairAttempt& attempt) {
+  BodyPatch patch = plan.plain;
+  NamePairInBody(route, connector, attempt, &patch);
   return patch;
 }
 

@@ -13,8 +13,9 @@
 // before its engine could free prefill's blocks. In every kind, the members with which a client could steer transfers
 // are removed (transfer_members.h). All other bytes reach the workers as they are.
 //
-// Behind workers of which none serves a request alone (SGLang), nothing is local and both copies are the client's:
-// a list of prompts is served by one pair, and more than one sequence of a prompt is rejected.
+// Behind workers of which none serves a request alone nothing is local. SGLang gets the client's two copies: a list of
+// prompts is served by one pair, and more than one sequence of a prompt is rejected. P2P-NCCL and MoRI-IO get what two
+// workers can share, and all else that computes is rejected.
 //
 // A repeated member: every one is looked at, and one reason is enough. Pure; any thread. Views of the body are kept.
 // Cost: about 1 us, and some passes over what messages and input hold (1 to 2 ns per byte of lists of short parts). A
@@ -42,10 +43,19 @@ enum class PdRoute : uint8_t {
   kInferenceGenerate,  // /inference/v1/generate
   kGenerate,           // /generate
   kExtra,              // one of --pd-extra-routes
-  kOther,
+  kOneEngine,          // what one engine computes: embeddings, scores, audio, /invocations
+  kOther,              // what needs no engine: /tokenize, stored responses, GET; and --pd-pass-paths
+  kUnknown,            // passed on to no worker
 };
-// `path`: without the query.
-PdRoute PdRouteOf(std::string_view method, std::string_view path, std::span<const std::string> extra_routes);
+
+// Which path a request of a fleet with stages has. `path`: without the query, as the client spells it; another spelling
+// of a known path is unknown, so nothing reaches a worker under a name that its members were not searched for.
+// A path means nothing by itself: an unknown one may generate, and take members that the router does not know.
+struct PdPaths {
+  std::span<const std::string> two_stages;  // --pd-extra-routes
+  std::span<const std::string> passed;      // --pd-pass-paths
+};
+PdRoute PdRouteOf(std::string_view method, std::string_view path, bool websocket, const PdPaths& paths);
 
 // Prompts of a list, each of which has a bootstrap room.
 inline constexpr size_t kMaxListedPrompts = 4096;
@@ -81,11 +91,11 @@ struct PdPlan {
   BodyPatch plain;
 };
 
-// The body of a kOther request may be anything; one that a worker might read as a JSON object, but the router does
-// not, is rejected.
+// The body of a request that one worker serves may be anything; one that a worker might read as a JSON object, but the
+// router does not, is rejected.
 PdPlan MakePdPlan(PdRoute route, const BodyMap& body, const KvConnector& connector);
-// The same without a connector, of a request that one worker serves in any case: kSingle or kRejected.
-PdPlan MakeSinglePlan(PdRoute route, const BodyMap& body);
+// The same of a fleet without stages, which one worker serves in any case: kSingle or kRejected.
+PdPlan MakeSinglePlan(const BodyMap& body);
 
 // The copies of a request whose kind is kTwoStages. If anything is missing for the connector, they have no parameters,
 // rather than half of them. REQUIRES: body.ok().
@@ -94,7 +104,10 @@ BodyPatch PrefillPatch(
 // `parameters`: of ReadPrefillResponse(), whose response outlives the patch. Decode alone gets `plain`, as what some
 // connectors tell it without parameters makes it wait for prefill.
 BodyPatch DecodePatch(
-    const PdPlan& plan, const KvConnector& connector, const PairAttempt& attempt,
+    PdRoute route, const PdPlan& plan, const KvConnector& connector, const PairAttempt& attempt,
     std::optional<std::string_view> parameters);
+// Decode's copy of an attempt whose prefill has handed nothing over: `plain`, with the pair's id where engines read it.
+BodyPatch DecodePatchWithout(
+    PdRoute route, const PdPlan& plan, const KvConnector& connector, const PairAttempt& attempt);
 
 }  // namespace vllm_router

@@ -588,7 +588,9 @@ namespace {
 // "; 2 workers are not chosen: …" for each reason there is; empty: all may be paired.
 std::string UnpairedText(const FleetView& whole) {
   std::string text;
-  for (const PairState state : {PairState::kNoEngineId, PairState::kEngineUnknown, PairState::kOtherEngine}) {
+  for (const PairState state :
+       {PairState::kNoEngineId, PairState::kEngineUnknown, PairState::kOtherEngine,
+        PairState::kNotRegistered}) {
     const auto count = std::ranges::count_if(whole.members(), [state](const FleetView::Member& member) {
       return member.pair == state && member.healthy && !member.draining && !member.resting;
     });

@@ -41,6 +41,7 @@ class Sglang final : public KvConnector {
         .hands_parameters = false,
         .shortens_prefill = false,
         .decode_can_prefill = false,
+        .meets_in_rooms = true,
         .rebindable = false,
         .id_form = PairIdForm::kPlain};
     return kTraits;

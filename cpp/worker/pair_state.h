@@ -37,9 +37,17 @@ constexpr EngineKind EngineKindByName(std::string_view name) {
 struct PairRule {
   bool engine_ids = false;  // of prefill workers
   bool one_engine = false;  // all workers are of one engine, which their lists of models name
+  bool registered = false;  // all workers have told their ZMQ addresses
 };
 
-enum class PairState : uint8_t { kReady, kNoEngineId, kEngineUnknown, kOtherEngine, kNoPartner };
+enum class PairState : uint8_t {
+  kReady,
+  kNoEngineId,
+  kEngineUnknown,
+  kOtherEngine,
+  kNoPartner,
+  kNotRegistered,
+};
 
 // Why it is not ready; empty: it is.
 constexpr std::string_view PairStateText(PairState state) {
@@ -54,6 +62,9 @@ constexpr std::string_view PairStateText(PairState state) {
       return "another engine than the fleet's; --kv-connector auto takes workers of one engine only";
     case PairState::kNoPartner:
       return "no decode worker of its kv_group is in rotation";
+    case PairState::kNotRegistered:
+      return "the ZMQ address is not known: the worker was added, and has not registered "
+             "(--vllm-discovery-address)";
   }
   return "";
 }

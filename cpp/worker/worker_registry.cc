@@ -407,6 +407,7 @@ EngineKind WorkerRegistry::EngineOfFleet() const {
 }
 
 PairState WorkerRegistry::PairStateOf(const Worker& worker) const {
+  if (pair_rule_.registered && !worker.peer) return PairState::kNotRegistered;
   const bool needs_id = pair_rule_.engine_ids && worker.stage == Stage::kPrefill;
   if (needs_id && worker.engine_id.Load() == nullptr) return PairState::kNoEngineId;
   if (!pair_rule_.one_engine) return PairState::kReady;

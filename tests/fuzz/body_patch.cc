@@ -109,6 +109,8 @@ void CheckOurs(const BodyMap& copy, bool has_parameters, bool has_rooms) {
   for (const std::string_view name : {"bootstrap_host", "bootstrap_port", "bootstrap_room"})
     FUZZ_CHECK(CountOf(copy, name) == static_cast<size_t>(has_rooms));
   FUZZ_CHECK(CountOf(copy, "ec_transfer_params") == 0);
+  FUZZ_CHECK(CountOf(copy, "rid") == 0);
+  FUZZ_CHECK(CountOf(copy, "request_id") <= 1);  // the pair's
 }
 
 void CheckCopies(PdRoute route, const BodyMap& map, const KvConnector& connector) {
@@ -120,13 +122,13 @@ void CheckCopies(PdRoute route, const BodyMap& map, const KvConnector& connector
   std::vector<uint64_t> rooms;
   const PairAttempt attempt = FullAttempt(plan, &rooms);
   FUZZ_CHECK(connector.Missing(attempt).empty());
-  const bool has_rooms = !connector.traits().decode_can_prefill;
+  const bool has_rooms = connector.traits().meets_in_rooms;
   const bool is_store = connector.traits().name == "shared_store";
   const std::string prefill = PrefillPatch(route, map, connector, attempt).Apply(map).Joined();
   const BodyMap told = BodyMap::Read(prefill);
   CheckOurs(told, !has_rooms && !is_store, has_rooms);
   if (told.ok() && connector.traits().shortens_prefill) FUZZ_CHECK(CountOf(told, "stream") == 1);
-  const std::string decode = DecodePatch(plan, connector, attempt, std::nullopt).Apply(map).Joined();
+  const std::string decode = DecodePatch(route, plan, connector, attempt, std::nullopt).Apply(map).Joined();
   const bool at_once = connector.OrderOf(attempt) == PdOrder::kConcurrent;
   CheckOurs(BodyMap::Read(decode), at_once, has_rooms);
 }

@@ -43,6 +43,7 @@ class PdMachine:
     situation: str = "choosing"
     order: str = "serial"
     rebindable: bool = False
+    never_alone: bool = False
     p: str = "idle"
     d: str = "idle"
     client: str = "wait"
@@ -76,7 +77,10 @@ class PdMachine:
             return self.done
         if event == "planned":
             self._plan(
-                facts.get("kind", "pair"), facts.get("order", "serial"), facts.get("rebindable", False)
+                facts.get("kind", "pair"),
+                facts.get("order", "serial"),
+                facts.get("rebindable", False),
+                facts.get("decode_can_prefill", True),
             )
         elif event in P_EVENTS:
             if self.p in LIVE:
@@ -97,8 +101,10 @@ class PdMachine:
 
     # ---- choosing
 
-    def _plan(self, kind, order, rebindable):
+    def _plan(self, kind, order, rebindable, decode_can_prefill):
         assert self.choosing
+        self.never_alone = order == "sglang" or not decode_can_prefill
+        assert not (self.never_alone and kind in ("local", "bypass"))
         self.situation = "waiting"
         self.order, self.rebindable = order, rebindable
         self.p = self.d = "idle"
@@ -123,7 +129,7 @@ class PdMachine:
     def _no_other_pair(self, p_unreached):
         if not self.choosing:
             return
-        if (self.transfer_failed or p_unreached) and not self.local and self.order != "sglang":
+        if (self.transfer_failed or p_unreached) and not self.local and not self.never_alone:
             self.local = True
             self.retry = ("local", False, False, False, True)
             self.done.add("retry")
@@ -327,7 +333,7 @@ class PdMachine:
         elif event in ("d_lost", "d_engine_dead"):
             second = self.lost
             self.lost = True
-            if second or self.order == "sglang":
+            if second or self.never_alone:
                 self._conclude()
             else:
                 self.local = True

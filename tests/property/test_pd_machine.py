@@ -29,10 +29,12 @@ STEPS = st.lists(
 )
 
 
-def plans(machine, sglang):
-    """What a host may plan now."""
-    if sglang:
+def plans(machine, engine):
+    """What a host may plan now: (kind, order, rebindable)."""
+    if engine == "sglang":
         return [("pair", "sglang", False)]
+    if engine == "paired":  # P2P-NCCL, MoRI-IO
+        return [("pair", "serial", False), ("pair", "concurrent", False)]
     found = [("local", "serial", False)]
     if machine.retry[0] == "decode_only":
         found.append(("decode_only", "serial", True))
@@ -46,21 +48,25 @@ def plans(machine, sglang):
     return found
 
 
+def planned(kind, order, rebindable, engine):
+    can_prefill = engine == "any"
+    return {"kind": kind, "order": order, "rebindable": rebindable, "decode_can_prefill": can_prefill}
+
+
 def seen(machine):
     names = ("p", "d", "client", "choosing", "responded", "holds_claim", "over", "retry")
     return {name: getattr(machine, name) for name in names}
 
 
-@pytest.mark.parametrize("sglang", [False, True])
+@pytest.mark.parametrize("engine", ["any", "sglang", "paired"])
 @settings(max_examples=500)
 @given(cancel=st.sampled_from(["auto", "always", "never"]), steps=STEPS)
-def test_the_actions_are_the_twin_s(sglang, cancel, steps):
+def test_the_actions_are_the_twin_s(engine, cancel, steps):
     machine, slow = testing.PdMachine(cancel), twin.PdMachine(cancel)
     for event, facts, number in steps:
         if slow.choosing and event not in WHILE_CHOOSING:
-            found = plans(slow, sglang)
-            kind, order, rebindable = found[number % len(found)]
-            event, facts = "planned", {"kind": kind, "order": order, "rebindable": rebindable}
+            found = plans(slow, engine)
+            event, facts = "planned", planned(*found[number % len(found)], engine)
         actions = machine.step(event, **facts)
         assert set(actions) == slow.step(event, **facts), event
         assert seen(machine) == seen(slow)
@@ -72,12 +78,11 @@ def test_stories_reach_every_action():
     found = set()
     for _ in range(6000):
         slow = twin.PdMachine(rng.choice(["auto", "always", "never"]))
-        sglang = rng.random() < 0.2
+        engine = rng.choice(["any", "any", "any", "sglang", "paired"])
         for _ in range(25):
             event = rng.choice(rng.choice([USUAL, EVENTS]))
             facts = {name: rng.random() < 0.5 for name in FLAGS}
             if slow.choosing and event not in WHILE_CHOOSING:
-                kind, order, rebindable = rng.choice(plans(slow, sglang))
-                event, facts = "planned", {"kind": kind, "order": order, "rebindable": rebindable}
+                event, facts = "planned", planned(*rng.choice(plans(slow, engine)), engine)
             found |= slow.step(event, **facts)
     assert found == set(testing.pd_actions())

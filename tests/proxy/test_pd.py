@@ -295,10 +295,10 @@ def test_facts_10_and_35_a_list_of_prompts_ends_no_engine_and_is_right(harness, 
     assert decode.kv_counters().killed == 0
 
 
-@pytest.mark.parametrize("path", ["/v1/embeddings", "/tokenize", "/unknown"])
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/tokenize", "/named"])
 def test_what_does_not_generate_is_served_by_one_prefill_worker(harness, path):
     prefill, decode = harness.worker(), harness.worker()
-    router = pair(harness, prefill, decode)
+    router = pair(harness, prefill, decode, pd_pass_paths=["/named"])
     body = {"model": MODEL, "input": "hi", "kv_transfer_params": WHOLE, "bootstrap_host": "10.0.0.9"}
     assert post(harness.client(router), body, path).body == b"hello"
     assert json.loads(prefill.requests[0].body) == {"model": MODEL, "input": "hi"}

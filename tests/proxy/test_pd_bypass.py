@@ -248,5 +248,5 @@ def test_a_request_that_may_have_ended_its_decode_worker_gets_no_blocks(harness)
 
 def test_an_sglang_fleet_does_not_start(harness):
     prefill, decode = harness.worker(), harness.worker()
-    with pytest.raises(ValueError, match="an SGLang decode server cannot prefill by itself"):
+    with pytest.raises(ValueError, match="whose decode workers cannot prefill by themselves"):
         bypassing(harness, [prefill], [decode], kv_connector="sglang")

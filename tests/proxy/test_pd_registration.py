@@ -123,15 +123,25 @@ def test_each_rank_of_a_worker_is_one(harness, start):
 
 
 def test_a_worker_that_has_not_registered_gets_no_half_of_a_pair(harness, start):
-    """Added by hand: MoRI-IO cannot find it, so decode computes the prompt."""
+    """Added by hand: MoRI-IO cannot find it, and decode computes no prompt. It is not chosen."""
     fleet = start(connector="moriio")
-    d, p = Engine(harness, SERVED), Engine(harness, prefill_response(READ))
+    d, p, added = Engine(harness, SERVED), Engine(harness, prefill_response(READ)), Engine(harness, SERVED)
     fleet.join("D", d, D_ZMQ, transfer_mode="READ")
-    fleet.router.core.add_worker(p.url, worker_type="prefill")
+    fleet.router.core.add_worker(added.url, worker_type="prefill")
     fleet.wait_for(1, 1)
-    assert post(fleet.admin, BODY).body == SERVED
-    assert (p.bodies, d.bodies) == ([], [BODY])
-    assert labelled(fleet.router, "pd_local_total", "reason") == {"not_registered": 1}
+    message = post(fleet.admin, BODY)
+    assert message.status == 503
+    assert error_of(message)["message"] == (
+        "No workers available: 0 prefill, 1 decode; 1 worker is not chosen: the ZMQ address is not known: "
+        "the worker was added, and has not registered (--vllm-discovery-address)"
+    )
+    rows = {row["url"]: row for row in json.loads(fleet.admin.ask("GET", "/workers").body)["workers"]}
+    assert [url for url, row in rows.items() if "not_chosen" in row] == [added.url]
+    fleet.join("P", p, P_ZMQ, transfer_mode="READ")
+    fleet.wait_for(2, 1)
+    for _ in range(4):
+        assert post(fleet.admin, BODY).body == SERVED
+    assert (added.bodies, len(p.bodies), len(d.bodies)) == ([], 4, 4)
 
 
 # ---- joining and leaving

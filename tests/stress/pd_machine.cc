@@ -373,15 +373,21 @@ std::vector<PdEvent> Events() {
 // The plans that a host may make now: an attempt's order is its own, as a connector may change it.
 std::vector<PdEvent> Plans(const State& state, bool sglang, uint8_t attempts) {
   std::vector<PdEvent> plans;
-  const auto add = [&plans](PdAttemptKind kind, PdOrder order, bool rebindable) {
+  const auto add = [&plans](
+                       PdAttemptKind kind, PdOrder order, bool rebindable, bool decode_can_prefill = true) {
     plans.push_back(
-        {.type = PdEventType::kPlanned, .plan = {.kind = kind, .order = order, .rebindable = rebindable}});
+        {.type = PdEventType::kPlanned,
+         .plan = {
+             .kind = kind,
+             .order = order,
+             .rebindable = rebindable,
+             .decode_can_prefill = decode_can_prefill}});
   };
   if (!state.world.choosing || state.world.responded || state.world.gone) return plans;
   if (state.world.attempts == attempts) return plans;
   const PdAttemptKind next = state.machine.retry().next;
   if (sglang) {
-    add(PdAttemptKind::kPair, PdOrder::kSglang, false);
+    add(PdAttemptKind::kPair, PdOrder::kSglang, false, /*decode_can_prefill=*/false);
     return plans;
   }
   add(PdAttemptKind::kLocal, PdOrder::kSerial, false);

@@ -32,6 +32,7 @@ constexpr ErrorRow kRows[] = {
     {503, kServer, "key_not_checked", "The API key could not be validated; retry later.", true},
     {405, kInvalid, "method_not_allowed", "This method is not allowed on this path; see the Allow header."},
     {404, kInvalid, "not_found", "Not found."},
+    {404, kInvalid, "path_not_passed", "Requests to this path are passed on to no worker."},
     {508, kServer, "loop_detected", "Routing loop detected."},
     {400, kInvalid, "invalid_argument", "An argument is missing or invalid."},
     {429, kInvalid, "queue_full", "The router is at capacity and its queue is full; retry later.", true},

@@ -27,6 +27,7 @@ enum class HttpError : uint8_t {
   kKeyNotChecked,
   kMethodNotAllowed,
   kNotFound,
+  kPathNotPassed,
   kLoopDetected,
   kInvalidArgument,  // of an admin call, or x-vllm-router-override
   kQueueFull,

@@ -43,6 +43,7 @@ struct PdSettings {
   PdOnPrefillLoss on_prefill_loss = PdOnPrefillLoss::kUnavailable;
   PdRequestId request_id = PdRequestId::kAddresses;
   std::vector<std::string> extra_routes;          // paths that are served in two stages as well
+  std::vector<std::string> pass_paths;            // unknown ones that one worker serves
   uint64_t prefill_response_bytes = 64ull << 20;  // maximum size of prefill's response
   PdUsage usage = PdUsage::kDecode;
   PdLogprobs logprobs = PdLogprobs::kMerge;

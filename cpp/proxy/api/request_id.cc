@@ -32,4 +32,9 @@ RequestId ChooseRequestId(
   return made;
 }
 
+void HideFromWorkers(RequestId* request_id, Random& random) {
+  if (request_id->header_name.empty()) return;
+  request_id->for_workers = ChooseRequestId({}, {}, {}, random).id;
+}
+
 }  // namespace vllm_router

@@ -208,6 +208,7 @@ const OptionTable<Settings>& SettingsTable() {
        .member = Word<&O::pd, &Pd::request_id>(),
        .words = {{"addresses", PdRequestId::kAddresses}, {"plain", PdRequestId::kPlain}}},
       {.name = "pd_extra_routes", .member = Member<&O::pd, &Pd::extra_routes>()},
+      {.name = "pd_pass_paths", .member = Member<&O::pd, &Pd::pass_paths>()},
       {.name = "pd_prefill_response_bytes", .member = Member<&O::pd, &Pd::prefill_response_bytes>()},
       {.name = "pd_usage",
        .member = Word<&O::pd, &Pd::usage>(),

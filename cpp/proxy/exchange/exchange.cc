@@ -236,6 +236,7 @@ Task<Exchange::Next> Exchange::ValidateRequest() {
   }
   const RouteInfo& route = RouteOf(record_.route);
   request_id_ = ChooseRequestId(head_->fields, settings_.request_id_headers, route.id_prefix, thread_.ids);
+  if (thread_.fleet.Get()->stages() != nullptr) HideFromWorkers(&request_id_, thread_.ids);
   connection_.keep = head_->keep_alive;
   body_.emplace(connection_, head_->framing, head_->content_length, head_->size);
 
@@ -425,19 +426,23 @@ bool Exchange::CountsInRateLimit() const {
   return connection_.listener_kind == ListenerKind::kPublic && !thread_.authorizer.takes_admin_keys();
 }
 
+// Before a response that does not depend on the body: the connection may then be kept.
+Task<Exchange::Next> Exchange::TakeShortBody() {
+  const bool short_body = head_->framing == BodyFraming::kLength && head_->content_length <= kSmallBodyBytes;
+  if (body_->complete() || !short_body || head_->expects_continue) co_return Next::kOn;
+  const RequestBody::End end = co_await body_->Fill(kSmallBodyBytes);
+  if (end == RequestBody::End::kOk) co_return Next::kOn;
+  co_await ReplyBodyFailed(end);
+  co_return Next::kFinish;
+}
+
 Task<void> Exchange::Reject(HttpError error, int64_t retry_after_ns) {
   record_.refusal = ErrorOf(error).code;
   if (IsRecorded() && record_.prompt == nullptr) {  // its body was not read
     KeepPrompt({.headers = head_->fields, .path = head_->path, .body_bytes = head_->content_length});
   }
-  const bool short_body = head_->framing == BodyFraming::kLength && head_->content_length <= kSmallBodyBytes;
-  if (!body_->complete() && short_body && !head_->expects_continue) {  // the connection may be kept
-    const RequestBody::End end = co_await body_->Fill(kSmallBodyBytes);
-    if (end != RequestBody::End::kOk) {
-      co_await ReplyBodyFailed(end);
-      co_return;
-    }
-  }
+  const Next next = co_await TakeShortBody();
+  if (next == Next::kFinish) co_return;
   const std::string seconds =
       std::to_string(std::max<int64_t>(1, (retry_after_ns + kNanosPerSecond - 1) / kNanosPerSecond));
   const HeaderField retry_after{"Retry-After", seconds};
@@ -509,6 +514,10 @@ Task<AdminReply> Exchange::FanOutToAll(CancelScope& scope) {
 Task<Exchange::Next> Exchange::ReadBody() {
   const bool reads_model = ReadsModel();
   const bool has_stages = thread_.fleet.Get()->stages() != nullptr;
+  if (has_stages && PathInStages() == PdRoute::kUnknown) {
+    co_await RejectPath();
+    co_return Next::kFinish;
+  }
   const bool strips = !has_stages && settings_.pd.strip_client_params == PdStrip::kAlways;
   const bool marks = settings_.anthropic_cache_control_injection && MayGetCacheControl();
   const bool edits = has_stages || strips || marks;
@@ -1063,6 +1072,8 @@ ClientSide Exchange::Client() const {
   return {
       .request_id = request_id_.to_worker(),
       .request_id_name = request_id_.header_name,
+      .hide_ids = thread_.fleet.Get()->stages() != nullptr,
+      .id_names = settings_.request_id_headers,
       .address = connection_.peer.address,
       .tls = connection_.socket.is_tls(),
       .drop_authorization = thread_.authorizer.takes_client_keys(),
@@ -1072,10 +1083,32 @@ ClientSide Exchange::Client() const {
 
 // ---- 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT
 
+PdRoute Exchange::PathInStages() const {
+  const PdSettings& pd = settings_.pd;
+  return PdRouteOf(
+      head_->method, head_->path, head_->websocket, {.two_stages = pd.extra_routes, .passed = pd.pass_paths});
+}
+
+// What a worker would do with it is not known, nor in which members a client could steer transfers.
+Task<void> Exchange::RejectPath() {
+  constexpr size_t kShownBytes = 128;
+  record_.pd = std::make_unique<PdInfo>();
+  record_.pd->kind = "rejected";
+  const Next next = co_await TakeShortBody();
+  if (next == Next::kFinish) co_return;
+  const std::string_view method = head_->websocket ? std::string_view("WebSocket") : head_->method;
+  std::string message = Concat(
+      method, " ", CutAtCharacter(head_->path, kShownBytes),
+      " is passed on to no worker: in front of prefill and decode workers only known paths are, with their "
+      "methods and in their usual spelling; the operator can name one that steers no engine "
+      "(--pd-pass-paths).");
+  co_await ReplyError(HttpError::kPathNotPassed, std::move(message));
+}
+
 // Which workers may serve it is known from its body: two, or one of one stage.
 Task<Exchange::Next> Exchange::PlanStages() {
   record_.pd = std::make_unique<PdInfo>();
-  const PdRoute route = PdRouteOf(head_->method, head_->path, settings_.pd.extra_routes);
+  const PdRoute route = PathInStages();
   const bool has_body = head_->framing != BodyFraming::kNone;
   const std::shared_ptr<const FleetView> fleet = thread_.fleet.Get();
   const KvConnector* const connector = ConnectorOf(settings_.pd.kv_connector, fleet->stages()->engine);
@@ -1124,13 +1157,15 @@ void Exchange::CountRemoved(const StrippedMembers& removed) {
   telemetry.MembersRemoved("kv_transfer_params", removed.kv_transfer_params);
   telemetry.MembersRemoved("ec_transfer_params", removed.ec_transfer_params);
   telemetry.MembersRemoved("bootstrap", removed.bootstrap);
+  telemetry.MembersRemoved("request_id", removed.request_id);
+  telemetry.MembersRemoved("rank", removed.rank);
 }
 
 // In front of workers without stages; their bodies are read whole for it.
 Task<Exchange::Next> Exchange::StripBody() {
   if (head_->framing == BodyFraming::kNone) co_return Next::kOn;
   BodyMap body = BodyMap::Read(body_->held());
-  PdPlan plan = MakeSinglePlan(PdRoute::kOther, body);
+  PdPlan plan = MakeSinglePlan(body);
   if (plan.kind == PdKind::kRejected) {
     std::string message = plan.error;
     co_await ReplyError(HttpError::kInvalidBody, std::move(message));
@@ -1600,6 +1635,8 @@ void Exchange::Finish() {
     record_.cache_ns = cache_->lookup_ns();
   }
   if (outdates_ != nullptr) InvalidateCache();
+  if (record_.pd != nullptr && record_.pd->pair_id.empty() && record_.worker != nullptr)
+    record_.pd->pair_id = request_id_.for_workers;
   if (proxied_) thread_.telemetry.in_flight.fetch_sub(1, std::memory_order_relaxed);
   // A connection that ended before it sent anything was no exchange.
   if (record_.head_ns != 0 || record_.status != 0 || !record_.bad_request_rule.empty()) {

@@ -144,6 +144,9 @@ class Exchange {
   bool MayQueryPool() const;
   Task<Next> QueryPool();
   // What the request is for a fleet with stages.
+  PdRoute PathInStages() const;
+  Task<void> RejectPath();
+  Task<Next> TakeShortBody();
   Task<Next> PlanStages();
   Task<Next> StripBody();
   // Requests to Anthropic's API get a marker, if the operator wants that.

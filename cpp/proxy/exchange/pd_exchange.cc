@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "http/head_writer.h"
 #include "net/event_loop.h"
 #include "proxy/thread/claim_keeper.h"
@@ -230,8 +231,12 @@ void PdExchange::EndClaim(KvClaimEnd end) {
     case KvClaimEnd::kExpired:
       return claim_.Expire();
     default:
-      return claim_.Orphan(Freeing());
+      break;
   }
+  // A decode worker that serves no request alone cannot be sent one that frees blocks, either.
+  if (request_.connector->traits().decode_can_prefill) return claim_.Orphan(Freeing());
+  pd_.claim = KvClaimEndName(KvClaimEnd::kExpired);
+  claim_.Expire();
 }
 
 KvFreeing PdExchange::Freeing() const {
@@ -360,19 +365,24 @@ void PdExchange::Plan(PdAttemptKind kind) {
     }
   }
   pair_id_.clear();
-  PdAttempt attempt{.kind = kind, .rebindable = request_.connector->traits().rebindable};
+  const KvConnector::Traits& traits = request_.connector->traits();
+  PdAttempt attempt{
+      .kind = kind, .rebindable = traits.rebindable, .decode_can_prefill = traits.decode_can_prefill};
   if (kind == PdAttemptKind::kPair || kind == PdAttemptKind::kDecodeOnly) {
     NamePair();
     attempt.order = request_.connector->OrderOf(PairOf());
     order_ = attempt.order;
   }
   // With half of what they need, workers wait for each other.
-  const bool may_be_alone = request_.connector->traits().decode_can_prefill;
-  if (kind == PdAttemptKind::kPair && may_be_alone && !request_.connector->Missing(PairOf()).empty()) {
+  if (kind == PdAttemptKind::kPair && !request_.connector->Missing(PairOf()).empty()) {
     prefill_.selected.reset();
     pair_id_.clear();
     pd_.pair_id.clear();
     pd_.prefill = nullptr;
+    if (!traits.decode_can_prefill) {
+      decode_.selected.reset();
+      return Post({.type = PdEventType::kNoRetry});
+    }
     pd_.local = "not_registered";
     attempt = {.kind = PdAttemptKind::kLocal};
   }
@@ -422,7 +432,7 @@ void PdExchange::NamePair() {
   pd_.pair_id = pair_id_;
   engine_id_ = request_.connector->traits().names_engine ? prefill_.worker->engine_id.Load() : nullptr;
   rooms_.clear();
-  if (request_.connector->traits().decode_can_prefill) return;
+  if (!request_.connector->traits().meets_in_rooms) return;
   const uint32_t rank = prefill_.worker->url.rank.value_or(0);
   const size_t count = request_.plan->listed_prompts.value_or(1);
   for (size_t i = 0; i < count; ++i) rooms_.push_back(DrawRoom(thread_.ids.Next(), rank, RanksOfPrefill()));
@@ -586,7 +596,8 @@ StageLeg::Setup PdExchange::SetupFor(std::string id) const {
       .body = request_.body,
       .connector = request_.connector,
       .insertions = request_.insertions,
-      .most_bytes = settings_.pd.prefill_response_bytes};
+      .most_bytes = settings_.pd.prefill_response_bytes,
+      .must_hand_over = order_ == PdOrder::kSerial && request_.connector->traits().needs_parameters};
 }
 
 void PdExchange::OpenPrefill() {
@@ -614,7 +625,9 @@ void PdExchange::OpenDecode(bool with_parameters) {
   if (with_parameters) {
     std::optional<std::string_view> parameters;
     if (source_ != nullptr) parameters = source_->prefill().parameters;
-    setup.patch = DecodePatch(*request_.plan, *request_.connector, PairOf(), parameters);
+    setup.patch = DecodePatch(request_.route, *request_.plan, *request_.connector, PairOf(), parameters);
+  } else if (is_pair) {
+    setup.patch = DecodePatchWithout(request_.route, *request_.plan, *request_.connector, PairOf());
   } else {
     setup.patch = request_.plan->plain;
   }
@@ -706,6 +719,15 @@ const std::string* PdExchange::prefill_usage() const {
 }
 
 void PdExchange::RespondWith(StageState& stage) {
+  if (!stage.kept && stage.leg != nullptr && stage.leg->withheld()) {
+    return RespondWith(
+        HttpError::kWorkerBadResponse,
+        Concat(
+            "The prefill worker's response names no KV blocks, or is longer than "
+            "--pd-prefill-response-bytes; "
+            "with --kv-connector ",
+            request_.connector->traits().name, " no decode worker serves the request without them."));
+  }
   if (!stage.kept) return RespondWith(HttpError::kWorkerClosed);
   stage.kept->Use(thread_, /*to_head=*/false);
   kept_ = &*stage.kept;

@@ -159,7 +159,9 @@ PdEvent StageLeg::OnPrefillResponse(UpstreamRequest::Rest rest) {
 PdEvent StageLeg::OnPrefillSuccess(UpstreamRequest::Rest rest) {
   using Rest = UpstreamRequest::Rest;
   outcome_.end = rest == Rest::kWhole ? Outcome::End::kFinished : Outcome::End::kWorkerFailed;
-  if (rest == Rest::kTooLong) return {.type = PdEventType::kPTooLarge};
+  if (rest == Rest::kTooLong) {
+    return setup_.must_hand_over ? OnWithheld() : PdEvent{.type = PdEventType::kPTooLarge};
+  }
   if (rest == Rest::kNoMemory) {
     outcome_.end = Outcome::End::kFinished;  // as far as the worker is concerned
     UpstreamRequest::Whole().body.swap(whole_.body);
@@ -174,9 +176,17 @@ PdEvent StageLeg::OnPrefillSuccess(UpstreamRequest::Rest rest) {
   outcome_.prompt_tokens = summary.prompt_tokens;
   outcome_.cached_tokens = summary.cached_tokens;
   prefill_ = ReadPrefillResponse(whole_.body, *setup_.connector);
+  if (setup_.must_hand_over && prefill_.hand_over != HandOver::kWhole) return OnWithheld();
   if (setup_.keeps_usage) usage_ = UsageOf(whole_.body);
   if (!setup_.may_merge) KeepParameters();
   return {.type = prefill_.hand_over == HandOver::kWhole ? PdEventType::kPOkWhole : PdEventType::kPOkWithout};
+}
+
+// Its status says nothing against the worker; another one may hand over.
+PdEvent StageLeg::OnWithheld() {
+  withheld_ = true;
+  status_ = 502;
+  return {.type = PdEventType::kPError};
 }
 
 // A response with another status than 2xx, which has been read.

@@ -41,6 +41,8 @@ class StageLeg {
     const KvConnector* connector = nullptr;
     std::span<const BodyInsertion> insertions = {};
     size_t most_bytes = 0;  // of the prefill worker's response
+    // A response of prefill without parameters is a failure of its: decode could do nothing without them.
+    bool must_hand_over = false;
     bool has_parameters = false;
     // Decode's response gets a part of prefill's, so it is read whole if it is not long. Prefill's response is kept
     // whole, or its usage alone.
@@ -84,6 +86,8 @@ class StageLeg {
   bool error_event() const { return error_event_; }
   // Decode: its engine has rejected the request, and so told prefill to free the blocks.
   bool frees_prefill() const { return frees_prefill_; }
+  // Prefill responded well, but without the parameters that decode needs.
+  bool withheld() const { return withheld_; }
   bool broke_off() const { return broke_off_; }  // prefill's response, which had begun well
 
  private:
@@ -96,6 +100,7 @@ class StageLeg {
   PdEvent OnPrefillSuccess(UpstreamRequest::Rest rest);
   PdResponseClass OnError(UpstreamRequest::Rest rest);
   void KeepParameters();
+  PdEvent OnWithheld();
   Task<PdEvent> ReadDecodeError();
   Task<bool> BeginsWithError();
   bool IsToBeMerged();
@@ -119,6 +124,7 @@ class StageLeg {
   bool frees_prefill_ = false;
   bool broke_off_ = false;
   bool is_whole_ = false;
+  bool withheld_ = false;
   bool counted_ = false;  // as sent
   bool closed_ = false;
   bool runs_ = false;

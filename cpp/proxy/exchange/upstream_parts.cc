@@ -26,7 +26,10 @@ UpstreamHeadParts PartsFor(const IoThread& thread, const WorkerUrl& url, const C
       .forwarded_proto = client.tls ? "https" : "http",
       .trust_forwarded = client.trust_forwarded,
       .request_id_name = client.request_id_name,
+      .hide_ids = client.hide_ids,
+      .id_names = client.id_names,
       .request_id = client.request_id,
+      .drop_rank = client.hide_ids,
       .authorization = url.receives_api_key ? std::string_view(thread.bearer) : std::string_view(),
       .drop_authorization = client.drop_authorization,
   };

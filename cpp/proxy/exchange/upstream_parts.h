@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "http/head_writer.h"
@@ -18,6 +20,9 @@ inline constexpr size_t kMaxKeptAuthorization = 8 * 1024;
 struct ClientSide {
   std::string_view request_id;       // sent to the workers
   std::string_view request_id_name;  // the field that it came in; may be empty
+  // In front of workers with stages, which may read addresses in an id: the fields that may have one of the client's.
+  bool hide_ids = false;
+  std::span<const std::string> id_names;
   std::string_view address;
   bool tls = false;
   bool drop_authorization = false;  // the client's key was meant for us

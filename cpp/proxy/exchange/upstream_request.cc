@@ -260,10 +260,7 @@ void UpstreamRequest::WriteHead() {
   parts.content_length = message_.copy != nullptr ? message_.copy->size
                          : message_.stream_body   ? head.content_length
                                                   : message_.body->held().size();
-  if (message_.pair) {
-    parts.drop_rank = true;
-    parts.identity = message_.pair->identity;
-  }
+  if (message_.pair) parts.identity = message_.pair->identity;
   head_for_worker_.clear();
   WriteUpstreamHead(head, parts, &head_for_worker_);
 }

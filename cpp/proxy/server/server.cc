@@ -297,9 +297,9 @@ Status CheckKvConnector(const FixedOptions& options, const Router& router) {
     return absl::InvalidArgumentError(Concat(
         "pd_bypass_uncached_tokens is ", router.options().bypass.uncached_tokens, " and kv_connector is ",
         options.kv_connector,
-        ": an SGLang decode server cannot prefill by itself; set pd_bypass_uncached_tokens to 0"));
+        ", whose decode workers cannot prefill by themselves; set pd_bypass_uncached_tokens to 0"));
   }
-  const bool registers = options.kv_connector == "moriio" || options.kv_connector == "p2p_nccl";
+  const bool registers = chosen != nullptr && chosen->traits().registers;
   if (!registers || !options.vllm_discovery_address.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(Concat(
       "kv_connector is ", options.kv_connector, ", whose workers register with the router; set ",
@@ -493,7 +493,8 @@ void Server::FollowPairFacts() {
   const KvConnector* const connector = FindKvConnector(options_.kv_connector);
   const PairRule rule{
       .engine_ids = connector != nullptr && connector->traits().names_engine,
-      .one_engine = options_.kv_connector == kAutoConnector};
+      .one_engine = options_.kv_connector == kAutoConnector,
+      .registered = connector != nullptr && connector->traits().registers};
   router_->pool().registry().SetPairRule(rule);
   if (rule.engine_ids) pair_facts_ = AddService<BootstrapPoller>();
   if (rule.one_engine) pair_facts_ = AddService<EnginePoller>();

@@ -232,10 +232,12 @@ def check_settings(args: RouterArgs, embedded: bool = False) -> None:
                 f"{given} is {getattr(args, given)} and {missing} is not set; a certificate and its key "
                 "go together, so give both"
             )
-    if has_stages(vars(args)) and args.kv_connector == "sglang" and args.pd_bypass_uncached_tokens:
+    never_alone = args.kv_connector in ("moriio", "p2p_nccl", "sglang")
+    if has_stages(vars(args)) and never_alone and args.pd_bypass_uncached_tokens:
         raise ValueError(
-            f"pd_bypass_uncached_tokens is {args.pd_bypass_uncached_tokens} and kv_connector is sglang: an "
-            "SGLang decode server cannot prefill by itself; set pd_bypass_uncached_tokens to 0"
+            f"pd_bypass_uncached_tokens is {args.pd_bypass_uncached_tokens} and kv_connector is "
+            f"{args.kv_connector}, whose decode workers cannot prefill by themselves; set "
+            "pd_bypass_uncached_tokens to 0"
         )
     if args.peer_sync_admin and args.peer_sync is not None and args.peer_sync_secret_file is None:
         raise ValueError(

@@ -2000,13 +2000,21 @@ class Table:
         "addresses",
         Choice(("addresses", "plain"), metavar="FORM"),
         "the form of X-Request-Id that both workers get",
-        more="addresses: with the addresses of both, which some connectors read; plain: the client's "
-        "id and 8 hexadecimal digits.",
+        more="addresses: with the addresses of both, which some connectors read; plain: an id of the "
+        "router's and 8 hexadecimal digits.",
     )
     pd_extra_routes: list[str] = _pd(
         [],
         Words("PATH", each=pd_route),
         "additional paths whose POST requests are served by two workers, as those of /v1/completions are",
+    )
+    pd_pass_paths: list[str] = _pd(
+        [],
+        Words("PATH", each=pd_route),
+        "additional paths whose requests one prefill worker serves, such as /abort_request",
+        more="With prefill and decode workers, requests to paths that the router does not know get 404, "
+        "except GET, HEAD and OPTIONS: a worker could generate for them, or take addresses of other workers "
+        "out of them. Name only what does neither. WebSockets have to be named, too.",
     )
     pd_prefill_response_bytes: int = _pd(
         64 * 2**20,

@@ -202,6 +202,20 @@ def test_the_request_id_travels_under_one_name():
     assert upstream(*fields)[1:] == [field.decode() for field in fields]
 
 
+def test_row_3_in_front_of_stages_no_id_and_no_rank_of_the_client_passes_in_any_spelling():
+    names = ["X-Own", "x-correlation-id"]
+    hidden = [b"X-Request-Id: a", b"x_request_id: a", b"X-Own: a", b"x_OWN: a", b"X_Correlation-Id: a"]
+    ranks = [b"X-Data-Parallel-Rank: 1", b"X_Data_Parallel-rank: 1"]
+    kept = [b"traceparent: t", b"X-Own-Too: k", b"XOwn: k", b"x-session-id: k"]
+    parts = {"request_id": "new", "hide_ids": True, "id_names": names}
+    expected = [*(field.decode() for field in kept), "X-Request-Id: new"]
+    assert upstream(*hidden, *ranks, *kept, *hidden, **parts)[1:] == expected
+    assert upstream(*hidden, *kept, **{**parts, "id_names": []})[1:] == [
+        *("X-Own: a", "x_OWN: a", "X_Correlation-Id: a"),
+        *expected,
+    ]
+
+
 def test_authorization_is_passed_and_only_filled_in_when_missing():
     assert upstream(b"Authorization: Bearer u", authorization="Bearer w")[1:] == ["Authorization: Bearer u"]
     assert upstream(authorization="Bearer w")[1:] == ["Authorization: Bearer w"]

@@ -27,7 +27,7 @@ NO_BLOCKS = b'"remote_engine_id":null,"remote_block_ids":null,'
 
 def to_prefill(members):
     return (
-        b'{"max_tokens":1,"stream":false,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,'
+        b'{"max_tokens":1,"stream":false,"ignore_eos":true,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,'
         + NO_BLOCKS
         + TX
         + b","
@@ -73,7 +73,7 @@ def test_read_adds_the_transfer_if_prefills_object_has_none():
 
 
 @pytest.mark.parametrize("name", [b"remote_engine_id", b"remote_block_ids"])
-def test_read_sends_decode_alone_without_blocks_or_engine(name):
+def test_read_puts_no_half_object_into_decodes_copy(name):
     half = FROM_PREFILL.replace(b'"' + name + b'":', b'"x":')
     assert decode_copy("completions", BODY, "moriio", half, READ) == (BODY, False)
     assert decode_copy("completions", BODY, "moriio", b"{}", READ) == (BODY, False)
@@ -114,10 +114,14 @@ def test_orders_and_traits():
         "order": "serial",
         "hands_parameters": True,
         "shortens_prefill": True,
-        "ends_by_length": False,
-        "decode_can_prefill": True,
+        "ends_by_length": True,
+        "decode_can_prefill": False,
         "rebindable": False,
         "id_form": "addresses",
+        "needs_parameters": True,
+        "meets_in_rooms": False,
+        "prefill_needs_pair": True,
+        "registers": True,
     }
 
 

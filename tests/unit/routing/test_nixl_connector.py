@@ -41,6 +41,10 @@ def test_prefill_is_told_exactly_six_members():
         "decode_can_prefill": True,
         "rebindable": True,
         "id_form": "either",
+        "needs_parameters": False,
+        "meets_in_rooms": False,
+        "prefill_needs_pair": False,
+        "registers": False,
     }
 
 

@@ -124,4 +124,8 @@ def test_traits():
         "decode_can_prefill": True,
         "rebindable": False,
         "id_form": "either",
+        "needs_parameters": False,
+        "meets_in_rooms": False,
+        "prefill_needs_pair": False,
+        "registers": False,
     }

@@ -60,7 +60,11 @@ def test_traits():
         "hands_parameters": True,
         "shortens_prefill": True,
         "ends_by_length": False,
-        "decode_can_prefill": True,
+        "decode_can_prefill": False,
         "rebindable": False,
         "id_form": "addresses",
+        "needs_parameters": False,
+        "meets_in_rooms": False,
+        "prefill_needs_pair": True,
+        "registers": True,
     }

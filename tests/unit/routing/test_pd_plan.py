@@ -34,16 +34,51 @@ def plan(route, members):
         ("POST", "/inference/v1/generate", "inference_generate"),
         ("POST", "/generate", "generate"),
         ("POST", "/invocations", "extra"),
-        ("POST", "/v1/embeddings", "other"),
-        ("POST", "/v1/completions/", "other"),
+        ("POST", "/v1/embeddings", "one_engine"),
         ("POST", "/tokenize", "other"),
         ("GET", "/v1/completions", "other"),
         ("GET", "/invocations", "other"),
-        ("post", "/v1/completions", "other"),
+        ("POST", "/abort_request", "other"),
+        ("PUT", "/abort_request", "other"),
+        ("PUT", "/invocations", "unknown"),
+        ("POST", "/v1/responses/resp_1-a/cancel", "other"),
+        ("DELETE", "/v1/responses/resp_1", "other"),
+        ("POST", "/v1/responses/resp_1", "unknown"),
+        ("DELETE", "/v1/responses/..%2fcompletions", "unknown"),
+        ("POST", "/v1/responses/../cancel", "unknown"),
+        ("POST", "/v1/responses//cancel", "unknown"),
+        ("POST", "/v1/responses/a/../../generate/cancel", "unknown"),
     ],
 )
 def test_routes(method, path, route):
-    assert pd_route_of(method, path, ["/invocations"]) == route
+    assert pd_route_of(method, path, ["/invocations"], ["/abort_request"]) == route
+
+
+def test_a_websocket_is_known_only_by_its_name():
+    for path in ("/v1/realtime", "/v1/completions", "/x"):
+        assert pd_route_of("GET", path, websocket=True) == "unknown"
+        assert pd_route_of("GET", path, passed=[path], websocket=True) == "other"
+
+
+SPELLINGS = [
+    *("/v1/%63ompletions", "/v1%2fcompletions", "//v1/completions", "/v1//completions", "/v1/completions/"),
+    *("/v1/./completions", "/x/../v1/completions", "/V1/completions", "/v1/completions;a", "/v1/Completions"),
+    *("/v1/completions%20", "/v1/completions%00", "/v1/%2e%2e/v1/completions", "v1/completions", ""),
+]
+
+
+@pytest.mark.parametrize("path", [*SPELLINGS, "/vertex_generate", "/collective_rpc", "/unknown"])
+def test_row_5_what_is_not_known_by_this_spelling_is_unknown(path):
+    for method in ("POST", "PUT", "PATCH", "DELETE", "post", "QUERY", "LINK"):
+        assert pd_route_of(method, path) == "unknown"
+    for method in ("GET", "HEAD", "OPTIONS"):
+        assert pd_route_of(method, path) == "other"
+
+
+def test_row_5_only_post_generates():
+    for method in ("PUT", "PATCH", "DELETE", "post", "QUERY"):
+        for path in ("/generate", "/v1/completions", "/v1/embeddings", "/tokenize"):
+            assert pd_route_of(method, path) == "unknown"
 
 
 @pytest.mark.parametrize(

@@ -171,4 +171,8 @@ def test_traits():
         "decode_can_prefill": False,
         "rebindable": False,
         "id_form": "plain",
+        "needs_parameters": False,
+        "meets_in_rooms": True,
+        "prefill_needs_pair": False,
+        "registers": False,
     }

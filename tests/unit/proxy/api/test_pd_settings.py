@@ -15,6 +15,7 @@ DEFAULTS = {
     "pd_on_prefill_loss": "503",
     "pd_request_id": "addresses",
     "pd_extra_routes": [],
+    "pd_pass_paths": [],
     "pd_prefill_response_bytes": 64 << 20,
     "pd_strip_client_params": "auto",
     "pd_drain_secs": 60,

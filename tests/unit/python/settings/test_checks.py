@@ -441,7 +441,7 @@ def test_unchecked_certificates_are_warned_of() -> None:
 def test_decode_workers_of_sglang_cannot_bypass_prefill() -> None:
     stages = "--prefill http://p:1 --decode http://d:1 --mode pd --pd-bypass-uncached-tokens 64"
     parsed(stages)._validate_router_args()
-    with pytest.raises(ValueError, match="an SGLang decode server cannot prefill by itself; set"):
+    with pytest.raises(ValueError, match="whose decode workers cannot prefill by themselves; set"):
         parsed(f"{stages} --kv-connector sglang")._validate_router_args()
 
 

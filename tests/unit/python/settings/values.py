@@ -254,6 +254,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "pd-on-prefill-loss": ("local", "local"),
     "pd-request-id": ("plain", "plain"),
     "pd-extra-routes": ("/v2/generate,/own", ["/v2/generate", "/own"]),
+    "pd-pass-paths": ("/abort_request,/own", ["/abort_request", "/own"]),
     "pd-prefill-response-bytes": ("1048576", 1_048_576),
     "pd-drain-secs": ("30", 30),
     "pd-usage": ("merge", "merge"),
