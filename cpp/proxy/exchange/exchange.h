@@ -83,6 +83,9 @@ class Exchange {
   // A worker of the exchange was found dead: a response that has begun gets a grace, any other attempt ends
   // now.
   void WorkerDied(const Worker& worker);
+  // A worker of the exchange drains, and its time is over: a response that has begun is cut, any other attempt
+  // ends now, and another worker gets the request.
+  void WorkerDrained(const Worker& worker);
 
  private:
   // Where a step leads: to the next one, or to FINISH because the exchange is over (responded or cut).
