@@ -320,7 +320,7 @@ std::unique_ptr<PlanHarness> MakePlan(bool repeatable, bool retry_lost, const py
 
 AttemptFailure FailureByName(const std::string& name) {
   constexpr std::string_view kNames[] = {
-      "connect", "broken", "lost", "bad_answer", "send_timeout", "first_byte_timeout", "status"};
+      "connect", "broken", "lost", "bad_answer", "send_timeout", "first_byte_timeout", "status", "drained"};
   for (size_t i = 0; i < std::size(kNames); ++i) {
     if (kNames[i] == name) return static_cast<AttemptFailure>(i);
   }

@@ -46,6 +46,7 @@ enum class AttemptFailure : uint8_t {
   kSendTimeout,       // the worker stopped reading the request
   kFirstByteTimeout,  // it read it and sent nothing
   kStatus,            // it responded with a status that permits a retry
+  kDrained,           // the worker was taken out of the fleet while it had the request; it did not fail
 };
 
 struct FailedAttempt {

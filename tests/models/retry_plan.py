@@ -20,7 +20,7 @@ class Options:
 
 @dataclass
 class Failed:
-    how: str = "lost"  # connect, broken, lost, bad_answer, send_timeout, first_byte_timeout, status
+    how: str = "lost"  # connect, broken, lost, bad_answer, send_timeout, first_byte_timeout, status, drained
     status: int = 0
     retry_after_ms: int | None = None
     untried_left: bool = False

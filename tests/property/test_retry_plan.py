@@ -8,7 +8,7 @@ from tests.models import retry_plan as twin
 from tests.models.random import Random
 from vllm_router import _core_testing as testing
 
-HOWS = ["connect", "broken", "lost", "bad_answer", "send_timeout", "first_byte_timeout", "status"]
+HOWS = ["connect", "broken", "lost", "bad_answer", "send_timeout", "first_byte_timeout", "status", "drained"]
 
 OPTIONS = st.fixed_dictionaries(
     {

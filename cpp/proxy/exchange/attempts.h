@@ -45,6 +45,9 @@ class Attempts {
   virtual bool IsAt(const Worker& worker) const = 0;
   // The worker was found dead: an attempt that waits for its response ends as lost.
   virtual void WorkerDied(const Worker& worker) = 0;
+  // The worker drains, and its time is over: an attempt that waits for its response ends, without blame, and
+  // another may follow. False: it is too late for that, since there is a response.
+  virtual bool WorkerDrained(const Worker& worker) = 0;
 
   // After kFailed.
   HttpError error() const { return error_; }

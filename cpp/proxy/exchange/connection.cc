@@ -152,7 +152,7 @@ void Connection::OnTimeout(void* context) {
 }
 
 void Connection::CutFrom(const Worker& worker) {
-  if (exchange_ != nullptr && exchange_->IsAt(worker)) exchange_->Cancel(CancelReason::kDrained);
+  if (exchange_ != nullptr && exchange_->IsAt(worker)) exchange_->WorkerDrained(worker);
 }
 
 void Connection::WorkerDied(const Worker& worker) {

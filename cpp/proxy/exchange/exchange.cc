@@ -1265,7 +1265,9 @@ Task<Exchange::Next> Exchange::Ask() {
     if (may_lack_model) thread_.health.lacks_model(record_.worker);
     co_return Next::kOn;
   }
-  worker_failed_ = true;
+  const bool is_drained = attempts_->error() == HttpError::kWorkerDrained;
+  worker_failed_ = !is_drained;
+  if (is_drained) record_.end = ExchangeEnd::kDrain;
   if (attempts_->timed_out()) record_.end = ExchangeEnd::kTimeout;
   std::string message = attempts_->message();
   co_await ReplyError(attempts_->error(), std::move(message));
@@ -1558,6 +1560,11 @@ void Exchange::WorkerDied(const Worker& worker) {
   } else if (relaying_) {
     ArmDeadline(settings_.dead_worker_grace_ms, &Exchange::OnDeadWorkerGrace);
   }
+}
+
+void Exchange::WorkerDrained(const Worker& worker) {
+  const bool is_relayed = client_has_bytes_ && record_.worker.get() == &worker;
+  if (is_relayed || !attempts_->WorkerDrained(worker)) Cancel(CancelReason::kDrained);
 }
 
 void Exchange::OnDeadWorkerGrace(void* context) {

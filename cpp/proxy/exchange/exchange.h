@@ -85,6 +85,9 @@ class Exchange {
   void WorkerDied(const Worker& worker);
   // It writes this page, of which other responses may be parts, too.
   bool IsWriting(const AdminReply& page) const { return page_ == &page; }
+  // A worker of the exchange drains, and its time is over: a response that has begun is cut, any other attempt
+  // ends now, and another worker gets the request.
+  void WorkerDrained(const Worker& worker);
 
  private:
   // Where a step leads: to the next one, or to FINISH because the exchange is over (responded or cut).

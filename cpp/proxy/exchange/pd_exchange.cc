@@ -482,6 +482,12 @@ void PdExchange::NoteFailure(const StageLeg& leg, StageState& stage, const PdEve
   if (is_transfer && leg.worker()->failed_transfers.fetch_add(1, std::memory_order_relaxed) >= kPardoned) {
     stage.leg->request().RecordAttempt();  // not for want of a prefill worker
   }
+  if (leg.request().drained()) {
+    failure_.how = leg.request().failure();
+    failure_.status = 0;
+    failure_error_ = leg.request().error();
+    return;
+  }
   if (leg.status() != 0 && !leg.broke_off()) {
     failure_.how = AttemptFailure::kStatus;
     failure_.status = leg.error_event() ? 500 : leg.status();
@@ -524,7 +530,9 @@ bool PdExchange::MayRetry(const PdRetry& retry, int64_t* pause_ns) {
   *pause_ns = *pause;
   ++info_.retries;
   thread_.telemetry.PairRetried(what_failed_);
-  if (failed_ != nullptr) thread_.telemetry.Retried(failed_->worker, plan_->failures(), *pause);
+  if (failed_ == nullptr) return true;
+  const bool is_drained = failure_error_ == HttpError::kWorkerDrained;
+  thread_.telemetry.Retried(is_drained ? nullptr : failed_->worker, plan_->failures(), *pause);
   return true;
 }
 
@@ -728,7 +736,7 @@ void PdExchange::RespondWith(StageState& stage) {
             "with --kv-connector ",
             request_.connector->traits().name, " no decode worker serves the request without them."));
   }
-  if (!stage.kept) return RespondWith(HttpError::kWorkerClosed);
+  if (!stage.kept) return RespondWith(failure_error_);
   stage.kept->Use(thread_, /*to_head=*/false);
   kept_ = &*stage.kept;
   info_.worker = stage.kept_worker;
@@ -779,6 +787,15 @@ void PdExchange::WorkerDied(const Worker& worker) {
   if (!WaitsForBlocksOf(worker)) return;
   SetDecodeFailure(AttemptFailure::kStatus, 504, HttpError::kFirstByteTimeout, "transfer");
   Post({.type = PdEventType::kDTimeout, .early = true});
+}
+
+// Decode may still wait for blocks of a prefill worker that has nothing more to do for the request: that goes on.
+bool PdExchange::WorkerDrained(const Worker& worker) {
+  if (relayed_ != nullptr && relayed_->worker().get() == &worker) return false;
+  for (const std::unique_ptr<StageLeg>& leg : legs_) {
+    if (leg->runs() && leg->worker().get() == &worker) leg->request().WorkerDrained();
+  }
+  return true;
 }
 
 // ---- afterwards

@@ -69,6 +69,7 @@ class PdExchange final : public Attempts {
   void CancelKept() override { Post({.type = PdEventType::kKeepOver}); }
   bool IsAt(const Worker& worker) const override;
   void WorkerDied(const Worker& worker) override;
+  bool WorkerDrained(const Worker& worker) override;
 
   const ResponseHead& response() const override;
   Buffer& in() override;

@@ -48,7 +48,9 @@ Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
         thread_, settings_, info_, server_errors_, request_.message, hooks_, std::move(selected->ticket),
         std::move(selected->pass));
     if (lost_once_) endangers_.Begin(info_.worker);
+    attempting_ = true;
     const UpstreamRequest::End end = co_await attempt_->Run(/*fresh_connection=*/lost_once_);
+    attempting_ = false;
     endangers_.End();
     if (cancelled_) co_return End::kCancelled;
     attempt_->RecordAttempt();
@@ -76,8 +78,11 @@ Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
     if (!pause) co_return responded || UseKeptResponse() ? End::kResponded : End::kFailed;
 
     ++info_.retries;
-    thread_.telemetry.Retried(info_.worker, plan_->failures(), *pause);
-    attempt_->ticket().Finish({.end = Outcome::End::kWorkerFailed, .status = failed.status});
+    const std::shared_ptr<Worker> failing = attempt_->drained() ? nullptr : info_.worker;
+    thread_.telemetry.Retried(failing, plan_->failures(), *pause);
+    attempt_->ticket().Finish(
+        {.end = attempt_->drained() ? Outcome::End::kClientGone : Outcome::End::kWorkerFailed,
+         .status = failed.status});
     const bool go_on = co_await WaitForNextAttempt(*pause);
     if (!go_on) co_return End::kCancelled;
     request_.message.body->Rewind();
@@ -145,6 +150,12 @@ void RetryLoop::Cancel() {
 
 void RetryLoop::WorkerDied(const Worker& /*worker*/) {
   if (attempt_ && pause_ == nullptr) attempt_->WorkerDied();
+}
+
+// Between two attempts it has no part in the request.
+bool RetryLoop::WorkerDrained(const Worker& /*worker*/) {
+  if (attempting_) attempt_->WorkerDrained();
+  return attempting_ || pause_ != nullptr || !(HasConnection() || IsKept());
 }
 
 std::optional<WorkerChoice::Selected> RetryLoop::Select() {

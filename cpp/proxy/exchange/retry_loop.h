@@ -44,6 +44,7 @@ class RetryLoop final : public Attempts {
   void Cancel() override;
   bool IsAt(const Worker& worker) const override { return info_.worker.get() == &worker; }
   void WorkerDied(const Worker& worker) override;
+  bool WorkerDrained(const Worker& worker) override;
 
   const ResponseHead& response() const override { return IsKept() ? kept_->head() : attempt_->response(); }
   Buffer& in() override { return IsKept() ? kept_->in() : attempt_->in(); }
@@ -94,6 +95,7 @@ class RetryLoop final : public Attempts {
   const UpstreamRequest::Hooks hooks_;
   Request request_{};
   bool cancelled_ = false;
+  bool attempting_ = false;  // the last attempt has not ended
 
   std::optional<RetryPlan> plan_;
   WorkerChoice choice_;

@@ -71,6 +71,9 @@ FirstEvent FirstEventOf(std::string_view body) {
   return tail.Summarize().server_error ? FirstEvent::kError : FirstEvent::kNoError;
 }
 
+// Its worker was taken out of the fleet. That says nothing against it or the prefill worker, as if it were busy.
+constexpr PdEvent kDrainedDecode{.type = PdEventType::kDBusy};
+
 }  // namespace
 
 StageLeg::StageLeg(PdExchange& owner, IoThread& thread, RequestInfo& info, Stage stage)
@@ -226,11 +229,13 @@ Task<PdEvent> StageLeg::RunDecode(bool fresh) {
   if (request_->response().event_stream) {
     error_event_ = co_await BeginsWithError();
     if (closed_) co_return PdEvent{};
+    if (request_->drained()) co_return kDrainedDecode;
   }
   if (IsToBeMerged()) {
     const UpstreamRequest::Rest rest =
         co_await request_->ReadWhole(kMergedBytes, kPrefillRestMs, /*keep_bytes=*/false, &whole_);
     is_whole_ = rest == UpstreamRequest::Rest::kWhole;
+    if (request_->drained()) co_return kDrainedDecode;
     if (!is_whole_) co_return PdEvent{.type = PdEventType::kDLost};
   }
   if (!error_event_) co_return PdEvent{.type = PdEventType::kDFirstByte};
@@ -251,6 +256,8 @@ bool StageLeg::IsToBeMerged() {
 
 PdEvent StageLeg::FailedDecode() const {
   switch (request_->failure()) {
+    case AttemptFailure::kDrained:
+      return kDrainedDecode;
     case AttemptFailure::kConnect:
       return {.type = PdEventType::kDUnreached, .timed_out = request_->error() == HttpError::kConnectTimeout};
     case AttemptFailure::kFirstByteTimeout:

@@ -67,6 +67,10 @@ Task<UpstreamRequest::End> UpstreamRequest::Run(bool fresh_connection) {
     if (lease_ == nullptr) {
       const bool connected = co_await Connect();
       if (cancelled_) co_return End::kCancelled;
+      if (drained_) {
+        lease_.reset();
+        co_return Fail(HttpError::kWorkerDrained);
+      }
       if (!connected) {
         co_return Fail(connect_timed_out_ ? HttpError::kConnectTimeout : HttpError::kConnectFailed);
       }
@@ -94,7 +98,7 @@ Task<UpstreamRequest::End> UpstreamRequest::Run(bool fresh_connection) {
     co_await StopSending();
     lease_.reset();
     if (cancelled_) co_return End::kCancelled;
-    if (!stale) co_return Fail(error);
+    if (!stale || drained_) co_return Fail(error);
     // The worker closed an idle connection while we wrote: not its failure, and not an attempt. If a new
     // connect fails, though, the worker may have crashed because of the request.
     fresh = true;
@@ -110,6 +114,13 @@ void UpstreamRequest::Cancel() {
   if (lease_ != nullptr) lease_->socket.Close();
 }
 
+void UpstreamRequest::WorkerDrained() {
+  drained_ = true;
+  if (name_ != nullptr) Resolver::Waiter::Cancel(name_);
+  if (connector_ != nullptr) connector_->Cancel();
+  if (lease_ != nullptr) lease_->socket.Close();
+}
+
 void UpstreamRequest::WorkerDied() {
   if (lease_ != nullptr && !responded_) GiveUp(HttpError::kWorkerClosed);
 }
@@ -120,6 +131,8 @@ UpstreamRequest::End UpstreamRequest::Fail(HttpError error) {
 }
 
 AttemptFailure UpstreamRequest::failure() const {
+  // Without a byte of the request it is as if the worker had not been reached.
+  if (drained_) return first_sent_ns_ == 0 ? AttemptFailure::kConnect : AttemptFailure::kDrained;
   return was_lost()                                 ? AttemptFailure::kLost
          : unreached()                              ? AttemptFailure::kConnect
          : error_ == HttpError::kWorkerBadResponse  ? AttemptFailure::kBadResponse
@@ -133,6 +146,7 @@ AttemptFailure UpstreamRequest::failure() const {
 // Of the attempt that has just ended. Only the worker's behaviour counts: a client that leaves never
 // gets here.
 void UpstreamRequest::RecordAttempt() {
+  if (drained_) return;
   if (responded_) {
     const ResponseHead& head = response();
     const std::string_view retry_after = FindHeader(head.fields, "retry-after").value_or("");
@@ -184,7 +198,7 @@ void UpstreamRequest::RecordFailure(bool reached, std::string_view why) {
 void UpstreamRequest::RecordTimeout() { RecordFailure(/*reached=*/true, "the request timed out"); }
 
 void UpstreamRequest::RecordResponseEnd(ResponseEnd end) {
-  if (!pass_ || !succeeded_) return;
+  if (drained_ || !pass_ || !succeeded_) return;
   if (end == ResponseEnd::kServerError) {
     server_errors_.EndedInError(worker(), *pass_);
   } else if (end == ResponseEnd::kBrokeOff) {
@@ -221,7 +235,7 @@ Task<bool> UpstreamRequest::Connect() {
   const std::shared_ptr<const TlsContext> tls = url.tls ? thread_.tls.workers() : nullptr;
   int error = ECANCELED;
   Connector connector(thread_.loop, tls, url.host);
-  if (addresses.ok() && (tls != nullptr || !url.tls) && !cancelled_ && !connect_timed_out_) {
+  if (addresses.ok() && (tls != nullptr || !url.tls) && !cancelled_ && !drained_ && !connect_timed_out_) {
     connector_ = &connector;
     error = co_await connector.ConnectToAny(*std::move(addresses), url.port);
     connector_ = nullptr;
@@ -232,7 +246,7 @@ Task<bool> UpstreamRequest::Connect() {
     lease_ = thread_.upstreams.Adopt(connector.TakeSocket(), worker()->id);
     co_return true;
   }
-  if (cancelled_) co_return false;
+  if (cancelled_ || drained_) co_return false;
   thread_.telemetry.connects_failed.fetch_add(1, std::memory_order_relaxed);
   thread_.resolver.Doubt(url.host);
   if (connect_timed_out_ || IsWorkersFault(error)) ReportWorkerDown(thread_, url);

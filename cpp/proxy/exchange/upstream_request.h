@@ -104,9 +104,12 @@ class UpstreamRequest {
   void Cancel();
   // The worker was found dead: an attempt that waits for its response ends as lost.
   void WorkerDied();
+  // The worker is taken out of the fleet: what it has not responded to yet ends, and nothing is recorded of it.
+  void WorkerDrained();
+  bool drained() const { return drained_; }
 
   // After kFailed.
-  HttpError error() const { return error_; }
+  HttpError error() const { return drained_ ? HttpError::kWorkerDrained : error_; }
   AttemptFailure failure() const;
 
   // After kResponded.
@@ -196,6 +199,7 @@ class UpstreamRequest {
   bool recorded_ = false;            // the pass has been settled
   bool succeeded_ = false;           // the head of the response was a success
   bool cancelled_ = false;
+  bool drained_ = false;
   bool responded_ = false;
 
   HttpError error_{};

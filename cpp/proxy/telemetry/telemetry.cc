@@ -151,7 +151,7 @@ void Telemetry::MembersRemoved(std::string_view name, uint64_t count) {
 void Telemetry::CacheControl(std::string_view result) { shard_->cache_control.Get().Add(result); }
 
 void Telemetry::Retried(const std::shared_ptr<Worker>& worker, uint32_t failures, int64_t pause_ns) {
-  shard_->Of(worker).failed_attempts.Add();
+  if (worker != nullptr) shard_->Of(worker).failed_attempts.Add();
   const size_t attempt = std::min<size_t>(failures, Shard::kBackoffs) - 1;
   shard_->backoffs[attempt].Get().Add(pause_ns);
 }

@@ -60,6 +60,16 @@ def test_a_worker_that_speaks_no_http_is_followed_by_one_other():
     assert not plan.exhausted
 
 
+def test_a_worker_that_drains_is_no_loss():
+    """Row 11: three that leave one after the other, and a client that gets no retry after a loss."""
+    plan = testing.RetryPlan(True, **NO_JITTER, retry_lost=False, max_tries=4)
+    assert pauses(plan, 4, how="drained", untried_left=True) == [
+        *(0.0, pytest.approx(0.075), pytest.approx(0.1125)),
+        None,
+    ]
+    assert plan.exhausted
+
+
 def test_a_client_may_be_denied_retries_of_lost_requests():
     plan = testing.RetryPlan(True, retry_lost=False)
     assert pauses(plan, 1, how="lost", untried_left=True) == [None]
@@ -68,7 +78,7 @@ def test_a_client_may_be_denied_retries_of_lost_requests():
 
 def test_what_cannot_be_repeated_is_tried_again_only_if_no_worker_knows_of_it():
     assert pauses(testing.RetryPlan(False), 1, how="connect", untried_left=True) == [0.0]
-    for how in ("broken", "lost", "bad_answer", "send_timeout", "first_byte_timeout"):
+    for how in ("broken", "lost", "bad_answer", "send_timeout", "first_byte_timeout", "drained"):
         assert pauses(testing.RetryPlan(False), 1, how=how, untried_left=True) == [None]
     assert pauses(testing.RetryPlan(False), 1, how="status", status=503) == [None]
 
