@@ -296,6 +296,17 @@ void BindTables(py::module_& testing) {
     return py::bytes(ErrorBody(message, type, code));
   });
 
+  py::class_<AbortedResponses>(testing, "AbortedResponses")
+      .def(py::init<>())
+      .def(
+          "count",
+          [](AbortedResponses& self, double now, uint32_t failures, double window, uint32_t worker) {
+            const BreakerOptions options{
+                .failure_threshold = failures, .window_ms = static_cast<int64_t>(window * 1000)};
+            return self.Count(WorkerId{worker}, options, static_cast<int64_t>(now * 1e9));
+          },
+          py::arg("now"), py::arg("failures"), py::arg("window"), py::arg("worker") = 0);
+
   using Pairs = std::vector<std::pair<std::string, std::string>>;
   testing.def("key_of", [](const Pairs& pairs) -> std::optional<std::string> {
     std::vector<HeaderField> fields;

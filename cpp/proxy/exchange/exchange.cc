@@ -56,6 +56,25 @@ constexpr std::string_view kForwardedMethods = "GET, HEAD, POST, PUT, PATCH, DEL
 // Streams of these routes end with "data: [DONE]".
 bool EndsWithDone(Route route) { return route == Route::kChatCompletions || route == Route::kCompletions; }
 
+// Where a response says that its engine aborted the generation. What is asked of a stored response is why that one
+// ended, which may be long ago and by its client's wish.
+std::optional<ResponseForm> FormOf(const RequestInfo& record) {
+  if (record.status != 200) return std::nullopt;
+  switch (record.route) {
+    case Route::kChatCompletions:
+    case Route::kCompletions:
+    case Route::kGenerate:
+    case Route::kInferenceGenerate:
+      return ResponseForm::kChoices;
+    case Route::kMessages:
+      return ResponseForm::kMessage;
+    case Route::kResponses:
+      return ResponseForm::kResponse;
+    default:
+      return std::nullopt;
+  }
+}
+
 // What cut a response that had begun, except the client and the worker's own end.
 std::string_view CutBy(CancelReason reason) {
   switch (reason) {
@@ -1307,7 +1326,7 @@ Task<void> Exchange::RelayResponse() {
 
   record_.bytes_out = relay.bytes();
   record_.client_stalls = static_cast<uint32_t>(relay.stalls());
-  const StreamSummary summary = relay.tail().Summarize();
+  const StreamSummary summary = relay.tail().Summarize(FormOf(record_));
   record_.prompt_tokens = summary.prompt_tokens;
   record_.completion_tokens = summary.completion_tokens;
   record_.cached_tokens = summary.cached_tokens;
@@ -1318,7 +1337,10 @@ Task<void> Exchange::RelayResponse() {
   const bool worker_error = record_.stream && summary.server_error;
   switch (end) {
     case Relay::End::kDone:
-      attempts_->ResponseEnded(worker_error ? ResponseEnd::kServerError : ResponseEnd::kWhole);
+      attempts_->ResponseEnded(
+          worker_error ? ResponseEnd::kServerError
+          : aborted    ? ResponseEnd::kAborted
+                       : ResponseEnd::kWhole);
       lease_reusable_ = worker_keeps && attempts_->sent() && attempts_->in().empty();
       if (worker_error) {
         worker_failed_ = true;
@@ -1329,7 +1351,9 @@ Task<void> Exchange::RelayResponse() {
       }
       break;
     case Relay::End::kClientGone:
-      if (worker_error) attempts_->ResponseEnded(ResponseEnd::kServerError);
+      if (worker_error || aborted) {
+        attempts_->ResponseEnded(worker_error ? ResponseEnd::kServerError : ResponseEnd::kAborted);
+      }
       Cancel(CancelReason::kClientGone);
       break;
     case Relay::End::kWorkerGone:
@@ -1354,7 +1378,9 @@ Task<void> Exchange::RelayResponse() {
     // The client has all of it: neither its departure nor a deadline changes what became of the request.
     total_deadline_.Disarm();
     connection_.socket.WatchReadable(nullptr, nullptr);
-    const bool whole = end == Relay::End::kDone && record_.end == ExchangeEnd::kDone;
+    // What was aborted is whole, and is not kept for what it says.
+    const bool whole = end == Relay::End::kDone &&
+                       (record_.end == ExchangeEnd::kDone || record_.end == ExchangeEnd::kWorkerAborted);
     co_await cache_->End(whole, record_.prompt_tokens, record_.completion_tokens);
   }
 }
@@ -1381,6 +1407,7 @@ std::string Exchange::HeadForClient(const ResponseHead& response, BodyFraming fr
        .close = !connection_.keep,
        .keep_alive_10 = head_->minor_version == 0 && connection_.keep,
        .own_cors = !origin_.empty() || !cors_fields_.empty(),
+  const bool aborted = summary.aborted && !worker_error;
        .websocket = response.status == 101,
        .extra = extra},
       &head);
@@ -1389,6 +1416,10 @@ std::string Exchange::HeadForClient(const ResponseHead& response, BodyFraming fr
 
 // Of any response, besides what its kind has.
 std::vector<HeaderField> Exchange::ExtraFields() const {
+      } else if (aborted) {
+        worker_failed_ = true;
+        record_.end = ExchangeEnd::kWorkerAborted;
+        record_.error = "worker_aborted";
   std::vector<HeaderField> fields = cors_fields_;
   if (cache_ == nullptr) return fields;
   fields.push_back({"X-Cache", cache_->label()});

@@ -187,6 +187,12 @@ void UpstreamRequest::RecordResponseEnd(ResponseEnd end) {
   if (!pass_ || !succeeded_) return;
   if (end == ResponseEnd::kServerError) {
     server_errors_.EndedInError(worker(), *pass_);
+  } else if (end == ResponseEnd::kAborted) {
+    if (thread_.limits.aborted.Count(worker()->id, settings_.breaker, thread_.clock.NowNanos())) {
+      Log(LogLevel::kWarning,
+          Concat("worker ", worker()->url.url, " aborts responses, as an engine that ends does"));
+      server_errors_.EndedInError(worker(), *pass_);
+    }
   } else if (end == ResponseEnd::kBrokeOff) {
     thread_.telemetry.RecordResult(worker(), BreakerResult::kFailure);
     RecordWorkerFailure(
