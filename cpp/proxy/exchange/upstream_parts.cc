@@ -27,6 +27,7 @@ UpstreamHeadParts PartsFor(const IoThread& thread, const WorkerUrl& url, const C
       .trust_forwarded = client.trust_forwarded,
       .request_id_name = client.request_id_name,
       .request_id = client.request_id,
+      .identity = client.identity,
       .authorization = url.receives_api_key ? std::string_view(thread.bearer) : std::string_view(),
       .drop_authorization = client.drop_authorization,
   };

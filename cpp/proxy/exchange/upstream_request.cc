@@ -268,7 +268,7 @@ void UpstreamRequest::WriteHead() {
                                                   : message_.body->held().size();
   if (message_.pair) {
     parts.drop_rank = true;
-    parts.identity = message_.pair->identity;
+    parts.identity = parts.identity || message_.pair->identity;
   }
   head_for_worker_.clear();
   WriteUpstreamHead(head, parts, &head_for_worker_);

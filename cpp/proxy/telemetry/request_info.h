@@ -83,6 +83,7 @@ struct RequestInfo {
 
   uint32_t client_stalls = 0;  // waits for the client to take more of the response
   uint32_t worker_stalls = 0;  // waits for the worker to take more of the request
+  uint32_t keepalives = 0;     // comments sent while the client waited for its stream
   uint64_t bytes_in = 0;       // request body
   uint64_t bytes_out = 0;      // response body
   uint32_t prefill_tokens =
