@@ -345,6 +345,14 @@ void BindTestingHttp(py::module_& testing) {
     }
     return tail.EstimateEvents(bytes);
   });
+  testing.def("tail_aborted", [](const std::vector<std::string>& pieces, const std::string& form) {
+    StreamTail tail;
+    for (const std::string& piece : pieces) tail.Add(piece);
+    const ResponseForm read = form == "choices"   ? ResponseForm::kChoices
+                              : form == "message" ? ResponseForm::kMessage
+                                                  : ResponseForm::kResponse;
+    return tail.Summarize(read).aborted;
+  });
   testing.def("tail_ends_with_event", [](const std::vector<std::string>& pieces) {
     StreamTail tail;
     for (const std::string& piece : pieces) tail.Add(piece);

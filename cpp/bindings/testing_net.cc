@@ -32,6 +32,7 @@
 #include "net/timer_wheel.h"
 #include "net/write_all.h"
 #include "proxy/exchange/body_sink.h"
+#include "proxy/exchange/sse_keepalive.h"
 
 namespace vllm_router {
 namespace {
@@ -597,6 +598,50 @@ class SocketHarness {
   std::shared_ptr<Later<bool>> watched_;
 };
 
+// Comments to a client that is one end of a socket pair.
+class KeepaliveHarness {
+ public:
+  KeepaliveHarness(int descriptor, std::string head, int64_t interval_ms, int64_t write_timeout_ms)
+      : head_(std::move(head)), lost_(std::make_shared<Later<std::string>>()) {
+    thread_.Call([&] {
+      socket_ = Socket(thread_.loop(), descriptor);
+      const SseKeepalive::Hooks hooks{
+          .head = [](void* context) { return static_cast<KeepaliveHarness*>(context)->head_; },
+          .client_lost =
+              [](void* context, bool slow) {
+                static_cast<KeepaliveHarness*>(context)->lost_->Set(slow ? "slow" : "gone");
+              },
+          .context = this};
+      keepalive_.emplace(thread_.loop(), socket_, interval_ms, write_timeout_ms, hooks);
+    });
+  }
+  ~KeepaliveHarness() {
+    thread_.Call([this] {
+      keepalive_.reset();
+      socket_.Close();
+    });
+    thread_.Join();
+  }
+  // What is left to be written.
+  py::bytes Stop() {
+    return Bytes(thread_.Call([this] {
+      keepalive_->Stop();
+      return keepalive_->TakeUnsent();
+    }));
+  }
+  uint32_t comments() {
+    return thread_.Call([this] { return keepalive_->comments(); });
+  }
+  std::shared_ptr<Later<std::string>> lost() { return lost_; }
+
+ private:
+  const std::string head_;
+  const std::shared_ptr<Later<std::string>> lost_;
+  LoopThread thread_;
+  Socket socket_;
+  std::optional<SseKeepalive> keepalive_;
+};
+
 // Writes as relays do: to a socket, into a copy, or to both in the order given.
 class SinkHarness {
  public:
@@ -959,6 +1004,13 @@ void BindTestingNet(py::module_& testing) {
     }
     return left;
   });
+  py::class_<KeepaliveHarness>(testing, "SseKeepalive")
+      .def(
+          py::init<int, std::string, int64_t, int64_t>(), py::arg("descriptor"), py::arg("head"),
+          py::arg("interval_ms"), py::arg("write_timeout_ms") = 0)
+      .def("stop", &KeepaliveHarness::Stop)
+      .def_property_readonly("comments", &KeepaliveHarness::comments)
+      .def_property_readonly("lost", &KeepaliveHarness::lost);
   py::class_<SinkHarness>(testing, "BodySink")
       .def(
           py::init<int, const std::vector<std::string>&, std::string, bool, size_t, int64_t>(),

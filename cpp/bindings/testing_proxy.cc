@@ -22,6 +22,7 @@
 #include "proxy/admin/kv_push_call.h"
 #include "proxy/admin/metrics.h"
 #include "proxy/api/cors.h"
+#include "proxy/api/error_event.h"
 #include "proxy/api/error_response.h"
 #include "proxy/api/request_id.h"
 #include "proxy/api/routes.h"
@@ -125,6 +126,7 @@ RequestInfo MakeRecord(const py::kwargs& fields) {
     const std::map<std::string, uint32_t RequestInfo::*> counts = {
         {"attempts", &RequestInfo::attempts},
         {"retries", &RequestInfo::retries},
+        {"keepalives", &RequestInfo::keepalives},
         {"client_stalls", &RequestInfo::client_stalls},
         {"worker_stalls", &RequestInfo::worker_stalls}};
     const std::map<std::string, uint64_t RequestInfo::*> sizes = {
@@ -294,6 +296,23 @@ void BindTables(py::module_& testing) {
   });
   testing.def("error_body", [](const std::string& message, const std::string& type, const std::string& code) {
     return py::bytes(ErrorBody(message, type, code));
+  });
+
+  py::class_<AbortedResponses>(testing, "AbortedResponses")
+      .def(py::init<>())
+      .def(
+          "count",
+          [](AbortedResponses& self, double now, uint32_t failures, double window, uint32_t worker) {
+            const BreakerOptions options{
+                .failure_threshold = failures, .window_ms = static_cast<int64_t>(window * 1000)};
+            return self.Count(WorkerId{worker}, options, static_cast<int64_t>(now * 1e9));
+          },
+          py::arg("now"), py::arg("failures"), py::arg("window"), py::arg("worker") = 0);
+  testing.def("error_events", [](const std::string& path, int status, const std::string& body) {
+    return py::bytes(ErrorEvents(FindRoute(path), status, body));
+  });
+  testing.def("whole_as_events", [](const std::string& path, const std::string& body) {
+    return py::bytes(WholeAsEvents(FindRoute(path), body));
   });
 
   using Pairs = std::vector<std::pair<std::string, std::string>>;

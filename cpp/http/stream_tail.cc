@@ -100,6 +100,9 @@ class JsonCursor {
     }
   }
 
+  // Behind what was read.
+  std::string_view rest() const { return text_.substr(at_); }
+
   bool NextIs(char c) {
     SkipBlanks();
     return at_ < text_.size() && text_[at_] == c;
@@ -186,6 +189,13 @@ struct QuotedName {
 
 constexpr QuotedName kUsageName{"\"usage\"", 4};
 constexpr QuotedName kMetaInfoName{"\"meta_info\"", 5};
+constexpr QuotedName kAbortWord{"\"abort\"", 2};
+constexpr QuotedName kFinishReasonName{"\"finish_reason\"", 7};
+constexpr QuotedName kStopReasonName{"\"stop_reason\"", 5};
+constexpr QuotedName kTypeName{"\"type\"", 2};
+constexpr QuotedName kModelName{"\"model\"", 1};
+constexpr QuotedName kStatusName{"\"status\"", 5};
+constexpr QuotedName kDetailsName{"\"incomplete_details\"", 11};
 
 // Start of the last string `name` that begins before `end`, or npos. The text before it need not be
 // read, and a cut may have left half a string there, because the bytes "usage" with both quotes can only
@@ -268,6 +278,122 @@ ErrorKind FindError(std::string_view text) {
   return complete && cursor.AtEnd() ? kind : ErrorKind::kNone;
 }
 
+// Whether exactly these brackets close from here, behind a value, to the end of the text. So "}]}" says that the value
+// is a member of an element of a list in the outermost object.
+bool ClosesBy(std::string_view rest, std::string_view closers) {
+  size_t open = 0;
+  for (size_t at = 0; at < rest.size(); ++at) {
+    switch (rest[at]) {
+      case '"': {
+        JsonCursor string(rest.substr(at));
+        std::string_view contents;
+        if (!string.String(&contents)) return false;
+        at += contents.size() + 1;
+        break;
+      }
+      case '{':
+      case '[':
+        ++open;
+        break;
+      case '}':
+      case ']':
+        if (open != 0) {
+          --open;
+        } else if (closers.empty() || closers.front() != rest[at]) {
+          return false;
+        } else {
+          closers.remove_prefix(1);
+        }
+        break;
+      default:
+        break;
+    }
+  }
+  return open == 0 && closers.empty();
+}
+
+// Calls visit(value) for each member `name`, the last one first, until it returns true. The cursor is on the value.
+template <typename Visit>
+bool AnyMember(std::string_view text, const QuotedName& name, bool cut, Visit visit) {
+  for (size_t at = text.size(); (at = FindLast(text, name, at, cut)) != std::string_view::npos;) {
+    JsonCursor value(text.substr(at + name.text.size()));
+    if (value.Take(':') && visit(value)) return true;
+  }
+  return false;
+}
+
+bool IsAbort(std::string_view word) { return word == "abort" || word == "aborted" || word == "cancelled"; }
+
+// A string, or SGLang's object with the type, a message and for some an HTTP status.
+bool ReadsAbort(JsonCursor& value) {
+  std::string_view word;
+  if (!value.NextIs('{')) return value.NextIs('"') && value.String(&word) && word == "abort";
+  std::string_view status;
+  const bool complete = value.Object([&](std::string_view name, JsonCursor& inner) {
+    if (name == "type" && inner.NextIs('"')) return inner.String(&word);
+    if (name == "status_code" && !inner.NextIs('"') && !inner.NextIs('{') && !inner.NextIs('['))
+      return inner.Scalar(&status);
+    return inner.SkipValue();
+  });
+  const uint64_t code = ParseDecimal(status).value_or(0);
+  return complete && word == "abort" && (code < 400 || code >= 500);
+}
+
+// Of a choice, of SGLang's meta_info, or of that in a list of several responses.
+bool AbortsChoice(std::string_view text, bool cut) {
+  return AnyMember(text, kFinishReasonName, cut, [](JsonCursor& value) {
+    return ReadsAbort(value) &&
+           (ClosesBy(value.rest(), "}]}") || ClosesBy(value.rest(), "}}") || ClosesBy(value.rest(), "}}]"));
+  });
+}
+
+// Of the member that these brackets close behind; nullopt: there is none.
+std::optional<bool> StopReasonAborts(std::string_view text, std::string_view closers, bool cut) {
+  std::optional<bool> aborts;
+  AnyMember(text, kStopReasonName, cut, [&](JsonCursor& value) {
+    std::string_view word;
+    const bool is_text = value.NextIs('"');
+    const bool read = is_text ? value.String(&word) : value.Scalar(&word);
+    if (!read || !ClosesBy(value.rest(), closers)) return false;
+    aborts = word == (is_text ? "abort" : "null");
+    return true;
+  });
+  return aborts;
+}
+
+// A message that is no stream, which vLLM sends without the members that are null. Its model stands behind its content
+// and in front of the reason, so a tail that has the model would have the reason, too.
+bool AbortsMessage(std::string_view text, bool cut) {
+  const std::optional<bool> aborts = StopReasonAborts(text, "}", cut);
+  if (aborts) return *aborts;
+  return AnyMember(text, cut ? kModelName : kTypeName, cut, [cut](JsonCursor& value) {
+    std::string_view word;
+    const bool is_message = value.NextIs('"') && value.String(&word) && (cut || word == "message");
+    return is_message && ClosesBy(value.rest(), "}");
+  });
+}
+
+bool AbortsResponse(std::string_view text, std::string_view closers, bool cut) {
+  return AnyMember(text, kStatusName, cut, [&](JsonCursor& value) {
+    std::string_view status;
+    if (!value.NextIs('"') || !value.String(&status) || !ClosesBy(value.rest(), closers)) return false;
+    if (status != "incomplete") return status == "cancelled";
+    // Details that were cut off are those of a response that has reached its maximum of tokens: engines say so.
+    bool aborted = !cut;
+    AnyMember(text, kDetailsName, cut, [&](JsonCursor& details) {
+      std::string_view reason;
+      const bool null = details.NextIs('n') && details.Scalar(&reason);
+      const bool read = null || details.Object([&](std::string_view name, JsonCursor& inner) {
+        return name == "reason" && inner.NextIs('"') ? inner.String(&reason) : inner.SkipValue();
+      });
+      if (!read || !ClosesBy(details.rest(), closers)) return false;
+      aborted = null || IsAbort(reason);
+      return true;
+    });
+    return aborted;
+  });
+}
+
 // Calls visit(data, cut) for each event, the last one first, until it returns false. `data` are the
 // event's data lines, joined by LF; `cut` is true if its start may be missing. The last event counts
 // even if no empty line ends it.
@@ -307,6 +433,37 @@ void ForEachEventFromTheEnd(std::string_view text, bool cut, Visit visit) {
 // line ends.
 bool IsEventStream(std::string_view text, bool cut) {
   return (!cut && text.starts_with("data:")) || text.find("\ndata:") != std::string_view::npos;
+}
+
+bool SaysAborted(std::string_view text, ResponseForm form, bool cut) {
+  // One search says no in nearly all responses.
+  const bool may_abort = form != ResponseForm::kChoices ||
+                         FindLast(text, kAbortWord, text.size(), cut) != std::string_view::npos;
+  if (!may_abort) return false;
+  // The last event of /v1/responses has all of the response, and may be longer than the tail.
+  const bool ends_an_event = text.ends_with("\n\n") || text.ends_with("\n\r\n");
+  if (!IsEventStream(text, cut) && !(cut && ends_an_event)) {
+    return form == ResponseForm::kChoices   ? AbortsChoice(text, cut)
+           : form == ResponseForm::kMessage ? AbortsMessage(text, cut)
+                                            : AbortsResponse(text, "}", cut);
+  }
+  bool aborted = false;
+  int events = 0;
+  ForEachEventFromTheEnd(text, cut, [&](std::string_view data, bool data_cut) {
+    ++events;
+    if (form == ResponseForm::kChoices) {  // each choice may have ended in an event of its own
+      aborted = AbortsChoice(data, data_cut);
+      return !aborted;
+    }
+    if (form == ResponseForm::kResponse) {
+      aborted = AbortsResponse(data, "}}", data_cut);
+      return TrimBlanks(data) == "[DONE]";
+    }
+    const bool is_delta = data.find("\"message_delta\"") != std::string_view::npos;
+    aborted = is_delta && StopReasonAborts(data, "}}", data_cut).value_or(false);
+    return !is_delta && events < kEventsSearched;
+  });
+  return aborted;
 }
 
 }  // namespace
@@ -375,7 +532,7 @@ bool StreamTail::EndsWithEvent() const {
   return from_end(1) == '\n' && (from_end(2) == '\n' || (from_end(2) == '\r' && from_end(3) == '\n'));
 }
 
-StreamSummary StreamTail::Summarize() const {
+StreamSummary StreamTail::Summarize(std::optional<ResponseForm> form) const {
   std::string unrolled;
   const std::string_view text = Text(&unrolled);
   StreamSummary summary;
@@ -397,6 +554,7 @@ StreamSummary StreamTail::Summarize() const {
     usage = FindUsage(text, cut_);
     if (!usage.any()) usage = FindUsage(usage_, false);
   }
+  if (form) summary.aborted = SaysAborted(text, *form, cut_);
   summary.error = error != ErrorKind::kNone;
   summary.server_error = error == ErrorKind::kServer;
   summary.prompt_tokens = usage.prompt_tokens;

@@ -16,6 +16,10 @@
 // JSON object that is longer than the tail the last member `usage` is kept as well, with at most
 // kUsageBytes.
 //
+// The reason for the end of the generation is read where its API has it. What stands before the tail, such as
+// the choice that ended first of many, is not seen. Its place is told by the brackets that close behind it, so that
+// neither a text nor a tool's arguments that say the same count, even if the tail begins amid them.
+//
 // Cost: Add() a memcpy of at most kStreamTailBytes, and a search for `usage` in a JSON object that is
 // longer than the tail; Summarize() under 1 us for what engines send, once per response; one allocation
 // per object, kept by Reset(). One thread.
@@ -29,6 +33,13 @@
 
 namespace vllm_router {
 
+// Where the responses of an API say why they ended.
+enum class ResponseForm : uint8_t {
+  kChoices,   // finish_reason of each choice: OpenAI's chat and completions; of meta_info: SGLang's /generate
+  kMessage,   // stop_reason: Anthropic's messages
+  kResponse,  // status: OpenAI's responses
+};
+
 struct StreamSummary {
   bool done = false;  // "data: [DONE]" was the last event
   // The last event ([DONE] aside) or the body is {"error": …}, not null; only seen if it is whole.
@@ -37,6 +48,11 @@ struct StreamSummary {
   // status, else by the name in its `code` or `type`: vLLM's InternalServerError, OpenAI's server_error,
   // Anthropic's api_error and the like.
   bool server_error = false;
+  // The engine aborted the generation, by the words of
+  //   kChoices   "abort", of one choice at least, unless it comes with a 4xx, for then the request is the reason
+  //   kMessage   "abort" or null, which vLLM writes for all that Anthropic has no word for; or no word in a plain one
+  //   kResponse  cancelled; or incomplete, without a reason or with one of these words
+  bool aborted = false;
   std::optional<uint64_t> prompt_tokens;
   std::optional<uint64_t> completion_tokens;
   std::optional<uint64_t> cached_tokens;  // usage.prompt_tokens_details.cached_tokens
@@ -45,7 +61,8 @@ struct StreamSummary {
 class StreamTail {
  public:
   void Add(std::string_view body_data);
-  StreamSummary Summarize() const;
+  // `form`: of the API, to look for an abort; null: none is looked for.
+  StreamSummary Summarize(std::optional<ResponseForm> form = {}) const;
   // Estimated number of events in a stream of so many bytes, [DONE] aside, if all were like those in the
   // tail; 0 if it is not an event stream.
   uint64_t EstimateEvents(uint64_t stream_bytes) const;

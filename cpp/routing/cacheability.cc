@@ -516,6 +516,11 @@ bool StreamJudge::TakeEvent(std::string_view data) {
     failed_ = failed_ || (has_ended && !HasEnded(reason));
   }
   const Member* const type = path_ == kMessages ? event.Find("type") : nullptr;
+  if (type != nullptr && type->Holds("message_delta")) {
+    const Member* const delta = event.Find("delta");
+    const BodyMap inner = BodyMap::Read(delta != nullptr ? delta->value : "");
+    failed_ = !HasEnded(inner.Find("stop_reason"));  // the last one counts
+  }
   done_ = done_ || (type != nullptr && type->Holds("message_stop"));
   return true;
 }

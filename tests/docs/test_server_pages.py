@@ -356,6 +356,7 @@ EVERYTHING = {
     "status": 200,
     "end": "worker_gone",
     "error": "worker_closed",
+    "keepalives": 1,
     "rule": "syntax",
     "cache": "miss",
     "cache_reason": "no_cache",

@@ -5,6 +5,12 @@
 namespace vllm_router {
 namespace {
 
+bool Aborted(std::string_view bytes, size_t piece, ResponseForm form) {
+  StreamTail tail;
+  for (size_t begin = 0; begin < bytes.size(); begin += piece) tail.Add(bytes.substr(begin, piece));
+  return tail.Summarize(form).aborted;
+}
+
 StreamSummary Summary(std::string_view bytes, size_t piece) {
   StreamTail tail;
   for (size_t begin = 0; begin < bytes.size(); begin += piece) tail.Add(bytes.substr(begin, piece));
@@ -25,6 +31,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     FUZZ_CHECK(pieces.prompt_tokens == whole.prompt_tokens);
     FUZZ_CHECK(pieces.completion_tokens == whole.completion_tokens);
     FUZZ_CHECK(pieces.cached_tokens == whole.cached_tokens);
+    for (const ResponseForm form : {ResponseForm::kChoices, ResponseForm::kMessage, ResponseForm::kResponse})
+      FUZZ_CHECK(Aborted(bytes, piece, form) == Aborted(bytes, size + 1, form));
   }
   return 0;
 }

@@ -1653,6 +1653,10 @@ void Metrics::Collector::WriteConnections(Page* page) const {
       "relay_stalls_total", "Times that relaying waited for the slower side to accept more bytes, by side.");
   page->Add(sum(&Shard::client_stalls), {Label("side", "client")});
   page->Add(sum(&Shard::worker_stalls), {Label("side", "worker")});
+  page->Counter(
+      "sse_keepalives_total",
+      "Comments sent to clients that waited for the first event of a stream (--sse-keepalive-secs).");
+  page->Add(sum(&Shard::sse_keepalives));
 }
 
 void Metrics::Collector::WriteConfiguration(Page* page) const {

@@ -278,6 +278,7 @@ const OptionTable<Settings>& SettingsTable() {
       {.name = "tokenize_timeout_ms", .member = Member<&O::tokenize_timeout_ms>()},
       {.name = "allow_request_overrides", .member = Member<&O::allow_request_overrides>()},
       {.name = "decision_headers", .member = Member<&O::decision_headers>()},
+      {.name = "sse_keepalive_secs", .member = Seconds<&O::sse_keepalive_ms>()},
       {.name = "sse_error_event", .member = Member<&O::sse_error_event>()},
       {.name = "anthropic_cache_control_injection",
        .member = Member<&O::anthropic_cache_control_injection>()},

@@ -119,6 +119,7 @@ struct Settings {
   bool allow_request_overrides = false;  // see proxy/exchange/cost_override_header.h
   bool decision_headers = false;         // responses carry the reason for choosing their worker
   bool sse_error_event = false;          // an event stream that is cut ends with its reason
+  int64_t sse_keepalive_ms = 0;          // between comments to a client that waits for its stream; 0: none
 };
 
 }  // namespace vllm_router

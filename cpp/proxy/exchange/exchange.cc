@@ -13,6 +13,7 @@
 #include "http/dot_segments.h"
 #include "http/head_writer.h"
 #include "http/via.h"
+#include "proxy/api/error_event.h"
 #include "proxy/client/http_client.h"
 #include "proxy/client/mooncake_pool.h"
 #include "proxy/exchange/body_sink.h"
@@ -61,6 +62,30 @@ bool MayTakeLong(Route route, std::string_view method) {
   const bool asks_workers =
       route == Route::kModels || route == Route::kModel || route == Route::kLoads || route == Route::kFanOut;
   return asks_workers || (method != "GET" && method != "HEAD");
+}
+
+// As the head of a client that has had a comment says.
+bool IsPlainStream(const ResponseHead& response) {
+  return response.status == 200 && response.event_stream && !FindHeader(response.fields, "content-encoding");
+}
+
+// Where a response says that its engine aborted the generation. What is asked of a stored response is why that one
+// ended, which may be long ago and by its client's wish.
+std::optional<ResponseForm> FormOf(const RequestInfo& record) {
+  if (record.status != 200) return std::nullopt;
+  switch (record.route) {
+    case Route::kChatCompletions:
+    case Route::kCompletions:
+    case Route::kGenerate:
+    case Route::kInferenceGenerate:
+      return ResponseForm::kChoices;
+    case Route::kMessages:
+      return ResponseForm::kMessage;
+    case Route::kResponses:
+      return ResponseForm::kResponse;
+    default:
+      return std::nullopt;
+  }
 }
 
 // What cut a response that had begun, except the client and the worker's own end.
@@ -522,7 +547,8 @@ Task<Exchange::Next> Exchange::ReadBody() {
   const bool marks = settings_.anthropic_cache_control_injection && MayGetCacheControl();
   const bool edits = has_stages || strips || marks;
   const bool may_hit = cache_ != nullptr && cache_->may_hit();
-  const bool needed = reads_model || NeedsBody() || edits || may_hit;
+  const bool may_stream = settings_.sse_keepalive_ms != 0 && HasEventStreams(record_.route);
+  const bool needed = reads_model || NeedsBody() || edits || may_hit || may_stream;
   if (!needed && head_->framing == BodyFraming::kLength && head_->content_length > kSmallBodyBytes) {
     const RequestBody::End end = body_->TakeArrived();
     if (end != RequestBody::End::kOk) {
@@ -540,6 +566,7 @@ Task<Exchange::Next> Exchange::ReadBody() {
     }
     stream_body_ = !body_->complete();
   }
+  if (may_stream) BeginKeepalive();
   if (reads_model) {
     const Next next = co_await FindModel();
     if (next == Next::kFinish) co_return next;
@@ -564,6 +591,35 @@ Task<Exchange::Next> Exchange::ReadBody() {
   }
   if (marks && next == Next::kOn) AddCacheControl();
   co_return next;
+}
+
+// HTTP/1.0 has no chunks, so there the end of an aborted stream would pass for the end of a whole one.
+void Exchange::BeginKeepalive() {
+  const bool may_stream = head_->method == "POST" && head_->minor_version > 0 && body_->complete();
+  if (!may_stream || !WantsStream(BodyMap::Read(body_->held()))) return;
+  keepalive_ = std::make_unique<SseKeepalive>(
+      thread_.loop, connection_.socket, settings_.sse_keepalive_ms, settings_.client_write_timeout_ms,
+      SseKeepalive::Hooks{
+          .head = &Exchange::KeepaliveHead, .client_lost = &Exchange::OnKeepaliveLost, .context = this});
+}
+
+// What the worker's own head would say is not known yet. A proxy that collects what it passes on, as nginx does, is
+// told not to.
+std::string Exchange::KeepaliveHead(void* context) {
+  auto* exchange = static_cast<Exchange*>(context);
+  if (exchange->thread_.draining) exchange->connection_.keep = false;
+  const ResponseHead head{
+      .status = 200,
+      .reason = ReasonPhrase(200),
+      .fields = {
+          {"Content-Type", "text/event-stream; charset=utf-8"},
+          {"Cache-Control", "no-cache"},
+          {"X-Accel-Buffering", "no"}}};
+  return exchange->HeadForClient(head, BodyFraming::kChunked, exchange->record_.decision.has_value());
+}
+
+void Exchange::OnKeepaliveLost(void* context, bool slow) {
+  static_cast<Exchange*>(context)->Cancel(slow ? CancelReason::kSlowClient : CancelReason::kClientGone);
 }
 
 // A hit takes no permit, and neither a policy nor a worker hears of it.
@@ -598,7 +654,10 @@ Task<void> Exchange::ReplayStored() {
   record_.prompt_tokens = stored.prompt_tokens;
   record_.completion_tokens = stored.completion_tokens;
   const bool chunked = record_.stream && head_->minor_version > 0;
-  const std::string head = HeadForClient(response, chunked ? BodyFraming::kChunked : BodyFraming::kLength);
+  if (keepalive_ != nullptr) keepalive_->Stop();
+  const std::string head =
+      SentHead() ? keepalive_->TakeUnsent()
+                 : HeadForClient(response, chunked ? BodyFraming::kChunked : BodyFraming::kLength);
   record_.responded_ns = record_.first_body_ns = thread_.clock.NowNanos();
 
   client_has_bytes_ = true;
@@ -1078,7 +1137,8 @@ ClientSide Exchange::Client() const {
       .tls = connection_.socket.is_tls(),
       .drop_authorization = thread_.authorizer.takes_client_keys(),
       .preserve_host = settings_.preserve_host,
-      .trust_forwarded = settings_.trust_forwarded};
+      .trust_forwarded = settings_.trust_forwarded,
+      .identity = keepalive_ != nullptr};
 }
 
 // ---- 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT
@@ -1302,11 +1362,16 @@ void Exchange::OnBodySent(void* context) { static_cast<Exchange*>(context)->Watc
 
 Task<void> Exchange::RelayResponse() {
   const ResponseHead& response = attempts_->response();
+  if (keepalive_ != nullptr) keepalive_->Stop();
+  if (SentHead() && !IsPlainStream(response)) {
+    co_await RelayAsEvents();
+    co_return;
+  }
   const bool old_client = head_->minor_version == 0;
   const bool worker_keeps = response.keep_alive && response.framing != BodyFraming::kUntilClose;
   const bool until_close =
       response.framing == BodyFraming::kChunked || response.framing == BodyFraming::kUntilClose;
-  const bool chunked = until_close && !old_client;
+  const bool chunked = (until_close && !old_client) || SentHead();
   ends_with_connection_ = until_close && old_client;
   if (thread_.draining || !RequestFullyRead() || ends_with_connection_) connection_.keep = false;
   if (!RequestFullyRead()) connection_.linger = true;
@@ -1324,7 +1389,7 @@ Task<void> Exchange::RelayResponse() {
   const BodyFraming framing = chunked                 ? BodyFraming::kChunked
                               : ends_with_connection_ ? BodyFraming::kUntilClose
                                                       : response.framing;
-  const std::string client_head = HeadForClient(response, framing);
+  const std::string client_head = SentHead() ? keepalive_->TakeUnsent() : HeadForClient(response, framing);
   BodyReader reader(response.framing, response.content_length, MessageKind::kResponse);
   const bool may_change = response.event_stream && response.framing != BodyFraming::kLength &&
                           !FindHeader(response.fields, "content-encoding");
@@ -1356,7 +1421,7 @@ Task<void> Exchange::RelayResponse() {
 
   record_.bytes_out = relay.bytes();
   record_.client_stalls = static_cast<uint32_t>(relay.stalls());
-  const StreamSummary summary = relay.tail().Summarize();
+  const StreamSummary summary = relay.tail().Summarize(FormOf(record_));
   record_.prompt_tokens = summary.prompt_tokens;
   record_.completion_tokens = summary.completion_tokens;
   record_.cached_tokens = summary.cached_tokens;
@@ -1365,20 +1430,30 @@ Task<void> Exchange::RelayResponse() {
   }
   // Clients leave when they see such an event, so it counts for clients that left, too.
   const bool worker_error = record_.stream && summary.server_error;
+  const bool aborted = summary.aborted && !worker_error;
   switch (end) {
     case Relay::End::kDone:
-      attempts_->ResponseEnded(worker_error ? ResponseEnd::kServerError : ResponseEnd::kWhole);
+      attempts_->ResponseEnded(
+          worker_error ? ResponseEnd::kServerError
+          : aborted    ? ResponseEnd::kAborted
+                       : ResponseEnd::kWhole);
       lease_reusable_ = worker_keeps && attempts_->sent() && attempts_->in().empty();
       if (worker_error) {
         worker_failed_ = true;
         record_.end = ExchangeEnd::kWorkerError;
         record_.error = "worker_error_event";
+      } else if (aborted) {
+        worker_failed_ = true;
+        record_.end = ExchangeEnd::kWorkerAborted;
+        record_.error = "worker_aborted";
       } else if (record_.stream && !summary.done && EndsWithDone(record_.route)) {
         record_.end = ExchangeEnd::kNoDone;
       }
       break;
     case Relay::End::kClientGone:
-      if (worker_error) attempts_->ResponseEnded(ResponseEnd::kServerError);
+      if (worker_error || aborted) {
+        attempts_->ResponseEnded(worker_error ? ResponseEnd::kServerError : ResponseEnd::kAborted);
+      }
       Cancel(CancelReason::kClientGone);
       break;
     case Relay::End::kWorkerGone:
@@ -1403,16 +1478,72 @@ Task<void> Exchange::RelayResponse() {
     // The client has all of it: neither its departure nor a deadline changes what became of the request.
     total_deadline_.Disarm();
     connection_.socket.WatchReadable(nullptr, nullptr);
-    const bool whole = end == Relay::End::kDone && record_.end == ExchangeEnd::kDone;
+    // What was aborted is whole, and is not kept for what it says.
+    const bool whole = end == Relay::End::kDone &&
+                       (record_.end == ExchangeEnd::kDone || record_.end == ExchangeEnd::kWorkerAborted);
     co_await cache_->End(whole, record_.prompt_tokens, record_.completion_tokens);
   }
 }
 
-std::string Exchange::HeadForClient(const ResponseHead& response, BodyFraming framing) {
+// An error of the worker, or a response that is no event stream, for a client that has the head of a stream: read as a
+// whole, and then sent as events.
+Task<void> Exchange::RelayAsEvents() {
+  const ResponseHead& response = attempts_->response();
+  const bool worker_keeps = response.keep_alive && response.framing != BodyFraming::kUntilClose;
+  const bool is_readable = !FindHeader(response.fields, "content-encoding");
+  const int status = response.status;
+  if (record_.responded_ns < record_.sent_ns) record_.responded_ns = thread_.clock.NowNanos();
+  record_.status = status;
+  BodyReader reader(response.framing, response.content_length, MessageKind::kResponse);
+  attempts_->in().Consume(response.size);
+  attempts_->ForgetResponseHead();
+  CapturedBody body(kDrainedResponseBytes);
+  Relay relay(
+      thread_.loop, attempts_->worker(), body, settings_.stream_idle_timeout_ms,
+      {.worker_idle = &Exchange::OnWorkerIdle, .first_byte = &Exchange::OnFirstBodyByte, .context = this});
+  const Relay::End end = co_await relay.Run(attempts_->in(), reader);
+  if (end == Relay::End::kDone) {
+    attempts_->ResponseEnded(ResponseEnd::kWhole);
+    lease_reusable_ = worker_keeps && attempts_->sent() && attempts_->in().empty();
+  } else if (cancelled_ == CancelReason::kNone || cancelled_ == CancelReason::kIdleTimeout) {
+    worker_failed_ = true;
+    attempts_->ResponseEnded(ResponseEnd::kBrokeOff);
+  }
+  if (cancelled_ != CancelReason::kNone) {
+    co_await ReplyCancelled();
+  } else if (end != Relay::End::kDone) {
+    co_await ReplyError(
+        end == Relay::End::kBadFraming ? HttpError::kWorkerBadResponse : HttpError::kWorkerClosed);
+  } else {
+    const std::string_view text = is_readable && body.whole() ? body.bytes() : std::string_view();
+    std::string events;
+    if (status == 200) events = WholeAsEvents(record_.route, text);
+    if (!events.empty()) {
+      co_await EndStream(events);
+    } else if (status >= 400) {
+      co_await EndStream(ErrorEvents(record_.route, status, text));
+    } else {
+      co_await ReplyError(HttpError::kWorkerBadResponse, "The worker's response is no event stream.");
+    }
+  }
+  if (cache_ != nullptr) co_await cache_->End(/*whole=*/false, {}, {});
+}
+
+// The last part of a body whose head the client has.
+Task<void> Exchange::EndStream(std::string_view events) {
+  std::string out = keepalive_->TakeUnsent();
+  WriteChunkSize(events.size(), &out);
+  out.append(events).append("\r\n0\r\n\r\n");
+  client_has_bytes_ = true;
+  record_.bytes_out = events.size();
+  co_await WriteToClient(out);
+}
+
+std::string Exchange::HeadForClient(const ResponseHead& response, BodyFraming framing, bool explains) {
   std::span<const HeaderField> extra = cors_fields_;
   std::vector<HeaderField> more;
   std::optional<DecisionHeaders> why;
-  if (cache_ != nullptr || settings_.decision_headers) {
+  if (explains && (cache_ != nullptr || settings_.decision_headers)) {
     more = ExtraFields();
     if (settings_.decision_headers) {
       const Stage stage = record_.worker != nullptr ? record_.worker->stage : Stage::kAll;
@@ -1578,6 +1709,10 @@ void Exchange::Finish() {
   total_deadline_.Disarm();
   connection_.socket.WatchReadable(nullptr, nullptr);
   record_.end_ns = thread_.clock.NowNanos();
+  if (keepalive_ != nullptr) {
+    keepalive_->Stop();
+    record_.keepalives = keepalive_->comments();
+  }
 
   switch (cancelled_) {
     case CancelReason::kNone:
@@ -1663,6 +1798,7 @@ void Exchange::Cancel(CancelReason reason) {
     return;
   }
   cancelled_ = reason;
+  if (keepalive_ != nullptr) keepalive_->Stop();
   if (scope_ != nullptr) scope_->Cancel();
   if (model_wait_ != nullptr) model_wait_->Cancel();
   if (validation_ != nullptr) KeyValidator::Waiter::Cancel(validation_);
@@ -1718,6 +1854,8 @@ Task<void> Exchange::ReplyCancelled() {
     case CancelReason::kTotalTimeout:
       worker_failed_ = true;
       return ReplyError(HttpError::kFirstByteTimeout);
+    case CancelReason::kIdleTimeout:  // amid an error's body
+      return ReplyError(HttpError::kFirstByteTimeout);
     case CancelReason::kShutdown:
       return ReplyError(HttpError::kShuttingDown);
     case CancelReason::kDrained:
@@ -1755,6 +1893,11 @@ std::string Exchange::WriteReply(
     connection_.linger = true;
   }
   record_.status = status;
+  if (keepalive_ != nullptr) keepalive_->Stop();
+  if (SentHead()) {
+    co_await EndStream(ErrorEvents(record_.route, status, body));
+    co_return;
+  }
   std::vector<HeaderField> fields = ExtraFields();
   fields.insert(fields.begin(), extra.begin(), extra.end());
   std::string out;

@@ -31,6 +31,7 @@
 #include "proxy/exchange/request_body.h"
 #include "proxy/exchange/requested_model.h"
 #include "proxy/exchange/retry_loop.h"
+#include "proxy/exchange/sse_keepalive.h"
 #include "proxy/exchange/upstream_parts.h"
 #include "proxy/security/key_validator.h"
 #include "proxy/telemetry/request_info.h"
@@ -160,9 +161,16 @@ class Exchange {
   Stage FirstStage() const;
   Task<Next> Ask();  // SELECT, LEASE, SEND, AWAIT
   Task<Attempts::End> RunAttempts();
+  // Comments until the response begins, to a client that wants a stream.
+  void BeginKeepalive();
+  // The client has the head of a stream, and may have nothing of a response yet.
+  bool SentHead() const { return keepalive_ != nullptr && keepalive_->sent_head(); }
+  Task<void> EndStream(std::string_view events);
+  Task<void> RelayAsEvents();
   Task<void> RelayResponse();
   Task<void> RelayWebSocket();
-  std::string HeadForClient(const ResponseHead& response, BodyFraming framing);
+  std::string HeadForClient(const ResponseHead& response, BodyFraming framing, bool explains = true);
+  static std::string KeepaliveHead(void* context);
   void ForgetRequest();
   void CutClient();
   void SendCutEvent();
@@ -193,6 +201,7 @@ class Exchange {
   static void OnClientReadable(void* context);
   static void OnClientTooSlow(void* context);
   static void OnClientStalled(void* context);
+  static void OnKeepaliveLost(void* context, bool slow);
   static void OnBodyFailed(void* context, RequestBody::End end);
   static void OnBodySent(void* context);
   static void OnFirstBodyByte(void* context);
@@ -239,6 +248,7 @@ class Exchange {
   std::optional<WorkerId> holder_;             // of the response that the request names
   std::optional<uint64_t> restricted_client_;  // whose only request this is
   Relay* relay_ = nullptr;                     // of an event stream, while it runs
+  std::unique_ptr<SseKeepalive> keepalive_;    // null: off, or the client wants no stream
 
   CancelReason cancelled_ = CancelReason::kNone;
   Timer deadline_;        // of the step

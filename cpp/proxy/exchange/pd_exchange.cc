@@ -834,7 +834,7 @@ void PdExchange::ResponseEnded(ResponseEnd end) {
   relayed_->request().RecordResponseEnd(end);
   if (end != ResponseEnd::kWhole) thread_.telemetry.PairBrokeOff(relayed_->worker());
   if (end == ResponseEnd::kBrokeOff) return Post({.type = PdEventType::kDLost});
-  Post({.type = PdEventType::kDDone, .server_error = end == ResponseEnd::kServerError});
+  Post({.type = PdEventType::kDDone, .server_error = end != ResponseEnd::kWhole});
 }
 
 void PdExchange::RecordTimeout() {

@@ -30,6 +30,7 @@ UpstreamHeadParts PartsFor(const IoThread& thread, const WorkerUrl& url, const C
       .id_names = client.id_names,
       .request_id = client.request_id,
       .drop_rank = client.hide_ids,
+      .identity = client.identity,
       .authorization = url.receives_api_key ? std::string_view(thread.bearer) : std::string_view(),
       .drop_authorization = client.drop_authorization,
   };

@@ -28,6 +28,7 @@ struct ClientSide {
   bool drop_authorization = false;  // the client's key was meant for us
   bool preserve_host = false;
   bool trust_forwarded = true;
+  bool identity = false;  // the client's head is written already, so the response must not be compressed
 };
 
 // The client's Authorization field that workers get; empty if there is none, or a very long one.

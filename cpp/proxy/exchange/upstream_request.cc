@@ -201,6 +201,12 @@ void UpstreamRequest::RecordResponseEnd(ResponseEnd end) {
   if (drained_ || !pass_ || !succeeded_) return;
   if (end == ResponseEnd::kServerError) {
     server_errors_.EndedInError(worker(), *pass_);
+  } else if (end == ResponseEnd::kAborted) {
+    if (thread_.limits.aborted.Count(worker()->id, settings_.breaker, thread_.clock.NowNanos())) {
+      Log(LogLevel::kWarning,
+          Concat("worker ", worker()->url.url, " aborts responses, as an engine that ends does"));
+      server_errors_.EndedInError(worker(), *pass_);
+    }
   } else if (end == ResponseEnd::kBrokeOff) {
     thread_.telemetry.RecordResult(worker(), BreakerResult::kFailure);
     RecordWorkerFailure(
@@ -274,7 +280,7 @@ void UpstreamRequest::WriteHead() {
   parts.content_length = message_.copy != nullptr ? message_.copy->size
                          : message_.stream_body   ? head.content_length
                                                   : message_.body->held().size();
-  if (message_.pair) parts.identity = message_.pair->identity;
+  if (message_.pair) parts.identity = parts.identity || message_.pair->identity;
   head_for_worker_.clear();
   WriteUpstreamHead(head, parts, &head_for_worker_);
 }

@@ -54,6 +54,7 @@ enum class ResponseEnd : uint8_t {
   kWhole,
   kBrokeOff,
   kServerError,  // a whole event stream whose last event reports a worker error
+  kAborted,      // whole, but the worker aborted the generation
 };
 
 class UpstreamRequest {

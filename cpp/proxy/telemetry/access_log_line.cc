@@ -218,6 +218,7 @@ void AccessLogLine::AppendJson(const RequestInfo& record, uint64_t number, std::
   line.Ms(R"(,"head_ms":)", record.sent_ns, record.responded_ns);
   line.Ms(R"(,"ttft_ms":)", record.head_ns, record.first_body_ns);
   line.Ms(R"(,"total_ms":)", record.head_ns, record.end_ns);
+  if (record.keepalives != 0) line.Number(R"(,"keepalives":)", uint64_t{record.keepalives});
   line.Number(R"(,"bytes_in":)", record.bytes_in);
   line.Number(R"(,"bytes_out":)", record.bytes_out);
   line.Number(R"(,"prompt_tokens":)", record.prompt_tokens);

@@ -3,8 +3,9 @@
 namespace vllm_router {
 
 std::string_view ExchangeEndName(ExchangeEnd end) {
-  constexpr std::string_view kNames[kExchangeEndCount] = {
-      "done", "no_done", "client_gone", "slow_client", "worker_gone", "worker_error", "timeout", "drain"};
+  constexpr std::string_view kNames[kExchangeEndCount] = {"done",        "no_done",     "client_gone",
+                                                          "slow_client", "worker_gone", "worker_error",
+                                                          "timeout",     "drain",       "worker_aborted"};
   return kNames[static_cast<size_t>(end)];
 }
 

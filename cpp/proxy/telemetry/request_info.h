@@ -17,16 +17,17 @@ namespace vllm_router {
 
 // How an exchange ended; a metric label and a field of the log.
 enum class ExchangeEnd : uint8_t {
-  kDone,         // a complete response, ours or a worker's, whatever its status
-  kNoDone,       // complete, but an event stream without its [DONE]
-  kClientGone,   // the client left first
-  kSlowClient,   // the client took nothing for too long
-  kWorkerGone,   // the worker broke off in the middle of its response
-  kWorkerError,  // an event stream, complete, but its last event says that the worker failed
-  kTimeout,      // the response was cut by a deadline
-  kDrain,        // cut by our shutdown
+  kDone,           // a complete response, ours or a worker's, whatever its status
+  kNoDone,         // complete, but an event stream without its [DONE]
+  kClientGone,     // the client left first
+  kSlowClient,     // the client took nothing for too long
+  kWorkerGone,     // the worker broke off in the middle of its response
+  kWorkerError,    // an event stream, complete, but its last event says that the worker failed
+  kTimeout,        // the response was cut by a deadline
+  kDrain,          // cut by our shutdown
+  kWorkerAborted,  // complete, but it says that the worker aborted the generation
 };
-inline constexpr int kExchangeEndCount = static_cast<int>(ExchangeEnd::kDrain) + 1;
+inline constexpr int kExchangeEndCount = static_cast<int>(ExchangeEnd::kWorkerAborted) + 1;
 std::string_view ExchangeEndName(ExchangeEnd end);
 
 // Of a request to a fleet with stages.
@@ -82,6 +83,7 @@ struct RequestInfo {
 
   uint32_t client_stalls = 0;  // waits for the client to take more of the response
   uint32_t worker_stalls = 0;  // waits for the worker to take more of the request
+  uint32_t keepalives = 0;     // comments sent while the client waited for its stream
   uint64_t bytes_in = 0;       // request body
   uint64_t bytes_out = 0;      // response body
   uint32_t prefill_tokens =

@@ -213,6 +213,7 @@ void Telemetry::Count(const RequestInfo& record) {
   if (record.retries_exhausted) shard.retries_exhausted[route].Add();
   shard.client_bytes_in.Add(record.bytes_in);
   shard.client_bytes_out.Add(record.bytes_out);
+  if (record.keepalives != 0) shard.sse_keepalives.Add(record.keepalives);
   if (record.client_stalls != 0) shard.client_stalls.Add(record.client_stalls);
   if (record.pd != nullptr) CountStages(record, good);
   if (record.worker == nullptr || record.attempts == 0) return;

@@ -159,6 +159,7 @@ struct Telemetry::Shard {
   Lazy<Pd> pd;
   Lazy<LabeledCounters> removed_members;  // by name
   Lazy<LabeledCounters> cache_control;    // by result
+  Counter sse_keepalives;
 
   // For the thread.
   WorkerCounters& Of(const std::shared_ptr<Worker>& worker);

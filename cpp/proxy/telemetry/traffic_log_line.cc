@@ -56,6 +56,7 @@ int RecordedStatus(const RequestInfo& record) {
     case ExchangeEnd::kSlowClient:
       return 499;
     case ExchangeEnd::kWorkerError:
+    case ExchangeEnd::kWorkerAborted:
       return 500;
     case ExchangeEnd::kWorkerGone:
       return 502;

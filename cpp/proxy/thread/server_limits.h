@@ -11,6 +11,7 @@
 #include "base/mutex.h"
 #include "proxy/api/server_options.h"
 #include "proxy/client/mooncake_pool.h"
+#include "proxy/thread/aborted_responses.h"
 #include "proxy/thread/response_cache.h"
 #include "proxy/thread/response_owners.h"
 #include "proxy/thread/slow_uploads.h"
@@ -68,6 +69,7 @@ struct ServerLimits {
 
   Mutex ejecting;  // held while a 5xx may open a circuit breaker (worker/outlier_detector.h)
   std::atomic<bool> panicking{false};  // panic mode has begun: no circuit breaker admits requests
+  AbortedResponses aborted;
 };
 
 }  // namespace vllm_router

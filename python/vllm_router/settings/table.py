@@ -201,6 +201,16 @@ class Table:
         "that close a connection which is silent for as long as a request waits in the engine's queue.",
         live="request",
     )
+    sse_keepalive_secs: float = _server(
+        0,
+        Seconds(low=0),
+        "the interval at which a client that waits for the first event of its stream is sent a comment",
+        more="Set it below the idle timeout of proxies between client and router, which cut connections that "
+        "are silent for as long as a long prompt waits and is computed. The first comment commits the router "
+        "to status 200: a later error is an event of the stream, and the worker's response headers are not "
+        "sent. Retries are as before. Bodies of up to 8 MiB are read for it. 0: no comments.",
+        live="request",
+    )
     trust_forwarded: bool = _server(
         True,
         Switch(),

@@ -412,3 +412,236 @@ def test_an_event_has_ended_where_an_empty_line_came_last(text, edge, before, si
     pieces = [data[i : i + size] for i in range(0, len(data), size)]
     expected = edge if text not in ("", "\n") or before == 0 else False
     assert testing.tail_ends_with_event(pieces) is expected
+
+
+# ---- what an engine aborted
+
+
+def aborted(body, form="choices", size=None):
+    data = body.encode() if isinstance(body, str) else body
+    pieces = [data] if size is None else [data[i : i + size] for i in range(0, len(data), size)]
+    return testing.tail_aborted(pieces, form)
+
+
+def ended(reason, **members):
+    return {
+        "index": 0,
+        "delta": {},
+        "logprobs": None,
+        "finish_reason": reason,
+        "stop_reason": None,
+        **members,
+    }
+
+
+def message_events(stop_reason, *more):
+    deltas = [{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}}]
+    start = {"type": "message_start", "message": {"id": "m", "content": [], "stop_reason": None, "usage": {}}}
+    last = {
+        "type": "message_delta",
+        "delta": {"stop_reason": stop_reason, "stop_sequence": None},
+        "usage": {},
+    }
+    return events(start, *deltas, *more, last, {"type": "message_stop"})
+
+
+def message(stop_reason, *content):
+    return {
+        "type": "message",
+        "content": list(content),
+        "stop_reason": stop_reason,
+        "usage": {"output_tokens": 1},
+    }
+
+
+def final(status, details=None, output=(), **members):
+    """As vLLM orders the members of a response."""
+    return {
+        "id": "resp_1",
+        "incomplete_details": details,
+        "object": "response",
+        "output": list(output),
+        "status": status,
+        "usage": USAGE,
+        **members,
+    }
+
+
+LONG = "x" * (3 * TAIL)
+# All that may be in a text, and is no end of a response.
+LURES = [
+    '"finish_reason":"abort"',
+    '{"choices":[{"finish_reason":"abort"}]}',
+    'data: {"choices":[{"finish_reason":"abort"}]}\n\n',
+    '"stop_reason":null}}',
+    '"status":"cancelled"}',
+    '\\"finish_reason\\":\\"abort\\"}]}',
+]
+
+
+@pytest.mark.parametrize("size", [None, 1, 7, 2047])
+@pytest.mark.parametrize("usage", [[], [chunk(usage=USAGE)]])
+def test_a_stream_whose_choice_was_aborted(usage, size):
+    """Row 12: what vLLM writes at a SIGTERM, behind texts of any length."""
+    for text in ("", "word", LONG):
+        word = chunk(choices=[{"index": 0, "delta": {"content": text}, "finish_reason": None}])
+        assert aborted(events(word, chunk(choices=[ended("abort")]), *usage, "[DONE]"), size=size)
+        for reason in ("stop", "length", "tool_calls", "repetition", "error", None):
+            assert not aborted(events(word, chunk(choices=[ended(reason)]), *usage, "[DONE]"), size=size)
+
+
+def test_one_aborted_choice_of_several_is_enough():
+    """Row 12: n is above 1; choices end in events of their own."""
+    ends = [
+        chunk(choices=[ended(reason, index=index)])
+        for index, reason in enumerate(["stop", "abort", "length"])
+    ]
+    assert aborted(events(*ends, chunk(usage=USAGE), "[DONE]"))
+    choices = [ended("stop"), ended("abort", index=1), ended("length", index=2)]
+    assert aborted(json.dumps({"choices": choices, "usage": USAGE}))
+    assert not aborted(json.dumps({"choices": [choices[0], choices[2]], "usage": USAGE}))
+
+
+@pytest.mark.parametrize("text", ["", LONG])
+def test_a_plain_response_whose_choice_was_aborted(text):
+    """Row 12"""
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "abort"}
+    body = {"id": "c", "choices": [choice], "usage": USAGE, "prompt_logprobs": None}
+    assert aborted(json.dumps(body))
+    assert aborted(json.dumps(body, indent=1))
+    choice["finish_reason"] = "stop"
+    assert not aborted(json.dumps(body))
+
+
+@pytest.mark.parametrize("lure", LURES)
+@pytest.mark.parametrize("behind", [0, 1, 2, 1500, TAIL - 200, TAIL - 20, TAIL - 1, TAIL, 3 * TAIL])
+def test_what_a_text_says_is_no_end(lure, behind):
+    """Row 12: wherever the tail begins, also amid that text."""
+    text = LONG + lure + "y" * behind
+    choice = {"index": 0, "message": {"content": text}, "finish_reason": "stop", "stop_reason": None}
+    call = {
+        "function": {
+            "name": "f",
+            "arguments": json.dumps({"choices": [{"finish_reason": "abort"}], "t": text}),
+        }
+    }
+    calls = {"index": 0, "message": {"content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}
+    for one in (choice, calls):
+        assert not aborted(json.dumps({"choices": [one], "usage": USAGE}))
+        assert not aborted(events(chunk(choices=[one]), "[DONE]"))
+    assert not aborted(json.dumps(message("end_turn", {"type": "text", "text": text})), "message")
+    assert not aborted(message_events("end_turn", {"type": "x", "delta": {"text": text}}), "message")
+    item = {"type": "message", "status": "completed", "content": [{"type": "output_text", "text": text}]}
+    assert not aborted(json.dumps(final("completed", output=[item])), "response")
+    assert not aborted(
+        events({"type": "response.completed", "response": final("completed", output=[item])}), "response"
+    )
+
+
+def test_what_a_tool_is_called_with_is_no_end():
+    """Row 12: in Anthropic's API they are objects, with names of the client."""
+    nasty = {"finish_reason": "abort", "stop_reason": None, "meta_info": {"finish_reason": {"type": "abort"}}}
+    for depth in range(5):
+        call = {"type": "tool_use", "name": "f", "input": nasty}
+        assert not aborted(json.dumps(message("tool_use", call)), "message")
+        assert not aborted(json.dumps(message("tool_use", {"text": LONG}, call)), "message")
+        nasty = {"a": nasty} if depth % 2 else {"choices": [nasty]}
+
+
+@pytest.mark.parametrize("reason", ["abort", None])
+def test_a_message_without_a_reason_was_aborted(reason):
+    """Row 12: vLLM maps what it has no name for, such as abort, to null."""
+    assert aborted(message_events(reason), "message")
+    assert aborted(message_events(reason) + "data: [DONE]\n\n", "message")
+    assert aborted(json.dumps(message(reason, {"type": "text", "text": LONG})), "message")
+    call = {"type": "tool_use", "input": {"stop_reason": "end_turn"}}
+    assert aborted(json.dumps(message(reason, call)), "message")
+
+
+@pytest.mark.parametrize("text", ["", LONG])
+def test_a_plain_message_of_vllm_has_no_null(text):
+    """Row 12: so a reason that is null is left out."""
+    content = [
+        {"type": "text", "text": text},
+        {"type": "tool_use", "input": {"stop_reason": "x", "model": "y"}},
+    ]
+    said = {"id": "m", "type": "message", "role": "assistant", "content": content, "model": "m"}
+    usage = {"usage": {"input_tokens": 1, "output_tokens": 1}}
+    assert aborted(json.dumps(said | usage), "message")
+    assert not aborted(json.dumps(said | {"stop_reason": "end_turn"} | usage), "message")
+    # As others order the members, a tail that lacks the reason says nothing.
+    first = {"type": "message", "model": "m", "stop_reason": "end_turn", "content": content} | usage
+    assert not aborted(json.dumps(first), "message")
+    assert not aborted(json.dumps({"type": "error", "error": {"type": "x", "message": text}}), "message")
+
+
+@pytest.mark.parametrize("reason", ["end_turn", "max_tokens", "stop_sequence", "tool_use", "refusal"])
+def test_a_message_with_a_reason_was_not(reason):
+    """Row 12"""
+    call = {"type": "tool_use", "input": {"stop_reason": None}}
+    assert not aborted(message_events(reason), "message")
+    assert not aborted(json.dumps(message(reason, call)), "message")
+    # vLLM writes null for the stop string of a choice that ended by itself.
+    assert not aborted(json.dumps({"choices": [ended("stop")]}), "message")
+
+
+@pytest.mark.parametrize("text", ["", LONG])
+@pytest.mark.parametrize(
+    ("status", "details", "was"),
+    [
+        ("completed", None, False),
+        ("failed", None, False),
+        ("cancelled", None, True),
+        ("incomplete", {"reason": "abort"}, True),
+        ("incomplete", {"reason": "max_output_tokens"}, False),
+        ("incomplete", {"reason": "content_filter"}, False),
+    ],
+)
+def test_a_response_that_was_cancelled(status, details, was, text):
+    """Row 12: cancelled by vLLM. The reason of what is incomplete stands in front of the text."""
+    item = {"type": "message", "status": "incomplete", "content": [{"type": "output_text", "text": text}]}
+    response = final(status, details, [item])
+    was = was and (status == "cancelled" or not text)
+    assert aborted(json.dumps(response), "response") == was
+    done = {"type": "response.output_item.done", "item": item}
+    assert aborted(events(done, {"type": "response.completed", "response": response}), "response") == was
+    assert aborted(events(done, {"response": response, "type": "x"}, "[DONE]"), "response") == was
+
+
+def test_incomplete_without_a_reason_was_aborted():
+    """Row 12"""
+    assert aborted(json.dumps(final("incomplete")), "response")
+    assert not aborted(json.dumps(final("incomplete", {"reason": "max_output_tokens"})), "response")
+
+
+@pytest.mark.parametrize(
+    ("reason", "was"),
+    [
+        ({"type": "abort", "message": "Abort before prefill"}, True),
+        ({"message": "m", "type": "abort", "status_code": None, "err_type": None}, True),
+        ({"type": "abort", "message": "m", "status_code": 503}, True),
+        ({"type": "abort", "message": "too long", "status_code": 400}, False),
+        ({"type": "stop", "matched": "abort"}, False),
+        ({"type": "length", "length": 9}, False),
+        (None, False),
+    ],
+)
+def test_sglangs_own_route(reason, was):
+    """Row 12: an abort with a 4xx is about the request."""
+    meta = {"id": "r", "finish_reason": reason, "prompt_tokens": 3}
+    assert aborted(json.dumps({"text": "a", "meta_info": meta})) == was
+    assert (
+        aborted(
+            json.dumps([{"text": "a", "meta_info": {"finish_reason": {"type": "stop"}}}, {"meta_info": meta}])
+        )
+        == was
+    )
+    assert aborted(events({"text": "a", "meta_info": meta}, "[DONE]")) == was
+
+
+@pytest.mark.parametrize("form", ["choices", "message", "response"])
+@pytest.mark.parametrize(
+    "body", ["", "abort", '"abort"', "{", "data: ", '"finish_reason":"abort"', '{"finish_reason":"abort"}']
+)
+def test_other_texts_are_no_aborts(body, form):
+    assert not aborted(body, form)

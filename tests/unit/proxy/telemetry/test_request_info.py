@@ -13,4 +13,5 @@ def test_the_names_of_the_ends():
         "worker_error",
         "timeout",
         "drain",
+        "worker_aborted",
     ]

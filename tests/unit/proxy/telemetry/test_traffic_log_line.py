@@ -109,6 +109,7 @@ def test_what_the_worker_did_not_count_is_estimated():
         ("client_gone", 499),
         ("slow_client", 499),
         ("worker_error", 500),
+        ("worker_aborted", 500),
         ("worker_gone", 502),
         ("drain", 503),
         ("timeout", 504),

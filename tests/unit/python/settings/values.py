@@ -303,6 +303,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "allow-request-overrides": ("", True),
     "decision-headers": ("", True),
     "sse-error-event": ("", True),
+    "sse-keepalive-secs": ("15", 15.0),
     "anthropic-cache-control-injection": ("", True),
     "trust-forwarded": ("", True),  # on anyway; --no-… is the one that changes something
     "session-header-aliases": ("", True),
