@@ -16,7 +16,7 @@ from vllm_router import _core
 CHECKED = {"health_check_interval_secs": 0.05}
 CLIENTS = 12
 CAPACITY = 4  # of a worker
-REQUESTS = int(os.environ.get("VLLM_ROUTER_TEST_ROLL_OUT", "600"))  # in all
+REQUESTS = int(os.environ.get("VLLM_ROUTER_TEST_ROLL_OUT", "300"))  # in all
 
 
 class Engine:
@@ -171,7 +171,7 @@ def test_it_is_said_when_workers_stay_and_when_they_leave(harness, says):
     router = harness.router(policy="least_load", **CHECKED)
     client = harness.client(router)
     declare(router, "file", [*old, extra])
-    eventually(lambda: serving(client, old) == {"serving"})
+    eventually(lambda: serving(client, [*old, extra]) == {"serving"})
     declare(router, "file", [extra, *new])
     eventually(lambda: serving(client, old) == {"held"})
     new[0].ready.set()
@@ -186,7 +186,7 @@ def test_it_is_said_when_workers_leave_although_others_are_not_ready(harness, sa
     router = harness.router(policy="least_load", **CHECKED, routing={"discovery_hold_secs": 0.2})
     client = harness.client(router)
     declare(router, "file", [*old, extra])
-    eventually(lambda: serving(client, old) == {"serving"})
+    eventually(lambda: serving(client, [*old, extra]) == {"serving"})
     declare(router, "file", [extra, *new])
     eventually(lambda: serving(client, old) == {None})
     assert serving(client, new) == {"pending"}
@@ -199,7 +199,7 @@ def test_a_worker_that_dies_while_it_is_held_leaves_at_once(harness):
     router = harness.router(policy="least_load", health_failure_threshold=1, **CHECKED)
     client = harness.client(router)
     declare(router, "file", [*old, extra])
-    eventually(lambda: serving(client, old) == {"serving"})
+    eventually(lambda: serving(client, [*old, extra]) == {"serving"})
     declare(router, "file", [extra, *new])
     assert serving(client, old) == {"held"}
     old[0].stop()
