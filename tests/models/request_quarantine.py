@@ -289,10 +289,9 @@ class RequestQuarantine:
 
     def _retract(self, request: Request, digest: int, now: float) -> bool:
         client = self.clients.get(request.offender)
-        offence = client and next((one for one in client.offences if one.digest == digest), None)
-        if not client or not offence:
+        if client is None:
             return False
-        client.offences.remove(offence)
+        client.offences = [one for one in client.offences if one.digest != digest]
         if now >= client.until or client.count_offences() >= OFFENCES:
             return False
         client.until = client.rejected_until = 0.0

@@ -249,10 +249,14 @@ Task<Exchange::Next> Exchange::ValidateRequest() {
   record_.method = head_->method;
   record_.path = head_->path;
   // Before any decision by path, since a worker with a prefix gets the resolved path.
+  std::string path;
   const DotSegments dots = !metrics_listener && thread_.fleet.Get()->any_prefix()
-                               ? ResolveDotSegments(head_->path, &path_)
+                               ? ResolveDotSegments(head_->path, &path)
                                : DotSegments::kNone;
-  if (dots == DotSegments::kInside) head_parser_->ReplacePath(path_);
+  if (dots == DotSegments::kInside) {
+    path_ = std::make_unique<const std::string>(std::move(path));
+    head_parser_->ReplacePath(*path_);
+  }
   record_.route = metrics_listener ? (head_->path == "/metrics" ? Route::kMetrics : Route::kOther)
                   : head_->method == "OPTIONS" && head_->path == "*" ? Route::kServerOptions
                                                                      : FindRoute(head_->path);
@@ -353,8 +357,12 @@ Task<bool> Exchange::Authorize() {
   const ListenerKind listener_kind = connection_.listener_kind;
   const Access access = listener_kind == ListenerKind::kMetrics ? Access::kAnybody : AccessOfRoute();
   const bool preflight = Cors::IsPreflight(*head_);
-  origin_ = Cors::OriginOf(*head_);
-  cors_fields_ = settings_.cors.FieldsFor(origin_, access, preflight);
+  const std::string_view origin = Cors::OriginOf(*head_);
+  if (!origin.empty() || !settings_.cors.allowed_origins().empty()) {
+    browser_ = std::make_unique<Browser>();
+    browser_->origin = origin;
+    browser_->fields = settings_.cors.FieldsFor(browser_->origin, access, preflight);
+  }
   const bool wrong_port = listener_kind == ListenerKind::kMetrics
                               ? record_.route != Route::kMetrics
                               : !thread_.authorizer.Serves(listener_kind, access);
@@ -1540,7 +1548,8 @@ Task<void> Exchange::EndStream(std::string_view events) {
 }
 
 std::string Exchange::HeadForClient(const ResponseHead& response, BodyFraming framing, bool explains) {
-  std::span<const HeaderField> extra = cors_fields_;
+  std::span<const HeaderField> extra;
+  if (browser_ != nullptr) extra = browser_->fields;
   std::vector<HeaderField> more;
   std::optional<DecisionHeaders> why;
   if (explains && (cache_ != nullptr || settings_.decision_headers)) {
@@ -1560,7 +1569,7 @@ std::string Exchange::HeadForClient(const ResponseHead& response, BodyFraming fr
        .content_length = response.content_length,
        .close = !connection_.keep,
        .keep_alive_10 = head_->minor_version == 0 && connection_.keep,
-       .own_cors = !origin_.empty() || !cors_fields_.empty(),
+       .own_cors = browser_ != nullptr && (!browser_->origin.empty() || !browser_->fields.empty()),
        .websocket = response.status == 101,
        .extra = extra},
       &head);
@@ -1569,7 +1578,8 @@ std::string Exchange::HeadForClient(const ResponseHead& response, BodyFraming fr
 
 // Of any response, besides what its kind has.
 std::vector<HeaderField> Exchange::ExtraFields() const {
-  std::vector<HeaderField> fields = cors_fields_;
+  std::vector<HeaderField> fields;
+  if (browser_ != nullptr) fields = browser_->fields;
   if (cache_ == nullptr) return fields;
   fields.push_back({"X-Cache", cache_->label()});
   if (cache_->found()) fields.push_back({"Age", cache_->age()});
@@ -1600,8 +1610,8 @@ Task<void> Exchange::RelayWebSocket() {
   attempts_->ForgetResponseHead();
   connection_.socket.WatchReadable(nullptr, nullptr);
   ForgetRequest();
-  connection_.in.Append(ahead_);
-  std::string().swap(ahead_);
+  if (ahead_ != nullptr) connection_.in.Append(*ahead_);
+  ahead_.reset();
 
   client_has_bytes_ = true;
   Tunnel tunnel(
@@ -1766,7 +1776,7 @@ void Exchange::Finish() {
     record_.bytes_in = body_->bytes() + tunnelled_in_;
     if (!body_->complete()) connection_.keep = false;
     body_->Release();
-    connection_.in.Append(ahead_);
+    if (ahead_ != nullptr) connection_.in.Append(*ahead_);
   }
   if (!connection_.socket.is_open()) connection_.keep = false;
   if (cache_ != nullptr) {
@@ -1836,8 +1846,10 @@ void Exchange::OnClientReadable(void* context) {
       exchange->Cancel(CancelReason::kClientGone);
       return;
     }
-    exchange->ahead_.append(bytes.data(), static_cast<size_t>(read.bytes));
-    if (exchange->ahead_.size() >= kMaxPipelinedBytes)
+    std::unique_ptr<std::string>& ahead = exchange->ahead_;
+    if (ahead == nullptr) ahead = std::make_unique<std::string>();
+    ahead->append(bytes.data(), static_cast<size_t>(read.bytes));
+    if (ahead->size() >= kMaxPipelinedBytes)
       return;  // the rest may wait; a write then shows that the client left
   }
   exchange->WatchClient();
@@ -1882,9 +1894,7 @@ Task<void> Exchange::ReplyError(
   co_await Reply(status != 0 ? status : row.status, body, "application/json", extra);
 }
 
-std::string Exchange::WriteReply(
-    int status, std::string_view body, std::string_view content_type, std::span<const HeaderField> extra,
-    bool with_body) {
+void Exchange::BeginReply(int status) {
   if (request_id_.id.empty())
     request_id_ = ChooseRequestId({}, {}, RouteOf(Route::kOther).id_prefix, thread_.ids);
   if (thread_.draining || (head_ != nullptr && head_->minor_version == 0)) connection_.keep = false;
@@ -1893,11 +1903,12 @@ std::string Exchange::WriteReply(
     connection_.linger = true;
   }
   record_.status = status;
-  if (keepalive_ != nullptr) keepalive_->Stop();
-  if (SentHead()) {
-    co_await EndStream(ErrorEvents(record_.route, status, body));
-    co_return;
-  }
+}
+
+std::string Exchange::WriteReply(
+    int status, std::string_view body, std::string_view content_type, std::span<const HeaderField> extra,
+    bool with_body) {
+  BeginReply(status);
   std::vector<HeaderField> fields = ExtraFields();
   fields.insert(fields.begin(), extra.begin(), extra.end());
   std::string out;
@@ -1917,6 +1928,12 @@ std::string Exchange::WriteReply(
 
 Task<void> Exchange::Reply(
     int status, std::string_view body, std::string_view content_type, std::span<const HeaderField> extra) {
+  if (keepalive_ != nullptr) keepalive_->Stop();
+  if (SentHead()) {
+    BeginReply(status);
+    co_await EndStream(ErrorEvents(record_.route, status, body));
+    co_return;
+  }
   const std::string out = WriteReply(status, body, content_type, extra, /*with_body=*/true);
   co_await WriteToClient(out);
 }

@@ -180,6 +180,8 @@ class Exchange {
   Task<void> Reply(
       int status, std::string_view body, std::string_view content_type = "application/json",
       std::span<const HeaderField> extra = {});
+  // Before each response of the router's own.
+  void BeginReply(int status);
   // The response's bytes, with the body or without.
   std::string WriteReply(
       int status, std::string_view body, std::string_view content_type, std::span<const HeaderField> extra,
@@ -214,14 +216,17 @@ class Exchange {
   IoThread& thread_;
   const Settings& settings_;  // the connection's
   std::unique_ptr<RequestHeadParser> head_parser_;
-  std::string path_;                   // the request's, if dot segments had to be resolved
-  const RequestHead* head_ = nullptr;  // null before HEAD, and in RELAY once not needed
+  std::unique_ptr<const std::string> path_;  // the request's, if dot segments had to be resolved; else null
+  const RequestHead* head_ = nullptr;        // null before HEAD, and in RELAY once not needed
   std::optional<RequestBody> body_;
   bool stream_body_ = false;  // the body plan
   RequestId request_id_;
-  std::string origin_;                    // of the requesting page, if a browser sent it
-  std::vector<HeaderField> cors_fields_;  // of the response
-  std::string ahead_;                     // pipelined bytes that arrived meanwhile
+  struct Browser {
+    std::string origin;               // of the requesting page; may be empty
+    std::vector<HeaderField> fields;  // for CORS, of the response
+  };
+  std::unique_ptr<Browser> browser_;    // null: it sends no Origin, and CORS is off
+  std::unique_ptr<std::string> ahead_;  // pipelined bytes that arrived meanwhile; null: none
   bool client_too_slow_ = false;
   bool proxied_ = false;  // counted in in_flight
 
