@@ -62,6 +62,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
     assert client.ask("POST", "/v1/embeddings", body=b"{}").status == 503
     while client.ask("POST", "/v1/embeddings", body=b"{}").status != 429:  # more than three in a second
         pass
+    eventually(lambda: client.ask("GET", "/workers").status == 200)  # when the rate limit permits
     # An exchange is counted when it ends, and that is after its answer.
     eventually(lambda: "vllm_router_embeddings_errors_total{" in router.server.metrics_text())
     # And one whose policy has an index, and which records.

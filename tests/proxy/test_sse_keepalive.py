@@ -10,6 +10,7 @@ import pytest
 from tests.fakes.pd import WHOLE, staged
 from tests.fakes.prometheus_text import parse
 from tests.fakes.wire import chunk, chunked, eventually, request, response
+from vllm_router import _core
 
 CHAT, MESSAGES, RESPONSES, GENERATE = "/v1/chat/completions", "/v1/messages", "/v1/responses", "/generate"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -90,14 +91,22 @@ def page_of(router):
     return parse(router.server.metrics_text())
 
 
+@pytest.fixture
+def json_log(written_to):
+    """`log = json_log(1)`: as written_to, with an access log in JSON."""
+    _core.configure_log(log_format="json")
+    yield written_to
+    _core.configure_log()
+
+
 # ---- the comments
 
 
-def test_a_client_that_waits_gets_comments_and_then_its_stream(harness, written_to):
+def test_a_client_that_waits_gets_comments_and_then_its_stream(harness, json_log):
     """Row 35: byte by byte."""
-    stdout = written_to(1)
+    stdout = json_log(1)
     slow = Slow(harness)
-    router = harness.router(slow.worker, access_log=True, log_format="json", **ON)
+    router = harness.router(slow.worker, access_log=True, **ON)
     client = harness.client(router)
     client.send(request("POST", CHAT, JSON, ("X-Request-Id", "mine"), body=STREAM))
     head = client.read_until(b"\r\n\r\n")
@@ -325,7 +334,7 @@ def test_prefill_is_the_silence_that_it_is_for(harness):
     prefill = Slow(harness, sending(response(200, WHOLE)))
     decode = harness.worker(streams)
     client = harness.client(staged(harness, [prefill.worker], [decode], **ON))
-    begin(client)
+    begin(client, body=b'{"stream": true, "messages": [{"role": "user", "content": "word"}]}')
     prefill.gate.open()
     assert rest(client) == EVENT + DONE
 
@@ -348,16 +357,16 @@ def test_a_client_that_leaves_between_comments_is_noticed(harness, how):
 # ---- what comes after a comment
 
 
-def test_another_worker_may_still_be_attempted(harness, written_to):
+def test_another_worker_may_still_be_attempted(harness, json_log):
     """Row 35: nothing of a response has been sent."""
-    stdout = written_to(1)
+    stdout = json_log(1)
 
     def die(connection, _message):
         turns.gate.wait()
         connection.reset()
 
     turns = Turns(harness, die)
-    options = {"access_log": True, "log_format": "json", **RETRIES, **ON}
+    options = {"access_log": True, **RETRIES, **ON}
     client = harness.client(harness.router(*turns.workers, **options))
     begin(client)
     turns.gate.open()
@@ -383,10 +392,10 @@ def test_a_first_byte_timeout_is_retried_and_then_told(harness):
 
 
 @pytest.mark.parametrize("path", [CHAT, GENERATE, MESSAGES, RESPONSES])
-def test_an_error_of_the_router_is_an_event_of_the_api(harness, path, written_to):
+def test_an_error_of_the_router_is_an_event_of_the_api(harness, path, json_log):
     """Row 35: the log and the metrics have the status that it would have been."""
-    stdout = written_to(1)
-    options = {"first_byte_timeout_secs": 0.3, "access_log": True, "log_format": "json", **ON}
+    stdout = json_log(1)
+    options = {"first_byte_timeout_secs": 0.3, "access_log": True, **ON}
     router = harness.router(harness.worker(silent), **options)
     client = harness.client(router)
     begin(client, path)
