@@ -326,14 +326,17 @@ DUMPS = st.sampled_from([{}, {"indent": 2}, {"separators": (",", ":")}, {"ensure
 
 
 def counts_of(usage):
-    if not usage:
-        return {"prompt_tokens": None, "completion_tokens": None, "cached_tokens": None}
-    details = usage.get("prompt_tokens_details") or {}
-    return {
-        "prompt_tokens": usage.get("prompt_tokens"),
-        "completion_tokens": usage.get("completion_tokens"),
+    """More than 10^9 tokens are no count, and no more of a prompt is cached than it has."""
+    details = (usage or {}).get("prompt_tokens_details") or {}
+    found = {
+        "prompt_tokens": (usage or {}).get("prompt_tokens"),
+        "completion_tokens": (usage or {}).get("completion_tokens"),
         "cached_tokens": details.get("cached_tokens"),
     }
+    counts = {name: count if count is None or count <= 10**9 else None for name, count in found.items()}
+    if None not in (counts["prompt_tokens"], counts["cached_tokens"]):
+        counts["cached_tokens"] = min(counts["prompt_tokens"], counts["cached_tokens"])
+    return counts
 
 
 @given(

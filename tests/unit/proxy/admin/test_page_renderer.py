@@ -5,7 +5,7 @@ import threading
 
 from tests.fakes.harness import error_of
 from tests.fakes.pages import fleet, renders
-from tests.fakes.wire import request
+from tests.fakes.wire import eventually, request
 from vllm_router import _core_testing as testing
 
 
@@ -46,13 +46,14 @@ def test_nobody_gets_a_page_from_before_the_request(harness):
 
 
 def test_pages_with_different_parameters_are_different_pages(harness):
-    router = harness.router(harness.worker(), threads=2, response_cache_enabled=True)
+    router = harness.router(harness.worker(), threads=2, response_cache=True)
+    eventually(lambda: harness.client(router).ask("GET", "/scale?model=a").status == 404)
     clients = {name: harness.client(router) for name in ("a", "b", "c")}
     for _ in range(10):
         for name, client in clients.items():
             client.send(request("GET", f"/scale?model={name}"))
         for name, client in clients.items():
-            assert f"'{name}'" in error_of(client.read_response())["message"]
+            assert f'"{name}"' in error_of(client.read_response())["message"]
     plain, whole = harness.client(router), harness.client(router)
     plain.send(request("GET", "/admin/response-cache/stats"))
     whole.send(request("GET", "/admin/response-cache/stats?detail=1"))
@@ -74,7 +75,7 @@ def test_a_client_that_leaves_ends_its_own_wait_only(harness):
 
 def test_whoever_reads_an_old_page_slowly_is_cut_when_old_ones_become_many(harness):
     """Each of these clients keeps a page of its own; the last one, and whoever reads it, is never cut."""
-    router = harness.router(*fleet(harness, 512))
+    router = harness.router(*fleet(harness, 4096))  # a page is more than the kernel takes
     most = testing.set_max_page_bytes(3_000_000)
     slow = []
     try:
@@ -85,7 +86,7 @@ def test_whoever_reads_an_old_page_slowly_is_cut_when_old_ones_become_many(harne
             before = renders(router, "/metrics")
             assert reader.ask("GET", "/metrics").status == 200
             assert renders(router, "/metrics") > before
-            assert len(slow) < 200
+            assert len(slow) < 20
         assert any(client.ending() == "reset" for client in slow[:3])
         assert reader.ask("GET", "/metrics").status == 200
     finally:
