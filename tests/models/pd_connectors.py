@@ -9,7 +9,7 @@ import json
 import uuid
 from typing import Any
 
-from tests.models.pd_plan import PREFILL_PARAMETERS, is_count
+from tests.models.pd_plan import NEVER_ALONE, PREFILL_PARAMETERS, is_count
 
 Attempt = dict[str, Any]
 
@@ -111,6 +111,12 @@ def told_to_prefill(connector: str, told: Attempt) -> dict[str, Any]:
         if connector == "nixl_push" or (connector == "nixl" and "push" in told["prefill"]):
             object_ |= {"transfer_id": xfer(told["bits"])}
     return {"kv_transfer_params": object_}
+
+
+def named_in_body(route: str, connector: str, told: Attempt) -> dict[str, Any]:
+    """Engines that read addresses in a request's id take it from the body of /v1/responses."""
+    reads = route == "responses" and connector in NEVER_ALONE
+    return {"request_id": f"resp_{told['id']}"} if reads else {}
 
 
 def told_to_decode(connector: str, told: Attempt, parameters: dict[str, Any] | None) -> dict[str, Any]:

@@ -12,6 +12,12 @@ from typing import Any
 from tests.models.body_map import Pairs, pairs
 
 TRANSFER = ("kv_transfer_params", "ec_transfer_params")
+IDS = ("request_id", "rid")
+RANKS = ("data_parallel_rank", "routed_dp_rank", "disagg_prefill_dp_rank")
+OF_REQUEST = ("extra_body", "parameters")
+OF_SAMPLING = ("vllm_xargs", "extra_args", "sampling_params")
+ENDS_BY_LENGTH = ("mooncake", "moriio")  # prefill's copy has no stops
+NEVER_ALONE = ("moriio", "p2p_nccl")  # what two workers cannot share is rejected
 PREFILL_PARAMETERS = {
     "do_remote_decode": True,
     "do_remote_prefill": False,
@@ -29,38 +35,35 @@ def is_transfer(name: str) -> bool:
     return name in TRANSFER or name.startswith("bootstrap_")
 
 
-def without_transfer(members: Pairs) -> tuple[Pairs, int]:
-    """The members without those that steer transfers, as pairs in any order, and how many there were."""
-    kept = [(name, value) for name, value in members if not is_transfer(name)]
+def without_transfer(members: Pairs, is_staged: bool = True, depth: int = 4) -> tuple[Pairs, int]:
+    """The members without those that steer transfers, as pairs in any order, and how many there were.
+
+    Ids and ranks steer, too, but not among arguments of the sampling (`is_staged` is False there).
+    """
+    gone = (*IDS, *RANKS) if is_staged else ()
+    kept = [(name, value) for name, value in members if not is_transfer(name) and name not in gone]
     count = len(members) - len(kept)
-    for place in ("vllm_xargs", "extra_args", "sampling_params"):
-        inside = sum(_count_inside(place, value) for name, value in kept if name == place)
+    for place in (*OF_REQUEST, *OF_SAMPLING) if depth > 0 else ():
+        inner_staged = is_staged and place in OF_REQUEST
+        left = [_stripped(value, inner_staged, depth - 1) for name, value in kept if name == place]
+        inside = sum(one for _, one in left)
         if inside == 0:
             continue
         count += inside
-        last = [value for name, value in kept if name == place][-1]
         kept = [(name, value) for name, value in kept if name != place]
-        kept.append((place, _stripped(place, last)))
+        kept.append((place, left[-1][0]))
     return kept, count
 
 
-def _count_inside(place: str, value: Any) -> int:
+def _stripped(value: Any, is_staged: bool, depth: int) -> tuple[Any, int]:
+    """Of an object, or of the objects of a list."""
+    if isinstance(value, list):
+        left = [_stripped(one, is_staged, depth) if isinstance(one, dict) else (one, 0) for one in value]
+        return [one for one, _ in left], sum(count for _, count in left)
     if not isinstance(value, dict):
-        return 0
-    if place == "sampling_params":
-        return _count_inside("extra_args", value.get("extra_args"))
-    return sum(map(is_transfer, value))
-
-
-def _stripped(place: str, value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    if place == "sampling_params":
-        return {
-            name: _stripped("extra_args", inner) if name == "extra_args" else inner
-            for name, inner in value.items()
-        }
-    return {name: inner for name, inner in value.items() if not is_transfer(name)}
+        return value, 0
+    kept, count = without_transfer(list(value.items()), is_staged, depth)
+    return dict(kept), count
 
 
 def is_number(value: Any) -> bool:
@@ -74,7 +77,7 @@ def local_reason(route: str, members: Pairs, connector: str = "nixl") -> str:
     seen = 0
     for name, value in members:
         reason = _reason(route, name, value)
-        if reason is None and connector == "mooncake":
+        if reason is None and connector in ENDS_BY_LENGTH:
             reason = _stop_in(route, name, value)
         if reason:
             return reason
@@ -83,6 +86,16 @@ def local_reason(route: str, members: Pairs, connector: str = "nixl") -> str:
             if seen > 1:
                 return "duplicate"
     return _together(route, members)
+
+
+def kind(route: str, members: Pairs, connector: str) -> tuple[str, str]:
+    """Of a plan, but behind SGLang, and its reason. vLLM's /generate reads no id that names a pair."""
+    if route == "generate" and connector in NEVER_ALONE:
+        return "rejected", "none"
+    reason = local_reason(route, members, connector)
+    if reason == "none":
+        return "two_stages", reason
+    return "rejected" if connector in NEVER_ALONE else "local", reason
 
 
 def _stop_in(route: str, name: str, value: Any) -> str | None:
@@ -246,8 +259,7 @@ def prefill_copy(route: str, members: Pairs, connector: str) -> dict[str, Any]:
     """Without what the connector tells. Of several members the last one counts."""
     kept = dict(without_transfer(members)[0])
     if connector == "sglang":
-        ranks = ("routed_dp_rank", "disagg_prefill_dp_rank", "data_parallel_rank")
-        return {name: value for name, value in kept.items() if name not in ranks}
+        return kept
     every = {name: [value for other, value in members if other == name] for name, _ in members}
     if route == "inference_generate":
         sampling = kept.get("sampling_params")
@@ -267,7 +279,7 @@ def prefill_copy(route: str, members: Pairs, connector: str) -> dict[str, Any]:
             kept["min_tokens"] = 1
     kept["stream"] = False
     kept.pop("stream_options", None)
-    if connector == "mooncake":
+    if connector in ENDS_BY_LENGTH:
         place = "sampling_params" if route == "inference_generate" else None
         stops = ("stop", "stop_token_ids", *(["stop_sequences"] if route == "messages" else []))
         inner = kept if place is None else kept[place]

@@ -40,9 +40,18 @@ PROMPTS = st.sampled_from(
         [None],
     ]
 )
-INNER = st.dictionaries(
-    st.sampled_from(["kv_transfer_params", "bootstrap_x", "ec_transfer_params", "a"]), st.just(1)
-)
+STEERING = ["kv_transfer_params", "bootstrap_x", "ec_transfer_params", *twin.IDS, *twin.RANKS, "a"]
+PLACES_INSIDE = [*twin.OF_REQUEST, *twin.OF_SAMPLING]
+
+
+def around(inner):
+    """One level more, as an object or a list of objects."""
+    return st.dictionaries(st.sampled_from(PLACES_INSIDE), inner | st.lists(inner | st.just(7), max_size=2))
+
+
+FLAT = st.dictionaries(st.sampled_from(STEERING), st.just(1), max_size=3)
+DEEPEST = around(around(around(FLAT)))  # of a member of the body; what is further inside is kept
+INNER = FLAT | st.builds(dict.__or__, FLAT, around(FLAT)) | DEEPEST | around(DEEPEST)
 STOPS = st.sampled_from([None, [], "x", ["x"], ["x", 7], [7], [7, 1.5], 7, True, {}])
 SAMPLING = st.fixed_dictionaries(
     {},
@@ -52,7 +61,7 @@ SAMPLING = st.fixed_dictionaries(
         "min_tokens": COUNTS,
         "stop": STOPS,
         "stop_token_ids": STOPS,
-        "extra_args": INNER | st.just(7),
+        "extra_args": INNER | st.lists(INNER, max_size=2) | st.just(7),
         "a": COUNTS,
     },
 )
@@ -80,7 +89,7 @@ MEMBERS = {
     "stop_token_ids": STOPS,
     "stop_sequences": STOPS,
     "ignore_eos": st.sampled_from([None, True, False, 1, "true"]),
-    "routed_dp_rank": st.just(3),
+    **dict.fromkeys((*twin.IDS, *twin.RANKS), st.just(3)),
     "messages": st.sampled_from([[{"role": "user", "content": "hi"}], [], [[{}]], None, "hi", [7]])
     | st.lists(CONTENT.map(lambda content: {"role": "user", "content": content}), min_size=1, max_size=2),
     "input": PROMPTS | CONTENT.map(lambda content: [{"role": "user", "content": content}]),
@@ -109,6 +118,8 @@ MEMBERS = {
     "sampling_params": SAMPLING | st.lists(SAMPLING, max_size=2) | st.sampled_from([None, 7, "a"]),
     "vllm_xargs": INNER | st.just([1]),
     "extra_args": INNER | st.just([1]),
+    "extra_body": INNER | st.lists(INNER, max_size=2) | st.just(7),
+    "parameters": INNER | st.lists(INNER, max_size=2) | st.just(7),
     "kv_transfer_params": st.sampled_from([PARAMETERS, None, "x"]),
     "ec_transfer_params": st.just({}),
     "bootstrap_room": st.just(7),
@@ -131,16 +142,17 @@ def check_prefill_copy(route, members, connector, body, listed):
     rooms = list(range(1 if listed is None else listed))
     told = pd_connectors.attempt(rooms=rooms, listed_prompts=listed)
     copy = testing.prefill_copy(route, body.encode(), connector, told).decode()
-    expected = twin.prefill_copy(route, members, connector)
-    assert json.loads(copy) == expected | pd_connectors.told_to_prefill(connector, told)
+    added = pd_connectors.told_to_prefill(connector, told)
+    added |= pd_connectors.named_in_body(route, connector, told)
+    assert json.loads(copy) == twin.prefill_copy(route, members, connector) | added
     names = [name for name, _ in pairs(copy)]
-    edited = {*pd_connectors.told_to_prefill(connector, told)}
+    edited = {*added}
     if connector != "sglang":
         edited |= {"stream", "stream_options"} & set(names)
         edited |= {"max_output_tokens", "store"} if route == "responses" else set()
         if route not in ("responses", "inference_generate"):
             edited.add("max_tokens")
-        if connector == "mooncake" and route != "inference_generate":
+        if connector in twin.ENDS_BY_LENGTH and route != "inference_generate":
             edited.add("ignore_eos")
     assert all(names.count(name) == 1 for name in edited)
 
@@ -153,17 +165,17 @@ def test_kind_reason_and_copies_are_the_twins(route, members, connector):
     if connector == "sglang":
         kind, listed = twin.rooms(route, members)
         assert (plan["kind"], plan["listed_prompts"], plan["reason"]) == (kind, listed, "none")
-        assert (plan["error"] == "") == (kind != "rejected")
-        if kind == "rejected":
-            return
     else:
-        assert plan["reason"] == twin.local_reason(route, members, connector)
-        assert plan["kind"] == ("two_stages" if plan["reason"] == "none" else "local")
-        assert plan["listed_prompts"] is None
+        kind, reason = twin.kind(route, members, connector)
+        assert (plan["kind"], plan["listed_prompts"], plan["reason"]) == (kind, None, reason)
+    assert (plan["error"] == "") == (kind != "rejected")
+    if kind == "rejected":
+        return
     kept, count = twin.without_transfer(members)
     assert meaning(plan["plain"].decode()) == meaning(written(kept))
     stripped = plan["stripped"]
-    assert stripped["kv_transfer_params"] + stripped["ec_transfer_params"] + stripped["bootstrap"] == count
+    assert not stripped.pop("unreadable")
+    assert sum(stripped.values()) == count
     if count == 0:
         assert plan["plain"].decode() == body
     if plan["kind"] == "two_stages":

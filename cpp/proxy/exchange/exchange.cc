@@ -1475,8 +1475,8 @@ Task<void> Exchange::RelayResponse() {
     case Relay::End::kClosed:
       if (cancelled_ == CancelReason::kIdleTimeout || cancelled_ == CancelReason::kWorkerDead) {
         attempts_->ResponseEnded(ResponseEnd::kBrokeOff);
-      } else if (worker_error) {
-        attempts_->ResponseEnded(ResponseEnd::kServerError);
+      } else if (worker_error || aborted) {
+        attempts_->ResponseEnded(worker_error ? ResponseEnd::kServerError : ResponseEnd::kAborted);
       }
       CutClient();
       break;

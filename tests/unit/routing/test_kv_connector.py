@@ -20,11 +20,17 @@ def test_auto_is_the_connector_of_the_engine():
     assert connector_of("nccl", "vllm") is None
 
 
-def test_a_connector_whose_decode_computes_no_prompt_tells_rooms_and_shortens_nothing():
+def test_a_connector_whose_workers_meet_in_rooms_shortens_nothing():
     for traits in kv_connectors():
-        alone = traits["decode_can_prefill"]
-        assert traits["shortens_prefill"] == alone
-        assert (traits["order"] == "sglang") == (traits["id_form"] == "plain") == (not alone)
+        has_rooms = traits["order"] == "sglang"
+        assert traits["shortens_prefill"] == (not has_rooms)
+        assert (traits["id_form"] == "plain") == has_rooms
+
+
+def test_decode_workers_that_take_every_prompt_for_computed_serve_none_alone():
+    """Row 4."""
+    alone = {traits["name"] for traits in kv_connectors() if traits["decode_can_prefill"]}
+    assert alone == {"nixl", "nixl_push", "mooncake", "shared_store"}
 
 
 @pytest.mark.parametrize("body", [b'{"prompt":"hi","n":2}', b'{"prompt":["a","b"]}'])

@@ -237,7 +237,7 @@ def test_too_many_members_are_rejected_with_the_limit():
     )
     inside = b'{"vllm_xargs":' + many + b"}"
     assert pd_plan("completions", inside, "nixl")["error"].startswith(
-        "vllm_xargs or sampling_params has more than 1024"
+        "sampling_params or another member with further arguments has more than 1024"
     )
 
 
@@ -256,6 +256,8 @@ def test_no_copy_of_any_kind_has_the_clients_transfer_members(route):
         "kv_transfer_params": 2,
         "ec_transfer_params": 1,
         "bootstrap": 1,
+        "request_id": 0,
+        "rank": 0,
         "unreadable": False,
     }
 
