@@ -95,6 +95,7 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
                 "response_cache_store_headers": st.builds("x-{}".format, NAME),
                 "response_cache_invalidate_on": PATH,
                 "pd_extra_routes": st.from_regex(r"/[a-z][a-z0-9_/]{0,8}", fullmatch=True),
+                "pd_pass_paths": st.from_regex(r"/[a-z][a-z0-9_/]{0,8}", fullmatch=True),
                 "request_id_headers": NAME,
                 "hash_key_headers": NAME,
                 "kv_event_source": SOURCE,
