@@ -311,21 +311,22 @@ void WriteWholeHead(const ResponseHead& head, uint64_t content_length, std::stri
 }
 
 void WriteOwnResponse(const OwnResponse& response, std::string* out) {
-  size_t room =
-      response.content_type.size() + response.request_id.size() + response.body.size() + kRoomForOurs;
+  const bool bodiless = response.status < 200 || response.status == 204 || response.status == 304;
+  const bool has_body = !bodiless && !response.to_head;
+  size_t room = response.content_type.size() + response.request_id.size() +
+                (has_body ? response.body.size() : 0) + kRoomForOurs;
   for (const HeaderField& field : response.extra) room += field.name.size() + field.value.size() + 4;
   Pen pen(out, room);
   pen << "HTTP/1.1 " << static_cast<uint64_t>(response.status) << " " << ReasonPhrase(response.status)
       << "\r\n";
   if (!response.content_type.empty() && !response.body.empty())
     pen.Field("Content-Type", response.content_type);
-  const bool bodiless = response.status < 200 || response.status == 204 || response.status == 304;
   if (!bodiless) pen << "Content-Length: " << response.body.size() << "\r\n";
   if (!response.request_id.empty()) pen.Field("x-request-id", response.request_id);
   for (const HeaderField& field : response.extra) pen.Field(field.name, field.value);
   if (response.close) pen << "Connection: close\r\n";
   pen << "\r\n";
-  if (!bodiless && !response.to_head) pen << response.body;
+  if (has_body) pen << response.body;
 }
 
 std::string_view ReasonPhrase(int status) {
