@@ -1439,12 +1439,12 @@ Task<void> Exchange::RelayResponse() {
   // Clients leave when they see such an event, so it counts for clients that left, too.
   const bool worker_error = record_.stream && summary.server_error;
   const bool aborted = summary.aborted && !worker_error;
+  const ResponseEnd said = worker_error ? ResponseEnd::kServerError
+                           : aborted    ? ResponseEnd::kAborted
+                                        : ResponseEnd::kWhole;
   switch (end) {
     case Relay::End::kDone:
-      attempts_->ResponseEnded(
-          worker_error ? ResponseEnd::kServerError
-          : aborted    ? ResponseEnd::kAborted
-                       : ResponseEnd::kWhole);
+      attempts_->ResponseEnded(said);
       lease_reusable_ = worker_keeps && attempts_->sent() && attempts_->in().empty();
       if (worker_error) {
         worker_failed_ = true;
@@ -1459,9 +1459,7 @@ Task<void> Exchange::RelayResponse() {
       }
       break;
     case Relay::End::kClientGone:
-      if (worker_error || aborted) {
-        attempts_->ResponseEnded(worker_error ? ResponseEnd::kServerError : ResponseEnd::kAborted);
-      }
+      if (said != ResponseEnd::kWhole) attempts_->ResponseEnded(said);
       Cancel(CancelReason::kClientGone);
       break;
     case Relay::End::kWorkerGone:
@@ -1475,8 +1473,8 @@ Task<void> Exchange::RelayResponse() {
     case Relay::End::kClosed:
       if (cancelled_ == CancelReason::kIdleTimeout || cancelled_ == CancelReason::kWorkerDead) {
         attempts_->ResponseEnded(ResponseEnd::kBrokeOff);
-      } else if (worker_error || aborted) {
-        attempts_->ResponseEnded(worker_error ? ResponseEnd::kServerError : ResponseEnd::kAborted);
+      } else if (said != ResponseEnd::kWhole) {
+        attempts_->ResponseEnded(said);
       }
       CutClient();
       break;
