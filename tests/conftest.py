@@ -59,6 +59,15 @@ def rng(seed: int) -> random.Random:
     return random.Random(seed)
 
 
+@pytest.fixture(autouse=True)
+def _log_level() -> Iterator[None]:
+    """The level of the core's log is the process's, so what one test sets holds for none after it."""
+    yield
+    core = sys.modules.get("vllm_router._core")
+    if core is not None:
+        core.set_log_level("info")
+
+
 def _write_the_log() -> None:
     """Waits for what the core's log has taken, which threads of its own write."""
     core = sys.modules.get("vllm_router._core")

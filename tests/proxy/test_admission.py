@@ -465,6 +465,7 @@ def test_a_shutdown_serves_the_line_and_the_end_of_its_grace_answers_it(harness)
     for client in clients[1:]:
         refused(client, 503, "shutting_down")
     router.must_end()
+    gated.let()  # else the worker waits
 
 
 def test_many_that_come_and_leave_at_random_leave_nothing_behind(harness, rng):

@@ -11,7 +11,6 @@ import threading
 import pytest
 
 from tests.fakes.wire import eventually, response
-from vllm_router import _core
 
 CHECKED = {"health_check_interval_secs": 0.05}
 CLIENTS = 12
@@ -152,7 +151,6 @@ def test_a_roll_back_finds_the_workers_as_they_were(harness):
 @pytest.fixture
 def says(capfd):
     """Waits until the log says it."""
-    _core.set_log_level("info")
     said = []
 
     def says(words):

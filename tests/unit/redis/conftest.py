@@ -4,14 +4,7 @@ import pytest
 
 from tests.fakes.redis_server import FakeRedis, RedisServer
 from tests.fakes.wire import eventually
-from vllm_router import _core
 from vllm_router import _core_testing as testing
-
-
-@pytest.fixture(autouse=True)
-def _log_level() -> None:
-    """They read the log, whose level is the process's: an earlier test may have raised it."""
-    _core.set_log_level("info")
 
 
 @pytest.fixture
