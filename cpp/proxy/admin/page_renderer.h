@@ -46,7 +46,7 @@ class PageRenderer {
   static constexpr size_t kMaxPageBytes = size_t{128}
                                           << 20;  // of pages that clients have not read to their end
   static std::atomic<size_t> max_page_bytes;      // the same; tests set another one
-  static constexpr size_t kResumedPerTurn = 8;
+  static constexpr size_t kResumedPerTurn = 2;
 
   PageRenderer() = default;
   ~PageRenderer();

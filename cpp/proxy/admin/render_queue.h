@@ -40,7 +40,7 @@ class RenderQueue {
  public:
   static constexpr size_t kMaxPages = 64;  // of a route, that wait
   static constexpr int64_t kRest = 4;      // times what a render took
-  static constexpr int64_t kLongestRestNanos = 1'000'000'000;
+  static constexpr int64_t kLongestRestNanos = 5'000'000'000;
 
   // The page is to be rendered from now on. False: too many others of its route wait.
   bool Ask(const PageKey& page, int64_t now_ns);
