@@ -621,6 +621,7 @@ std::string_view StatusOf(const FleetView::Member& member, bool eligible, bool l
   if (member.draining) return "draining";
   if (member.resting || member.pair != PairState::kReady) return "not_ready";
   if (member.open) return "circuit_breaker";
+  if (member.in_doubt) return "in_doubt";
   if (left_out) return "excluded";
   return eligible ? "eligible" : "full";
 }

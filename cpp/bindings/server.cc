@@ -50,7 +50,8 @@ py::tuple Apply(
     double guard, double hold_secs, bool dry_run) {
   Server::Change change;
   change.guard = {.share = guard, .hold_ns = static_cast<int64_t>(hold_secs * 1e9)};
-  change.settings.body_rate_window_ms = server.settings()->body_rate_window_ms;  // of tests alone
+  change.settings.body_rate_window_ms = server.settings()->body_rate_window_ms;      // of tests alone
+  change.settings.hang_detection_min_ms = server.settings()->hang_detection_min_ms;  // likewise
   std::vector<std::string> names;
   SetGiven<Settings>(SettingsTable(), settings, &change.settings, &names);
   for (const auto& [key, value] : settings) {

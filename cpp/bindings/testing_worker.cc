@@ -9,8 +9,11 @@
 #include "bindings/raise_if_error.h"
 #include "worker/bytes_per_token.h"
 #include "worker/circuit_breaker.h"
+#include "worker/hang_detector.h"
 #include "worker/health.h"
 #include "worker/outlier_detector.h"
+#include "worker/overload.h"
+#include "worker/response_progress.h"
 #include "worker/retry_after_backoff.h"
 #include "worker/slow_start.h"
 #include "worker/stage.h"
@@ -52,6 +55,88 @@ WorkerRole RoleOf(
   const std::optional<Stage> stage = StageByName(worker_type);
   if (!stage) throw py::value_error("no worker type is called " + worker_type);
   return {.stage = *stage, .bootstrap_port = bootstrap_port, .kv_group = kv_group};
+}
+
+// A detector, and the progress of workers that it observes.
+class HangHarness {
+ public:
+  // Worker, group, in rotation, out, in doubt, waiting requests.
+  using Row = std::tuple<uint32_t, uint64_t, bool, bool, bool, int64_t>;
+  // Kind, bytes, when it was sent, client.
+  using WaitRow = std::tuple<std::string, uint64_t, double, uint64_t>;
+
+  explicit HangHarness(double factor) { detector_.SetFactor(factor); }
+
+  static int64_t Nanos(double secs) { return static_cast<int64_t>(secs * 1e9); }
+  static ResponseKind KindOf(const std::string& name) {
+    return name == "stream" ? ResponseKind::kStream : ResponseKind::kPlain;
+  }
+  void Touch(uint32_t worker, double now) { progress_[worker].Touch(Nanos(now)); }
+  void CountFirstByte(
+      uint32_t worker, const std::string& kind, uint64_t bytes, double waited, uint64_t client, double now) {
+    progress_[worker].CountFirstByte(KindOf(kind), bytes, Nanos(waited), client, Nanos(now));
+  }
+  std::vector<uint32_t> Observe(double now, const std::vector<Row>& rows) {
+    std::vector<HangDetector::Observed> fleet;
+    for (const auto& [worker, group, in_rotation, out, in_doubt, waiting] : rows) {
+      fleet.push_back(
+          {.worker = WorkerId{worker},
+           .group = group,
+           .in_rotation = in_rotation,
+           .out = out,
+           .in_doubt = in_doubt,
+           .waiting = waiting,
+           .last_byte_ns = progress_[worker].last_byte_ns(),
+           .waits = progress_[worker].Waits()});
+    }
+    std::vector<uint32_t> silent;
+    for (const WorkerId worker : detector_.Observe(Nanos(now), fleet))
+      silent.push_back(static_cast<uint32_t>(worker));
+    return silent;
+  }
+  // Silent for, limit, overdue, overtaking.
+  std::optional<std::tuple<double, double, size_t, uint64_t>> Judge(
+      uint32_t worker, const std::vector<WaitRow>& rows, double now) {
+    std::vector<HangDetector::Wait> waits;
+    for (const auto& [kind, bytes, sent, client] : rows)
+      waits.push_back({.kind = KindOf(kind), .bytes = bytes, .sent_ns = Nanos(sent), .client = client});
+    std::vector<uint64_t> served;
+    for (const auto& [other, progress] : progress_) {
+      if (other != worker) progress.AddClients(&served);
+    }
+    const std::optional<HangDetector::Doubt> doubt =
+        detector_.Judge(WorkerId{worker}, waits, served, Nanos(now));
+    if (!doubt) return std::nullopt;
+    return std::tuple(
+        static_cast<double>(doubt->silent_ns) / 1e9, static_cast<double>(doubt->limit_ns) / 1e9,
+        doubt->overdue, doubt->overtaking);
+  }
+  std::optional<double> Limit(
+      uint32_t worker, const std::string& kind, uint64_t bytes, uint64_t most_bytes) const {
+    const HangDetector::Limits limits = detector_.LimitsOf(WorkerId{worker}, std::max(bytes, most_bytes));
+    const int64_t limit = limits[static_cast<size_t>(KindOf(kind))][RequestSizeOf(bytes)];
+    if (limit == HangDetector::kNoLimit) return std::nullopt;
+    return static_cast<double>(limit) / 1e9;
+  }
+
+ private:
+  HangDetector detector_;
+  std::map<uint32_t, ResponseProgress> progress_;
+};
+
+void BindHangDetector(py::module_& testing) {
+  py::class_<HangHarness>(testing, "HangDetector")
+      .def(py::init<double>(), py::arg("factor") = 5.0)
+      .def("touch", &HangHarness::Touch)
+      .def(
+          "count_first_byte", &HangHarness::CountFirstByte, py::arg("worker"), py::arg("kind"),
+          py::arg("bytes"), py::arg("waited"), py::arg("client"), py::arg("now"))
+      .def("observe", &HangHarness::Observe, py::arg("now"), py::arg("fleet"))
+      .def("judge", &HangHarness::Judge, py::arg("worker"), py::arg("waits"), py::arg("now"))
+      .def(
+          "limit", &HangHarness::Limit, py::arg("worker"), py::arg("kind"), py::arg("bytes"),
+          py::arg("most_bytes") = 0);
+  testing.def("request_size_of", &RequestSizeOf);
 }
 
 // A row of a source's list: URL, weight, ready, leaving, drain_secs, incarnation.
@@ -404,6 +489,14 @@ ErrorShare ShareFrom(const Counts& counts) { return {.errors = counts.first, .re
 
 void BindOutlierDetector(py::module_& testing) {
   // Python gives one window to all calls of an object.
+  BindHangDetector(testing);
+  testing.def(
+      "is_overloaded",
+      [](uint32_t most_waiting, double most_kv_use, int64_t waiting, std::optional<double> kv_use, bool was) {
+        return IsOverloaded({.waiting = most_waiting, .kv_use = most_kv_use}, waiting, kv_use, was);
+      },
+      py::arg("waiting_above"), py::arg("kv_above"), py::arg("waiting"), py::arg("kv_use"), py::arg("was"));
+
   struct CountsHarness {
     explicit CountsHarness(double window) : window_ns(Nanos(window)) {}
     const int64_t window_ns;
@@ -526,6 +619,9 @@ void BindTestingWorker(py::module_& testing) {
       .def_property_readonly("in_rotation", &FleetView::in_rotation)
       .def_property_readonly("ejected", &FleetView::ejected)
       .def_property_readonly("may_eject", &MayEject)
+      .def_property_readonly("any_in_doubt", &FleetView::any_in_doubt)
+      .def_property_readonly("any_overloaded", &FleetView::any_overloaded)
+      .def("without_overloaded", &FleetView::WithoutOverloaded)
       .def("only", &FleetView::Only)
       .def("find", py::overload_cast<std::string_view>(&FleetView::Find, py::const_))
       .def("without", [](const FleetView& view, const std::vector<uint32_t>& positions) {
@@ -631,6 +727,20 @@ void BindTestingWorker(py::module_& testing) {
               worker.breaker.ComeDue(options, 0);
               worker.breaker.TryPass(options)->Settle(options, BreakerResult::kSuccess, 0);
             }
+            self.registry().Refresh();
+          })
+      .def(
+          "set_in_doubt",
+          [](RegistryHarness& self, const std::string& url, bool in_doubt) {
+            const std::shared_ptr<const FleetView> view = self.registry().snapshot().Load();
+            view->members()[view->Find(url).value()].worker->in_doubt.store(in_doubt);
+            self.registry().Refresh();
+          })
+      .def(
+          "set_overloaded",
+          [](RegistryHarness& self, const std::string& url, bool overloaded) {
+            const std::shared_ptr<const FleetView> view = self.registry().snapshot().Load();
+            view->members()[view->Find(url).value()].worker->overloaded.store(overloaded);
             self.registry().Refresh();
           })
       .def(

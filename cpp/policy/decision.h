@@ -65,6 +65,7 @@ struct Explanation {
 
   std::vector<Candidate> candidates;  // the eligible workers, in fleet order
   uint32_t not_eligible = 0;          // members of the fleet besides
+  uint32_t overloaded = 0;            // of these, passed over since their queue or KV cache is full
   std::string model;                  // of the request, if its body was read
 };
 

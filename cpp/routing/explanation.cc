@@ -122,8 +122,10 @@ std::string ExplainDecision(std::string_view worker_url, std::string_view policy
   }
   text += "\n" + Table(rows, matches ? 5 : 4);
   if (const uint32_t others = decision.explanation->not_eligible; others != 0) {
-    text +=
-        Concat("\n\n", others, others == 1 ? " other worker was" : " other workers were", " not eligible.");
+    const uint32_t overloaded = decision.explanation->overloaded;
+    text += Concat(
+        "\n\n", others, others == 1 ? " other worker was" : " other workers were", " not eligible",
+        overloaded == 0 ? std::string() : Concat(", ", overloaded, " of them overloaded"), ".");
   }
   return text;
 }

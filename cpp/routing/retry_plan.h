@@ -47,6 +47,7 @@ enum class AttemptFailure : uint8_t {
   kFirstByteTimeout,  // it read it and sent nothing
   kStatus,            // it responded with a status that permits a retry
   kDrained,           // the worker was taken out of the fleet while it had the request; it did not fail
+  kMoved,             // it read it, sent nothing, and is in doubt (worker/hang_detector.h)
 };
 
 struct FailedAttempt {
@@ -69,6 +70,11 @@ class RetryPlan {
   // `retry_lost`: false if this is denied to the client, whatever the options are.
   RetryPlan(const RetryOptions& options, bool repeatable, bool retry_lost = true)
       : options_(&options), repeatable_(repeatable), lost_left_(retry_lost ? options.lost_retries : 0) {}
+
+  // Whether an attempt that is under way may be ended for another one.
+  bool MayMove() const {
+    return repeatable_ && !options_->disabled && failures_ + 1 < options_->max_attempts;
+  }
 
   // One attempt has failed. Returns the nanoseconds to wait before the next; nullopt: there is none.
   std::optional<int64_t> Next(const FailedAttempt& failed, int64_t now_ns, Random& random);

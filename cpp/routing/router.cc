@@ -39,6 +39,7 @@ std::string NobodyEligible(const FleetView& fleet, const WorkerRegistry& registr
   size_t resting = 0;
   size_t unpaired = 0;
   size_t open = 0;
+  size_t in_doubt = 0;
   size_t others = 0;
   size_t excluded = 0;  // healthy, but excluded for this request: by earlier attempts, or by the caller
   for (const FleetView::Member& member : fleet.members()) {
@@ -55,6 +56,8 @@ std::string NobodyEligible(const FleetView& fleet, const WorkerRegistry& registr
       ++unpaired;
     } else if (member.worker->breaker.state() != BreakerState::kClosed) {
       ++open;
+    } else if (member.in_doubt) {
+      ++in_doubt;
     } else {
       ++excluded;
     }
@@ -65,6 +68,7 @@ std::string NobodyEligible(const FleetView& fleet, const WorkerRegistry& registr
       resting == 0 ? std::string() : Concat(", ", resting, " not ready"),
       unpaired == 0 ? std::string() : Concat(", ", unpaired, " that cannot be paired yet"),
       open == 0 ? std::string() : Concat(", ", open, " with an open circuit breaker"),
+      in_doubt == 0 ? std::string() : Concat(", ", in_doubt, " in doubt"),
       others == 0 ? std::string() : Concat(", ", others, " that do not serve the model"), " and ", excluded,
       " excluded; add a worker, or wait until one is healthy");
 }
@@ -113,7 +117,14 @@ StatusOr<PolicyParts> MakeDecodePolicy(const RouterOptions& options) {
   return MakePolicy(own);
 }
 
-// As Choose(): the workers that have the request's adapter, if there are any.
+// As Choose(): the workers that are not overloaded, if there are any.
+const FleetView& Unloaded(const FleetView& fleet, std::optional<FleetView>* unloaded) {
+  if (!fleet.any_overloaded()) return fleet;
+  unloaded->emplace(fleet.WithoutOverloaded());
+  return (*unloaded)->eligible().empty() ? fleet : **unloaded;
+}
+
+// Likewise of these those that have the request's adapter, if there are any.
 const FleetView& WithResidents(const FleetView& fleet, std::optional<FleetView>* residents) {
   if (fleet.residents() == nullptr) return fleet;
   residents->emplace(fleet.OnlyResidents());
@@ -349,9 +360,16 @@ StatusOr<Ticket> Router::SelectPinned(
   return ticket;
 }
 
-// A policy that does not weigh the loading of an adapter decides among the workers that have it, if it can.
-std::optional<Decision> Router::Choose(const RoutingKey& key, const FleetView& fleet) const {
-  Policy& policy = *PolicyOf(fleet.stage());
+// Overloaded workers are passed over while there are others, whatever the policy knows of their load. A policy that does
+// not weigh the loading of an adapter decides among the workers that have it, if it can.
+std::optional<Decision> Router::Choose(const RoutingKey& key, const FleetView& given) const {
+  Policy& policy = *PolicyOf(given.stage());
+  std::optional<FleetView> unloaded;
+  const FleetView& fleet = Unloaded(given, &unloaded);
+  if (&fleet != &given && key.explanation != nullptr) {
+    ListCandidates(fleet, key.explanation.get());
+    key.explanation->overloaded = static_cast<uint32_t>(given.eligible().size() - fleet.eligible().size());
+  }
   if (fleet.residents() == nullptr || policy.weighs_residents()) return policy.Choose(key, fleet);
   const FleetView residents = fleet.OnlyResidents();
   if (residents.eligible().empty()) return policy.Choose(key, fleet);
@@ -465,8 +483,9 @@ std::optional<Router::Matched> Router::MatchBypass(const RoutingKey& key, const 
 }
 
 std::optional<PdBypassChoice> Router::FindBypass(const RoutingKey& key, const FleetView& given) const {
+  std::optional<FleetView> unloaded;
   std::optional<FleetView> residents;
-  const FleetView& fleet = WithResidents(given, &residents);
+  const FleetView& fleet = WithResidents(Unloaded(given, &unloaded), &residents);
   const std::optional<Matched> matched = MatchBypass(key, fleet);
   if (!matched) return std::nullopt;
   DecisionRandom random(bypass_random_, /*dry_run=*/true);
@@ -476,8 +495,9 @@ std::optional<PdBypassChoice> Router::FindBypass(const RoutingKey& key, const Fl
 std::optional<Router::Bypass> Router::SelectBypass(const RoutingKey& key, const FleetView& given) {
   if (!may_bypass()) return std::nullopt;
   ExpireTickets();
+  std::optional<FleetView> unloaded;
   std::optional<FleetView> residents;
-  const FleetView& fleet = WithResidents(given, &residents);
+  const FleetView& fleet = WithResidents(Unloaded(given, &unloaded), &residents);
   const std::optional<Matched> matched = MatchBypass(key, fleet);
   if (!matched) return std::nullopt;
   const std::optional<PdBypassChoice> choice =

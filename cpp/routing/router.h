@@ -249,7 +249,7 @@ class Router {
   const std::shared_ptr<Policy>& PolicyOf(Stage stage) const {
     return pool_.policy_of(is_staged() ? stage : Stage::kAll);
   }
-  std::optional<Decision> Choose(const RoutingKey& key, const FleetView& fleet) const;
+  std::optional<Decision> Choose(const RoutingKey& key, const FleetView& given) const;
   StatusOr<Ticket> SelectAny(const RoutingKey& key, const FleetView& fleet, bool transferred);
   StatusOr<Ticket> SelectBelow(const RoutingKey& key, const FleetView& fleet, bool transferred);
 

@@ -14,10 +14,13 @@ FleetView::FleetView(std::vector<Member> members, uint64_t membership, uint64_t 
     loads_.push_back(&worker.load);
     if (members_[i].elsewhere()) continue;
     const bool closed = worker.breaker.state() == BreakerState::kClosed;
-    if (!closed || worker.backoff.active()) all_admitting_ = false;
+    const bool in_doubt = members_[i].in_doubt;
+    if (!closed || in_doubt || worker.backoff.active()) all_admitting_ = false;
     if (!members_[i].in_rotation()) continue;
     ++in_rotation_;
-    if (!closed) ++ejected_;
+    if (!closed || in_doubt) ++ejected_;
+    any_in_doubt_ |= in_doubt;
+    any_overloaded_ |= members_[i].overloaded && members_[i].serves();
     if (!worker.url.prefix.empty()) any_prefix_ = true;
   }
   FindEligible();
@@ -82,6 +85,15 @@ FleetView FleetView::Without(std::span<const uint32_t> positions) const {
 FleetView FleetView::OnlyResidents() const {
   FleetView smaller(*this);
   for (const uint32_t position : eligible_) smaller.is_eligible_[position] = (*residents_)[position];
+  smaller.FindEligible();
+  return smaller;
+}
+
+FleetView FleetView::WithoutOverloaded() const {
+  FleetView smaller(*this);
+  for (const uint32_t position : eligible_) {
+    if (members_[position].overloaded) smaller.is_eligible_[position] = 0;
+  }
   smaller.FindEligible();
   return smaller;
 }

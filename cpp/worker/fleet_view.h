@@ -47,6 +47,8 @@ class FleetView {
     bool resting = false;                // its source says that it is not ready
     bool held = false;                   // its source leaves it out, and it stays for now
     bool open = false;                   // its circuit breaker
+    bool in_doubt = false;               // it does not serve what it accepts (hang_detector.h)
+    bool overloaded = false;             // as it was polled (overload.h)
     bool other_model = false;            // of a pool's view: it does not serve the pool's models
     bool other_stage = false;            // of a stage's view: it is of the other one
     PairState pair = PairState::kReady;  // whether all is known that its fleet's connector needs
@@ -54,7 +56,7 @@ class FleetView {
     bool in_rotation() const {
       return healthy && !draining && !resting && pair == PairState::kReady && !elsewhere();
     }
-    bool serves() const { return in_rotation() && !open; }
+    bool serves() const { return in_rotation() && !open && !in_doubt; }
   };
 
   FleetView() = default;
@@ -77,9 +79,12 @@ class FleetView {
 
   uint64_t membership_version() const { return membership_version_; }
   uint32_t in_rotation() const { return in_rotation_; }  // members that are healthy, ready and not draining
-  uint32_t ejected() const { return ejected_; }          // those of them whose circuit breaker is not closed
-  bool all_admitting() const { return all_admitting_; }  // all breakers were closed, no worker in back-off
-  bool any_prefix() const { return any_prefix_; }        // a member's URL has a path prefix
+  uint32_t ejected() const { return ejected_; }  // those of them in doubt, or whose breaker is not closed
+  // All breakers were closed, no worker was in back-off or in doubt.
+  bool all_admitting() const { return all_admitting_; }
+  bool any_in_doubt() const { return any_in_doubt_; }      // of those in rotation
+  bool any_overloaded() const { return any_overloaded_; }  // of those that may be chosen
+  bool any_prefix() const { return any_prefix_; }          // a member's URL has a path prefix
   // Of the workers that serve some models (model_catalog.h): a number of the set of these; 0: of all workers.
   uint64_t pool() const { return pool_; }
   bool equal_weights() const { return equal_weights_; }          // load_weight() of the eligible
@@ -110,6 +115,8 @@ class FleetView {
   void set_residents(std::shared_ptr<const Residents> residents) { residents_ = std::move(residents); }
   // The same fleet with the others not eligible. REQUIRES: residents().
   FleetView OnlyResidents() const;
+  // The same fleet with those that are overloaded not eligible.
+  FleetView WithoutOverloaded() const;
 
   // The same fleet with some members not eligible. Positions and plan stay.
   FleetView Without(std::span<const uint32_t> positions) const;
@@ -132,6 +139,8 @@ class FleetView {
   uint32_t ejected_ = 0;
   bool equal_weights_ = true;
   bool all_admitting_ = true;
+  bool any_in_doubt_ = false;
+  bool any_overloaded_ = false;
   bool any_prefix_ = false;
   std::shared_ptr<const FleetPlan> plan_;
   std::shared_ptr<const ModelPools> models_;

@@ -19,6 +19,7 @@
 #include "worker/circuit_breaker.h"
 #include "worker/outlier_detector.h"
 #include "worker/pair_state.h"
+#include "worker/response_progress.h"
 #include "worker/retry_after_backoff.h"
 #include "worker/stage.h"
 #include "worker/worker_load.h"
@@ -69,6 +70,7 @@ struct Worker {
   WorkerLoad& load;
   CircuitBreaker breaker;
   ResponseCounts responses;
+  ResponseProgress progress;
   RetryAfterBackoff backoff;
   BytesPerToken bytes_per_token;  // of the prompts that it served; token ids count as four bytes
   std::atomic<uint32_t> slow_start_factor{kWeightOne};  // thousandths; less during slow start
@@ -83,6 +85,12 @@ struct Worker {
   Snapshot<std::string> engine_id{nullptr};
   std::atomic<bool> engine_id_doubted{false};  // a query for it has been requested
   std::atomic<EngineKind> engine{EngineKind::kUnknown};
+  // It accepts requests and does not serve them (hang_detector.h), so it gets no new ones until it sends a byte. One
+  // request may go there all the same, to find that out, each time that `probe_due` is set.
+  std::atomic<bool> in_doubt{false};
+  std::atomic<bool> probe_due{false};
+  std::atomic<uint64_t> doubts{0};      // how often it was
+  std::atomic<bool> overloaded{false};  // by its last load poll (overload.h): others are preferred
   // Requests that wait for its response after another worker was lost with them: one of them may be
   // crashing workers.
   std::atomic<uint32_t> lost_elsewhere{0};

@@ -429,6 +429,8 @@ void WorkerRegistry::Publish() {
     FleetView::Member& member = members.emplace_back(row.member);
     member.held = row.held;
     member.open = member.worker->breaker.state() == BreakerState::kOpen;
+    member.in_doubt = member.worker->in_doubt.load(std::memory_order_relaxed);
+    member.overloaded = member.worker->overloaded.load(std::memory_order_relaxed);
     member.pair = PairStateOf(*member.worker);
     published.emplace_back(member.worker->id, member.worker->weight);
     listed.push_back({.base = member.worker->url.base, .declared = row.spec.models});

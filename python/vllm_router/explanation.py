@@ -39,8 +39,8 @@ class RankedWorker(NamedTuple):
     reason: str | None
     """Why it has its rank; the names of `Ticket.reason`."""
     status: str
-    """`eligible`, or why not: `unhealthy`, `draining`, `circuit_breaker`, `excluded`, `other_model`
-    (it does not serve the request's), or `full` (`max_worker_requests`)."""
+    """`eligible`, or why not: `unhealthy`, `draining`, `circuit_breaker`, `in_doubt`, `excluded`,
+    `other_model` (it does not serve the request's), or `full` (`max_worker_requests`)."""
     matched: int | None
     """How much of the prompt it is thought to hold, in `Explanation.unit`s; None where the policy matches
     nothing."""

@@ -247,8 +247,10 @@ def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
         settings |= {"decode_dns": ["http://d.svc:1"], "decode_srv": ["_d._tcp.svc"]}
         if settings.get("service_discovery"):
             settings |= {"prefill_selector": {"role": "prefill"}, "decode_selector": {"role": "decode"}}
-    if settings.get("kv_connector") == "sglang":
+    if settings.get("kv_connector") in ("sglang", "moriio", "p2p_nccl"):  # decode cannot prefill
         settings["pd_bypass_uncached_tokens"] = 0
+    if settings.get("exclude_waiting_above") or settings.get("exclude_kv_above"):
+        settings["load_poll_interval_secs"] = 1
     return settings
 
 

@@ -578,7 +578,12 @@ def test_no_request_fails_while_settings_change(harness, serve):
     assert it.metric("config_generation") == {"": generation}
     wanted = RouterArgs.from_yaml(last).server_options()
     # What the machine lowers or fills in, and what tests alone set.
-    left = {"max_connections", "load_poll_interval_secs", "body_rate_window_secs"}
+    left = {
+        "max_connections",
+        "load_poll_interval_secs",
+        "body_rate_window_secs",
+        "hang_detection_min_secs",
+    }
     in_force = testing.settings(it.server._core)
     for name in set(in_force) - left:
         expected = wanted[name]

@@ -272,6 +272,8 @@ json::object Describe(const FleetView::Member& member) {
       {"draining", member.draining},
       {"circuit_breaker", BreakerStateName(worker.breaker.state())},
       {"weight", static_cast<double>(worker.weight) / kWeightOne}};
+  if (member.in_doubt) described["in_doubt"] = true;
+  if (member.overloaded) described["overloaded"] = true;
   if (worker.bootstrap_port) described["bootstrap_port"] = *worker.bootstrap_port;
   if (!worker.kv_group.empty()) described["kv_group"] = worker.kv_group;
   if (const auto id = worker.engine_id.Load()) described["engine_id"] = *id;

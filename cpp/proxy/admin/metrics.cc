@@ -661,6 +661,29 @@ void Metrics::Collector::WriteWorkers(Page* page, const FleetView& fleet) const 
       "Attempts sent in panic mode, when no worker's circuit breaker admitted requests.");
   page->Add(Total(&Telemetry::panic_requests));
   page->Gauge(
+      "worker_in_doubt",
+      "1 while the worker gets no new requests because it accepts requests and does not serve them, else 0.");
+  for (const FleetView::Member& member : fleet.members()) {
+    page->Add(member.in_doubt ? 1 : 0, {Label("worker", member.worker->url.url)});
+  }
+  page->Counter("worker_doubts_total", "Times that the worker came into doubt (worker_in_doubt).");
+  for (const FleetView::Member& member : fleet.members()) {
+    page->Add(
+        static_cast<double>(member.worker->doubts.load(std::memory_order_relaxed)),
+        {Label("worker", member.worker->url.url)});
+  }
+  page->Counter(
+      "moved_requests_total",
+      "Requests without a byte of a response that were sent to another worker since theirs was in doubt.");
+  page->Add(Total(&Telemetry::requests_moved));
+  page->Gauge(
+      "worker_overloaded",
+      "1 while the worker is passed over because its load poll exceeds --exclude-waiting-above or "
+      "--exclude-kv-above, else 0.");
+  for (const FleetView::Member& member : fleet.members()) {
+    page->Add(member.overloaded ? 1 : 0, {Label("worker", member.worker->url.url)});
+  }
+  page->Gauge(
       "worker_backoff",
       "1 while the worker is in back-off because it sent Retry-After, so that other workers are preferred; "
       "else 0.");
@@ -1294,7 +1317,9 @@ void Metrics::Collector::WriteFleet(Page* page, const FleetView& fleet) const {
   page->Gauge("active_workers", "Workers in the fleet.");
   page->Add(static_cast<double>(fleet.members().size()));
   page->Gauge(
-      "eligible_workers", "Workers that may be chosen now: healthy, not draining, circuit breaker not open.");
+      "eligible_workers",
+      "Workers that may be chosen now: healthy, not draining, circuit breaker not open, not in "
+      "doubt.");
   page->Add(static_cast<double>(fleet.eligible().size()));
 
   const auto each = [&](const auto& value) {

@@ -80,7 +80,16 @@ struct Settings {
   int64_t worker_startup_check_ms = 30'000;
   bool health_compat = false;  // /health responds as the reference router's does
 
-  int64_t load_poll_interval_ms = -1;         // 0: never; -1: as worker_startup_check_ms under power_of_two
+  int64_t load_poll_interval_ms = -1;  // 0: never; -1: where something needs it (server.cc)
+  // Workers whose load poll tells more are passed over (worker/overload.h); 0: none are.
+  uint32_t exclude_waiting_above = 0;  // requests
+  double exclude_kv_above = 0;         // share of the KV cache
+  bool excludes_overloaded() const { return exclude_waiting_above != 0 || exclude_kv_above > 0; }
+
+  double hang_detection_factor = 5;       // of worker/hang_detector.h; 0: none
+  int64_t hang_detection_min_ms = 5'000;  // minimum of its limits; tests use a shorter one
+  bool detects_hangs() const { return hang_detection_factor > 0; }
+
   int64_t health_check_interval_ms = 10'000;  // 0: no checks, from the start to the end
   int64_t health_check_timeout_ms = 5'000;
   uint32_t health_failure_threshold = 3;

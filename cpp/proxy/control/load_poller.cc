@@ -6,6 +6,7 @@
 #include "base/time_units.h"
 #include "proxy/client/load_query.h"
 #include "proxy/thread/io_thread.h"
+#include "worker/overload.h"
 
 namespace vllm_router {
 namespace {
@@ -14,12 +15,34 @@ using Ranks = std::vector<std::optional<uint32_t>>;
 
 constexpr int64_t kNoPollsNs = 3'600 * kNanosPerSecond;  // other settings end the wait
 
-void SetNotKnown(Worker* worker) {
-  worker->load.SetPolled(0, 0);
-  worker->kv_use.store(-1, std::memory_order_relaxed);
-}
+constexpr int64_t kPublishNs = 20 * kNanosPerMs;  // so that many workers cost one publication
 
 }  // namespace
+
+LoadPoller::LoadPoller(IoThread& thread) : HostPoller(thread), publish_delay_(thread.loop) {}
+
+void LoadPoller::Stop() {
+  HostPoller::Stop();
+  publish_delay_.Cancel();
+}
+
+void LoadPoller::SetNotKnown(Worker* worker) {
+  worker->load.SetPolled(0, 0);
+  worker->kv_use.store(-1, std::memory_order_relaxed);
+  SetOverloaded(worker, false);
+}
+
+void LoadPoller::SetOverloaded(Worker* worker, bool overloaded) {
+  if (worker->overloaded.exchange(overloaded, std::memory_order_relaxed) == overloaded) return;
+  if (!std::exchange(publishing_, true)) Spawn(PublishSoon());
+}
+
+Task<void> LoadPoller::PublishSoon() {
+  const UnderWay under_way(*this);
+  co_await publish_delay_.For(kPublishNs);
+  publishing_ = false;
+  if (!stopped()) thread_.router->RefreshFleet();
+}
 
 void LoadPoller::Start() { Begin(NextPassNs()); }
 
@@ -45,6 +68,9 @@ int64_t LoadPoller::Pass(const FleetView& fleet) {
   }
   Hosts fleet_hosts = HostsOf(fleet);
   std::erase_if(hosts_, [&](const auto& entry) { return !fleet_hosts.contains(entry.first); });
+  if (!thread_.settings.Get()->excludes_overloaded()) {
+    for (const FleetView::Member& member : fleet.members()) SetOverloaded(member.worker.get(), false);
+  }
   for (auto& [base, workers] : fleet_hosts) {
     std::shared_ptr<Host>& host = hosts_[base];
     if (host == nullptr) host = std::make_shared<Host>();
@@ -88,6 +114,11 @@ Task<void> LoadPoller::Poll(std::shared_ptr<Host> host, Workers workers) {
       load.SetPolled(others, std::clamp<int64_t>(waiting, 0, others));
       const auto kv_use = static_cast<float>(response.loads[i]->kv_use.value_or(-1));
       workers[i]->kv_use.store(kv_use, std::memory_order_relaxed);
+      const OverloadLimits limits{
+          .waiting = settings->exclude_waiting_above, .kv_use = settings->exclude_kv_above};
+      const bool was = workers[i]->overloaded.load(std::memory_order_relaxed);
+      SetOverloaded(
+          workers[i].get(), IsOverloaded(limits, response.loads[i]->waiting, response.loads[i]->kv_use, was));
     } else if (response.heard || host->missed >= kForgottenPolls) {
       SetNotKnown(workers[i].get());
     }

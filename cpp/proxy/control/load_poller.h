@@ -4,7 +4,7 @@
 //   reported 9, of which 4 are ours   ->   5 of others   ->   WorkerLoad::requests() = open requests + 5
 //
 // The same for waiting requests, if the worker reports them separately, and for the use of its KV cache, which
-// ScaleService reads. LoadSource finds the endpoint
+// ScaleService reads. By these two a worker may count as overloaded (worker/overload.h). LoadSource finds the endpoint
 // that a worker has. A load not reported for kForgottenPolls polls counts as none. The counters that
 // tickets write are only read. On the control thread.
 #pragma once
@@ -25,9 +25,10 @@ class LoadPoller final : public HostPoller {
   static constexpr int kForgottenPolls = 3;
   static constexpr int64_t kAloneMs = 1'000;
 
-  explicit LoadPoller(IoThread& thread) : HostPoller(thread) {}
+  explicit LoadPoller(IoThread& thread);
 
   void Start() override;  // the first poll comes after one interval
+  void Stop() override;
   void FollowSettings() override { PassNow(); }
   // Other routers cannot be heard, so workers are polled even if the settings do not say so. On the control thread.
   void SetAlone(bool alone);
@@ -42,10 +43,15 @@ class LoadPoller final : public HostPoller {
   int64_t IntervalMs() const;  // 0: nothing is polled
   int64_t NextPassNs();
   void Forget(const FleetView& fleet);
+  void SetOverloaded(Worker* worker, bool overloaded);
+  void SetNotKnown(Worker* worker);
+  Task<void> PublishSoon();
   int64_t Pass(const FleetView& fleet) override;
   Task<void> Poll(std::shared_ptr<Host> host, Workers workers);
 
   bool alone_ = false;
+  bool publishing_ = false;
+  Delay publish_delay_;
   std::map<std::string, std::shared_ptr<Host>> hosts_;  // by base URL
 };
 

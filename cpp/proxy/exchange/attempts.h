@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "http/head_parser.h"
 #include "net/buffer.h"
@@ -25,6 +26,7 @@
 #include "proxy/api/error_response.h"
 #include "proxy/exchange/upstream_request.h"
 #include "routing/ticket.h"
+#include "worker/hang_detector.h"
 
 namespace vllm_router {
 
@@ -48,6 +50,15 @@ class Attempts {
   // The worker drains, and its time is over: an attempt that waits for its response ends, without blame, and
   // another may follow. False: it is too late for that, since there is a response.
   virtual bool WorkerDrained(const Worker& worker) = 0;
+
+  // A request that waits at a worker for its first token; none if the exchange has none there. `reads_bodies`: how many
+  // may still be parsed.
+  virtual void AddWaits(
+      const Worker& worker, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) = 0;
+  // That worker is in doubt: a request that is overdue there goes to another worker, if it may. True: it does.
+  virtual bool MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt) = 0;
+  // The first byte of the body of the response that is relayed.
+  virtual void CountFirstByte() = 0;
 
   // After kFailed.
   HttpError error() const { return error_; }

@@ -37,9 +37,10 @@ class Connection : public IdleList::Member {
   // On shutdown. An idle connection closes; one with a running or arrived request closes after its
   // response; with `cut`, it closes now.
   void Drain(bool cut);
-  void CutFrom(const Worker& worker);      // if its request is there
-  void WorkerDied(const Worker& worker);   // likewise
-  void CutReader(const AdminReply& page);  // if its client still reads that
+  void CutFrom(const Worker& worker);               // if its request is there
+  void WorkerDied(const Worker& worker);            // likewise
+  void CutReader(const AdminReply& page);           // if its client still reads that
+  Exchange* exchange() { return exchange_.get(); }  // null: no request is under way
 
   // Closes the thread's longest idle connection that has no request waiting; false: there is none.
   static bool CloseLongestIdle(IoThread& thread);

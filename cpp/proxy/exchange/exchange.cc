@@ -1420,7 +1420,10 @@ Task<void> Exchange::RelayResponse() {
   if (usage != nullptr) sink = &merging.emplace(*usage, *sink);
   Relay relay(
       thread_.loop, attempts_->worker(), *sink, settings_.stream_idle_timeout_ms,
-      {.worker_idle = &Exchange::OnWorkerIdle, .first_byte = &Exchange::OnFirstBodyByte, .context = this});
+      {.worker_idle = &Exchange::OnWorkerIdle,
+       .first_byte = &Exchange::OnFirstBodyByte,
+       .context = this,
+       .progress = ProgressOfResponse()});
   relay_ = chunked && record_.stream ? &relay : nullptr;
   relaying_ = true;
   const Relay::End end = co_await relay.Run(attempts_->in(), reader);
@@ -1668,10 +1671,18 @@ void Exchange::SendCutEvent() {
   connection_.socket.TryWrite({&piece, 1});
 }
 
+// Of a stream that an engine generates: each piece of it shows that its worker serves.
+ResponseProgress* Exchange::ProgressOfResponse() const {
+  const bool shows = settings_.detects_hangs() && record_.stream && RouteOf(record_.route).inference;
+  return shows && record_.status / 100 == 2 && record_.worker != nullptr ? &record_.worker->progress
+                                                                         : nullptr;
+}
+
 void Exchange::OnFirstBodyByte(void* context) {
   auto* exchange = static_cast<Exchange*>(context);
   exchange->record_.first_body_ns = exchange->thread_.clock.NowNanos();
   if (exchange->record_.stream) exchange->attempts_->ticket().FirstToken();
+  exchange->attempts_->CountFirstByte();
 }
 
 void Exchange::OnWorkerIdle(void* context) {

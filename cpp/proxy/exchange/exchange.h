@@ -89,6 +89,13 @@ class Exchange {
   // A worker of the exchange drains, and its time is over: a response that has begun is cut, any other attempt
   // ends now, and another worker gets the request.
   void WorkerDrained(const Worker& worker);
+  // As those of Attempts.
+  void AddWaits(const Worker& worker, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) {
+    if (attempts_->IsAt(worker)) attempts_->AddWaits(worker, reads_bodies, waits);
+  }
+  bool MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt) {
+    return attempts_->IsAt(worker) && attempts_->MoveFrom(worker, doubt);
+  }
 
  private:
   // Where a step leads: to the next one, or to FINISH because the exchange is over (responded or cut).
@@ -207,6 +214,7 @@ class Exchange {
   static void OnBodyFailed(void* context, RequestBody::End end);
   static void OnBodySent(void* context);
   static void OnFirstBodyByte(void* context);
+  ResponseProgress* ProgressOfResponse() const;
   static void OnWorkerIdle(void* context);
   static void OnWorkerStalled(void* context);
   static void OnTotalDeadline(void* context);
@@ -244,6 +252,7 @@ class Exchange {
   int64_t model_wait_ns_ = 0;                         // how long that took
 
   RequestBody::End body_end_ = RequestBody::End::kOk;
+  CancelReason cancelled_ = CancelReason::kNone;
   bool lease_reusable_ = false;
   bool client_has_bytes_ = false;      // of a response: no other response is possible any more
   bool ends_with_connection_ = false;  // the response, at the client: its framing has no end of its own
@@ -255,7 +264,6 @@ class Exchange {
   Relay* relay_ = nullptr;                     // of an event stream, while it runs
   std::unique_ptr<SseKeepalive> keepalive_;    // null: off, or the client wants no stream
 
-  CancelReason cancelled_ = CancelReason::kNone;
   Timer deadline_;        // of the step
   Timer total_deadline_;  // of the response
   RequestInfo record_;

@@ -74,8 +74,10 @@ Task<PdExchange::End> PdExchange::Run(const Request& request) {
   end_.reset();
   request_.choice.stage = Stage::kPrefill;
   prefill_.choice.Begin(request_.choice);
+  prefill_.choice.set_may_probe(true);
   request_.choice.stage = Stage::kDecode;
   decode_.choice.Begin(request_.choice);
+  decode_.choice.set_may_probe(true);
   if (!plan_) {  // kFull may have ended an earlier run
     thread_.retry_budget.CountRequest(info_.body_ns);
     plan_.emplace(settings_.retry, /*repeatable=*/true, !request.client_restricted);
@@ -612,7 +614,8 @@ void PdExchange::OpenPrefill() {
   StageLeg& leg = AddLeg(prefill_, prefill_info_, Stage::kPrefill);
   StageLeg::Setup setup = SetupFor(pair_id_);
   setup.patch = PrefillPatch(request_.route, *request_.body, *request_.connector, PairOf());
-  setup.message.pair = {.identity = true, .first_byte_timeout_ms = settings_.pd.prefill_timeout_ms};
+  setup.message.pair = {
+      .is_prefill = true, .identity = true, .first_byte_timeout_ms = settings_.pd.prefill_timeout_ms};
   setup.may_merge = MergesLogprobs();
   setup.keeps_usage = MergesUsage();
   leg.Start(settings_, prefill_.errors, std::move(setup), *std::move(prefill_.selected), prefill_.lost);
@@ -796,6 +799,22 @@ bool PdExchange::WorkerDrained(const Worker& worker) {
     if (leg->runs() && leg->worker().get() == &worker) leg->request().WorkerDrained();
   }
   return true;
+}
+
+// Decode waits for prefill where both have the request at once, which says nothing of decode.
+void PdExchange::AddWaits(
+    const Worker& worker, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) {
+  const bool prefills =
+      prefill_.leg != nullptr && prefill_.leg->runs() && prefill_.leg->worker().get() != &worker;
+  for (const std::unique_ptr<StageLeg>& leg : legs_) {
+    const bool is_there = leg->runs() && leg->worker().get() == &worker;
+    if (is_there && !prefills && leg->request().AwaitsFirstByte())
+      AddWait(leg->request(), info_.route, reads_bodies, waits);
+  }
+}
+
+void PdExchange::CountFirstByte() {
+  if (relayed_ != nullptr) relayed_->request().CountFirstByte();
 }
 
 // ---- afterwards

@@ -70,6 +70,9 @@ class PdExchange final : public Attempts {
   bool IsAt(const Worker& worker) const override;
   void WorkerDied(const Worker& worker) override;
   bool WorkerDrained(const Worker& worker) override;
+  void AddWaits(const Worker& worker, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) override;
+  bool MoveFrom(const Worker& /*worker*/, const HangDetector::Doubt& /*doubt*/) override { return false; }
+  void CountFirstByte() override;
 
   const ResponseHead& response() const override;
   Buffer& in() override;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/limits.h"
 #include "http/dechunk.h"
 
@@ -44,6 +45,7 @@ Task<Relay::End> Relay::Run(Buffer& in, BodyReader& reader) {
     idle_timer_.Disarm();
     if (read.ok()) {
       in.Commit(static_cast<size_t>(read.bytes));
+      if (hooks_.progress != nullptr) hooks_.progress->Touch(SteadyClock().NowNanos());
     } else if (read.eof) {
       worker_closed = true;
     } else {

@@ -16,6 +16,7 @@
 #include "net/socket.h"
 #include "net/task.h"
 #include "proxy/exchange/body_sink.h"
+#include "worker/response_progress.h"
 
 namespace vllm_router {
 
@@ -34,6 +35,7 @@ class Relay {
     Timer::Callback worker_idle;  // no byte came for `idle_ms`; expected to close the sockets
     Timer::Callback first_byte;   // of the body, once, before it is written
     void* context;
+    ResponseProgress* progress = nullptr;  // of the worker, which each piece touches; null: none
   };
 
   Relay(EventLoop& loop, Socket& worker, BodySink& sink, int64_t idle_ms, const Hooks& hooks)

@@ -30,6 +30,9 @@ RetryLoop::RetryLoop(
 Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
   request_ = request;
   choice_.Begin(request.choice);
+  choice_.set_may_probe(
+      MayBeRepeated(*request_.message.head, info_.route) && RouteOf(info_.route).inference &&
+      request_.message.replayable() && !request_.client_restricted);
   if (!plan_) {  // kFull may have ended an earlier run
     thread_.retry_budget.CountRequest(info_.body_ns);
     plan_.emplace(
@@ -71,8 +74,8 @@ Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
       if (pause && losses_.IsSuspected()) pause.reset();  // it may have caused two workers to fail already
     }
     // A request that reached no worker causes no load when it is sent again, so the budget does not
-    // apply.
-    const bool makes_load = failed.how != AttemptFailure::kConnect;
+    // apply. One that was moved has been paid for.
+    const bool makes_load = failed.how != AttemptFailure::kConnect && failed.how != AttemptFailure::kMoved;
     if (pause && makes_load && !thread_.retry_budget.Take(now)) pause.reset();
     info_.retries_exhausted = plan_->exhausted();
     if (!pause) co_return responded || UseKeptResponse() ? End::kResponded : End::kFailed;
@@ -156,6 +159,27 @@ void RetryLoop::WorkerDied(const Worker& /*worker*/) {
 bool RetryLoop::WorkerDrained(const Worker& /*worker*/) {
   if (attempting_) attempt_->WorkerDrained();
   return attempting_ || pause_ != nullptr || !(HasConnection() || IsKept());
+}
+
+void RetryLoop::AddWaits(const Worker& worker, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) {
+  if (WaitsAt(worker)) AddWait(*attempt_, info_.route, reads_bodies, waits);
+}
+
+// Only if another worker will get it: else it is better off where it is, since the worker may go on.
+bool RetryLoop::MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt) {
+  if (!WaitsAt(worker) || !RouteOf(info_.route).inference) return false;
+  if (choice_.pinned() || request_.client_restricted || !request_.message.replayable()) return false;
+  if (!plan_->MayMove() || !choice_.AnyUntried()) return false;
+  const int64_t now = thread_.clock.NowNanos();
+  const HangDetector::Wait wait = attempt_->DescribeWait(/*reads_body=*/true);
+  if (!HangDetector::IsOverdue(wait, doubt.limits, doubt.silent_since_ns, now)) return false;
+  if (!thread_.retry_budget.Take(now)) return false;
+  attempt_->MoveAway();
+  return true;
+}
+
+void RetryLoop::CountFirstByte() {
+  if (attempt_ && !IsKept()) attempt_->CountFirstByte();
 }
 
 std::optional<WorkerChoice::Selected> RetryLoop::Select() {

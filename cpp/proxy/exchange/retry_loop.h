@@ -45,6 +45,9 @@ class RetryLoop final : public Attempts {
   bool IsAt(const Worker& worker) const override { return info_.worker.get() == &worker; }
   void WorkerDied(const Worker& worker) override;
   bool WorkerDrained(const Worker& worker) override;
+  void AddWaits(const Worker& worker, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) override;
+  bool MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt) override;
+  void CountFirstByte() override;
 
   const ResponseHead& response() const override { return IsKept() ? kept_->head() : attempt_->response(); }
   Buffer& in() override { return IsKept() ? kept_->in() : attempt_->in(); }
@@ -81,6 +84,9 @@ class RetryLoop final : public Attempts {
     std::shared_ptr<Worker> worker_;
   };
 
+  bool WaitsAt(const Worker& worker) const {
+    return attempting_ && IsAt(worker) && attempt_->AwaitsFirstByte();
+  }
   bool HasConnection() const { return attempt_ && attempt_->has_connection(); }
   bool IsKept() const { return kept_ && kept_->used(); }
   std::optional<WorkerChoice::Selected> Select();

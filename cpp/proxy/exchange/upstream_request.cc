@@ -16,6 +16,7 @@
 #include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/quarantine.h"
+#include "routing/request_fields.h"
 
 namespace vllm_router {
 namespace {
@@ -86,6 +87,7 @@ Task<UpstreamRequest::End> UpstreamRequest::Run(bool fresh_connection) {
       // connections.
       if (response().status < 500) ReportWorkerUp(thread_, worker()->url, info_.sent_ns);
       responded_ = true;
+      if (settings_.detects_hangs()) FollowProgress();
       co_return End::kResponded;
     }
     if (cancelled_) co_return End::kCancelled;
@@ -125,6 +127,42 @@ void UpstreamRequest::WorkerDied() {
   if (lease_ != nullptr && !responded_) GiveUp(HttpError::kWorkerClosed);
 }
 
+void UpstreamRequest::MoveAway() {
+  moved_ = true;
+  GiveUp(HttpError::kFirstByteTimeout);
+}
+
+HangDetector::Wait UpstreamRequest::DescribeWait(bool reads_body) {
+  const bool is_held = !message_.stream_body || message_.body->keeps_pieces();
+  if (kind_ == Kind::kNotRead && message_.pair && message_.pair->is_prefill) kind_ = Kind::kStream;
+  if (kind_ == Kind::kNotRead && is_held && reads_body) {
+    const RequestFields fields = ParseRequestFields(message_.body->held(), /*padded=*/false);
+    kind_ = fields.stream.value_or(false) ? Kind::kStream : Kind::kPlain;
+  }
+  return {
+      .kind = kind_ == Kind::kStream ? ResponseKind::kStream : ResponseKind::kPlain,
+      .bytes = message_.body->bytes(),
+      .sent_ns = all_sent_ns_,
+      .client = client_};
+}
+
+// A response without a body, or with another status than 2xx, says nothing of the engine behind the server.
+void UpstreamRequest::FollowProgress() {
+  const bool prefills = message_.pair && message_.pair->is_prefill;
+  const bool is_inference = message_.pair.has_value() || RouteOf(info_.route).inference;
+  counts_ = is_inference && all_sent_ns_ != 0 && response().status / 100 == 2;
+  kind_ = prefills || response().event_stream ? Kind::kStream : Kind::kPlain;
+  if (HasBodyByte(response(), in_->view())) CountFirstByte();
+}
+
+void UpstreamRequest::CountFirstByte() {
+  if (!std::exchange(counts_, false)) return;
+  const int64_t now = thread_.clock.NowNanos();
+  worker()->progress.CountFirstByte(
+      kind_ == Kind::kStream ? ResponseKind::kStream : ResponseKind::kPlain, message_.body->bytes(),
+      now - all_sent_ns_, client_, now);
+}
+
 UpstreamRequest::End UpstreamRequest::Fail(HttpError error) {
   error_ = error;
   return End::kFailed;
@@ -133,7 +171,8 @@ UpstreamRequest::End UpstreamRequest::Fail(HttpError error) {
 AttemptFailure UpstreamRequest::failure() const {
   // Without a byte of the request it is as if the worker had not been reached.
   if (drained_) return first_sent_ns_ == 0 ? AttemptFailure::kConnect : AttemptFailure::kDrained;
-  return was_lost()                                 ? AttemptFailure::kLost
+  return moved_                                     ? AttemptFailure::kMoved
+         : was_lost()                               ? AttemptFailure::kLost
          : unreached()                              ? AttemptFailure::kConnect
          : error_ == HttpError::kWorkerBadResponse  ? AttemptFailure::kBadResponse
          : error_ == HttpError::kWorkerWriteTimeout ? AttemptFailure::kSendTimeout
@@ -146,7 +185,7 @@ AttemptFailure UpstreamRequest::failure() const {
 // Of the attempt that has just ended. Only the worker's behaviour counts: a client that leaves never
 // gets here.
 void UpstreamRequest::RecordAttempt() {
-  if (drained_) return;
+  if (drained_ || moved_) return;
   if (responded_) {
     const ResponseHead& head = response();
     const std::string_view retry_after = FindHeader(head.fields, "retry-after").value_or("");
@@ -290,6 +329,10 @@ void UpstreamRequest::WriteHead() {
 void UpstreamRequest::Send() {
   ++info_.attempts;
   sent_ = false;
+  all_sent_ns_ = 0;
+  if (settings_.detects_hangs() && client_ == 0)
+    client_ =
+        static_cast<uint32_t>(ClientNumber(thread_, settings_, *message_.head, message_.client.address));
   info_.sent_ns = thread_.clock.NowNanos();
   if (first_sent_ns_ == 0) first_sent_ns_ = info_.sent_ns;
 
@@ -301,6 +344,7 @@ void UpstreamRequest::Send() {
   const size_t written = static_cast<size_t>(write.bytes);
   if (!message_.stream_body && SkipWritten({pieces.data(), pieces.size()}, written).empty()) {
     sent_ = true;
+    all_sent_ns_ = info_.sent_ns;
     return;
   }
   sending_ = true;
@@ -366,6 +410,7 @@ Task<void> UpstreamRequest::SendRest(size_t written) {
   }
   info_.worker_stalls += stall.waits;
   sent_ = sent;
+  if (sent && !responded_) all_sent_ns_ = thread_.clock.NowNanos();
   sending_ = false;
   sender_done_.Notify();
 }
@@ -562,6 +607,13 @@ std::optional<std::string> UpstreamRequest::TakeWholeResponse() {
   ReleaseConnection(whole && sent_ && head.keep_alive && !worker_closed);
   if (!whole) return std::nullopt;
   return bytes;
+}
+
+void AddWait(
+    UpstreamRequest& attempt, Route route, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) {
+  if (!RouteOf(route).inference) return;
+  waits->push_back(attempt.DescribeWait(*reads_bodies != 0));
+  if (*reads_bodies != 0) --*reads_bodies;
 }
 
 }  // namespace vllm_router

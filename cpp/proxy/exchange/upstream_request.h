@@ -42,6 +42,7 @@
 #include "routing/body_patch.h"
 #include "routing/retry_plan.h"
 #include "routing/ticket.h"
+#include "worker/hang_detector.h"
 
 namespace vllm_router {
 
@@ -69,6 +70,7 @@ class UpstreamRequest {
     const SplicedBody* copy = nullptr;
     // Of one of the two requests that a prefill worker and a decode worker get (pd_exchange.h).
     struct Pair {
+      bool is_prefill = false;
       bool identity = false;              // the response must not be compressed
       int64_t first_byte_timeout_ms = 0;  // 0: as the settings say
     };
@@ -108,6 +110,19 @@ class UpstreamRequest {
   // The worker is taken out of the fleet: what it has not responded to yet ends, and nothing is recorded of it.
   void WorkerDrained();
   bool drained() const { return drained_; }
+  // The worker is in doubt (worker/hang_detector.h), and this attempt, which AwaitsFirstByte(), ends: another worker is
+  // to get the request. Nothing is recorded of it.
+  void MoveAway();
+  bool moved() const { return moved_; }
+  // The worker has all of the request, and nothing of its response is here.
+  bool AwaitsFirstByte() const {
+    return sent_ && !responded_ && !given_up_ && lease_ != nullptr && !lease_->socket.HasUnread();
+  }
+  // Then: what HangDetector has to know of it. `reads_body`: may parse the body, or the request counts as one that does
+  // not stream.
+  HangDetector::Wait DescribeWait(bool reads_body);
+  // The first byte of the response's body came; calls after the first have no effect.
+  void CountFirstByte();
 
   // After kFailed.
   HttpError error() const { return drained_ ? HttpError::kWorkerDrained : error_; }
@@ -161,6 +176,7 @@ class UpstreamRequest {
   void ReleaseConnection(bool reusable);
 
  private:
+  enum class Kind : uint8_t { kNotRead, kStream, kPlain };
   enum class Awaited : uint8_t { kHead, kEnded, kBad };
   using Pieces = absl::InlinedVector<iovec, 8>;
 
@@ -171,6 +187,7 @@ class UpstreamRequest {
   }
   Pieces HeadAndBody() const;
   int64_t FirstByteTimeout() const;
+  void FollowProgress();
 
   Task<bool> Connect();
   void WriteHead();
@@ -201,7 +218,11 @@ class UpstreamRequest {
   bool succeeded_ = false;           // the head of the response was a success
   bool cancelled_ = false;
   bool drained_ = false;
+  bool moved_ = false;
   bool responded_ = false;
+  bool counts_ = false;         // the response shows that the engine serves, as soon as it has a byte
+  Kind kind_ = Kind::kNotRead;  // as the request says, later as the response does
+  uint32_t client_ = 0;         // of its ClientNumber
 
   HttpError error_{};
   bool lost_ = false;
@@ -214,6 +235,7 @@ class UpstreamRequest {
 
   std::string head_for_worker_;
   int64_t first_sent_ns_ = 0;
+  int64_t all_sent_ns_ = 0;  // 0: the request has not been sent whole
   bool sent_ = false;
   bool sending_ = false;
   Signal sender_done_;
@@ -225,5 +247,9 @@ class UpstreamRequest {
   Timer deadline_;       // of the step
   Timer send_deadline_;  // of the sender, which runs beside the steps
 };
+
+// Of an attempt that waits for its first byte, unless its route is no inference. Attempts::AddWaits.
+void AddWait(
+    UpstreamRequest& attempt, Route route, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits);
 
 }  // namespace vllm_router

@@ -35,6 +35,7 @@ std::optional<WorkerChoice::Selected> WorkerChoice::Select(const How& how) {
   if (!fleet_->all_admitting()) {
     AdmitHalfOpen(thread_, *fleet_);
     fleet_ = Fleet();
+    if (std::optional<Selected> probe = SelectInDoubt(how)) return probe;
   }
   refused_.clear();
   all_full_ = false;
@@ -112,6 +113,24 @@ bool WorkerChoice::IsFull(const Worker& worker) const {
   return most != 0 && worker.load.open_requests() >= int64_t{most};
 }
 
+// The one request that finds out whether a worker in doubt serves again.
+std::optional<WorkerChoice::Selected> WorkerChoice::SelectInDoubt(const How& how) {
+  if (!fleet_->any_in_doubt() || !may_probe_ || request_.pinned || !attempted_.empty()) return std::nullopt;
+  for (uint32_t position = 0; position < fleet_->members().size(); ++position) {
+    const FleetView::Member& member = fleet_->members()[position];
+    Worker& worker = *member.worker;
+    if (!member.in_doubt || !member.in_rotation() || !worker.probe_due.load(std::memory_order_relaxed))
+      continue;
+    if (!MayHavePath(worker) || !FitsGroups(worker, how) || !worker.breaker.Admits()) continue;
+    if (!worker.probe_due.exchange(false, std::memory_order_relaxed)) continue;  // another thread was faster
+    StatusOr<Ticket> ticket = thread_.router->Select(*request_.key, fleet_->Only(position), how.transferred);
+    if (!ticket.ok()) continue;
+    std::optional<BreakerPass> pass = ticket->shared_worker()->breaker.TryPass(settings_.breaker);
+    if (pass) return Selected{*std::move(ticket), std::move(pass)};
+  }
+  return std::nullopt;
+}
+
 // Panic mode, after Envoy's. If no circuit breaker admits a request, a worker that failed a while ago is
 // better than a certain error. Among those not attempted yet, chooses the one whose breaker opened
 // first.
@@ -124,7 +143,8 @@ std::optional<WorkerChoice::Selected> WorkerChoice::SelectInPanic(const How& how
     if (how.untried && std::ranges::find(attempted_, worker.id) != attempted_.end()) continue;
     const bool fits = FitsGroups(worker, how);
     // So it may be chosen, and is at --max-worker-requests.
-    const bool admits = worker.breaker.Admits() && std::ranges::find(refused_, worker.id) == refused_.end();
+    const bool admits = !fleet_->members()[position].in_doubt && worker.breaker.Admits() &&
+                        std::ranges::find(refused_, worker.id) == refused_.end();
     if (admits && (fits || IsFull(worker))) return std::nullopt;
     if (!fits) continue;
     positions.push_back(position);

@@ -6,7 +6,7 @@
 //   in back-off (Retry-After)              passed over, while there are others
 //   endangered                             likewise, after a loss: it has a request that was in flight at a lost worker
 //
-// If no breaker admits a request, the worker whose breaker opened first gets it (panic mode, after Envoy's).
+// A worker in doubt (worker/hang_detector.h) is left out likewise, but for one request now and then. If no breaker admits a request, the worker whose breaker opened first gets it (panic mode, after Envoy's).
 //
 //   WorkerChoice choice(thread, settings, {.key = &key, .path = head.path, .model = model});
 //   while (std::optional<WorkerChoice::Selected> selected = choice.Select(…)) { … choice.SetAttempted(id); }
@@ -72,6 +72,8 @@ class WorkerChoice {
   WorkerChoice(IoThread& thread, const Settings& settings) : thread_(thread), settings_(settings) {}
 
   void Begin(const Request& request) { request_ = request; }
+  // The first attempt may go to a worker in doubt, to find out whether it serves: another one would get the request.
+  void set_may_probe(bool may) { may_probe_ = may; }
   bool pinned() const { return request_.pinned.has_value(); }
 
   // Empty: none may be chosen. If there was an attempt, its failure is more informative than error().
@@ -101,6 +103,7 @@ class WorkerChoice {
 
   std::optional<Selected> SelectPinned(Ticket ticket);
   std::optional<Selected> SelectInPanic(const How& how);
+  std::optional<Selected> SelectInDoubt(const How& how);
   bool MayHavePath(const Worker& worker) const;
   bool IsFull(const Worker& worker) const;
   StatusOr<Ticket> Choose(const How& how);
@@ -117,6 +120,7 @@ class WorkerChoice {
   HttpError error_{};
   std::string message_;
   bool all_full_ = false;
+  bool may_probe_ = false;
 };
 
 }  // namespace vllm_router

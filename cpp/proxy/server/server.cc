@@ -29,6 +29,7 @@
 #include "proxy/control/drainer.h"
 #include "proxy/control/engine_poller.h"
 #include "proxy/control/fleet_manager.h"
+#include "proxy/control/hang_watch.h"
 #include "proxy/control/kv_event_service.h"
 #include "proxy/control/load_poller.h"
 #include "proxy/control/model_service.h"
@@ -39,6 +40,7 @@
 #include "proxy/control/scale_service.h"
 #include "proxy/control/shared_pool_service.h"
 #include "proxy/control/trtllm_poller.h"
+#include "proxy/exchange/exchange.h"
 #include "proxy/telemetry/telemetry_shard.h"
 #include "routing/kv_connector.h"
 
@@ -52,6 +54,7 @@ constexpr int64_t kHandoverNanos = 1'000'000'000;
 constexpr int64_t kNextHandoverNanos = 20'000'000;
 constexpr int64_t kReloadPollMs = 1000;
 constexpr int64_t kLastLinesMs = 1000;
+constexpr size_t kMostBodiesRead = 16;  // of each thread, for one look at a silent worker
 constexpr int64_t kPeerTimeoutMs = 1000;
 constexpr size_t kMinSecretBytes = 16;
 constexpr size_t kMinIntegrityBytes = 32;
@@ -90,14 +93,18 @@ void LimitToAffordable(Settings* limited, const Settings* former) {
   }
 }
 
-// What settings leave to the machine and to the policy. power_of_two polls workers for their loads unless
-// disabled, as in the reference router.
+constexpr int64_t kExclusionPollMs = 1000;
+
+// What settings leave to the machine and to the policy. Workers are polled for their loads, unless the settings say
+// otherwise, where overloaded ones are passed over, and under power_of_two, as in the reference router.
 void Complete(Settings* settings, const Settings* former, const Router& router) {
   LimitToAffordable(settings, former);
   if (settings->load_poll_interval_ms < 0) {
     const bool polls = router.policy_of(Stage::kPrefill).name() == "power_of_two" ||
                        router.policy_of(Stage::kDecode).name() == "power_of_two";
-    settings->load_poll_interval_ms = polls ? settings->worker_startup_check_ms : 0;
+    settings->load_poll_interval_ms = settings->excludes_overloaded() ? kExclusionPollMs
+                                      : polls                         ? settings->worker_startup_check_ms
+                                                                      : 0;
   }
 }
 
@@ -306,6 +313,18 @@ Status CheckKvConnector(const FixedOptions& options, const Router& router) {
       "vllm_discovery_address to the HOST:PORT where they do"));
 }
 
+// Without polls nothing would ever be passed over.
+Status CheckExclusion(const Settings& settings) {
+  if (!settings.excludes_overloaded() || settings.load_poll_interval_ms != 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(Concat(
+      settings.exclude_waiting_above != 0
+          ? Concat("exclude_waiting_above is ", settings.exclude_waiting_above)
+          : Concat("exclude_kv_above is ", settings.exclude_kv_above),
+      " and load_poll_interval_secs is 0, so that no worker tells its load; set load_poll_interval_secs to "
+      "the "
+      "seconds between two polls, or leave it out for 1"));
+}
+
 Status CheckRegistration(const FixedOptions& options) {
   for (const std::string& text : options.vllm_discovery_allow) {
     const StatusOr<IpRange> range = IpRange::Parse("vllm_discovery_allow", text);
@@ -319,6 +338,7 @@ Status CheckRegistration(const FixedOptions& options) {
 
 StatusOr<std::unique_ptr<Server>> Server::Start(
     std::shared_ptr<Router> router, const ServerOptions& options) {
+  ROUTER_RETURN_IF_ERROR(CheckExclusion(options));
   ROUTER_RETURN_IF_ERROR(router->RequireAddresses());
   KeySets keys{.admin_port = options.admin_port >= 0};
   ROUTER_RETURN_IF_ERROR(
@@ -444,6 +464,7 @@ Server::Server(
       for (Connection* connection : thread.connections) connection->WorkerDied(*worker);
     });
   });
+  WatchHangs();
   auto* const loads = AddService<LoadPoller>();
   AddService<CacheCapacityPoller>();
   KvEventService* const kv_events = AddService<KvEventService>(AddService<TrtllmPoller>());
@@ -679,6 +700,7 @@ StatusOr<Difference> Server::Apply(Change change, bool dry_run) {
     return absl::InvalidArgumentError(
         "health_check_interval_secs cannot become 0, or another value than 0, while the server runs");
   }
+  ROUTER_RETURN_IF_ERROR(CheckExclusion(change.settings));
   Difference difference;
   if (change.workers) {
     StatusOr<Difference> changed =
@@ -794,6 +816,40 @@ void Server::Shutdown() {
     return;
   }
   io_threads_.back()->loop.Post([this] { Spawn(ShutDown()); });
+}
+
+void Server::WatchHangs() {
+  struct Lists {
+    size_t missing;
+    HangWatch::Threads::Waits waits;
+  };
+  using Waits = HangWatch::Threads::Waits;
+  const auto list = [this](const std::shared_ptr<Worker>& worker, const std::function<void(Waits)>& done) {
+    const auto lists = std::make_shared<Lists>(io_threads_.size() - 1);
+    EventLoop& control = io_threads_.back()->loop;
+    ForEachDataThread([worker, done, lists, &control](IoThread& thread, Listener&) {
+      Waits waits;
+      size_t reads_bodies = kMostBodiesRead;
+      for (Connection* connection : thread.connections) {
+        if (connection->exchange() != nullptr)
+          connection->exchange()->AddWaits(*worker, &reads_bodies, &waits);
+      }
+      control.Post([done, lists, waits = std::move(waits)] {  // the lists are the control thread's
+        lists->waits.insert(lists->waits.end(), waits.begin(), waits.end());
+        if (--lists->missing == 0) done(std::move(lists->waits));
+      });
+    });
+  };
+  const auto move = [this](const std::shared_ptr<Worker>& worker, const HangDetector::Doubt& doubt) {
+    const auto rule = std::make_shared<const HangDetector::Doubt>(doubt);
+    ForEachDataThread([worker, rule](IoThread& thread, Listener&) {
+      for (Connection* connection : thread.connections) {
+        if (connection->exchange() != nullptr && connection->exchange()->MoveFrom(*worker, *rule))
+          thread.telemetry.requests_moved.fetch_add(1, std::memory_order_relaxed);
+      }
+    });
+  };
+  AddService<HangWatch>(HangWatch::Threads{.list = list, .move = move});
 }
 
 void Server::ForEachDataThread(const std::function<void(IoThread&, Listener&)>& action) {

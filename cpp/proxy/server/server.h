@@ -104,6 +104,7 @@ class Server {
   void FollowPairFacts();
   void ConnectRedis();
   void ShareResponses();
+  void WatchHangs();
   void ExpectModels(const Settings& settings);
   Status Open();
   Status OpenAside(

@@ -112,6 +112,7 @@ class Telemetry {
   std::atomic<uint64_t> steps_back{0};          // into the queue, when no worker had room
   std::atomic<uint64_t> panic_requests{0};      // attempts at a worker whose breaker did not admit them
   std::atomic<uint64_t> ejections_overflow{0};  // 5xx that opened no breaker, since half of them were open
+  std::atomic<uint64_t> requests_moved{0};      // away from workers in doubt
   std::atomic<uint64_t> connections_rejected{0};
   std::atomic<uint64_t> connections_evicted{0};   // idle ones, closed for new ones
   std::atomic<uint64_t> requests_never_begun{0};  // closed by the head timeout without a byte of a request

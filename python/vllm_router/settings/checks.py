@@ -274,6 +274,13 @@ def check_settings(args: RouterArgs, embedded: bool = False) -> None:
             f"kv_events_engine is {args.kv_events_engine}, and kv_events is off, so events have no effect; "
             "set kv_events to auto"
         )
+    for name in ("exclude_waiting_above", "exclude_kv_above"):
+        if getattr(args, name) and args.load_poll_interval_secs == 0:
+            raise ValueError(
+                f"{name} is {getattr(args, name):g} and load_poll_interval_secs is 0, so that no worker "
+                "tells its load; set load_poll_interval_secs to the seconds between two polls, or leave it "
+                "out for 1"
+            )
     _check_shared_cache(args)
     _check_response_cache(args)
     _check_stages(args, embedded)

@@ -343,7 +343,26 @@ class Table:
         Seconds("never"),
         "the interval between load polls of each worker",
         more="With load polls, policies see the requests that reach workers through other clients. Unset: "
-        "--worker-startup-check-interval with the policy power_of_two, else never.",
+        "1 with --exclude-waiting-above or --exclude-kv-above, --worker-startup-check-interval with the "
+        "policy power_of_two, else never.",
+        live="request",
+    )
+    exclude_waiting_above: int = _workers(
+        0,
+        Number(1, 2**31 - 1, zero="no limit"),
+        "the number of waiting requests in a worker's last load poll above which other workers are preferred",
+        more="Under every policy, sessions included, until it has fallen to four fifths of that. Ignored "
+        "where no other worker is left, or the worker has not told its load in three polls. Set it to what a "
+        "worker works off within the wait that you allow.",
+        live="request",
+    )
+    exclude_kv_above: float = _workers(
+        0,
+        Number(0.01, 1, zero="no limit", whole=False),
+        "the share of its KV cache that a worker uses by its last load poll, above which other workers are "
+        "preferred",
+        more="As --exclude-waiting-above. Engines fill their caches on purpose, so a value below 0.9 passes "
+        "over workers that serve well.",
         live="request",
     )
     worker_file: str | None = _workers(
@@ -1518,6 +1537,14 @@ class Table:
         Switch(),
         "return 503 from GET /health as soon as one worker is unhealthy, as vllm-project/router does",
         more="Otherwise it returns 200 while any worker is healthy.",
+    )
+    hang_detection_factor: float = _health(
+        5,
+        Number(2, 1000, zero="no detection", whole=False),
+        "how many times longer than usual a worker may be silent, while requests wait there and other "
+        "workers serve, until it gets no new requests",
+        more="Never below 5 s in all. Finds a worker that passes its health check and serves nothing. It is "
+        "back with its first byte. Raise it if workers pause for long one by one, as for weight updates.",
     )
     slow_start_secs: float = _health(
         30,

@@ -48,6 +48,7 @@ ONLY_ARGS |= dict.fromkeys(
 ONLY_CORE = {
     "access_log": "follows log_level; tests turn it off",
     "body_rate_window_secs": "fixed; tests use a shorter one",
+    "hang_detection_min_secs": "fixed; tests use a shorter one",
 }
 OTHER_DEFAULTS = {
     "threads": "0 is as many as there are CPUs, up to 4",

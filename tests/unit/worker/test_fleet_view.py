@@ -86,3 +86,31 @@ def test_a_worker_that_warms_up_weighs_less():
     assert (registry.view.eligible_weight, registry.view.equal_weights) == (4200, False)
     registry.set_slow_start_factor("http://b:8000", 1000)
     assert (registry.view.eligible_weight, registry.view.equal_weights) == (6000, True)
+
+
+def test_a_worker_in_doubt_is_not_eligible_and_counts_as_ejected():
+    registry = testing.Registry()
+    registry.add_all([("http://a:1", 1.0), ("http://b:1", 1.0), ("http://c:1", 1.0)])
+    registry.set_in_doubt("http://b:1", True)
+    view = registry.view
+    assert (view.eligible, view.ejected, view.any_in_doubt) == ([0, 2], 1, True)
+    assert not view.may_eject  # of three, one may be out
+    assert not view.steady  # so a request looks for a probe that is due
+    registry.set_in_doubt("http://b:1", False)
+    assert (registry.view.eligible, registry.view.any_in_doubt, registry.view.steady) == (
+        [0, 1, 2],
+        False,
+        True,
+    )
+
+
+def test_overloaded_workers_stay_eligible_and_can_be_left_out():
+    registry = testing.Registry()
+    registry.add_all([("http://a:1", 1.0), ("http://b:1", 1.0)])
+    assert not registry.view.any_overloaded
+    registry.set_overloaded("http://a:1", True)
+    view = registry.view
+    assert (view.eligible, view.any_overloaded, view.steady) == ([0, 1], True, True)
+    assert view.without_overloaded().eligible == [1]
+    registry.set_healthy("http://a:1", False)
+    assert not registry.view.any_overloaded  # it may not be chosen anyway

@@ -223,3 +223,115 @@ def metrics_value(router, name):
 
 def rounds_of(router):
     return metrics(router, "peer_sync_rounds_total")["ok"]
+
+
+def with_cache(running, waiting, use):
+    return vllm(running, waiting) + f'vllm:kv_cache_usage_perc{{engine="0"}} {use}\n'
+
+
+SMALL = {"load_poll_interval_secs": 0.02}
+
+
+def overloaded(router, worker):
+    return metrics(router, "worker_overloaded")[worker.url] == 1
+
+
+def served_by(router, harness, workers, count=12, **fields):
+    """How many of `count` requests each worker gets."""
+    before = [len(worker.posts) for worker in workers]
+    client = harness.client(router)
+    for i in range(count):
+        body = json.dumps({"model": "m", "prompt": f"prompt {i}", **fields}).encode()
+        client.send(request("POST", "/v1/completions", body=body))
+        assert client.read_response().status == 200
+    return [len(worker.posts) - one for worker, one in zip(workers, before, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "limits", [{"exclude_waiting_above": 4}, {"exclude_kv_above": 0.8}], ids=["queue", "cache"]
+)
+@pytest.mark.parametrize(
+    "policy", ["round_robin", "random", "consistent_hash", "least_load", "cache_aware", "auto"]
+)
+def test_an_overloaded_worker_is_passed_over_under_every_policy(harness, policy, limits):
+    """Row 36"""
+    full, free = (
+        harness.worker(Says(metrics=with_cache(3, 9, 0.97))),
+        harness.worker(Says(metrics=with_cache(0, 0, 0.1))),
+    )
+    router = harness.router(full, free, policy=policy, **limits, **SMALL)
+    eventually(lambda: overloaded(router, full))
+    assert served_by(router, harness, [full, free]) == [0, 12]
+    assert not overloaded(router, free)
+
+
+def test_a_session_is_at_home_again_when_its_worker_has_room(harness):
+    says = {}
+    workers = []
+    for i in range(2):
+        says[i] = with_cache(0, 0, 0.1)
+        workers.append(harness.worker(Says(metrics=lambda _, i=i: says[i])))
+    router = harness.router(*workers, policy="consistent_hash", exclude_waiting_above=4, **SMALL)
+    home = served_by(router, harness, workers, user="ann").index(12)
+    says[home] = with_cache(0, 9, 0.1)
+    eventually(lambda: overloaded(router, workers[home]))
+    assert served_by(router, harness, workers, user="ann")[home] == 0
+    says[home] = with_cache(0, 3, 0.1)
+    eventually(lambda: not overloaded(router, workers[home]))
+    assert served_by(router, harness, workers, user="ann")[home] == 12
+
+
+def test_where_all_are_overloaded_all_serve(harness):
+    workers = [harness.worker(Says(metrics=with_cache(3, 9, 0.97))) for _ in range(2)]
+    router = harness.router(*workers, policy="round_robin", exclude_waiting_above=4, **SMALL)
+    eventually(lambda: all(overloaded(router, worker) for worker in workers))
+    assert served_by(router, harness, workers) == [6, 6]
+
+
+def test_a_retry_goes_to_an_overloaded_worker_where_no_other_is_left(harness):
+    def fails(connection, message):
+        if message.target == "/metrics":
+            connection.send(response(200, with_cache(0, 0, 0.1).encode()))
+        else:
+            connection.send(response(503, b"{}"))
+
+    full, failing = harness.worker(Says(metrics=with_cache(3, 9, 0.97))), harness.worker(fails)
+    router = harness.router(
+        full,
+        failing,
+        policy="round_robin",
+        exclude_waiting_above=4,
+        disable_retries=False,
+        retry_initial_backoff_ms=1,
+        **SMALL,
+    )
+    eventually(lambda: overloaded(router, full))
+    assert served_by(router, harness, [full, failing], 4) == [4, 4]
+
+
+def test_a_worker_that_tells_no_more_is_not_passed_over(harness):
+    """After three polls."""
+    silent = []
+
+    def says(_connection):
+        return None if silent else with_cache(3, 9, 0.97)
+
+    full, free = harness.worker(Says(metrics=says)), harness.worker(Says(metrics=with_cache(0, 0, 0.1)))
+    router = harness.router(full, free, policy="round_robin", exclude_waiting_above=4, **SMALL)
+    eventually(lambda: overloaded(router, full))
+    silent.append(True)
+    eventually(lambda: not overloaded(router, full))
+    assert served_by(router, harness, [full, free]) == [6, 6]
+
+
+def test_workers_are_polled_where_the_settings_need_it(harness):
+    worker = harness.worker(Says(metrics=with_cache(3, 9, 0.97)))
+    router = harness.router(worker, policy="round_robin", exclude_kv_above=0.5)
+    eventually(lambda: overloaded(router, worker))
+
+
+def test_without_polls_it_is_rejected(harness):
+    with pytest.raises(
+        ValueError, match=r"exclude_waiting_above is 4 and load_poll_interval_secs is 0.*leave it out"
+    ):
+        harness.router(harness.worker(), exclude_waiting_above=4, load_poll_interval_secs=0)
