@@ -62,7 +62,7 @@ std::optional<int64_t> UsualOf(
 
 }  // namespace
 
-void HangDetector::Learn(int64_t now_ns, const Observed& seen, Known* known, Times* answered) {
+void HangDetector::Learn(int64_t now_ns, const Observed& seen, Known* known, Times* responded) {
   const WaitTable<uint32_t> before = known->now.waits;
   const bool spoke = known->now.last_byte_ns != seen.last_byte_ns;
   known->now = seen;
@@ -73,7 +73,7 @@ void HangDetector::Learn(int64_t now_ns, const Observed& seen, Known* known, Tim
       Row& learnt = known->learnt[kind][size];
       for (size_t time = 0; time < kWaitTimes; ++time) {
         const uint32_t more = seen.waits[kind][size][time] - before[kind][size][time];
-        (*answered)[time] += more;
+        (*responded)[time] += more;
         if (!late) learnt[time] += more;
       }
       HalveIfMany(&learnt);
@@ -105,16 +105,16 @@ std::vector<WorkerId> HangDetector::Observe(int64_t now_ns, std::span<const Obse
     Known& known = workers_[seen.worker];
     known.joined_ns = now_ns;
     if (found != last.end()) known = std::move(found->second);
-    std::deque<Answered>& answered = answered_[seen.group];
-    if (answered.empty() || answered.back().to_ns != now_ns)
-      answered.push_back({.from_ns = last_ns_, .to_ns = now_ns});
-    Learn(now_ns, seen, &known, &answered.back().times);
+    std::deque<Responded>& responded = responded_[seen.group];
+    if (responded.empty() || responded.back().to_ns != now_ns)
+      responded.push_back({.from_ns = last_ns_, .to_ns = now_ns});
+    Learn(now_ns, seen, &known, &responded.back().times);
   }
   last_ns_ = now_ns;
-  for (auto& [group, answered] : answered_) {
-    while (!answered.empty() && now_ns - answered.front().to_ns > kRememberNs) answered.pop_front();
+  for (auto& [group, responded] : responded_) {
+    while (!responded.empty() && now_ns - responded.front().to_ns > kRememberNs) responded.pop_front();
   }
-  std::erase_if(answered_, [](const auto& entry) { return entry.second.empty(); });
+  std::erase_if(responded_, [](const auto& entry) { return entry.second.empty(); });
   std::vector<WorkerId> silent;
   if (factor_ <= 0) return silent;
   for (const auto& [worker, known] : workers_) {
@@ -129,8 +129,8 @@ std::vector<WorkerId> HangDetector::Observe(int64_t now_ns, std::span<const Obse
 // Responses to requests that were sent after its silence began, so by others. Of a wait only the class is known, so the
 // longest of it counts. The tick in which the silence began may have responses of its own.
 uint64_t HangDetector::Overtaking(const Known& worker) const {
-  const auto found = answered_.find(worker.now.group);
-  if (found == answered_.end()) return 0;
+  const auto found = responded_.find(worker.now.group);
+  if (found == responded_.end()) return 0;
   uint64_t overtaking = 0;
   for (auto it = found->second.rbegin(); it != found->second.rend(); ++it) {
     if (it->from_ns < worker.silent_since()) break;
@@ -210,6 +210,7 @@ std::optional<HangDetector::Doubt> HangDetector::Judge(
   for (const Wait& wait : waits) {
     if (!IsOverdue(wait, doubt.limits, silent_since, now_ns)) continue;
     ++doubt.overdue;
+    doubt.streams |= wait.kind == ResponseKind::kStream;
     doubt.limit_ns =
         std::max(doubt.limit_ns, doubt.limits[static_cast<size_t>(wait.kind)][RequestSizeOf(wait.bytes)]);
     clients.insert(wait.client);

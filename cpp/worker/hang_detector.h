@@ -81,6 +81,7 @@ class HangDetector {
     Limits limits{};
     int64_t limit_ns = 0;     // the longest of those that are overdue
     size_t overdue = 0;       // requests
+    bool streams = false;     // one of them is a stream, whose first byte is its first token
     uint64_t overtaking = 0;  // responses of others meanwhile
   };
 
@@ -118,14 +119,14 @@ class HangDetector {
     int64_t busy_since_ns = -1;
     int64_t silent_since() const { return std::max(joined_ns, now.last_byte_ns); }
   };
-  struct Answered {  // by a group, between two ticks
+  struct Responded {  // by a group, between two ticks
     int64_t from_ns;
     int64_t to_ns;
     Times times{};
   };
 
-  // Adds its responses since the last tick to `answered`.
-  static void Learn(int64_t now_ns, const Observed& seen, Known* known, Times* answered);
+  // Adds its responses since the last tick to `responded`.
+  static void Learn(int64_t now_ns, const Observed& seen, Known* known, Times* responded);
   static void LearnSilence(int64_t now_ns, bool spoke, bool late, Known* known);
   uint64_t Overtaking(const Known& worker) const;
   bool MayDoubt(const Known& worker) const;
@@ -134,7 +135,7 @@ class HangDetector {
   int64_t min_limit_ns_ = kMinLimitNs;
   int64_t last_ns_ = 0;  // of the last tick
   std::map<WorkerId, Known> workers_;
-  std::map<uint64_t, std::deque<Answered>> answered_;  // by group, in order of time
+  std::map<uint64_t, std::deque<Responded>> responded_;  // by group, in order of time
 };
 
 }  // namespace vllm_router

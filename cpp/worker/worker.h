@@ -45,6 +45,10 @@ struct CacheSize {
   std::vector<GpuBlocks> gpu_blocks = {};  // empty: unknown
 };
 
+// Which request may be the one that finds out whether a worker in doubt serves again: one that can move to another worker,
+// or any.
+enum class ProbeDue : uint8_t { kNone, kOfMovable, kOfAny };
+
 struct Worker {
   Worker(
       WorkerId id, WorkerUrl url, uint32_t weight, std::shared_ptr<WorkerLoad> load,
@@ -86,9 +90,9 @@ struct Worker {
   std::atomic<bool> engine_id_doubted{false};  // a query for it has been requested
   std::atomic<EngineKind> engine{EngineKind::kUnknown};
   // It accepts requests and does not serve them (hang_detector.h), so it gets no new ones until it sends a byte. One
-  // request may go there all the same, to find that out, each time that `probe_due` is set.
+  // request may go there all the same, to find that out, each time that `probe_due` is set, and sets it back.
   std::atomic<bool> in_doubt{false};
-  std::atomic<bool> probe_due{false};
+  std::atomic<ProbeDue> probe_due{ProbeDue::kNone};
   std::atomic<uint64_t> doubts{0};      // how often it was
   std::atomic<bool> overloaded{false};  // by its last load poll (overload.h): others are preferred
   // Requests that wait for its response after another worker was lost with them: one of them may be

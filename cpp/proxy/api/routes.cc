@@ -13,14 +13,23 @@ struct Row {
 };
 
 constexpr RouteInfo Inference(std::string_view path) {
+  return {.label = path, .inference = true, .computes = true, .repeatable = true};
+}
+constexpr RouteInfo Tokenizes(std::string_view path) {
   return {.label = path, .inference = true, .repeatable = true};
 }
 constexpr RouteInfo Generates(std::string_view path, std::string_view id_prefix = "req-") {
-  return {.label = path, .inference = true, .generates = true, .repeatable = true, .id_prefix = id_prefix};
+  return {
+      .label = path,
+      .inference = true,
+      .computes = true,
+      .generates = true,
+      .repeatable = true,
+      .id_prefix = id_prefix};
 }
 // Stores its responses, for later requests to refer to.
 constexpr RouteInfo Stores(std::string_view path) {
-  return {.label = path, .inference = true, .generates = true};
+  return {.label = path, .inference = true, .computes = true, .generates = true};
 }
 constexpr RouteInfo Own(std::string_view path, std::string_view allow, Access access = Access::kAdmin) {
   return {.label = path, .own = true, .allow = allow, .access = access};
@@ -38,7 +47,7 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kResponses, Stores("/v1/responses")},
     {Route::kResponse, {.label = "/v1/responses/{id}"}},
     {Route::kMessages, Generates("/v1/messages")},
-    {Route::kCountTokens, Inference("/v1/messages/count_tokens")},
+    {Route::kCountTokens, Tokenizes("/v1/messages/count_tokens")},
     {Route::kScore, Inference("/score")},
     {Route::kV1Score, Inference("/v1/score")},
     {Route::kV2Rerank, Inference("/v2/rerank")},
@@ -49,8 +58,8 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kTranslations, Inference("/v1/audio/translations")},
     {Route::kSpeech, Inference("/v1/audio/speech")},
     {Route::kInvocations, Inference("/invocations")},
-    {Route::kTokenize, Inference("/tokenize")},
-    {Route::kDetokenize, Inference("/detokenize")},
+    {Route::kTokenize, Tokenizes("/tokenize")},
+    {Route::kDetokenize, Tokenizes("/detokenize")},
     {Route::kHealth, Own("/health", "GET, HEAD", Access::kAnybody)},
     {Route::kLiveness, Own("/liveness", "GET, HEAD", Access::kAnybody)},
     {Route::kReadiness, Own("/readiness", "GET, HEAD", Access::kAnybody)},

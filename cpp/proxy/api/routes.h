@@ -82,6 +82,7 @@ struct RouteInfo {
   std::string_view label;               // metric label: the path, or "other"
   bool own = false;                     // served by the router
   bool inference = false;               // work for a model
+  bool computes = false;                // its engine does, not its HTTP server alone
   bool generates = false;               // counted in generate_duration_seconds
   bool repeatable = false;              // a POST leaves no state behind, so another worker may get it as well
   std::string_view allow;               // methods, for own routes: "GET, HEAD"

@@ -16,17 +16,29 @@ constexpr int64_t kTicks = 10;         // in the shortest limit
 constexpr int64_t kFirstProbe = 4;     // ticks until the first probe
 constexpr int64_t kLongestProbe = 60;  // between two of them
 
-// By position: equal for workers that serve the same models in the same stage.
+// An ID is never used again.
+uint64_t Mixed(uint64_t number, WorkerId id) {
+  return (number ^ (static_cast<uint64_t>(id) + 1)) * 0x9e3779b97f4a7c15;
+}
+
+// By position: equal for workers of one stage that serve the same model. Of several models, as of a base and its adapters,
+// that counts which most workers serve.
 std::vector<uint64_t> GroupsOf(const FleetView& fleet) {
   std::vector<uint64_t> groups;
   for (const FleetView::Member& member : fleet.members())
     groups.push_back(static_cast<uint64_t>(member.worker->stage));
   const ModelPools* const models = fleet.models().get();
   if (models == nullptr || !models->decides()) return groups;
-  for (size_t pool = 0; pool < models->names->pools.size(); ++pool) {
-    for (const uint32_t position : models->names->pools[pool].workers)
-      groups[position] = (groups[position] ^ (pool + 1)) * 0x9e3779b97f4a7c15;
+  using Pool = std::pair<size_t, uint64_t>;  // how many workers, and a number of these
+  std::vector<Pool> largest(groups.size());
+  for (const ModelPools::Members& members : models->names->pools) {
+    Pool pool(members.workers.size(), 0);
+    for (const uint32_t position : members.workers)
+      pool.second = Mixed(pool.second, fleet.worker(position).id);
+    for (const uint32_t position : members.workers) largest[position] = std::max(largest[position], pool);
   }
+  for (size_t position = 0; position < groups.size(); ++position)
+    groups[position] ^= largest[position].second;
   return groups;
 }
 
@@ -67,6 +79,7 @@ void HangWatch::Tick() {
   if (!settings->detects_hangs()) {
     for (const auto& [id, doubt] : std::exchange(in_doubt_, {}))
       Restore(doubt, "--hang-detection-factor is 0");
+    detector_ = {};  // nothing is noted meanwhile
     return;
   }
   const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
@@ -116,12 +129,13 @@ void HangWatch::Judge(const std::shared_ptr<Worker>& worker, const Threads::Wait
                       .since_ns = now,
                       .last_byte_ns = worker->progress.last_byte_ns(),
                       .doubt = *doubt,
+                      .moves = doubt->streams,
                       .probe_ns = now + kFirstProbe * TickNs(),
                       .probe_pause_ns = kFirstProbe * TickNs()});
   worker->doubts.fetch_add(1, std::memory_order_relaxed);
   worker->in_doubt.store(true, std::memory_order_relaxed);
   thread_.router->RefreshFleet();
-  threads_.move(worker, *doubt);
+  if (doubt->streams) threads_.move(worker, *doubt);
   Log(LogLevel::kWarning,
       Concat(
           "worker ", worker->url.url, " is in doubt: it has sent no byte of a response for ",
@@ -145,19 +159,32 @@ void HangWatch::FollowDoubts(const FleetView& fleet, int64_t now_ns) {
       Restore(over, came_back ? "its health check has passed again" : "it has sent a byte");
       continue;
     }
-    if (worker.load.own_waiting() != 0) {
-      threads_.move(doubt.worker, doubt.doubt);
-    } else if (now_ns >= doubt.probe_ns) {
-      worker.probe_due.store(true, std::memory_order_relaxed);
-      doubt.probe_pause_ns = std::min(2 * doubt.probe_pause_ns, kLongestProbe * TickNs());
-      doubt.probe_ns = now_ns + doubt.probe_pause_ns;
-    }
+    FollowProbe(worker, now_ns, &doubt);
+    const bool probe_waits = doubt.taken_ns != 0 && now_ns - doubt.taken_ns >= doubt.doubt.limit_ns;
+    doubt.moves = doubt.moves || probe_waits;
+    if (doubt.moves && worker.load.own_waiting() != 0) threads_.move(doubt.worker, doubt.doubt);
+  }
+}
+
+void HangWatch::FollowProbe(Worker& worker, int64_t now_ns, InDoubt* doubt) const {
+  const ProbeDue due = worker.probe_due.load(std::memory_order_relaxed);
+  if (doubt->due_ns != 0 && due == ProbeDue::kNone) {
+    if (doubt->taken_ns == 0) doubt->taken_ns = now_ns;
+    doubt->due_ns = 0;
+    doubt->probe_ns = now_ns + doubt->probe_pause_ns;
+    doubt->probe_pause_ns = std::min(2 * doubt->probe_pause_ns, kLongestProbe * TickNs());
+  } else if (doubt->due_ns != 0) {
+    if (now_ns - doubt->due_ns >= kLongestProbe * TickNs())
+      worker.probe_due.store(ProbeDue::kOfAny, std::memory_order_relaxed);
+  } else if (now_ns >= doubt->probe_ns) {
+    worker.probe_due.store(ProbeDue::kOfMovable, std::memory_order_relaxed);
+    doubt->due_ns = now_ns;
   }
 }
 
 void HangWatch::Restore(const InDoubt& doubt, const std::string& why) {
   doubt.worker->in_doubt.store(false, std::memory_order_relaxed);
-  doubt.worker->probe_due.store(false, std::memory_order_relaxed);
+  doubt.worker->probe_due.store(ProbeDue::kNone, std::memory_order_relaxed);
   thread_.router->RefreshFleet();
   Log(LogLevel::kInfo, Concat(
                            "worker ", doubt.worker->url.url, " is not in doubt any more after ",

@@ -56,7 +56,7 @@ class Attempts {
   virtual void AddWaits(
       const Worker& worker, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) = 0;
   // That worker is in doubt: a request that is overdue there goes to another worker, if it may. True: it does.
-  virtual bool MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt) = 0;
+  virtual bool MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt, size_t* reads_bodies) = 0;
   // The first byte of the body of the response that is relayed.
   virtual void CountFirstByte() = 0;
 

@@ -1509,7 +1509,10 @@ Task<void> Exchange::RelayAsEvents() {
   CapturedBody body(kDrainedResponseBytes);
   Relay relay(
       thread_.loop, attempts_->worker(), body, settings_.stream_idle_timeout_ms,
-      {.worker_idle = &Exchange::OnWorkerIdle, .first_byte = &Exchange::OnFirstBodyByte, .context = this});
+      {.worker_idle = &Exchange::OnWorkerIdle,
+       .first_byte = &Exchange::OnFirstBodyByte,
+       .context = this,
+       .progress = ProgressOfResponse()});
   const Relay::End end = co_await relay.Run(attempts_->in(), reader);
   if (end == Relay::End::kDone) {
     attempts_->ResponseEnded(ResponseEnd::kWhole);
@@ -1671,9 +1674,9 @@ void Exchange::SendCutEvent() {
   connection_.socket.TryWrite({&piece, 1});
 }
 
-// Of a stream that an engine generates: each piece of it shows that its worker serves.
+// Of what an engine computes: each piece of it shows that its worker serves.
 ResponseProgress* Exchange::ProgressOfResponse() const {
-  const bool shows = settings_.detects_hangs() && record_.stream && RouteOf(record_.route).inference;
+  const bool shows = settings_.detects_hangs() && RouteOf(record_.route).computes;
   return shows && record_.status / 100 == 2 && record_.worker != nullptr ? &record_.worker->progress
                                                                          : nullptr;
 }

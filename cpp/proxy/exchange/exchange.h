@@ -93,8 +93,8 @@ class Exchange {
   void AddWaits(const Worker& worker, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) {
     if (attempts_->IsAt(worker)) attempts_->AddWaits(worker, reads_bodies, waits);
   }
-  bool MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt) {
-    return attempts_->IsAt(worker) && attempts_->MoveFrom(worker, doubt);
+  bool MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt, size_t* reads_bodies) {
+    return attempts_->IsAt(worker) && attempts_->MoveFrom(worker, doubt, reads_bodies);
   }
 
  private:

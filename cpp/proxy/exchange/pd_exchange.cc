@@ -74,10 +74,10 @@ Task<PdExchange::End> PdExchange::Run(const Request& request) {
   end_.reset();
   request_.choice.stage = Stage::kPrefill;
   prefill_.choice.Begin(request_.choice);
-  prefill_.choice.set_may_probe(true);
+  prefill_.choice.set_probe(WorkerChoice::Probe::kLate);
   request_.choice.stage = Stage::kDecode;
   decode_.choice.Begin(request_.choice);
-  decode_.choice.set_may_probe(true);
+  decode_.choice.set_probe(WorkerChoice::Probe::kLate);
   if (!plan_) {  // kFull may have ended an earlier run
     thread_.retry_budget.CountRequest(info_.body_ns);
     plan_.emplace(settings_.retry, /*repeatable=*/true, !request.client_restricted);

@@ -71,7 +71,10 @@ class PdExchange final : public Attempts {
   void WorkerDied(const Worker& worker) override;
   bool WorkerDrained(const Worker& worker) override;
   void AddWaits(const Worker& worker, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) override;
-  bool MoveFrom(const Worker& /*worker*/, const HangDetector::Doubt& /*doubt*/) override { return false; }
+  bool MoveFrom(
+      const Worker& /*worker*/, const HangDetector::Doubt& /*doubt*/, size_t* /*reads_bodies*/) override {
+    return false;
+  }
   void CountFirstByte() override;
 
   const ResponseHead& response() const override;

@@ -30,14 +30,15 @@ RetryLoop::RetryLoop(
 Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
   request_ = request;
   choice_.Begin(request.choice);
-  choice_.set_may_probe(
-      MayBeRepeated(*request_.message.head, info_.route) && RouteOf(info_.route).inference &&
-      request_.message.replayable() && !request_.client_restricted);
   if (!plan_) {  // kFull may have ended an earlier run
     thread_.retry_budget.CountRequest(info_.body_ns);
     plan_.emplace(
         settings_.retry, MayBeRepeated(*request_.message.head, info_.route), !request.client_restricted);
   }
+  choice_.set_probe(
+      !RouteOf(info_.route).computes ? WorkerChoice::Probe::kNever
+      : MayMove()                    ? WorkerChoice::Probe::kEarly
+                                     : WorkerChoice::Probe::kLate);
   while (std::optional<WorkerChoice::Selected> selected = Select()) {
     KeepResponse();
     info_.worker = selected->ticket.shared_worker();
@@ -81,10 +82,12 @@ Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
     if (!pause) co_return responded || UseKeptResponse() ? End::kResponded : End::kFailed;
 
     ++info_.retries;
-    const std::shared_ptr<Worker> failing = attempt_->drained() ? nullptr : info_.worker;
+    moved_ = moved_ || attempt_->moved();
+    const bool is_blamed = !attempt_->drained() && !attempt_->moved();
+    const std::shared_ptr<Worker> failing = is_blamed ? info_.worker : nullptr;
     thread_.telemetry.Retried(failing, plan_->failures(), *pause);
     attempt_->ticket().Finish(
-        {.end = attempt_->drained() ? Outcome::End::kClientGone : Outcome::End::kWorkerFailed,
+        {.end = is_blamed ? Outcome::End::kWorkerFailed : Outcome::End::kClientGone,
          .status = failed.status});
     const bool go_on = co_await WaitForNextAttempt(*pause);
     if (!go_on) co_return End::kCancelled;
@@ -165,13 +168,18 @@ void RetryLoop::AddWaits(const Worker& worker, size_t* reads_bodies, std::vector
   if (WaitsAt(worker)) AddWait(*attempt_, info_.route, reads_bodies, waits);
 }
 
-// Only if another worker will get it: else it is better off where it is, since the worker may go on.
-bool RetryLoop::MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt) {
-  if (!WaitsAt(worker) || !RouteOf(info_.route).inference) return false;
-  if (choice_.pinned() || request_.client_restricted || !request_.message.replayable()) return false;
-  if (!plan_->MayMove() || !choice_.AnyUntried()) return false;
+// Once: a request that makes engines hang costs two workers, as one that ends them does.
+bool RetryLoop::MayMove() const {
+  return !moved_ && !choice_.pinned() && !request_.client_restricted && request_.message.replayable() &&
+         plan_->MayMove();
+}
+
+// Only if another worker has room for it: else it is better off where it is, since the worker may go on.
+bool RetryLoop::MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt, size_t* reads_bodies) {
+  if (cancelled_ || !WaitsAt(worker) || !RouteOf(info_.route).computes) return false;
+  if (!MayMove() || !choice_.AnyUntriedHasRoom()) return false;
   const int64_t now = thread_.clock.NowNanos();
-  const HangDetector::Wait wait = attempt_->DescribeWait(/*reads_body=*/true);
+  const HangDetector::Wait wait = attempt_->DescribeWait(reads_bodies);
   if (!HangDetector::IsOverdue(wait, doubt.limits, doubt.silent_since_ns, now)) return false;
   if (!thread_.retry_budget.Take(now)) return false;
   attempt_->MoveAway();

@@ -46,7 +46,7 @@ class RetryLoop final : public Attempts {
   void WorkerDied(const Worker& worker) override;
   bool WorkerDrained(const Worker& worker) override;
   void AddWaits(const Worker& worker, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) override;
-  bool MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt) override;
+  bool MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt, size_t* reads_bodies) override;
   void CountFirstByte() override;
 
   const ResponseHead& response() const override { return IsKept() ? kept_->head() : attempt_->response(); }
@@ -87,6 +87,7 @@ class RetryLoop final : public Attempts {
   bool WaitsAt(const Worker& worker) const {
     return attempting_ && IsAt(worker) && attempt_->AwaitsFirstByte();
   }
+  bool MayMove() const;
   bool HasConnection() const { return attempt_ && attempt_->has_connection(); }
   bool IsKept() const { return kept_ && kept_->used(); }
   std::optional<WorkerChoice::Selected> Select();
@@ -102,6 +103,7 @@ class RetryLoop final : public Attempts {
   Request request_{};
   bool cancelled_ = false;
   bool attempting_ = false;  // the last attempt has not ended
+  bool moved_ = false;       // an attempt was ended since its worker was in doubt
 
   std::optional<RetryPlan> plan_;
   WorkerChoice choice_;

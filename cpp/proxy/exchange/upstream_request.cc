@@ -132,10 +132,13 @@ void UpstreamRequest::MoveAway() {
   GiveUp(HttpError::kFirstByteTimeout);
 }
 
-HangDetector::Wait UpstreamRequest::DescribeWait(bool reads_body) {
+HangDetector::Wait UpstreamRequest::DescribeWait(size_t* reads_bodies) {
   const bool is_held = !message_.stream_body || message_.body->keeps_pieces();
   if (kind_ == Kind::kNotRead && message_.pair && message_.pair->is_prefill) kind_ = Kind::kStream;
-  if (kind_ == Kind::kNotRead && is_held && reads_body) {
+  if (kind_ == Kind::kNotRead && (!is_held || message_.body->bytes() > kRoutedBodyBytes))
+    kind_ = Kind::kPlain;
+  if (kind_ == Kind::kNotRead && *reads_bodies != 0) {
+    --*reads_bodies;
     const RequestFields fields = ParseRequestFields(message_.body->held(), /*padded=*/false);
     kind_ = fields.stream.value_or(false) ? Kind::kStream : Kind::kPlain;
   }
@@ -146,12 +149,14 @@ HangDetector::Wait UpstreamRequest::DescribeWait(bool reads_body) {
       .client = client_};
 }
 
-// A response without a body, or with another status than 2xx, says nothing of the engine behind the server.
+// A response without a body, or with another status than 2xx, says nothing of the engine behind the server, nor does one
+// of /v1/responses that is no stream: the request may run in the background.
 void UpstreamRequest::FollowProgress() {
   const bool prefills = message_.pair && message_.pair->is_prefill;
-  const bool is_inference = message_.pair.has_value() || RouteOf(info_.route).inference;
-  counts_ = is_inference && all_sent_ns_ != 0 && response().status / 100 == 2;
   kind_ = prefills || response().event_stream ? Kind::kStream : Kind::kPlain;
+  const bool may_be_accepted = info_.route == Route::kResponses && kind_ == Kind::kPlain;
+  const bool computes = message_.pair.has_value() || RouteOf(info_.route).computes;
+  counts_ = computes && !may_be_accepted && all_sent_ns_ != 0 && response().status / 100 == 2;
   if (HasBodyByte(response(), in_->view())) CountFirstByte();
 }
 
@@ -611,9 +616,7 @@ std::optional<std::string> UpstreamRequest::TakeWholeResponse() {
 
 void AddWait(
     UpstreamRequest& attempt, Route route, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) {
-  if (!RouteOf(route).inference) return;
-  waits->push_back(attempt.DescribeWait(*reads_bodies != 0));
-  if (*reads_bodies != 0) --*reads_bodies;
+  if (RouteOf(route).computes) waits->push_back(attempt.DescribeWait(reads_bodies));
 }
 
 }  // namespace vllm_router

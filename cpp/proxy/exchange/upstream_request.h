@@ -118,9 +118,9 @@ class UpstreamRequest {
   bool AwaitsFirstByte() const {
     return sent_ && !responded_ && !given_up_ && lease_ != nullptr && !lease_->socket.HasUnread();
   }
-  // Then: what HangDetector has to know of it. `reads_body`: may parse the body, or the request counts as one that does
-  // not stream.
-  HangDetector::Wait DescribeWait(bool reads_body);
+  // Then: what HangDetector has to know of it. `reads_bodies`: how many bodies may still be parsed; at 0 a request whose
+  // body was not counts as one that does not stream.
+  HangDetector::Wait DescribeWait(size_t* reads_bodies);
   // The first byte of the response's body came; calls after the first have no effect.
   void CountFirstByte();
 
@@ -248,7 +248,7 @@ class UpstreamRequest {
   Timer send_deadline_;  // of the sender, which runs beside the steps
 };
 
-// Of an attempt that waits for its first byte, unless its route is no inference. Attempts::AddWaits.
+// Of an attempt that waits for its first byte, if its route has the engine compute. Attempts::AddWaits.
 void AddWait(
     UpstreamRequest& attempt, Route route, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits);
 

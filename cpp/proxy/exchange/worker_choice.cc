@@ -115,14 +115,17 @@ bool WorkerChoice::IsFull(const Worker& worker) const {
 
 // The one request that finds out whether a worker in doubt serves again.
 std::optional<WorkerChoice::Selected> WorkerChoice::SelectInDoubt(const How& how) {
-  if (!fleet_->any_in_doubt() || !may_probe_ || request_.pinned || !attempted_.empty()) return std::nullopt;
+  if (!fleet_->any_in_doubt() || probe_ == Probe::kNever || request_.pinned || !attempted_.empty())
+    return std::nullopt;
+  const ProbeDue least = probe_ == Probe::kEarly ? ProbeDue::kOfMovable : ProbeDue::kOfAny;
   for (uint32_t position = 0; position < fleet_->members().size(); ++position) {
     const FleetView::Member& member = fleet_->members()[position];
     Worker& worker = *member.worker;
-    if (!member.in_doubt || !member.in_rotation() || !worker.probe_due.load(std::memory_order_relaxed))
-      continue;
+    if (!member.in_doubt || !member.in_rotation()) continue;
+    if (worker.probe_due.load(std::memory_order_relaxed) < least) continue;
     if (!MayHavePath(worker) || !FitsGroups(worker, how) || !worker.breaker.Admits()) continue;
-    if (!worker.probe_due.exchange(false, std::memory_order_relaxed)) continue;  // another thread was faster
+    if (worker.probe_due.exchange(ProbeDue::kNone, std::memory_order_relaxed) == ProbeDue::kNone)
+      continue;  // another thread was faster
     StatusOr<Ticket> ticket = thread_.router->Select(*request_.key, fleet_->Only(position), how.transferred);
     if (!ticket.ok()) continue;
     std::optional<BreakerPass> pass = ticket->shared_worker()->breaker.TryPass(settings_.breaker);
@@ -132,8 +135,8 @@ std::optional<WorkerChoice::Selected> WorkerChoice::SelectInDoubt(const How& how
 }
 
 // Panic mode, after Envoy's. If no circuit breaker admits a request, a worker that failed a while ago is
-// better than a certain error. Among those not attempted yet, chooses the one whose breaker opened
-// first.
+// better than a certain error. Among those not attempted yet, and not in doubt, chooses the one whose breaker
+// opened first.
 std::optional<WorkerChoice::Selected> WorkerChoice::SelectInPanic(const How& how) {
   absl::InlinedVector<uint32_t, 16> positions;
   for (uint32_t position = 0; position < fleet_->members().size(); ++position) {
@@ -152,8 +155,9 @@ std::optional<WorkerChoice::Selected> WorkerChoice::SelectInPanic(const How& how
   const auto order = [this](uint32_t position) {
     const Worker& worker = fleet_->worker(position);
     const auto attempted = std::ranges::find(attempted_, worker.id);
-    return std::pair(
-        attempted == attempted_.end() ? 0 : attempted - attempted_.begin() + 1, worker.breaker.opened_ns());
+    return std::tuple(
+        attempted == attempted_.end() ? 0 : attempted - attempted_.begin() + 1,
+        fleet_->members()[position].in_doubt, worker.breaker.opened_ns());
   };
   while (!positions.empty()) {
     const auto first = std::ranges::min_element(positions, {}, order);
@@ -234,6 +238,15 @@ bool WorkerChoice::AnyUntried() const {
   return std::ranges::any_of(fleet->eligible(), [this, &fleet](uint32_t position) {
     const Worker& worker = fleet->worker(position);
     return worker.breaker.Admits() && std::ranges::find(attempted_, worker.id) == attempted_.end();
+  });
+}
+
+bool WorkerChoice::AnyUntriedHasRoom() const {
+  const std::shared_ptr<const FleetView> fleet = Fleet();
+  return std::ranges::any_of(fleet->eligible(), [this, &fleet](uint32_t position) {
+    const Worker& worker = fleet->worker(position);
+    return worker.breaker.Admits() && !IsFull(worker) && MayHavePath(worker) &&
+           std::ranges::find(attempted_, worker.id) == attempted_.end();
   });
 }
 

@@ -72,8 +72,10 @@ class WorkerChoice {
   WorkerChoice(IoThread& thread, const Settings& settings) : thread_(thread), settings_(settings) {}
 
   void Begin(const Request& request) { request_ = request; }
-  // The first attempt may go to a worker in doubt, to find out whether it serves: another one would get the request.
-  void set_may_probe(bool may) { may_probe_ = may; }
+  // Whether the first attempt may go to a worker in doubt, to find out whether it serves: early if another worker would
+  // get the request then, else when no such request has come for a while.
+  enum class Probe : uint8_t { kNever, kLate, kEarly };
+  void set_probe(Probe probe) { probe_ = probe; }
   bool pinned() const { return request_.pinned.has_value(); }
 
   // Empty: none may be chosen. If there was an attempt, its failure is more informative than error().
@@ -88,6 +90,7 @@ class WorkerChoice {
   void SetAttempted(WorkerId worker) { attempted_.push_back(worker); }
   bool any_attempted() const { return !attempted_.empty(); }
   bool AnyUntried() const;
+  bool AnyUntriedHasRoom() const;  // likewise, below --max-worker-requests
 
   // After Select() was empty.
   HttpError error() const { return error_; }
@@ -120,7 +123,7 @@ class WorkerChoice {
   HttpError error_{};
   std::string message_;
   bool all_full_ = false;
-  bool may_probe_ = false;
+  Probe probe_ = Probe::kNever;
 };
 
 }  // namespace vllm_router

@@ -843,8 +843,10 @@ void Server::WatchHangs() {
   const auto move = [this](const std::shared_ptr<Worker>& worker, const HangDetector::Doubt& doubt) {
     const auto rule = std::make_shared<const HangDetector::Doubt>(doubt);
     ForEachDataThread([worker, rule](IoThread& thread, Listener&) {
+      size_t reads_bodies = kMostBodiesRead;
       for (Connection* connection : thread.connections) {
-        if (connection->exchange() != nullptr && connection->exchange()->MoveFrom(*worker, *rule))
+        Exchange* const exchange = connection->exchange();
+        if (exchange != nullptr && exchange->MoveFrom(*worker, *rule, &reads_bodies))
           thread.telemetry.requests_moved.fetch_add(1, std::memory_order_relaxed);
       }
     });
