@@ -825,7 +825,7 @@ void Server::WatchHangs() {
   };
   using Waits = HangWatch::Threads::Waits;
   const auto list = [this](const std::shared_ptr<Worker>& worker, const std::function<void(Waits)>& done) {
-    const auto lists = std::make_shared<Lists>(io_threads_.size() - 1);
+    const auto lists = std::make_shared<Lists>(Lists{.missing = io_threads_.size() - 1, .waits = {}});
     EventLoop& control = io_threads_.back()->loop;
     ForEachDataThread([worker, done, lists, &control](IoThread& thread, Listener&) {
       Waits waits;
