@@ -22,7 +22,6 @@ import json
 import os
 import re
 import resource
-import signal
 import socket
 import statistics
 import subprocess
@@ -149,12 +148,11 @@ def url_of(number: int, port: int) -> str:
 
 @contextlib.contextmanager
 def running(command: list[str]) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def free_port() -> int:

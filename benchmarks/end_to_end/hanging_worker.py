@@ -1,12 +1,12 @@
 """What one frozen engine of four costs its clients, with and without the detection of hanging workers.
 
-    python benchmarks/end_to_end/hanging_worker.py [--clients 32] [--seconds 40]
+    python benchmarks/end_to_end/hanging_worker.py [--clients 32] [--seconds 40] [--settle 10]
 
 Four simulated workers, each a process of its own, serve streams of 60 tokens to clients that ask again at
-once. After ten seconds one is frozen by SIGSTOP, and it goes on ten seconds before the end. Its health check
-would fail as well, since the whole process stands, so there are none here: as if an API server responded for
-a blocked engine. Printed are the requests that waited for more than 4 s for their first byte, the slowest of
-them, and how long after the freeze new ones went there.
+once. After `--settle` seconds one is frozen by SIGSTOP, and it goes on as long before the end. Its health
+check would fail as well, since the whole process stands, so there are none here: as if an API server
+responded for a blocked engine. Printed are the requests that waited for more than 4 s for their first byte,
+the slowest of them, and how long after the freeze new ones went there.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 
 from vllm_router import Router
 
-WARM_UP = 10.0
 LATE = 4.0
 
 
@@ -61,7 +61,7 @@ def ask(port: int, client: int, count: int) -> float:
     return waited
 
 
-def measure(clients: int, seconds: float, factor: float) -> None:
+def measure(clients: int, seconds: float, settle: float, factor: float) -> None:
     workers = [start_worker(i) for i in range(4)]
     waits: list[tuple[float, float]] = []  # when it was sent, how long
     over = threading.Event()
@@ -80,17 +80,17 @@ def measure(clients: int, seconds: float, factor: float) -> None:
             threads = [threading.Thread(target=run, args=(i,)) for i in range(clients)]
             for thread in threads:
                 thread.start()
-            time.sleep(WARM_UP)
+            time.sleep(settle)
             frozen = time.monotonic()
             workers[0][0].send_signal(signal.SIGSTOP)
             series = f'worker_in_doubt{{worker="{workers[0][1]}"}} 1'
             found = None
-            while time.monotonic() < frozen + seconds - 2 * WARM_UP:
+            while time.monotonic() < frozen + seconds - 2 * settle:
                 if found is None and series in server.metrics():
                     found = time.monotonic() - frozen
                 time.sleep(0.05)
             workers[0][0].send_signal(signal.SIGCONT)
-            time.sleep(WARM_UP)
+            time.sleep(settle)
             over.set()
             for thread in threads:
                 thread.join()
@@ -106,17 +106,18 @@ def measure(clients: int, seconds: float, factor: float) -> None:
         for process, _ in workers:
             process.send_signal(signal.SIGCONT)
             process.kill()
-            process.wait()
+            process.communicate()  # closes the pipe as well
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=40)
-    args = parser.parse_args()
+    parser.add_argument("--settle", type=float, default=10)
+    args = parser.parse_args(argv)
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     for factor in (0, 5):
-        measure(args.clients, args.seconds, factor)
+        measure(args.clients, args.seconds, args.settle, factor)
 
 
 if __name__ == "__main__":
