@@ -139,6 +139,15 @@ void BindHangDetector(py::module_& testing) {
   testing.def("request_size_of", &RequestSizeOf);
 }
 
+void BindOverload(py::module_& testing) {
+  testing.def(
+      "is_overloaded",
+      [](uint32_t most_waiting, double most_kv_use, int64_t waiting, std::optional<double> kv_use, bool was) {
+        return IsOverloaded({.waiting = most_waiting, .kv_use = most_kv_use}, waiting, kv_use, was);
+      },
+      py::arg("waiting_above"), py::arg("kv_above"), py::arg("waiting"), py::arg("kv_use"), py::arg("was"));
+}
+
 // A row of a source's list: URL, weight, ready, leaving, drain_secs, incarnation.
 using ListedWorker = std::tuple<std::string, double, bool, bool, std::optional<double>, std::string>;
 
@@ -489,14 +498,6 @@ ErrorShare ShareFrom(const Counts& counts) { return {.errors = counts.first, .re
 
 void BindOutlierDetector(py::module_& testing) {
   // Python gives one window to all calls of an object.
-  BindHangDetector(testing);
-  testing.def(
-      "is_overloaded",
-      [](uint32_t most_waiting, double most_kv_use, int64_t waiting, std::optional<double> kv_use, bool was) {
-        return IsOverloaded({.waiting = most_waiting, .kv_use = most_kv_use}, waiting, kv_use, was);
-      },
-      py::arg("waiting_above"), py::arg("kv_above"), py::arg("waiting"), py::arg("kv_use"), py::arg("was"));
-
   struct CountsHarness {
     explicit CountsHarness(double window) : window_ns(Nanos(window)) {}
     const int64_t window_ns;
@@ -571,6 +572,8 @@ void BindHealth(py::module_& testing) {
 void BindTestingWorker(py::module_& testing) {
   BindRetryAfterBackoff(testing);
   BindCircuitBreaker(testing);
+  BindHangDetector(testing);
+  BindOverload(testing);
   BindOutlierDetector(testing);
   BindHealth(testing);
   py::class_<HealthTracker>(testing, "HealthTracker")

@@ -177,7 +177,7 @@ bool RetryLoop::MayMove() const {
 // Only if another worker has room for it: else it is better off where it is, since the worker may go on.
 bool RetryLoop::MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt, size_t* reads_bodies) {
   if (cancelled_ || !WaitsAt(worker) || !RouteOf(info_.route).computes) return false;
-  if (!MayMove() || !choice_.AnyUntriedHasRoom()) return false;
+  if (!MayMove() || !choice_.AnyUntried(/*with_room=*/true)) return false;
   const int64_t now = thread_.clock.NowNanos();
   const HangDetector::Wait wait = attempt_->DescribeWait(reads_bodies);
   if (!HangDetector::IsOverdue(wait, doubt.limits, doubt.silent_since_ns, now)) return false;

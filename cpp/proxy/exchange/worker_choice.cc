@@ -233,20 +233,12 @@ FleetView WorkerChoice::Without(const How& how, std::span<const WorkerId> attemp
   return fleet_->Without(positions);
 }
 
-bool WorkerChoice::AnyUntried() const {
+bool WorkerChoice::AnyUntried(bool with_room) const {
   const std::shared_ptr<const FleetView> fleet = Fleet();
-  return std::ranges::any_of(fleet->eligible(), [this, &fleet](uint32_t position) {
+  return std::ranges::any_of(fleet->eligible(), [this, with_room, &fleet](uint32_t position) {
     const Worker& worker = fleet->worker(position);
+    if (with_room && (IsFull(worker) || !MayHavePath(worker))) return false;
     return worker.breaker.Admits() && std::ranges::find(attempted_, worker.id) == attempted_.end();
-  });
-}
-
-bool WorkerChoice::AnyUntriedHasRoom() const {
-  const std::shared_ptr<const FleetView> fleet = Fleet();
-  return std::ranges::any_of(fleet->eligible(), [this, &fleet](uint32_t position) {
-    const Worker& worker = fleet->worker(position);
-    return worker.breaker.Admits() && !IsFull(worker) && MayHavePath(worker) &&
-           std::ranges::find(attempted_, worker.id) == attempted_.end();
   });
 }
 

@@ -6,7 +6,8 @@
 //   in back-off (Retry-After)              passed over, while there are others
 //   endangered                             likewise, after a loss: it has a request that was in flight at a lost worker
 //
-// A worker in doubt (worker/hang_detector.h) is left out likewise, but for one request now and then. If no breaker admits a request, the worker whose breaker opened first gets it (panic mode, after Envoy's).
+// A worker in doubt (worker/hang_detector.h) gets one request now and then. If no breaker admits a request, the worker
+// whose breaker opened first gets it (panic mode, after Envoy's).
 //
 //   WorkerChoice choice(thread, settings, {.key = &key, .path = head.path, .model = model});
 //   while (std::optional<WorkerChoice::Selected> selected = choice.Select(…)) { … choice.SetAttempted(id); }
@@ -89,8 +90,8 @@ class WorkerChoice {
   std::optional<Bypass> SelectBypass();
   void SetAttempted(WorkerId worker) { attempted_.push_back(worker); }
   bool any_attempted() const { return !attempted_.empty(); }
-  bool AnyUntried() const;
-  bool AnyUntriedHasRoom() const;  // likewise, below --max-worker-requests
+  // `with_room`: one that would get the request at once.
+  bool AnyUntried(bool with_room = false) const;
 
   // After Select() was empty.
   HttpError error() const { return error_; }
