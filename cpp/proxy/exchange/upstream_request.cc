@@ -336,8 +336,7 @@ void UpstreamRequest::Send() {
   sent_ = false;
   all_sent_ns_ = 0;
   if (settings_.detects_hangs() && client_ == 0)
-    client_ =
-        static_cast<uint32_t>(ClientNumber(thread_, settings_, *message_.head, message_.client.address));
+    client_ = ClientTag(thread_, settings_, *message_.head, message_.client.address);
   info_.sent_ns = thread_.clock.NowNanos();
   if (first_sent_ns_ == 0) first_sent_ns_ = info_.sent_ns;
 

@@ -222,7 +222,7 @@ class UpstreamRequest {
   bool responded_ = false;
   bool counts_ = false;         // the response shows that the engine serves, as soon as it has a byte
   Kind kind_ = Kind::kNotRead;  // as the request says, later as the response does
-  uint32_t client_ = 0;         // of its ClientNumber
+  uint32_t client_ = 0;         // its ClientTag
 
   HttpError error_{};
   bool lost_ = false;

@@ -25,6 +25,21 @@ std::string_view LastForwardedFor(const RequestHead& head) {
   return last;
 }
 
+struct Client {
+  std::string_view kind;
+  std::string_view name;
+};
+
+Client ClientOf(
+    const IoThread& thread, const Settings& settings, const RequestHead& head,
+    std::string_view peer_address) {
+  const std::optional<std::string_view> key =
+      thread.authorizer.takes_client_keys() ? KeyOf(head.fields) : std::nullopt;
+  if (key.has_value() && !key->empty()) return {.kind = "key", .name = *key};
+  const std::string_view forwarded = settings.trust_forwarded ? LastForwardedFor(head) : std::string_view();
+  return {.kind = "address", .name = forwarded.empty() ? peer_address : forwarded};
+}
+
 }  // namespace
 
 uint64_t HostNumber(const WorkerUrl& url) { return Xxh3(url.base); }
@@ -32,18 +47,15 @@ uint64_t HostNumber(const WorkerUrl& url) { return Xxh3(url.base); }
 uint64_t ClientNumber(
     const IoThread& thread, const Settings& settings, const RequestHead& head,
     std::string_view peer_address) {
-  std::string_view kind = "address";
-  std::string_view name = peer_address;
-  const std::optional<std::string_view> key =
-      thread.authorizer.takes_client_keys() ? KeyOf(head.fields) : std::nullopt;
-  if (key.has_value() && !key->empty()) {
-    kind = "key";
-    name = *key;
-  } else if (settings.trust_forwarded) {
-    const std::string_view forwarded = LastForwardedFor(head);
-    if (!forwarded.empty()) name = forwarded;
-  }
+  const auto [kind, name] = ClientOf(thread, settings, head, peer_address);
   return std::max<uint64_t>(1, DigestWord(Sha256({kind, std::string_view("\0", 1), name}), 0));
+}
+
+uint32_t ClientTag(
+    const IoThread& thread, const Settings& settings, const RequestHead& head,
+    std::string_view peer_address) {
+  const auto [kind, name] = ClientOf(thread, settings, head, peer_address);
+  return std::max<uint32_t>(1, static_cast<uint32_t>(Xxh3(name) ^ kind.size()));
 }
 
 void ReportWorkerDown(IoThread& thread, const WorkerUrl& url) {

@@ -22,6 +22,9 @@ uint64_t HostNumber(const WorkerUrl& url);
 // added.
 uint64_t ClientNumber(
     const IoThread& thread, const Settings& settings, const RequestHead& head, std::string_view peer_address);
+// Likewise, for each request: cheap, and no more than a hint, since others can be given the same one.
+uint32_t ClientTag(
+    const IoThread& thread, const Settings& settings, const RequestHead& head, std::string_view peer_address);
 
 // Down: a connect to the worker, or a health check of it, failed. Up: it responded, below 500, to what was
 // sent at `since_ns`.
