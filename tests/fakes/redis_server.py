@@ -26,10 +26,18 @@ from tests.fakes.wire import PATIENCE, eventually
 from tests.models.resp import command_of, read_reply
 
 
-def hang_up(connection: socket.socket, _: Any = None) -> None:
-    """An reply, too: the end of the connection."""
+def cut(connection: socket.socket) -> None:
+    """Both directions at once; the client may see a reset."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
+
+
+def hang_up(connection: socket.socket, _: Any = None) -> None:
+    """A reply, too: the end of the connection. What still comes is read, else the end would be a reset."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(4096):
+            pass
 
 
 class RedisServer:
@@ -165,7 +173,7 @@ class FakeRedis:
         self._threads[0].join(PATIENCE)  # no connection comes any more
         self._listening.close()
         for connection in self.connections:
-            hang_up(connection)
+            cut(connection)
         for thread in self._threads:
             thread.join(PATIENCE)
 

@@ -1,6 +1,6 @@
 """cpp/redis/redis_link.h: connections that are opened, used and probed."""
 
-from tests.fakes.redis_server import hang_up
+from tests.fakes.redis_server import cut, hang_up
 from tests.fakes.wire import eventually
 
 
@@ -63,7 +63,7 @@ def test_what_redis_refuses_its_caller_alone_says_nothing_of_the_others(open_lin
 def test_a_command_that_works_forgives_an_attempt_that_failed(open_link, fake):
     link = open_link(fake.url, command_timeout_ms=50)
     fake.replies["PING"] = b"-LOADING x\r\n"
-    hang_up(fake.connections[0])
+    cut(fake.connections[0])
     eventually(lambda: link.stats()["errors"]["other"] == 1)
     fake.replies["PING"] = b"+PONG\r\n"
     eventually(lambda: link.stats()["idle"] == 1)
