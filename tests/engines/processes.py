@@ -244,6 +244,21 @@ class Engine:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
 
+    def _core(self) -> int:
+        """The process that computes; another one has the HTTP server."""
+        assert self._process is not None
+        for process in self._process.children():
+            if "EngineCor" in Path(f"/proc/{process}/comm").read_text():
+                return process
+        raise AssertionError(f"{self.name} has no process of its own that computes")
+
+    def freeze(self) -> None:
+        """It accepts requests, and its health check passes; but it computes nothing until `thaw`."""
+        os.kill(self._core(), signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self._core(), signal.SIGCONT)
+
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()

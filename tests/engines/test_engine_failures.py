@@ -1,6 +1,7 @@
 """An engine that dies under load costs its running streams, and no other request.
 
-After SIGKILL that is all. After SIGTERM vLLM 0.32 breaks connections off or ends its requests itself.
+After SIGKILL that is all. After SIGTERM vLLM 0.32 breaks connections off or ends its requests itself. One that is
+frozen costs time alone.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.engines.processes import MODEL, SLOTS, Engine, Router
+from tests.engines.processes import MODEL, SLOTS, Engine, Router, seconds_until
 from tests.fakes.wire import eventually
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1500)]
@@ -229,4 +230,38 @@ def test_an_engine_that_is_told_to_end_costs_what_it_gives_up_and_its_running_st
         ]
         others = [request for request in requests if request not in given_up]
         assert lost_without_need(others, victim) == []
+        assert router.load() == 0
+
+
+def test_a_frozen_engine_is_left_out_while_its_http_server_says_that_all_is_well(fleet, print_table):
+    """As GPUs hang: /health is 200 all the time, and no request gets a first byte."""
+    victim = fleet.engines[0]
+    with fleet.router("least_load") as router:
+
+        def in_doubt() -> bool:
+            return router.workers()[victim.url].get("in_doubt", False)
+
+        load = Load(router)
+        load.begin_short()
+        eventually(lambda: load.short_ended() >= 100, "the engines do not serve", PATIENCE)
+        victim.freeze()
+        try:
+            took = seconds_until(in_doubt, PATIENCE, "nobody noticed")
+            assert victim.is_ready()
+            waited = sum(not request.has_ended for request in load.requests)
+            after = load.short_ended() + 50
+            eventually(lambda: load.short_ended() >= after, "the other engine does not serve", PATIENCE)
+            assert in_doubt()
+        finally:
+            victim.thaw()
+        back = seconds_until(lambda: not in_doubt(), PATIENCE, "it computes again and nobody noticed")
+        before = victim.metric("vllm:request_success_total")
+        eventually(lambda: victim.metric("vllm:request_success_total") > before, "it gets nothing", PATIENCE)
+        load.join()
+        print_table += [
+            *describe(load.requests, "SIGSTOP of an engine that computes, under load"),
+            f"in doubt after {took:.1f} s, with {waited} requests under way; back {back:.1f} s after SIGCONT",
+        ]
+        assert all(request.is_complete for request in load.requests)
+        assert any(request.attempts > 1 for request in load.requests), "no request had to be saved"
         assert router.load() == 0
