@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <utility>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -274,7 +275,12 @@ std::optional<Digest256> TenantOf(std::span<const HeaderField> fields, const Cac
 
 // ---- responses
 
-// finish_reason of a choice, or stop_reason of a message. SGLang's /generate writes {"type": "stop"}.
+// The reasons that say that the generation is complete: finish_reason of a choice, or stop_reason of a message.
+constexpr std::array<std::string_view, 10> kCompleteReasons = {
+    "stop",       "length",        "tool_calls", "function_call", "content_filter",
+    "end_turn",   "max_tokens",    "tool_use",   "stop_sequence", "refusal"};
+
+// SGLang's /generate writes {"type": "stop"}.
 bool HasEnded(const Member* reason) {
   if (reason == nullptr) return false;
   if (reason->type == Type::kObject) {
@@ -282,7 +288,8 @@ bool HasEnded(const Member* reason) {
     const Member* const type = inner.Find("type");
     return type != nullptr && type->type == Type::kString && HasEnded(type);
   }
-  return reason->type == Type::kString && !reason->Holds("abort") && !reason->Holds("error");
+  return std::ranges::any_of(
+      kCompleteReasons, [reason](std::string_view complete) { return reason->Holds(complete); });
 }
 
 bool HasError(const BodyMap& object) {
@@ -491,8 +498,12 @@ bool StreamJudge::Step(size_t bytes) {
 
 // False: no response that is kept has such an event, or one at this place.
 bool StreamJudge::TakeEvent(std::string_view data) {
+  // Some engines have [DONE] behind Anthropic's own end.
+  const bool is_message = path_ == kMessages;
+  if (done_ && is_message && data == "[DONE]" && !std::exchange(closed_, true)) return true;
   if (done_) return false;  // more after the end
   if (data == "[DONE]") {
+    closed_ = true;
     done_ = true;
     return true;
   }
@@ -515,13 +526,15 @@ bool StreamJudge::TakeEvent(std::string_view data) {
     has_ended = reason != nullptr && reason->type != Type::kNull;
     failed_ = failed_ || (has_ended && !HasEnded(reason));
   }
-  const Member* const type = path_ == kMessages ? event.Find("type") : nullptr;
+  if (!is_message) return true;
+  bool& has_ended = ended_[""];
+  const Member* const type = event.Find("type");
   if (type != nullptr && type->Holds("message_delta")) {
     const Member* const delta = event.Find("delta");
     const BodyMap inner = BodyMap::Read(delta != nullptr ? delta->value : "");
-    failed_ = !HasEnded(inner.Find("stop_reason"));  // the last one counts
+    has_ended = HasEnded(inner.Find("stop_reason"));  // the last one counts
   }
-  done_ = done_ || (type != nullptr && type->Holds("message_stop"));
+  done_ = type != nullptr && type->Holds("message_stop");
   return true;
 }
 

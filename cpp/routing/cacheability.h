@@ -134,6 +134,7 @@ class StreamJudge {
   std::string_view rest_;
   std::map<std::string_view, bool> ended_;  // by the index of a choice
   bool done_ = false;                       // the end marker came
+  bool closed_ = false;                     // as [DONE], perhaps behind another one
   bool odd_ = false;                        // something is not as engines write it
   bool failed_ = false;                     // a choice ended otherwise than it should
   bool judged_ = false;

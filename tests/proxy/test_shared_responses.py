@@ -26,7 +26,7 @@ from tests.fakes.cached import (
     stats_of,
     wait_until_used,
 )
-from tests.fakes.wire import chunk, chunked, eventually, request
+from tests.fakes.wire import chunk, chunked, eventually, request, wait_until_logged
 
 # ---- routers that share it
 
@@ -84,6 +84,40 @@ def test_stats_are_as_the_other_router_prints_them(harness, redis):
     assert stats["redis"]["connections"]["idle"] >= 1
     assert counted(router, 'continuum_cache_redis_latency_seconds_count{operation="get"}') > 0
     assert counted(router, 'continuum_cache_redis_latency_seconds_count{operation="set"}') > 0
+
+
+@pytest.mark.parametrize("what", [b'{"clear_all": true}', b'{"model": "m"}'])
+def test_an_invalidation_says_whether_redis_has_it(harness, redis, what):
+    """Row 22: it was acknowledged though Redis was cut off, and lost with its router."""
+    router = shared(harness, redis, Engine(harness))
+    client = harness.client(router)
+
+    def said():
+        reply = json.loads(client.ask("POST", "/admin/response-cache/invalidate", body=what).body)
+        return reply["success"], reply["shared"], reply["pending"]
+
+    assert said() == (True, True, False)
+    redis.kill()
+    assert said() == (True, False, True)
+    assert redis.start()
+    eventually(lambda: said() == (True, True, False))
+
+
+@pytest.mark.parametrize("how", ["type", "right"])
+def test_generations_that_cannot_be_read_are_seen_and_the_way_back_is_told(harness, redis, capfd, how):
+    """Row 22: each router used its own memory, while metric and stats said that Redis was used."""
+    router = shared(harness, redis, Engine(harness))
+    client = harness.client(router)
+    name = "cr:resp:~gen"
+    redis.call("DEL", name)
+    redis.call(*(("SET", name, "x") if how == "type" else ("ACL", "SETUSER", "default", "-hgetall")))
+    eventually(lambda: metric(router, FALLBACK) == 1)
+    assert stats_of(client)["redis"]["fallback_active"] is True
+    assert cache_of(ask(client, body_of(seed=3))) == "MISS"
+    assert cache_of(ask(client, body_of(seed=3))) == "HIT"  # from memory
+    redis.call(*(("DEL", name) if how == "type" else ("ACL", "SETUSER", "default", "+hgetall")))
+    eventually(lambda: metric(router, FALLBACK) == 0)
+    wait_until_logged(capfd, "is used again")
 
 
 # ---- faults

@@ -762,6 +762,7 @@ AdminReply Admin::CacheStats(const IoThread& thread, const Settings& settings, b
     const std::optional<int64_t> entries = shared_responses_.service->entries();
     shared = {
         .pool = shared_responses_.pool,
+        .usable = shared_responses_.responses->usable(),
         .entries = static_cast<uint64_t>(entries.value_or(0)),
         .late = stats.late,
         .dropped = stats.dropped};
@@ -769,26 +770,33 @@ AdminReply Admin::CacheStats(const IoThread& thread, const Settings& settings, b
   return CacheStatsReply(thread.limits.response_cache, settings.response_cache, shared, detail);
 }
 
-// How many responses were deleted; they are not found any more in any case.
-Task<uint64_t> Admin::ClearShared(IoThread& thread, CancelScope& scope) const {
+// What Redis was told of an invalidation. It holds here at once in any case.
+Task<SharedInvalidation> Admin::InvalidateShared(IoThread& thread, CancelScope& scope, bool deletes) const {
   struct Call {
     EventLoop& loop;
     CancelScope* waiting;  // null: not any more
-    uint64_t cleared = 0;
+    SharedInvalidation done;
   };
-  const auto call = std::make_shared<Call>(Call{thread.loop, &scope});
-  shared_responses_.control->loop.Post([call, service = shared_responses_.service] {
-    Spawn([](ResponseCacheService& service, std::shared_ptr<Call> call) -> Task<void> {
-      const StatusOr<int64_t> cleared = co_await service.Clear(nullptr);
-      call->loop.Post([call, count = static_cast<uint64_t>(cleared.ok() ? *cleared : 0)] {
-        call->cleared = count;
+  const auto call = std::make_shared<Call>(Call{thread.loop, &scope, {}});
+  shared_responses_.control->loop.Post([call, deletes, service = shared_responses_.service] {
+    Spawn([](ResponseCacheService& service, std::shared_ptr<Call> call, bool deletes) -> Task<void> {
+      SharedInvalidation done;
+      if (deletes) {
+        const StatusOr<int64_t> cleared = co_await service.Clear(nullptr);
+        done.cleared = static_cast<uint64_t>(cleared.ok() ? *cleared : 0);
+      }
+      done.told = co_await service.Told();
+      call->loop.Post([call, done] {
+        call->done = done;
         if (call->waiting != nullptr) call->waiting->EndPause();
       });
-    }(*service, call));
+    }(*service, call, deletes));
   });
-  co_await scope.Pause(thread.loop, ResponseCacheService::kClearNanos + 5 * kNanosPerSecond);
+  constexpr int64_t kToldNanos = kNanosPerSecond;
+  const int64_t most = deletes ? ResponseCacheService::kClearNanos + 5 * kNanosPerSecond : kToldNanos;
+  co_await scope.Pause(thread.loop, most);
   call->waiting = nullptr;
-  co_return call->cleared;
+  co_return call->done;
 }
 
 Task<AdminReply> Admin::CacheInvalidate(IoThread& thread, const AdminRequest& request) const {
@@ -798,9 +806,12 @@ Task<AdminReply> Admin::CacheInvalidate(IoThread& thread, const AdminRequest& re
   const StatusOr<InvalidateCall> call = ReadInvalidateCall(request.body);
   if (!call.ok()) co_return InvalidateRefused(400, std::string(call.status().message()));
   ResponseCache& cache = thread.limits.response_cache;
+  const bool is_shared = shared_responses_.service != nullptr;
   uint64_t cleared = 0;
+  SharedInvalidation shared;
   if (const auto* const one = std::get_if<InvalidateResponse>(&*call)) {
     cleared = cache.memory.Delete(one->key) ? 1 : 0;
+    shared.told = is_shared && shared_responses_.responses->usable();
     if (thread.redis_responses != nullptr) thread.redis_responses->Delete(one->key);
   } else if (const auto* const model = std::get_if<InvalidateModelResponses>(&*call);
              model != nullptr && request.settings.response_cache.rules.has_generations()) {
@@ -809,11 +820,13 @@ Task<AdminReply> Admin::CacheInvalidate(IoThread& thread, const AdminRequest& re
     if (const ModelAliases::Alias* const alias = request.settings.model_aliases.Find(model->model)) {
       for (const ModelAliases::Target& target : alias->targets) cache.InvalidateModel(target.model);
     }
+    if (is_shared) shared = co_await InvalidateShared(thread, request.scope, /*deletes=*/false);
   } else {
     cleared = cache.InvalidateAll(/*deletes=*/false);
-    if (shared_responses_.service != nullptr) cleared += co_await ClearShared(thread, request.scope);
+    if (is_shared) shared = co_await InvalidateShared(thread, request.scope, /*deletes=*/true);
+    cleared += shared.cleared;
   }
-  co_return InvalidatedReply(*call, cleared);
+  co_return InvalidatedReply(*call, cleared, is_shared ? std::optional(shared.told) : std::nullopt);
 }
 
 AdminReply Admin::FinishSession(const AdminRequest& request) const {

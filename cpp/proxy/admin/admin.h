@@ -35,6 +35,7 @@ class RedisPool;
 class RedisResponses;
 class ResponseCacheService;
 class ScaleService;
+struct SharedInvalidation;
 
 class Admin final : public OwnEndpoints {
  public:
@@ -90,7 +91,7 @@ class Admin final : public OwnEndpoints {
   AdminReply KvIndexBackends() const;
   Task<AdminReply> KvIndexClear(IoThread& thread) const;
   AdminReply CacheStats(const IoThread& thread, const Settings& settings, bool detail) const;
-  Task<uint64_t> ClearShared(IoThread& thread, CancelScope& scope) const;
+  Task<SharedInvalidation> InvalidateShared(IoThread& thread, CancelScope& scope, bool deletes) const;
   Task<AdminReply> CacheInvalidate(IoThread& thread, const AdminRequest& request) const;
   AdminReply FinishSession(const AdminRequest& request) const;
   AdminReply Drain(const AdminRequest& request);

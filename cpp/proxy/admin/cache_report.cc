@@ -100,7 +100,7 @@ AdminReply CacheStatsReply(
     const auto errors = [&redis](RedisErrorType type) { return redis.errors[static_cast<size_t>(type)]; };
     reply["redis"] = {
         {"connections", {{"active", redis.active}, {"idle", redis.idle}}},
-        {"fallback_active", redis.fallback},
+        {"fallback_active", !shared->usable},
         {"errors",
          {{"connection", errors(RedisErrorType::kConnection)},
           {"timeout", errors(RedisErrorType::kTimeout)},
@@ -158,12 +158,17 @@ StatusOr<InvalidateCall> ReadInvalidateCall(std::string_view body) {
   return NotACall("the body has a member of another name");
 }
 
-AdminReply InvalidatedReply(const InvalidateCall& call, uint64_t cleared) {
+AdminReply InvalidatedReply(const InvalidateCall& call, uint64_t cleared, std::optional<bool> shared) {
   const std::string_view action = std::holds_alternative<InvalidateAllResponses>(call)     ? "clear_all"
                                   : std::holds_alternative<InvalidateModelResponses>(call) ? "model"
                                                                                            : "key";
-  return {
-      .body = JsonText(json::object{{"success", true}, {"action", action}, {"cleared_entries", cleared}})};
+  json::object reply = {{"success", true}, {"action", action}, {"cleared_entries", cleared}};
+  if (shared) {
+    reply["shared"] = *shared;
+    // Generations are told as soon as that is possible; one response expires there.
+    reply["pending"] = !*shared && !std::holds_alternative<InvalidateResponse>(call);
+  }
+  return {.body = JsonText(reply)};
 }
 
 AdminReply InvalidateRefused(int status, std::string_view message) {

@@ -21,6 +21,7 @@ class RedisPool;
 // Of the cache in Redis; none with memory.
 struct SharedCacheFigures {
   const RedisPool* pool = nullptr;
+  bool usable = false;
   uint64_t entries = 0;
   uint64_t late = 0;
   uint64_t dropped = 0;
@@ -41,7 +42,12 @@ struct InvalidateResponse {
 using InvalidateCall = std::variant<InvalidateAllResponses, InvalidateModelResponses, InvalidateResponse>;
 // {"clear_all": true}, {"model": "m"} or {"key": "<64 hex digits>"}. InvalidArgument says what is wrong.
 StatusOr<InvalidateCall> ReadInvalidateCall(std::string_view body);
-AdminReply InvalidatedReply(const InvalidateCall& call, uint64_t cleared);
+struct SharedInvalidation {
+  bool told = false;  // Redis has it
+  uint64_t cleared = 0;
+};
+// `shared`: Redis has it; null: there is none.
+AdminReply InvalidatedReply(const InvalidateCall& call, uint64_t cleared, std::optional<bool> shared);
 AdminReply InvalidateRefused(int status, std::string_view message);
 
 }  // namespace vllm_router

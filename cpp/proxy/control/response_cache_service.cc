@@ -94,6 +94,10 @@ Task<bool> ResponseCacheService::Exchange() {
   if (!responses_.usable()) {
     on_recovered_();
     responses_.SetUsable(outages);
+    if (std::exchange(refused_, false)) {
+      Log(LogLevel::kInfo,
+          Concat("response cache: ", link_.pool().options().url.Shown(), " has generations and is used again"));
+    }
   }
   co_return true;
 }
@@ -112,6 +116,7 @@ bool ResponseCacheService::TakeReplies(
   if (pairs.kind() != Kind::kArray) {
     // Without the generations an old response cannot be told from others.
     responses_.SetUnusable();
+    refused_ = true;
     const std::string error =
         pairs.is_error() ? ReadRedisError(pairs.text()).message : "sent something that is no array";
     Warn(Concat(error, " (to HGETALL ", responses_.GenerationsKey(), "); this router's memory is used"));
@@ -133,18 +138,30 @@ Task<void> ResponseCacheService::RepairLoss(std::vector<Generations::Repair> rep
   co_await link_.Ask(commands, repairs.size());
 }
 
-Task<StatusOr<int64_t>> ResponseCacheService::Clear(CancelScope* scope) {
-  const UnderWay under_way(*this);
-  generations_.BumpAll();
-  const Status down = absl::UnavailableError(
-      "Redis is down; responses of before are not used any more, and it is told so when it is back");
-  if (stopped_ || !runs_ || !link_.may_send()) co_return down;
+Task<bool> ResponseCacheService::NextTurn() {
+  if (stopped_ || !runs_ || !link_.may_send()) co_return false;
   Waiter waiter;
   waiters_.push_back(&waiter);
   told_ = true;
   delay_.Cancel();
   co_await waiter.done;
-  if (!waiter.worked) co_return down;
+  co_return waiter.worked;
+}
+
+// A Redis that is full, or a replica, may be read while it takes no increments.
+Task<bool> ResponseCacheService::Told() {
+  const UnderWay under_way(*this);
+  const bool worked = co_await NextTurn();
+  co_return worked && generations_.Pending().empty();
+}
+
+Task<StatusOr<int64_t>> ResponseCacheService::Clear(CancelScope* scope) {
+  const UnderWay under_way(*this);
+  generations_.BumpAll();
+  const Status down = absl::UnavailableError(
+      "Redis is down; responses of before are not used any more, and it is told so when it is back");
+  const bool told = co_await NextTurn();
+  if (!told) co_return down;
   if (std::exchange(clearing_, true)) co_return 0;
   const Scan scan = co_await ScanKeys(Use::kDelete, kClearNanos, scope);
   clearing_ = false;

@@ -55,6 +55,9 @@ class ResponseCacheService final : public Service {
   // Any thread: a generation was bumped; Redis is told at once.
   void Tell();
 
+  // Whether Redis has all that was invalidated here before the call; it ends with the next turn.
+  Task<bool> Told();
+
   // Responses of before are not found any more, here at once. The number of keys that were deleted; 0 if another call
   // deletes them. Unavailable: Redis is told when it is back. `scope` may be null.
   Task<StatusOr<int64_t>> Clear(CancelScope* scope);
@@ -95,6 +98,8 @@ class ResponseCacheService final : public Service {
   Task<void> CountKeys();
   Task<Scan> ScanKeys(Use use, int64_t nanos, CancelScope* scope);
   Task<bool> DeleteKeys(std::vector<std::string> keys, Scan* scan);
+  // False: Redis could not be asked.
+  Task<bool> NextTurn();
   // An error, if it is none of the connection's.
   Status Checked(std::string_view command, const std::optional<RedisReplies>& replies) const;
   void Warn(std::string_view what);
@@ -109,6 +114,7 @@ class ResponseCacheService final : public Service {
   bool stopped_ = false;
   bool told_ = false;      // there is something for Redis
   bool clearing_ = false;  // keys are being deleted
+  bool refused_ = false;   // the generations could not be read, so Redis is not used
   int under_way_ = 0;
   std::vector<Waiter*> waiters_;  // for the next whole Exchange()
   int64_t counted_ns_;

@@ -404,15 +404,42 @@ def test_a_whole_stream_is_stored():
     assert judge_stream(": a comment\n\n" + STREAM.replace("\n", "\r\n")) == "none"
     two = event(choice("stop", 0)) + event(choice(None, 1)) + event(choice("length", 1)) + DONE
     assert judge_stream(two) == "none"
-    messages = (
-        'event: message_start\ndata: {"type":"message_start"}\n\nevent: x\ndata: {"type":"message_stop"}\n\n'
-    )
-    assert judge_stream(messages, MESSAGES) == "none"
 
 
 def test_no_part_of_a_stream_is_stored():
     for end in range(len(STREAM)):
         assert judge_stream(STREAM[:end]) != "none", end
+
+
+def message_stream(*reasons, behind=""):
+    said = [{"type": "message_start", "message": {"stop_reason": None}}, {"type": "content_block_delta"}]
+    said += [{"type": "message_delta", "delta": {"stop_reason": reason}} for reason in reasons]
+    events = [*said, {"type": "message_stop"}]
+    return "".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in events) + behind
+
+
+@pytest.mark.parametrize(
+    ("reason", "verdict"),
+    [
+        *((reason, "none") for reason in ("end_turn", "max_tokens", "tool_use", "stop_sequence", "refusal")),
+        *((reason, "error_inside") for reason in (None, "abort", "error", "pause_turn", "", 5)),
+    ],
+)
+def test_a_message_is_kept_only_with_a_reason_that_says_complete(reason, verdict):
+    """Row 21: streamed and plain by one rule; streams that were aborted were kept."""
+    assert judge_stream(message_stream(reason), MESSAGES) == verdict
+    assert judge_stream(message_stream("end_turn", reason), MESSAGES) == verdict  # the last one counts
+    assert judge_stream(message_stream(reason, behind=DONE), MESSAGES) == verdict
+    assert judge_response({"type": "message", "stop_reason": reason}, path=MESSAGES) == verdict
+
+
+def test_done_behind_the_last_event_of_a_message_stream_is_a_second_end():
+    """Row 21: as older engines write it; such streams were never kept."""
+    assert judge_stream(message_stream("end_turn", behind=DONE), MESSAGES) == "none"
+    assert judge_stream(message_stream("end_turn", behind=DONE + DONE), MESSAGES) == "error_inside"
+    assert judge_stream(message_stream("end_turn", behind="data: {}\n\n"), MESSAGES) == "error_inside"
+    assert judge_stream(message_stream(), MESSAGES) == "error_inside"  # it says nowhere why it ended
+    assert judge_stream(STREAM + DONE, CHAT) == "error_inside"
 
 
 @pytest.mark.parametrize(
