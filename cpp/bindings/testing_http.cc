@@ -8,6 +8,7 @@
 #include "http/head_parser.h"
 #include "http/head_writer.h"
 #include "http/sse_reader.h"
+#include "http/query.h"
 #include "http/stream_tail.h"
 #include "http/via.h"
 
@@ -357,6 +358,16 @@ void BindTestingHttp(py::module_& testing) {
     StreamTail tail;
     for (const std::string& piece : pieces) tail.Add(piece);
     return tail.EndsWithEvent();
+  });
+  testing.def("tail_ends_with_last_event", [](const std::vector<std::string>& pieces) {
+    StreamTail tail;
+    for (const std::string& piece : pieces) tail.Add(piece);
+    return tail.EndsWithLastEvent();
+  });
+  testing.def("percent_encoded", [](const std::string& text) { return PercentEncoded(text); });
+  testing.def("find_query_parameter", [](const std::string& query, const std::string& name) {
+    const std::optional<QueryParameter> found = FindQueryParameter(query, name);
+    return found ? py::object(py::make_tuple(Bytes(found->value), found->spelled)) : py::none();
   });
   // What reading the pieces tells: events as (type, data), "too long" at the end if they are; the last id; retry.
   testing.def(

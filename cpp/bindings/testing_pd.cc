@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "routing/billing_header.h"
 #include "routing/body_map.h"
 #include "routing/body_patch.h"
 #include "routing/cache_control.h"
@@ -99,6 +100,16 @@ py::tuple Splice(const py::bytes& body, const py::list& edits) {
 }
 
 // What becomes of a marker, and the body with it; of a body from which `removed` members are taken, too.
+// As AddedCacheControl(), without a result.
+py::bytes StrippedBillingHeader(const py::bytes& body, const std::vector<std::string>& removed) {
+  const BodyMap map = BodyMap::Read(ViewOfBytes(body));
+  BodyPatch patch;
+  for (const std::string& name : removed) patch.Remove(name);
+  const SplicedBody spliced = patch.Apply(map, BillingHeaderEdits(map));
+  if (spliced.Joined().size() != spliced.size) throw py::value_error("the size is wrong");
+  return PdBytes(spliced.Joined());
+}
+
 py::tuple AddedCacheControl(const py::bytes& body, const std::vector<std::string>& removed) {
   const BodyMap map = BodyMap::Read(ViewOfBytes(body));
   const CacheControlEdit edit = CacheControlEdit::Of(map);
@@ -284,6 +295,8 @@ void BindTestingPd(py::module_& testing) {
   });
   testing.def("splice", &Splice);
   testing.def("add_cache_control", &AddedCacheControl, "body"_a, "removed"_a = std::vector<std::string>());
+  testing.def(
+      "strip_billing_header", &StrippedBillingHeader, "body"_a, "removed"_a = std::vector<std::string>());
   testing.def("json_elements", [](const py::bytes& array, size_t limit) -> py::object {
     const auto elements = JsonElements(ViewOfBytes(array), limit);
     if (!elements) return py::none();

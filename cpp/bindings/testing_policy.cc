@@ -450,18 +450,20 @@ void BindTestingPolicy(py::module_& testing) {
       .def(
           "observe",
           [](PolicyHarness& self, uint32_t position, uint64_t matched, const std::string& unit,
-             std::optional<uint64_t> cached_tokens) {
+             std::optional<uint64_t> cached_tokens, uint8_t endpoint) {
             const auto fleet = self.fleet();
             self.policy().Observe(
                 {.position = position,
                  .worker = fleet->worker(position).id,
                  .reason = Reason::kPrefixHit,
                  .unit = unit == "bytes" ? MatchUnit::kBytes : MatchUnit::kTokens,
+                 .endpoint = endpoint,
                  .matched = matched,
                  .total = matched},
                 {.status = 200, .cached_tokens = cached_tokens});
           },
-          py::arg("position"), py::arg("matched"), py::arg("unit"), py::arg("cached_tokens"))
+          py::arg("position"), py::arg("matched"), py::arg("unit"), py::arg("cached_tokens"),
+          py::arg("endpoint") = 0)
       .def(
           "block_count",
           [](PolicyHarness& self) { return self.pool().index()->tracker().stats().index.blocks; })

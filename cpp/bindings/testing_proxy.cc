@@ -260,6 +260,7 @@ py::dict RouteAsDict(Route route) {
   dict["label"] = info.label;
   dict["own"] = info.own;
   dict["inference"] = info.inference;
+  dict["computes"] = info.computes;
   dict["generates"] = info.generates;
   dict["allow"] = info.allow;
   dict["id_prefix"] = info.id_prefix;

@@ -307,6 +307,10 @@ class RequestHeadParser::Impl : public LineParser<RequestHeadParser::Impl, Reque
   static constexpr int kEveryErrorIs = 0;
 
   void ReplacePath(std::string_view path) { head_.path = path; }
+  void ReplaceQueryBy(std::string_view target) {
+    head_.target = target;
+    head_.query = target.substr(target.find('?') + 1);
+  }
 
   bool CheckStart(std::string_view text) {
     size_t size = 0;
@@ -531,6 +535,7 @@ void RequestHeadParser::Reset() { impl_->Reset(); }
 ParseState RequestHeadParser::Feed(std::string_view buffer) { return impl_->Feed(buffer); }
 const RequestHead& RequestHeadParser::head() const { return impl_->head(); }
 void RequestHeadParser::ReplacePath(std::string_view path) { impl_->ReplacePath(path); }
+void RequestHeadParser::ReplaceQueryBy(std::string_view target) { impl_->ReplaceQueryBy(target); }
 const HeadError& RequestHeadParser::error() const { return impl_->error(); }
 
 ResponseHeadParser::ResponseHeadParser() : impl_(std::make_unique<Impl>()) {}

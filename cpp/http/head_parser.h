@@ -48,6 +48,8 @@ class RequestHeadParser {
   const RequestHead& head() const;
   // Replaces head().path. REQUIRES: kDone; `path` begins with a slash and outlives the head.
   void ReplacePath(std::string_view path);
+  // Replaces head().query. REQUIRES: kDone; `target` has a query, and outlives the head.
+  void ReplaceQueryBy(std::string_view target);
   const HeadError& error() const;
 
  private:

@@ -466,6 +466,22 @@ bool SaysAborted(std::string_view text, ResponseForm form, bool cut) {
   return aborted;
 }
 
+// Of an event of OpenAI's responses, or of Anthropic's messages. One that was cut off in front may have had its name
+// there; but only the last of a response has its usage, as a member of a member.
+bool EndsStream(std::string_view data, bool cut) {
+  constexpr std::array<std::string_view, 4> kLast = {
+      "message_stop", "response.completed", "response.incomplete", "response.failed"};
+  if (TrimBlanks(data) == "[DONE]") return true;
+  const bool named = AnyMember(data, kTypeName, cut, [&](JsonCursor& value) {
+    std::string_view word;
+    return value.NextIs('"') && value.String(&word) && std::ranges::find(kLast, word) != kLast.end() &&
+           ClosesBy(value.rest(), "}");
+  });
+  return named || (cut && AnyMember(data, kUsageName, cut, [](JsonCursor& value) {
+                     return value.NextIs('{') && value.SkipValue() && ClosesBy(value.rest(), "}}");
+                   }));
+}
+
 }  // namespace
 
 void StreamTail::Add(std::string_view body_data) {
@@ -530,6 +546,17 @@ bool StreamTail::EndsWithEvent() const {
     return back > tail_.size() ? '\n' : tail_[(oldest_ + tail_.size() - back) % tail_.size()];
   };
   return from_end(1) == '\n' && (from_end(2) == '\n' || (from_end(2) == '\r' && from_end(3) == '\n'));
+}
+
+bool StreamTail::EndsWithLastEvent() const {
+  if (tail_.empty() || !EndsWithEvent()) return false;
+  std::string unrolled;
+  bool ends = false;
+  ForEachEventFromTheEnd(Text(&unrolled), cut_, [&ends](std::string_view data, bool cut) {
+    ends = EndsStream(data, cut);
+    return false;
+  });
+  return ends;
 }
 
 StreamSummary StreamTail::Summarize(std::optional<ResponseForm> form) const {

@@ -68,6 +68,9 @@ class StreamTail {
   uint64_t EstimateEvents(uint64_t stream_bytes) const;
   // An empty line came last, or nothing at all: no event is unfinished.
   bool EndsWithEvent() const;
+  // The same, and that event is the last one of its stream: [DONE], Anthropic's message_stop, or one that ends a
+  // response of OpenAI's (response.completed and the like), which may be longer than the tail.
+  bool EndsWithLastEvent() const;
   void Reset() {
     tail_.clear();
     oldest_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bitset>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -122,6 +123,7 @@ class CacheAware final : public Policy {
     if (key.explanation != nullptr) Explain(fleet, walk, key.explanation.get());
     const auto [position, reason] = Pick(key.prompt, fleet, *plan, &walk, *random);
     Decision decision = DecisionFor(position, reason, walk.held[position], key, fleet);
+    decision.endpoint = key.endpoint;
     if (key.dry_run) return decision;
     decision.claim = memory_->Insert(
         key.prompt, plan->known[position].owner,
@@ -135,7 +137,7 @@ class CacheAware final : public Policy {
     if (decision.claim != 0) {
       const Prompt::Kind kind =
           decision.unit == MatchUnit::kTokens ? Prompt::Kind::kTokens : Prompt::Kind::kText;
-      memory_->Settle(kind, decision.claim, ReachedWorker(outcome.end));
+      memory_->Settle(kind, decision.claim, ComputedPrompt(outcome));
     }
     if (!outcome.cached_tokens || decision.unit == MatchUnit::kNone) return;
     const bool is_text = decision.unit == MatchUnit::kBytes;
@@ -149,11 +151,16 @@ class CacheAware final : public Policy {
     const auto found = trust_.find(decision.worker);
     if (found == trust_.end()) return;
     Trust& trust = found->second;
-    trust.misses = *outcome.cached_tokens == 0 ? trust.misses + 1 : 0;
-    if (trust.misses < kTellingMisses) return;
+    if (*outcome.cached_tokens != 0) {
+      trust.misses = 0;
+      trust.telling.set(decision.endpoint);
+      return;
+    }
+    // Some engines report 0 at all times, others at some endpoints: there it says nothing.
+    if (!trust.telling.test(decision.endpoint) || ++trust.misses < kTellingMisses) return;
     // It has restarted, or lost its cache in another way.
-    trust.misses = 0;
     memory_->Forget(trust.owner);
+    trust.Restarted();
     ++forgotten_;
   }
 
@@ -168,7 +175,7 @@ class CacheAware final : public Policy {
     const MutexLock lock(trust_mutex_);
     const auto found = trust_.find(worker);
     if (found == trust_.end()) return;
-    found->second.misses = 0;
+    found->second.Restarted();
     memory_->Forget(found->second.owner);
   }
 
@@ -282,7 +289,13 @@ class CacheAware final : public Policy {
 
   struct Trust {
     PromptMemory::Owner owner{};
-    uint32_t misses = 0;  // consecutive
+    uint32_t misses = 0;               // consecutive
+    std::bitset<kEndpoints> telling;  // endpoints that have reported more than 0 since its start
+
+    void Restarted() {
+      misses = 0;
+      telling.reset();
+    }
   };
 
   // Tokens of the matched bytes, in proportion to the whole prompt.

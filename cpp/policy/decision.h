@@ -74,6 +74,7 @@ struct Decision {
   WorkerId worker{};      // the same worker, for good
   Reason reason = Reason::kRandom;
   MatchUnit unit = MatchUnit::kNone;
+  uint8_t endpoint = 0;  // RoutingKey::endpoint, where the policy asks it again when the request has ended
   uint64_t matched = 0;  // of the chosen worker, in units; 0 <= matched <= total
   uint64_t total = 0;
   // The policy's memory of the prompt until the request ends (index/claim_table.h). 0: there is nothing
@@ -102,10 +103,12 @@ struct Outcome {
   std::span<const BlockHash> blocks;
 };
 
-// True if the worker has processed the prompt, as far as the end tells. A client may have left in the
-// middle of the prefill; what was computed by then is cached.
-constexpr bool ReachedWorker(Outcome::End end) {
-  return end == Outcome::End::kFinished || end == Outcome::End::kClientGone;
+// True if the worker has processed the prompt, as far as the end and the status tell. A client may have left in the
+// middle of the prefill; what was computed by then is cached. An engine that answers with an error has refused the
+// prompt (too long, no such adapter, a full queue), or may have lost what it computed.
+constexpr bool ComputedPrompt(const Outcome& outcome) {
+  const bool has_ended = outcome.end == Outcome::End::kFinished || outcome.end == Outcome::End::kClientGone;
+  return has_ended && outcome.status < 400;
 }
 
 std::string_view EndName(Outcome::End end);  // finished, client_gone, worker_failed, not_sent

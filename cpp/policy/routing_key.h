@@ -71,6 +71,8 @@ struct Prompt {
   std::vector<uint32_t> own_tokens;
 };
 
+inline constexpr uint32_t kEndpoints = 64;  // different values of RoutingKey::endpoint
+
 struct RoutingKey {
   enum class HashKeySource : uint8_t { kMissing, kSession, kBody };
 
@@ -84,6 +86,7 @@ struct RoutingKey {
   bool blocks_are_tokens = false;
   // And KV events name all of them that a worker holds: the prompt is for a base model.
   bool blocks_are_reported = false;
+  uint8_t endpoint = 0;  // of the path, below kEndpoints: requests with one path have the same
   // The blocks are of bytes, but a worker could tokenize the text; the ids are cached under this name.
   struct UntokenizedPrompt {
     Hash128 name;

@@ -52,11 +52,13 @@ void SplicedBody::Insert(const BodyInsertion& insertion) {
     const char* const end = piece->data() + piece->size();
     // Kept pieces begin with a member's name, or are the whole body: no position is their first byte.
     if (!before(piece->data(), insertion.at) || before(end, insertion.at)) continue;
-    const std::string_view rest(insertion.at, static_cast<size_t>(end - insertion.at));
+    std::string_view rest(insertion.at, static_cast<size_t>(end - insertion.at));
     piece->remove_suffix(rest.size());
-    piece = pieces.insert(piece + 1, insertion.text);
+    rest.remove_prefix(insertion.removed);
+    if (!insertion.text.empty()) piece = pieces.insert(piece + 1, insertion.text);
     if (!rest.empty()) pieces.insert(piece + 1, rest);
     size += insertion.text.size();
+    size -= insertion.removed;
     return;
   }
 }

@@ -24,10 +24,11 @@
 
 namespace vllm_router {
 
-// Text between two bytes of the body. `text` outlives what it is put into.
+// Text in front of a byte of the body, or in place of some. `text` outlives what it is put into.
 struct BodyInsertion {
   const char* at = nullptr;  // the byte behind it
   std::string_view text;
+  size_t removed = 0;  // bytes of the body, from `at` on, that the text replaces
 };
 
 struct SplicedBody {
@@ -36,8 +37,8 @@ struct SplicedBody {
   size_t removed = 0;  // members that the body had
 
   void Add(std::string_view piece);
-  // REQUIRES: a position behind the first quote of a member's name, and none of an earlier insertion. Nothing if the
-  // member was removed.
+  // REQUIRES: a position behind the first quote of a member's name, and none of an earlier insertion; removed bytes are
+  // of one member's value, and no insertion is amid them. Nothing if the member was removed.
   void Insert(const BodyInsertion& insertion);
   std::string Joined() const;
 };

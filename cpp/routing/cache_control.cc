@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "routing/billing_header.h"
 #include "routing/json_scanner.h"
 
 namespace vllm_router {
@@ -60,10 +61,12 @@ bool HasMarker(const BodyMap& object) {
   return std::ranges::any_of(object.members(), [](const Member& member) { return member.name == kName; });
 }
 
+// A billing header changes with each request, so nothing behind it could be found in the cache.
 bool IsTextBlock(const BodyMap& block) {
   const Member* const type = block.Find("type");
   const Member* const text = block.Find("text");
-  return type != nullptr && type->Holds("text") && text != nullptr && HasText(*text);
+  return type != nullptr && type->Holds("text") && text != nullptr && HasText(*text) &&
+         !IsBillingHeader(text->Text().value_or(""));
 }
 
 }  // namespace

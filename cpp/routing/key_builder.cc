@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "hashing/hash.h"
 #include "routing/prefix_digest.h"
+#include "routing/prompt_paths.h"
 #include "routing/request_fields.h"
 #include "routing/routing_text.h"
 
@@ -89,19 +91,25 @@ bool KeyBuilder::NeedsBody(std::span<const HeaderField> headers) const {
 }
 
 void KeyBuilder::Build(const RequestView& request, RoutingKey* key) const {
+  const RequestView nothing;
+  const bool computes = ComputesPrompt(request.path);
+  const RequestView& prompted = computes ? request : nothing;
   std::optional<RequestFields> parsed;
-  if (Has(needs_, KeyParts::kSharedHits)) Assign(request.shared_hits, &key->shared_hits);
+  if (Has(needs_, KeyParts::kSharedHits)) Assign(prompted.shared_hits, &key->shared_hits);
   if (Has(needs_, KeyParts::kCostOverride)) Assign(request.cost_override, &key->cost_override);
   if (Has(needs_, KeyParts::kPromptTokens)) {
-    SetLength(request.token_ids ? nullptr : &lengths_.Of(request.model), key);
-    key->prompt_bytes = request.token_ids ? request.token_ids->size() * kBytesPerId
-                        : request.prompt  ? request.prompt->size()
-                                          : 0;
-    key->prompt_tokens = EstimatePromptTokens(request, key->bytes_per_token);
+    SetLength(prompted.token_ids ? nullptr : &lengths_.Of(prompted.model), key);
+    key->prompt_bytes = prompted.token_ids ? prompted.token_ids->size() * kBytesPerId
+                        : prompted.prompt  ? prompted.prompt->size()
+                                           : 0;
+    key->prompt_tokens = EstimatePromptTokens(prompted, key->bytes_per_token);
   }
-  if (Has(needs_, KeyParts::kPrefixDigest)) FindPrefix(request, key, &parsed);
-  if (Has(needs_, KeyParts::kBlocks)) MakeBlocks(request, &parsed, key);
-  if (Has(needs_, KeyParts::kPrompt)) MakePrompt(request, &parsed, key);
+  if (Has(needs_, KeyParts::kPrefixDigest)) FindPrefix(prompted, key, &parsed);
+  if (Has(needs_, KeyParts::kBlocks)) MakeBlocks(prompted, &parsed, key);
+  if (Has(needs_, KeyParts::kPrompt)) {
+    key->endpoint = static_cast<uint8_t>(Xxh3(request.path) % kEndpoints);
+    MakePrompt(prompted, &parsed, key);
+  }
   if (Has(needs_, KeyParts::kBodyDigest)) {
     session_keys_.Find(request, key, &parsed);
   } else if (Has(needs_, KeyParts::kSession) && !session_keys_.FindSession(request, key, &parsed)) {
@@ -112,6 +120,10 @@ void KeyBuilder::Build(const RequestView& request, RoutingKey* key) const {
     key->explanation->model = parsed && parsed->model ? *parsed->model : std::string(request.model);
   }
   if (!Has(needs_, KeyParts::kPromptTokens)) return;
+  if (!computes) {
+    key->expected_output = 0;
+    return;
+  }
   // The limit on the output is worth reading, but a body is not parsed for it alone unless it is small.
   if (request.fields == nullptr && !parsed && request.body && request.body->size() <= kSmallBodyBytes &&
       !Has(needs_, KeyParts::kSession | KeyParts::kBodyDigest)) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "routing/billing_header.h"
 
 namespace vllm_router {
 namespace {
@@ -106,7 +107,8 @@ bool PrefixReader::ReadPart(ondemand::value& value, Text* text) {
     (member == "type" ? type : piece) = given.value_or("");
     return true;
   });
-  if (whole && (type.empty() || IsText(type))) text->Append(piece, limit_);
+  const bool is_prompt = text != &system_ || !IsBillingHeader(piece);
+  if (whole && is_prompt && (type.empty() || IsText(type))) text->Append(piece, limit_);
   return whole;
 }
 

@@ -63,6 +63,7 @@ std::string_view FirstData(std::string_view stream) {
 std::string_view ResponseIdOfPath(std::string_view path) {
   if (!path.starts_with(kResponsePathPrefix)) return {};
   path.remove_prefix(kResponsePathPrefix.size());
+  if (path == "compact" || path == "input_tokens") return {};
   const std::string_view id = path.substr(0, path.find('/'));
   return id.size() <= kMostIdBytes ? id : std::string_view();
 }

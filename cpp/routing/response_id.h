@@ -18,9 +18,12 @@ namespace vllm_router {
 
 inline constexpr std::string_view kResponsePathPrefix = "/v1/responses/";
 
-// The first segment behind /v1/responses/, unchanged; empty if there is none, or it is too long for an
-// id.
+// The first segment behind /v1/responses/, unchanged; empty if there is none, it is too long for an id, or the path is
+// that of another operation (/v1/responses/compact, /v1/responses/input_tokens).
 std::string_view ResponseIdOfPath(std::string_view path);
+
+// As engines make ids. A client of vLLM may choose another one, so what looks different may be known all the same.
+constexpr bool LooksLikeResponseId(std::string_view id) { return id.starts_with("resp_"); }
 
 // The body's top-level member `previous_response_id`, if that is a string. `padded` as in request_fields.h.
 std::optional<std::string> PreviousResponseId(std::string_view body, bool padded);

@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "routing/billing_header.h"
+
 namespace vllm_router {
 namespace {
 
@@ -283,6 +285,7 @@ bool RoutingTextReader::ReadContext(size_t place, std::string_view name, ondeman
 
 std::string* RoutingTextReader::System(std::string_view name) {
   if (name == "instructions") instructions_ = true;
+  is_system_ = name == "system";
   system_.clear();
   system_.append({kItem}).append("system");
   return &system_;
@@ -340,6 +343,7 @@ bool RoutingTextReader::ReadPart(ondemand::value& value, std::string* parts) {
   if (!whole) return false;
 
   if (IsText(type) || (type.empty() && has_text)) {
+    if (parts == &system_ && is_system_ && IsBillingHeader(text)) return true;
     parts->append({kText}).append(text);
   } else if (const std::string_view tag = MediaTag(type); !tag.empty()) {
     ++out_->media;

@@ -78,6 +78,7 @@ class RoutingTextReader : private PromptWalker<RoutingTextReader, std::string> {
   bool plain_input_ = false;   // items_ is an `input` that is one string
   bool instructions_ = false;  // a member that only Responses has
   std::string system_;         // Anthropic's and Responses' own member, an item of the lead
+  bool is_system_ = false;     // it is Anthropic's
   std::string tools_;
   std::array<std::string, 5> context_;
   std::vector<size_t>* part_starts_ = nullptr;  // where the parts of a tagged content start, if requested

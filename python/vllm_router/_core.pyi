@@ -890,7 +890,8 @@ class Ticket:
             status: HTTP status of the worker's response, 100 to 599, or 0 for none. Default: 200 when `end`
                 is `finished`, else 0.
             end: `finished` (default), `client_gone`, `worker_failed` or `not_sent`. After the last two the
-                worker is not believed to hold the prompt, unless another request put it there.
+                worker is not believed to hold the prompt, unless another request put it there; nor with a
+                status of 400 or more.
             first_token_ms: Time to the first token, in milliseconds.
             prompt_tokens: Tokens of the prompt, as the worker counted them.
             cached_tokens: Those of them that the worker had in its cache.

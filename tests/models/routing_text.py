@@ -17,6 +17,19 @@ SOURCES = ("image_url", "video_url", "audio_url", "file_url", "source", "input_a
 TEXT = ("text", "input_text", "output_text", "summary_text", "reasoning_text")
 
 
+def without_billing_header(system: Any) -> Any:
+    """Claude Code's block that says who pays, which engines drop."""
+    if not isinstance(system, list):
+        return system
+
+    def is_dropped(block: Any) -> bool:
+        text = block.get("text") if isinstance(block, dict) else None
+        is_text = isinstance(text, str) and block.get("type") in (None, "", *TEXT)
+        return is_text and text.startswith("x-anthropic-billing-header:")
+
+    return [block for block in system if not is_dropped(block)]
+
+
 def compact(value: Any) -> str:
     if isinstance(value, str):
         return value
@@ -187,7 +200,9 @@ def routing_text(body: dict[str, Any], path: str = "") -> bytes | list[int] | No
         lead += 1
     context = "".join(f"{US}{name}={compact(body[name])}" for name in CONTEXT if body.get(name) is not None)
     text = f"{RS}context{context}" if context else ""
-    system = body.get("system") if body.get("system") is not None else body.get("instructions")
+    system = without_billing_header(body.get("system"))
+    if system is None:
+        system = body.get("instructions")
     if body.get("systemInstruction") is not None:
         system = body["systemInstruction"].get("parts") or []
     if system is not None:

@@ -23,7 +23,12 @@ calls = st.fixed_dictionaries(
     optional={"id": texts, "type": st.just("function")},
 )
 parts = st.one_of(
-    st.fixed_dictionaries({"type": st.sampled_from(["text", "input_text", "output_text"]), "text": texts}),
+    st.fixed_dictionaries(
+        {
+            "type": st.sampled_from(["text", "input_text", "output_text"]),
+            "text": texts | st.just("x-anthropic-billing-header: cch=1;"),
+        }
+    ),
     st.fixed_dictionaries(
         {"type": st.just("image_url"), "image_url": urls | sources}, optional={"uuid": texts}
     ),

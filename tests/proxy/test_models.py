@@ -724,3 +724,55 @@ def test_an_alias_of_a_model_that_nobody_serves_is_unknown(harness):
     _a, _b, router = two(harness, model_alias=["fast=gone"])
     answer = post(harness.client(router), "fast")
     assert (answer.status, error_of(answer)["code"]) == (404, "model_not_found")
+
+
+# ---- the model in a query
+
+
+def upgrade(client, target):
+    client.send(request("GET", target, ("Connection", "Upgrade"), ("Upgrade", "websocket"), *KEY))
+    return client.read_head()
+
+
+KEY = (("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="), ("Sec-WebSocket-Version", "13"))
+
+
+def test_a_request_without_a_body_takes_the_model_of_its_query(harness):
+    """Row 16: realtime sessions and GETs went to any worker of a fleet of several models."""
+    a, b, router = two(harness, model_alias=["fast/1=b"], policy="round_robin")
+    client = harness.client(router)
+    for _ in range(3):
+        assert client.ask("GET", "/v1/realtime/x?intent=t&model=b&y=1").status == 200
+        assert client.ask("GET", "/v1/x?model=fast%2F1").status == 200
+        assert client.ask("DELETE", "/x?model=b").status == 200
+    targets = [message.target for message in b.worker.requests]
+    assert sum("model=" in target for target in targets) == 9
+    assert targets.count("/v1/x?model=b") == 3  # as an alias in a body is replaced
+    assert targets.count("/v1/realtime/x?intent=t&model=b&y=1") == 3
+    assert not any("model=" in message.target for message in a.worker.requests)
+
+
+def test_a_websocket_takes_it_too(harness):
+    """Row 16: OpenAI's realtime clients name the model in the query alone."""
+    _a, b, router = two(harness, policy="round_robin")
+    for _ in range(3):
+        assert upgrade(harness.client(router), "/v1/realtime?model=b").status == 200  # refused there
+    assert [message.target for message in b.worker.requests].count("/v1/realtime?model=b") == 3
+    refused = upgrade(harness.client(router), "/v1/realtime?model=c")
+    assert refused.status == 404
+
+
+def test_a_query_that_names_no_model_of_the_fleet(harness):
+    """Row 16: 404 as for a body; but a path that is no API's means what it means to its worker."""
+    a, b, router = two(harness)
+    client = harness.client(router)
+    answer = client.ask("GET", "/v1/realtime?model=c")
+    assert (answer.status, error_of(answer)["code"]) == (404, "model_not_found")
+    assert client.ask("GET", "/docs?model=c").status == 200
+    assert client.ask("GET", "/v1/x?model=").status == 200
+    assert by(post(client, "b", path=CHAT + "?model=a")) == b.url  # the body counts
+    one = ModelWorker(harness, "a")
+    router = harness.router(one, **KNOWN)
+    wait_until_known(router, 1)
+    assert harness.client(router).ask("GET", "/v1/x?model=other").status == 200
+    assert a.worker.requests

@@ -268,3 +268,55 @@ def test_a_full_worker_rejects_what_only_it_could_do_and_lets_it_be_read(harness
     assert json.loads(ask(second, "GET", f"{PATH}/resp_here").body) == {"worker": gated.port}
     gated.gate_of_streams.open()
     assert first.read_response().status == 200
+
+
+@pytest.mark.parametrize("operation", ["compact", "input_tokens", "else"])
+def test_another_operation_is_no_stored_response(harness, operation):
+    """Row 15: each was a GET at every host, and 404 or 503 for its client."""
+
+    def answer(connection, message):
+        connection.send(response(200 if message.method == "POST" else 404, b"{}"))
+
+    workers = [harness.worker(answer) for _ in range(3)]
+    router = harness.router(*workers, policy="round_robin", max_concurrent_requests=1, queue_size=0)
+    client = harness.client(router)
+    for _ in range(6):
+        assert ask(client, "POST", f"{PATH}/{operation}", {"model": "m", "input": "x"}).body == b"{}"
+    asked = [message for worker in workers for message in worker.requests if message.target != "/health"]
+    assert [message.method for message in asked] == ["POST"] * 6
+    assert [lookups(router, result) for result in ("known", "found", "not_found")] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("operation", ["compact", "input_tokens"])
+def test_it_goes_where_the_response_is_that_its_body_names(harness, operation):
+    """Row 15: what an operation continues is at one worker only."""
+    workers = [engine(harness) for _ in range(4)]
+    client = harness.client(harness.router(*workers, policy="round_robin"))
+    made = json.loads(ask(client, "POST", PATH, {"input": "hello"}).body)
+    for _ in range(4):
+        body = {"input": "x", "previous_response_id": made["id"]}
+        client.ask("POST", f"{PATH}/{operation}", body=json.dumps(body).encode())
+    holder = next(worker for worker in workers if worker.port == made["worker"])
+    assert sum(message.target.endswith(operation) for message in holder.requests) == 4
+
+
+def test_a_name_of_the_clients_own_is_found_where_it_was_made(harness):
+    """Row 15: a client of vLLM may choose the id, so one that looks different may be known."""
+
+    def naming():
+        names = []
+
+        def answer(connection, message):
+            if message.method == "POST":
+                names.append(json.loads(message.body)["request_id"])
+                return connection.send(response(200, json.dumps({"id": names[-1]}).encode()))
+            has_it = message.target.rpartition("/")[2] in [*names, "health"]
+            return connection.send(response(200 if has_it else 404, b"{}"))
+
+        return answer
+
+    workers = [harness.worker(naming()) for _ in range(3)]
+    client = harness.client(harness.router(*workers, policy="round_robin"))
+    ask(client, "POST", PATH, {"input": "x", "request_id": "my-own"})
+    for _ in range(3):
+        ask(client, "GET", f"{PATH}/my-own")

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "routing/prompt_paths.h"
 #include "routing/response_id.h"
 
 namespace vllm_router {
@@ -13,10 +14,7 @@ struct Row {
 };
 
 constexpr RouteInfo Inference(std::string_view path) {
-  return {.label = path, .inference = true, .computes = true, .repeatable = true};
-}
-constexpr RouteInfo Tokenizes(std::string_view path) {
-  return {.label = path, .inference = true, .repeatable = true};
+  return {.label = path, .inference = true, .computes = ComputesPrompt(path), .repeatable = true};
 }
 constexpr RouteInfo Generates(std::string_view path, std::string_view id_prefix = "req-") {
   return {
@@ -45,9 +43,11 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kRerank, Inference("/rerank")},
     {Route::kV1Rerank, Inference("/v1/rerank")},
     {Route::kResponses, Stores("/v1/responses")},
+    {Route::kInputTokens, Inference("/v1/responses/input_tokens")},
+    {Route::kCompact, Generates("/v1/responses/compact")},
     {Route::kResponse, {.label = "/v1/responses/{id}"}},
     {Route::kMessages, Generates("/v1/messages")},
-    {Route::kCountTokens, Tokenizes("/v1/messages/count_tokens")},
+    {Route::kCountTokens, Inference("/v1/messages/count_tokens")},
     {Route::kScore, Inference("/score")},
     {Route::kV1Score, Inference("/v1/score")},
     {Route::kV2Rerank, Inference("/v2/rerank")},
@@ -58,8 +58,8 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kTranslations, Inference("/v1/audio/translations")},
     {Route::kSpeech, Inference("/v1/audio/speech")},
     {Route::kInvocations, Inference("/invocations")},
-    {Route::kTokenize, Tokenizes("/tokenize")},
-    {Route::kDetokenize, Tokenizes("/detokenize")},
+    {Route::kTokenize, Inference("/tokenize")},
+    {Route::kDetokenize, Inference("/detokenize")},
     {Route::kHealth, Own("/health", "GET, HEAD", Access::kAnybody)},
     {Route::kLiveness, Own("/liveness", "GET, HEAD", Access::kAnybody)},
     {Route::kReadiness, Own("/readiness", "GET, HEAD", Access::kAnybody)},

@@ -17,7 +17,9 @@ enum class Route : uint8_t {
   kRerank,
   kV1Rerank,
   kResponses,
-  kResponse,  // a stored one, by ID, and the paths below it
+  kInputTokens,  // of Responses
+  kCompact,      // likewise
+  kResponse,     // a stored one, by ID, and the paths below it
   kMessages,
   kCountTokens,
   kScore,
@@ -82,7 +84,7 @@ struct RouteInfo {
   std::string_view label;               // metric label: the path, or "other"
   bool own = false;                     // served by the router
   bool inference = false;               // work for a model
-  bool computes = false;                // its engine does, not its HTTP server alone
+  bool computes = false;                // its engine does, not its HTTP server alone (routing/prompt_paths.h)
   bool generates = false;               // counted in generate_duration_seconds
   bool repeatable = false;              // a POST leaves no state behind, so another worker may get it as well
   std::string_view allow;               // methods, for own routes: "GET, HEAD"

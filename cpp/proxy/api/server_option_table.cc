@@ -282,6 +282,7 @@ const OptionTable<Settings>& SettingsTable() {
       {.name = "sse_error_event", .member = Member<&O::sse_error_event>()},
       {.name = "anthropic_cache_control_injection",
        .member = Member<&O::anthropic_cache_control_injection>()},
+      {.name = "strip_anthropic_billing_header", .member = Member<&O::strip_anthropic_billing_header>()},
       {.name = "cors_allowed_origins", .member = kCorsOrigins},
       {.name = "max_connections", .member = Member<&O::max_connections>()},
       {.name = "max_concurrent_requests", .member = Member<&O::max_concurrent_requests>()},

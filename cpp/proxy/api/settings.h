@@ -125,6 +125,8 @@ struct Settings {
 
   // Requests to /v1/messages get a marker (routing/cache_control.h).
   bool anthropic_cache_control_injection = false;
+  // And lose the block of Claude Code that says who pays (routing/billing_header.h).
+  bool strip_anthropic_billing_header = false;
   bool allow_request_overrides = false;  // see proxy/exchange/cost_override_header.h
   bool decision_headers = false;         // responses carry the reason for choosing their worker
   bool sse_error_event = false;          // an event stream that is cut ends with its reason

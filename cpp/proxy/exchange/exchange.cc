@@ -12,6 +12,7 @@
 #include "base/time_units.h"
 #include "http/dot_segments.h"
 #include "http/head_writer.h"
+#include "http/query.h"
 #include "http/via.h"
 #include "proxy/api/error_event.h"
 #include "proxy/client/http_client.h"
@@ -28,6 +29,7 @@
 #include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/own_endpoints.h"
 #include "proxy/thread/quarantine.h"
+#include "routing/billing_header.h"
 #include "routing/cache_control.h"
 #include "routing/model_member.h"
 #include "routing/response_id.h"
@@ -88,6 +90,11 @@ std::optional<ResponseForm> FormOf(const RequestInfo& record) {
   }
 }
 
+// Its body may name a stored response.
+bool MayContinueResponse(Route route) {
+  return route == Route::kResponses || route == Route::kCompact || route == Route::kInputTokens;
+}
+
 // What cut a response that had begun, except the client and the worker's own end.
 std::string_view CutBy(CancelReason reason) {
   switch (reason) {
@@ -132,15 +139,17 @@ class ResponseIdSink final : public BodySink {
   CapturedBody prefix_{kResponseIdBytes};
 };
 
+constexpr int64_t kRestMs = 100;  // of a stream whose client has left behind the last event
+
 constexpr int64_t kModelLookNanos = 100 * kNanosPerMs;  // between looks for a worker of a model
 
 constexpr std::string_view kFanOutMethodsWithoutKey = "POST, PUT, DELETE";
 
 }  // namespace
 
-// The marker, and the copy of the body for a request that one worker serves.
-struct Exchange::CacheControlled {
-  CacheControlEdit edit;
+// What is changed, and the copy of the body for a request that one worker serves.
+struct Exchange::EditedMessage {
+  std::vector<BodyInsertion> edits;
   SplicedBody copy;
 };
 
@@ -254,8 +263,8 @@ Task<Exchange::Next> Exchange::ValidateRequest() {
                                ? ResolveDotSegments(head_->path, &path)
                                : DotSegments::kNone;
   if (dots == DotSegments::kInside) {
-    path_ = std::make_unique<const std::string>(std::move(path));
-    head_parser_->ReplacePath(*path_);
+    Rewrite().path = std::move(path);
+    head_parser_->ReplacePath(rewritten_->path);
   }
   record_.route = metrics_listener ? (head_->path == "/metrics" ? Route::kMetrics : Route::kOther)
                   : head_->method == "OPTIONS" && head_->path == "*" ? Route::kServerOptions
@@ -424,7 +433,7 @@ Task<bool> Exchange::RejectOverride() {
   if (!given) co_return false;
   StatusOr<CostOverride> parsed = ParseCostOverride(*given);
   if (parsed.ok()) {
-    cost_override_ = *parsed;
+    cost_override_ = std::make_unique<CostOverride>(*parsed);
     co_return false;
   }
   co_await ReplyError(HttpError::kInvalidArgument, std::string(parsed.status().message()));
@@ -552,8 +561,8 @@ Task<Exchange::Next> Exchange::ReadBody() {
     co_return Next::kFinish;
   }
   const bool strips = !has_stages && settings_.pd.strip_client_params == PdStrip::kAlways;
-  const bool marks = settings_.anthropic_cache_control_injection && MayGetCacheControl();
-  const bool edits = has_stages || strips || marks;
+  const bool edits_message = MayEditMessage();
+  const bool edits = has_stages || strips || edits_message;
   const bool may_hit = cache_ != nullptr && cache_->may_hit();
   const bool may_stream = settings_.sse_keepalive_ms != 0 && HasEventStreams(record_.route);
   const bool needed = reads_model || NeedsBody() || edits || may_hit || may_stream;
@@ -579,6 +588,9 @@ Task<Exchange::Next> Exchange::ReadBody() {
     const Next next = co_await FindModel();
     if (next == Next::kFinish) co_return next;
     stream_body_ = !body_->complete();
+  } else if (head_->framing == BodyFraming::kNone && !head_->query.empty()) {
+    const Next next = co_await FindModelInQuery();
+    if (next == Next::kFinish) co_return next;
   }
   if (RouteOf(record_.route).inference && !thread_.fleet.Get()->models()->decides()) {
     thread_.telemetry.DemandedAny();
@@ -597,7 +609,7 @@ Task<Exchange::Next> Exchange::ReadBody() {
   } else if (strips) {
     next = co_await StripBody();
   }
-  if (marks && next == Next::kOn) AddCacheControl();
+  if (edits_message && next == Next::kOn) EditMessage();
   co_return next;
 }
 
@@ -718,7 +730,28 @@ void Exchange::InvalidateCache() {
 bool Exchange::ReadsModel() const {
   if (head_->framing == BodyFraming::kNone) return false;
   if (!thread_.fleet.Get()->models()->decides() && settings_.model_aliases.empty()) return false;
-  return RouteOf(record_.route).inference || (record_.route == Route::kOther && head_->method == "POST");
+  const bool is_open = record_.route == Route::kOther || record_.route == Route::kResponse;
+  return RouteOf(record_.route).inference || (is_open && head_->method == "POST");
+}
+
+// `?model=` of a request without a body, as of a WebSocket to /v1/realtime. The last one counts, as engines read it.
+Task<Exchange::Next> Exchange::FindModelInQuery() {
+  const bool matters = thread_.fleet.Get()->models()->decides() || !settings_.model_aliases.empty();
+  const std::optional<QueryParameter> found =
+      matters ? FindQueryParameter(head_->query, "model") : std::nullopt;
+  if (!found || found->value.empty()) co_return Next::kOn;
+  std::string name = found->value;
+  if (const ModelAliases::Alias* const alias = settings_.model_aliases.Find(name)) {
+    name = TargetOf(*alias);
+    const auto before = static_cast<size_t>(found->spelled.data() - head_->query.data());
+    Rewrite().target = Concat(
+        head_->path, "?", head_->query.substr(0, before), PercentEncoded(name),
+        head_->query.substr(before + found->spelled.size()));
+    head_parser_->ReplaceQueryBy(rewritten_->target);
+  }
+  const bool is_of_api = head_->path.starts_with("/v1/") || head_->path.starts_with("/v2/");
+  const Next next = co_await FindModelOf(std::move(name), is_of_api);
+  co_return next;
 }
 
 Task<Exchange::Next> Exchange::FillForModel() {
@@ -783,15 +816,14 @@ Task<Exchange::Next> Exchange::FindModel() {
     }
   }
   if (name.empty()) co_return Next::kOn;
-  const Next next = co_await FindModelOf(std::move(name));
+  const Next next = co_await FindModelOf(std::move(name), is_known_path);
   co_return next;
 }
 
-Task<Exchange::Next> Exchange::FindModelOf(std::string name) {
+Task<Exchange::Next> Exchange::FindModelOf(std::string name, bool must_exist) {
   std::shared_ptr<const FleetView> whole = thread_.fleet.Get();
   const ModelPools& pools = *whole->models();
-  const bool is_known_path = RouteOf(record_.route).inference;
-  if (!is_known_path && pools.Find(name) == nullptr) co_return Next::kOn;
+  if (!must_exist && pools.Find(name) == nullptr) co_return Next::kOn;
   RequestedModel::Result result = RequestedModel::FindPool(whole, settings_, name, thread_.clock.NowNanos());
   RequestedModel::Count(pools, name, result);
   if (result == RequestedModel::Result::kAsleep && settings_.model_wait_ms > 0) {
@@ -924,8 +956,7 @@ Task<Exchange::Next> Exchange::CheckQuarantine() {
 
 // Whether the traffic log includes it: work for a model.
 bool Exchange::IsRecorded() const {
-  return thread_.telemetry.wants_prompts() && RouteOf(record_.route).inference &&
-         record_.route != Route::kTokenize && record_.route != Route::kDetokenize;
+  return thread_.telemetry.wants_prompts() && RouteOf(record_.route).computes;
 }
 
 // Whether at least a prefix of it must be read before the request continues.
@@ -934,7 +965,7 @@ bool Exchange::NeedsBody() const {
   const bool may_be_quarantined = quarantine.active() && (head_->framing == BodyFraming::kChunked ||
                                                           quarantine.MayKnow(head_->content_length));
   return may_be_quarantined || thread_.router->NeedsBody(head_->fields) || IsRecorded() ||
-         (record_.route == Route::kResponses && MayNameResponse());
+         (MayContinueResponse(record_.route) && MayNameResponse());
 }
 
 // A worker's response goes to the router's cache, so the key is made once more. Without one it stays as
@@ -1094,14 +1125,14 @@ Permit::Worth Exchange::MayHaveCapacity(IoThread& thread, const void* context) {
 // With a single worker, the response is that worker's anyway.
 bool Exchange::MayNameResponse() const {
   const bool may = record_.route == Route::kResponse ||
-                   (record_.route == Route::kResponses && head_->framing != BodyFraming::kNone);
+                   (MayContinueResponse(record_.route) && head_->framing != BodyFraming::kNone);
   return may && thread_.fleet.Get()->members().size() > 1;
 }
 
 // Engines keep the responses that they made, so a request that names one goes to the worker that has it.
 Task<Exchange::Next> Exchange::FindResponse() {
   std::string id(ResponseIdOfPath(head_->path));
-  if (record_.route == Route::kResponses && !stream_body_) {
+  if (MayContinueResponse(record_.route) && !stream_body_) {
     id = PreviousResponseId(body_->held(), /*padded=*/true).value_or(std::string());
   }
   if (id.empty()) co_return Next::kOn;
@@ -1114,6 +1145,9 @@ Task<Exchange::Next> Exchange::FindResponse() {
     count(ResponseLookup::kKnown);
     co_return Next::kOn;
   }
+  holder_.reset();
+  // Another operation below /v1/responses/, which every worker has: it goes where its body belongs.
+  if (record_.route == Route::kResponse && !LooksLikeResponseId(id)) co_return Next::kOn;
   Permit search(responses.searches, thread_);
   if (!search.TryAcquire(1)) {
     count(ResponseLookup::kBusy);
@@ -1247,26 +1281,36 @@ Task<Exchange::Next> Exchange::StripBody() {
   co_return Next::kOn;
 }
 
-bool Exchange::MayGetCacheControl() const {
-  return record_.route == Route::kMessages && head_->method == "POST" && head_->framing != BodyFraming::kNone;
+bool Exchange::MayEditMessage() const {
+  const bool marks = settings_.anthropic_cache_control_injection && record_.route == Route::kMessages;
+  const bool strips = settings_.strip_anthropic_billing_header &&
+                      (record_.route == Route::kMessages || record_.route == Route::kCountTokens);
+  return (marks || strips) && head_->method == "POST" && head_->framing != BodyFraming::kNone;
 }
 
 // On top of what is removed, and behind the key, which is that of the client's body. All attempts send the same pieces.
-void Exchange::AddCacheControl() {
+void Exchange::EditMessage() {
   const PdRequest* const edited = stripped_ != nullptr ? stripped_.get() : pd_request_.get();
-  const CacheControlEdit edit = edited != nullptr ? CacheControlEdit::Of(edited->body)
-                                                  : CacheControlEdit::Of(BodyMap::Read(body_->held()));
-  thread_.telemetry.CacheControl(CacheControlResultName(edit.result()));
-  if (edit.result() != CacheControlResult::kAdded) return;
-  cache_controlled_ = std::make_unique<CacheControlled>(CacheControlled{edit, {}});
+  std::optional<BodyMap> own;
+  if (edited == nullptr) own = BodyMap::Read(body_->held());
+  const BodyMap& body = edited != nullptr ? edited->body : *own;
+  std::vector<BodyInsertion> edits;
+  if (settings_.strip_anthropic_billing_header) edits = BillingHeaderEdits(body);
+  if (settings_.anthropic_cache_control_injection && record_.route == Route::kMessages) {
+    const CacheControlEdit marker = CacheControlEdit::Of(body);
+    thread_.telemetry.CacheControl(CacheControlResultName(marker.result()));
+    edits.insert(edits.end(), marker.insertions().begin(), marker.insertions().end());
+  }
+  if (edits.empty()) return;
+  edited_message_ = std::make_unique<EditedMessage>(EditedMessage{std::move(edits), {}});
   if (pd_ != nullptr) return;  // each stage has a copy of its own
-  SplicedBody& copy = cache_controlled_->copy;
+  SplicedBody& copy = edited_message_->copy;
   if (edited != nullptr && edited->copy.removed != 0) {
     copy = edited->copy;
   } else {
     copy.Add(body_->held());
   }
-  for (const BodyInsertion& insertion : cache_controlled_->edit.insertions()) copy.Insert(insertion);
+  for (const BodyInsertion& edit : edited_message_->edits) copy.Insert(edit);
 }
 
 Task<Attempts::End> Exchange::RunAttempts() {
@@ -1276,7 +1320,7 @@ Task<Attempts::End> Exchange::RunAttempts() {
       .key = &key_,
       .path = head_->path,
       .pinned = holder_,
-      .pinned_work = record_.route == Route::kResponses,
+      .pinned_work = MayContinueResponse(record_.route),
       .model = model_.get(),
       .stage = FirstStage()};
   if (pd_ != nullptr) {
@@ -1290,14 +1334,14 @@ Task<Attempts::End> Exchange::RunAttempts() {
         .body = &pd_request_->body,
         .plan = &pd_request_->plan,
         .connector = pd_request_->connector,
-        .insertions = cache_controlled_ != nullptr ? cache_controlled_->edit.insertions()
-                                                   : std::span<const BodyInsertion>()};
+        .insertions = edited_message_ != nullptr ? std::span<const BodyInsertion>(edited_message_->edits)
+                                                 : std::span<const BodyInsertion>()};
     const Attempts::End end = co_await pd_->Run(request);
     co_return end;
   }
   const PdRequest* const edited = stripped_ != nullptr ? stripped_.get() : pd_request_.get();
   if (edited != nullptr && edited->copy.removed != 0) message.copy = &edited->copy;
-  if (cache_controlled_ != nullptr) message.copy = &cache_controlled_->copy;
+  if (edited_message_ != nullptr) message.copy = &edited_message_->copy;
   const RetryLoop::Request request{
       .message = message,
       .choice = choice,
@@ -1423,7 +1467,8 @@ Task<void> Exchange::RelayResponse() {
       {.worker_idle = &Exchange::OnWorkerIdle,
        .first_byte = &Exchange::OnFirstBodyByte,
        .context = this,
-       .progress = ProgressOfResponse()});
+       .progress = ProgressOfResponse(),
+       .client_left = record_.stream && usage == nullptr ? &Exchange::OnClientLeft : nullptr});
   relay_ = chunked && record_.stream ? &relay : nullptr;
   relaying_ = true;
   const Relay::End end = co_await relay.Run(attempts_->in(), reader);
@@ -1445,10 +1490,11 @@ Task<void> Exchange::RelayResponse() {
   const ResponseEnd said = worker_error ? ResponseEnd::kServerError
                            : aborted    ? ResponseEnd::kAborted
                                         : ResponseEnd::kWhole;
-  switch (end) {
+  const bool rest_missing = relay.client_left() && end != Relay::End::kDone && cancelled_ == CancelReason::kNone;
+  switch (rest_missing ? Relay::End::kDone : end) {
     case Relay::End::kDone:
       attempts_->ResponseEnded(said);
-      lease_reusable_ = worker_keeps && attempts_->sent() && attempts_->in().empty();
+      lease_reusable_ = worker_keeps && attempts_->sent() && attempts_->in().empty() && !rest_missing;
       if (worker_error) {
         worker_failed_ = true;
         record_.end = ExchangeEnd::kWorkerError;
@@ -1488,7 +1534,7 @@ Task<void> Exchange::RelayResponse() {
     total_deadline_.Disarm();
     connection_.socket.WatchReadable(nullptr, nullptr);
     // What was aborted is whole, and is not kept for what it says.
-    const bool whole = end == Relay::End::kDone &&
+    const bool whole = end == Relay::End::kDone && !relay.client_left() &&
                        (record_.end == ExchangeEnd::kDone || record_.end == ExchangeEnd::kWorkerAborted);
     co_await cache_->End(whole, record_.prompt_tokens, record_.completion_tokens);
   }
@@ -1855,7 +1901,13 @@ void Exchange::OnClientReadable(void* context) {
     if (read.eof && exchange->connection_.MayStillRead())
       return;  // from now on only a write shows whether it left
     if (!read.ok()) {
-      exchange->Cancel(CancelReason::kClientGone);
+      Relay* const relay = exchange->relay_;
+      if (relay == nullptr || !relay->client_has_all()) {
+        exchange->Cancel(CancelReason::kClientGone);
+      } else {
+        relay->LeaveClient();
+        OnClientLeft(context);
+      }
       return;
     }
     std::unique_ptr<std::string>& ahead = exchange->ahead_;
@@ -1865,6 +1917,17 @@ void Exchange::OnClientReadable(void* context) {
       return;  // the rest may wait; a write then shows that the client left
   }
   exchange->WatchClient();
+}
+
+// Behind the last event of its stream. The worker has little left to send, and a moment for it.
+void Exchange::OnClientLeft(void* context) {
+  auto* exchange = static_cast<Exchange*>(context);
+  exchange->connection_.keep = false;
+  exchange->ArmDeadline(kRestMs, &Exchange::OnRestLate);
+}
+
+void Exchange::OnRestLate(void* context) {
+  static_cast<Exchange*>(context)->attempts_->worker().Close();
 }
 
 void Exchange::ArmDeadline(int64_t ms, Timer::Callback callback) {

@@ -98,6 +98,11 @@ class Exchange {
   }
 
  private:
+  struct Rewritten {
+    std::string path;    // without dot segments
+    std::string target;  // without an alias of a model in its query
+  };
+
   // Where a step leads: to the next one, or to FINISH because the exchange is over (responded or cut).
   enum class Next : uint8_t { kOn, kFinish };
 
@@ -126,7 +131,13 @@ class Exchange {
   // The model that this request for an alias is for.
   std::string TargetOf(const ModelAliases::Alias& alias);
   Task<Next> FindModel();
-  Task<Next> FindModelOf(std::string name);
+  Task<Next> FindModelInQuery();
+  Rewritten& Rewrite() {
+    if (rewritten_ == nullptr) rewritten_ = std::make_unique<Rewritten>();
+    return *rewritten_;
+  }
+  // `must_exist`: else a name that is not known is left to the worker.
+  Task<Next> FindModelOf(std::string name, bool must_exist);
   Task<RequestedModel::Result> WaitForModel(const std::string& name, ModelDemand& demand);
   Task<Next> FillForModel();
   std::shared_ptr<const FleetView> Fleet() const;
@@ -160,9 +171,9 @@ class Exchange {
   Task<Next> TakeShortBody();
   Task<Next> PlanStages();
   Task<Next> StripBody();
-  // Requests to Anthropic's API get a marker, if the operator wants that.
-  bool MayGetCacheControl() const;
-  void AddCacheControl();
+  // Requests to Anthropic's API get a marker, or lose a block, if the operator wants that.
+  bool MayEditMessage() const;
+  void EditMessage();
   void CountRemoved(const StrippedMembers& removed);
   // Of the worker that gets it first, where a fleet has stages.
   Stage FirstStage() const;
@@ -208,6 +219,8 @@ class Exchange {
 
   // Callbacks of sockets and timers, with the exchange as context.
   static void OnClientReadable(void* context);
+  static void OnClientLeft(void* context);
+  static void OnRestLate(void* context);
   static void OnClientTooSlow(void* context);
   static void OnClientStalled(void* context);
   static void OnKeepaliveLost(void* context, bool slow);
@@ -224,7 +237,7 @@ class Exchange {
   IoThread& thread_;
   const Settings& settings_;  // the connection's
   std::unique_ptr<RequestHeadParser> head_parser_;
-  std::unique_ptr<const std::string> path_;  // the request's, if dot segments had to be resolved; else null
+  std::unique_ptr<Rewritten> rewritten_;  // null: the request's are as they came
   const RequestHead* head_ = nullptr;        // null before HEAD, and in RELAY once not needed
   std::optional<RequestBody> body_;
   bool stream_body_ = false;  // the body plan
@@ -243,7 +256,7 @@ class Exchange {
   Permit permit_;                          // from ADMIT to FINISH
   RoutingKey key_;
   std::unique_ptr<RequestedModel> model_;      // null: any worker will do
-  std::optional<CostOverride> cost_override_;  // the client's
+  std::unique_ptr<CostOverride> cost_override_;  // the client's; null: none
 
   std::shared_ptr<KeyValidator::Waiter> validation_;  // being waited for
   CancelScope* scope_ = nullptr;                      // of an own request that is being waited for
@@ -269,8 +282,8 @@ class Exchange {
   RequestInfo record_;
   std::unique_ptr<PdRequest> pd_request_;  // null: the fleet has no stages
   std::unique_ptr<PdRequest> stripped_;    // of a fleet without; null: the body stays as it is
-  struct CacheControlled;
-  std::unique_ptr<CacheControlled> cache_controlled_;  // null: no marker is added
+  struct EditedMessage;
+  std::unique_ptr<EditedMessage> edited_message_;  // null: its body stays as it is
   RetryLoop retry_loop_;
   std::unique_ptr<PdExchange> pd_;  // instead, for two stages
   Attempts* attempts_ = &retry_loop_;

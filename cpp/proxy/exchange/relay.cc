@@ -16,20 +16,24 @@ Task<Relay::End> Relay::Run(Buffer& in, BodyReader& reader) {
     const bool ended = !part.bad && (reader.ended() || (worker_closed && reader.EndOfConnection()));
 
     if (bytes_ == 0 && !part.data.empty()) hooks_.first_byte(hooks_.context);
-    if (!started_ || ended || !part.data.empty()) {
+    if (!client_left_ && (!started_ || ended || !part.data.empty())) {
       BodySink::Took took = sink_.Write(part.data, ended);
       waiting_ = took == BodySink::Took::kNotYet;
       started_ = started_ || waiting_ || took == BodySink::Took::kAll;
       if (waiting_) {
         ++stalls_;
         took = co_await sink_.Flush();
+        waiting_ = false;
       }
-      if (took != BodySink::Took::kAll) {
+      if (took == BodySink::Took::kGone && client_has_all()) {
+        client_left_ = true;
+        hooks_.client_left(hooks_.context);
+      } else if (took != BodySink::Took::kAll) {
         co_return took == BodySink::Took::kGone ? End::kClientGone : End::kClosed;
       }
-      waiting_ = false;
     }
-    bytes_ += part.data.size();
+    (client_left_ ? rest_ : bytes_) += part.data.size();
+    if (rest_ > kMostRest) co_return End::kClosed;
     tail_.Add(part.data);
 
     const bool brimful = in.room().empty();

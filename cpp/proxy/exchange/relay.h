@@ -5,6 +5,9 @@
 // Each read goes on at once, as one piece. Nothing is held back, and nothing more is read until the sink
 // has taken it. So memory is one buffer, and a slow client slows its worker down. The last bytes are kept
 // beside the stream for token counts (http/stream_tail.h).
+//
+// A client may close as soon as it has the last event of its stream, without waiting for the end of the body. Then it
+// has what it came for: the rest is read, so that the worker's connection can be used again, and goes nowhere.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +33,17 @@ class Relay {
     kClosed,  // a socket was closed on our side; its closer has the reason
   };
 
+  static constexpr uint64_t kMostRest = 16 * 1024;  // body data behind the last event; of more, kClosed
+
   // Called with `context`.
   struct Hooks {
     Timer::Callback worker_idle;  // no byte came for `idle_ms`; expected to close the sockets
     Timer::Callback first_byte;   // of the body, once, before it is written
     void* context;
     ResponseProgress* progress = nullptr;  // of the worker, which each piece touches; null: none
+    // The sink broke behind the last event of a stream; expected to limit the time of the rest. Null: what the sink
+    // has is not told by what it took.
+    void (*client_left)(void* context) = nullptr;
   };
 
   Relay(EventLoop& loop, Socket& worker, BodySink& sink, int64_t idle_ms, const Hooks& hooks)
@@ -47,6 +55,12 @@ class Relay {
   uint64_t bytes() const { return bytes_; }  // body data that the sink has taken
   // The client has whole events and no bytes are on their way to it, so another event may follow.
   bool at_event_edge() const { return started_ && !waiting_ && tail_.EndsWithEvent(); }
+  // The client has the whole stream, as far as it can tell; should it leave now, LeaveClient() says so.
+  bool client_has_all() const {
+    return hooks_.client_left != nullptr && started_ && !waiting_ && tail_.EndsWithLastEvent();
+  }
+  void LeaveClient() { client_left_ = true; }
+  bool client_left() const { return client_left_; }
   uint64_t stalls() const { return stalls_; }  // pieces that the sink did not take at once
   const StreamTail& tail() const { return tail_; }
 
@@ -62,6 +76,8 @@ class Relay {
   uint64_t stalls_ = 0;
   bool started_ = false;  // the sink has the first piece
   bool waiting_ = false;  // the sink has yet to take what was read
+  bool client_left_ = false;
+  uint64_t rest_ = 0;  // of the body, that went nowhere
 };
 
 }  // namespace vllm_router

@@ -138,8 +138,7 @@ def check_policy_options(options: Mapping[str, Any], warn: Callable[[str], None]
         complete["virtual_nodes"] = 150 if complete["policy"] in (*PREFIX_POLICIES, "prefix_hash") else 160
     if complete["prefix_load_floor"] is None:
         # The bound "average" is there for its formula, which a floor would change.
-        holds = complete["policy"] == "vllm_cache_aware" and complete["load_bound"] == "room"
-        complete["prefix_load_floor"] = 8 if holds else 0
+        complete["prefix_load_floor"] = 0 if complete["load_bound"] == "average" else 8
     if complete["consistent_hash_compat"]:
         complete["hash_key_order"] = "reference"
         complete["session_header_aliases"] = False

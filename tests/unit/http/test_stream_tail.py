@@ -645,3 +645,42 @@ def test_sglangs_own_route(reason, was):
 )
 def test_other_texts_are_no_aborts(body, form):
     assert not aborted(body, form)
+
+
+def response_event(kind, first=False, **response):
+    named = {"type": kind}
+    rest = {"response": {"id": "resp_1", "object": "response", **response}, "sequence_number": 9}
+    return f"event: {kind}\ndata: {json.dumps({**named, **rest} if first else {**rest, **named})}\n\n"
+
+
+DELTA = 'data: {"type":"content_block_delta","delta":{"text":"hi"}}\n\n'
+LONG = [{"type": "message", "content": [{"type": "output_text", "text": "x" * 5000}]}]
+
+
+@pytest.mark.parametrize("size", [1, 7, 2048, 100_000])
+@pytest.mark.parametrize(
+    ("stream", "ended"),
+    [
+        (events(chunk(), "[DONE]"), True),
+        (events(chunk(), "[DONE]", end="\r\n"), True),
+        (events(chunk(), "[DONE]") + ": ping\n\n", True),
+        (DELTA + 'event: message_stop\ndata: {"type": "message_stop"}\n\n', True),
+        (response_event("response.completed", output=LONG, usage=USAGE), True),
+        (response_event("response.completed", True, output=LONG, usage=USAGE), True),
+        (response_event("response.incomplete", output=[]), True),
+        (response_event("response.failed", error={"code": "server_error"}), True),
+        (response_event("response.created", True, input=LONG, usage=None), False),
+        (response_event("response.in_progress", input=LONG, usage=None), False),
+        (events(chunk(usage=USAGE)), False),
+        (events(chunk(), "[DONE]")[:-1], False),  # the event is not whole
+        (DELTA, False),
+        (events({"type": "content_block_delta", "delta": {"text": '{"type":"message_stop"}'}}), False),
+        (events({"type": "x", "content": {"type": "message_stop"}}), False),
+        ('data: {"type":"message_start","message":{"usage":{"input_tokens":1}}}\n\n', False),
+        ("", False),
+    ],
+)
+def test_the_last_event_of_a_stream_is_told_from_all_others(stream, ended, size):
+    """Row 25: a client that closes behind it has had the whole stream."""
+    pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
+    assert testing.tail_ends_with_last_event(pieces) is ended

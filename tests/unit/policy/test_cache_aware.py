@@ -243,6 +243,23 @@ def test_three_predictions_in_a_row_that_meet_nothing_empty_the_worker():
     assert stats["reported_tokens"] == 16
 
 
+def test_nothing_cached_says_nothing_where_never_more_was_reported():
+    """Row 23: engines report 0 at all times, or at one of their endpoints; every fourth turn was forgotten."""
+    policy = of_the_documents()
+    before = policy.cache_sizes()
+    policy.observe(0, 600, "bytes", 16, endpoint=1)
+    for _ in range(20):
+        policy.observe(0, 600, "bytes", 0)
+        policy.observe(1, 600, "bytes", 0, endpoint=1)  # what worker 0 reported says nothing of worker 1
+    assert (policy.cache_sizes(), policy.stats()["cache_routing"]["guessed_restarts"]) == (before, 0)
+    for _ in range(3):
+        policy.observe(0, 600, "bytes", 0, endpoint=1)
+    assert policy.cache_sizes() == [0, *before[1:]]
+    for _ in range(3):  # since its start it has reported nothing
+        policy.observe(0, 600, "bytes", 0, endpoint=1)
+    assert policy.stats()["cache_routing"]["guessed_restarts"] == 1
+
+
 def test_it_counts_hits_misses_and_what_the_gate_moved():
     policy = of_the_documents()  # two misses
     load(policy, 70, 3, 2)

@@ -16,6 +16,8 @@ INFERENCE = [
     "/rerank",
     "/v1/rerank",
     "/v1/responses",
+    "/v1/responses/input_tokens",
+    "/v1/responses/compact",
     "/v1/messages",
     "/v1/messages/count_tokens",
     "/score",
@@ -43,6 +45,9 @@ def test_a_route_is_answered_here_or_by_a_worker():
     assert not any(route["own"] and route["inference"] for route in ROUTES)
     assert all(bool(route["allow"]) == route["own"] for route in ROUTES)
     assert all(route["inference"] for route in ROUTES if route["generates"])
+    assert all(route["computes"] for route in ROUTES if route["generates"])
+    at_once = {"/tokenize", "/detokenize", "/v1/messages/count_tokens", "/v1/responses/input_tokens"}
+    assert {route["label"] for route in ROUTES if route["inference"] and not route["computes"]} == at_once
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route["label"])
@@ -64,6 +69,9 @@ def test_a_path_finds_the_route_named_after_it(route):
         ("/v1/models/org/a%20b", "/v1/models/{id}"),
         ("/V1/models", "other"),
         ("/v1/chat/completions/x", "other"),
+        ("/v1/responses/compact/x", "/v1/responses/{id}"),
+        ("/v1/responses/resp_1/input_items", "/v1/responses/{id}"),
+        ("/v1/responses/", "other"),
         ("/", "other"),
         ("", "other"),
     ],

@@ -115,8 +115,9 @@ def test_the_load_floor_is_the_policy_s_own_unless_it_is_given() -> None:
         ("vllm_cache_aware", {"load_bound": "average"}, 0),
         ("vllm_cache_aware", {"load_bound": "average", "prefix_load_floor": 3}, 3),
         ("vllm_cache_aware", {"prefix_load_floor": 0}, 0),
-        ("prefix_aware", {}, 0),
-        ("prefix_aware", {"prefix_load_floor": 8}, 8),
+        ("prefix_aware", {}, 8),
+        ("kv_overlap", {}, 8),
+        ("prefix_aware", {"prefix_load_floor": 0}, 0),
     ):
         assert check_policy_options({"policy": policy, **given})["prefix_load_floor"] == expected
 
@@ -146,7 +147,7 @@ def test_policy_options_are_filled_with_defaults() -> None:
         "load_bound": "room",
         "max_prefix_length": 1024,
         "load_factor_epsilon": 0.25,
-        "prefix_load_floor": 0,
+        "prefix_load_floor": 8,
         "session_ttl_secs": 7200,
         "max_sessions": 262_144,
         "prefix_token_count": 256,

@@ -308,6 +308,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "sse-error-event": ("", True),
     "sse-keepalive-secs": ("15", 15.0),
     "anthropic-cache-control-injection": ("", True),
+    "strip-anthropic-billing-header": ("", True),
     "trust-forwarded": ("", True),  # on anyway; --no-… is the one that changes something
     "session-header-aliases": ("", True),
     "hash-key-fallback": ("body", "body"),  # the other name is not implemented yet

@@ -1,0 +1,25 @@
+// The query of a request's target: name=value pairs joined by &, percent-encoded, a plus for a space.
+//
+//   FindQueryParameter("intent=chat&model=org%2Fa", "model")  ->  value "org/a", spelled "org%2Fa"
+//
+// Pure. Cost: one pass.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace vllm_router {
+
+struct QueryParameter {
+  std::string value;         // decoded
+  std::string_view spelled;  // as it stands in the query
+};
+
+// The last one of that name whose value can be decoded, which is the one that Starlette's query_params has.
+std::optional<QueryParameter> FindQueryParameter(std::string_view query, std::string_view name);
+
+// Everything but letters, digits and -._~ as %XX.
+std::string PercentEncoded(std::string_view text);
+
+}  // namespace vllm_router
