@@ -5,8 +5,8 @@ evaluate('sum by (job) (rate(load{worker="w"}[5m])) / up', series)      [{"job":
 evaluate("load / up", series)     raises ValueError: nothing matches
 
 There are no values: a comparison keeps what it compares, `unless` its left side. A matcher of a value that
-no series has makes one with it, since it may come later; the caller checks words. What can never have a result
-is an error.
+no series has makes one with it, since it may come later; the caller checks words. What can never have a
+result is an error.
 """
 
 from __future__ import annotations
