@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from vllm_router import _core, _html
 from vllm_router._core import Batch, Ticket
+from vllm_router._log_streams import CoreHandler, configure_log
 from vllm_router._messages import quoted
 from vllm_router._secrets import is_open_url
 from vllm_router.discovery.source import (
@@ -236,7 +237,7 @@ class Router(_core.Router):
         server_options = args.server_options()
         sources = _sources_of(server_options, self._has_stages)
         if any(name.startswith("log_") for name in options):
-            _configure_log(server_options)
+            configure_log(server_options)
         return Server(self, self._with_routing(args), sources)
 
     def _check_served(self, args: RouterArgs) -> None:
@@ -263,15 +264,14 @@ class Router(_core.Router):
         """
         options = self._args.server_options()
         sources = _sources_of(options, self._has_stages)
-        _configure_log(options)
+        configure_log(options)
         with _discovery_in_the_log():
             args = self._with_routing(self._args) if self._set_by is None else self._args
             server = Server(self, args, sources, self._settings_file, self._set_by)
-            metrics = f", metrics on {server.metrics_url}" if server.metrics_url else ""
-            admin = f", admin endpoints on {server.admin_url}" if server.admin_url else ""
-            return server.run(
-                f"vllm-router {_core.__version__} serves {server.url}: {self!r}{metrics}{admin}"
-            )
+            at, metrics_at, admin_at = server._addresses()
+            metrics = f", metrics on {metrics_at}/metrics" if metrics_at else ""
+            admin = f", admin endpoints on {admin_at}" if admin_at else ""
+            return server.run(f"vllm-router {_core.__version__} serves {at}: {self!r}{metrics}{admin}")
 
     def reconcile(
         self,
@@ -530,23 +530,10 @@ def _is_served(name: str) -> bool:
     return name in FLAGS and name != "worker_urls" and name not in POLICY_OPTIONS
 
 
-def _configure_log(options: dict[str, Any]) -> None:
-    _core.configure_log(options["log_level"], options["log_format"], options["log_dir"] or "")
-
-
-class _CoreLog(logging.Handler):
-    """Writes to the log of the core: in its format, and to its files."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Writes one line."""
-        level = "error" if record.levelno >= logging.ERROR else "warn"
-        _core.log(level if record.levelno >= logging.WARNING else "info", record.getMessage())
-
-
 @contextlib.contextmanager
 def _discovery_in_the_log() -> Iterator[None]:
     """What sources of workers have to say, among all else that the command says."""
-    logger, handler = logging.getLogger("vllm_router.discovery"), _CoreLog()
+    logger, handler = logging.getLogger("vllm_router.discovery"), CoreHandler()
     before = (logger.level, logger.propagate)
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)  # the core has its own level

@@ -108,6 +108,16 @@ class Server:
         """Where clients go, such as `http://127.0.0.1:30000`."""
         return _url(self._core.host, self._core.port, self._core.tls)
 
+    def _addresses(self) -> tuple[str, str | None, str | None]:
+        """Where clients, metrics and admin endpoints are served, as it was bound: 0.0.0.0 is everywhere."""
+        core = self._core
+        metrics, admin = core.metrics_port, core.admin_port
+        return (
+            _bound(core.host, core.port, core.tls),
+            None if self._metrics_host is None or metrics is None else _bound(self._metrics_host, metrics),
+            None if admin is None else _bound(self._admin_host, admin, core.tls),
+        )
+
     @property
     def port(self) -> int:
         """The port, also when the option was 0."""
@@ -409,6 +419,9 @@ def _end_at_once(number: int, _frame: FrameType | None) -> None:
 
 
 def _url(host: str, port: int, tls: bool = False) -> str:
-    name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return _bound({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port, tls)
+
+
+def _bound(name: str, port: int, tls: bool = False) -> str:
     scheme = "https" if tls else "http"
     return f"{scheme}://[{name}]:{port}" if ":" in name else f"{scheme}://{name}:{port}"

@@ -804,5 +804,5 @@ def test_a_message_says_how_yaml_reads_a_value(text: str, sentence: str) -> None
 
 
 def test_a_message_shows_the_quotes_of_a_number_in_python() -> None:
-    with pytest.raises(ValueError, match="^port is the text '30000'; it is the HTTP port"):
+    with pytest.raises(ValueError, match=r"^port is the text '30000'; it is the HTTP port"):
         RouterArgs(port="30000")._validate_router_args()  # type: ignore[arg-type]
