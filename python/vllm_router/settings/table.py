@@ -945,7 +945,7 @@ class Table:
         "default",
         Name(),
         "the name of the fleet, which all routers in front of the same workers share",
-        more="Keys in Redis have it: vr:{NAME}:…",
+        more="Keys in Redis have it: vr:{NAME}:… and, of stored responses, cr:resp:{NAME}:…",
     )
     router_name: str | None = _server(
         None,
@@ -1358,11 +1358,14 @@ class Table:
         "the paths of requests after which stored responses of their model are not used any more",
         more="With * at the end all paths with that prefix.",
     )
-    response_cache_redis_key_prefix: str = _cache(
-        "cr:resp:",
+    response_cache_redis_key_prefix: str | None = _cache(
+        None,
         KeyPrefix(),
         "the prefix of the response cache's keys in Redis",
-        more="Clearing the cache removes the keys of responses with it.",
+        more="Unset: cr:resp: and the fleet's name (--peer-sync-fleet) or, while that is default, a digest "
+        "of the set of --worker-urls, --prefill and --decode. Routers share responses under one prefix, and "
+        "fleets must have different ones. Clearing the cache removes the keys of responses with it.",
+        unset="of the fleet",
         live="restart",
     )
     response_cache_lookup_budget_ms: int = _cache(
