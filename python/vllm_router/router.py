@@ -124,7 +124,8 @@ class Router(_core.Router):
     Args:
         policy: A policy's name or alias (`-` and `_` are the same), or a `PolicyType`: `random`,
             `round_robin`, `least_load`, `power_of_two`, `consistent_hash`, `rendezvous_hash`,
-            `cache_aware`, `vllm_cache_aware`, `prefix_aware`, `prefix_hash`, `auto`, `sticky_least_loaded`.
+            `cache_aware`, `vllm_cache_aware`, `prefix_aware`, `prefix_hash`, `auto`, `sticky_least_loaded`,
+            `kv_logit`, `kv_aware`, `kv_overlap`.
             None: `auto`, or `cache_aware` if an option is given that `cache_aware` reads and `auto` does
             not, such as `cache_threshold`.
         worker_urls: URLs of the first workers, in fleet order: `http://host:port[/prefix][@rank]`; or a
