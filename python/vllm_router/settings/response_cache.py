@@ -177,6 +177,7 @@ class KeyPrefix(Text):
         return not any(prefix.startswith(keys) or keys.startswith(prefix) for keys in _OTHERS_KEYS)
 
 
+DEFAULT_PREFIX = "cr:resp:"
 DEFAULT_FLEET = "default"
 
 
@@ -186,14 +187,14 @@ def key_prefix_of(args: RouterArgs) -> str | None:
     The fleet's name or, without one, its workers: a set, so the order in which routers of a fleet name them,
     and their ranks, do not matter. A reload changes nothing. None: no worker is named, so nothing tells.
     """
-    if args.response_cache_redis_key_prefix is not None:
+    if args.response_cache_redis_key_prefix != DEFAULT_PREFIX:
         return args.response_cache_redis_key_prefix
     if args.peer_sync_fleet != DEFAULT_FLEET:
-        return f"cr:resp:{args.peer_sync_fleet}:"
+        return f"{DEFAULT_PREFIX}{args.peer_sync_fleet}:"
     urls = _hosts_of(args)
     if not urls:
         return None
-    return f"cr:resp:{hashlib.sha256(chr(10).join(urls).encode()).hexdigest()[:16]}:"
+    return f"{DEFAULT_PREFIX}{hashlib.sha256(chr(10).join(urls).encode()).hexdigest()[:16]}:"
 
 
 def is_shared(args: RouterArgs) -> bool:
@@ -203,7 +204,9 @@ def is_shared(args: RouterArgs) -> bool:
 
 def has_an_ambiguous_prefix(args: RouterArgs) -> bool:
     """Whether the prefix is made of addresses that mean other workers on another machine."""
-    names_a_fleet = args.response_cache_redis_key_prefix is not None or args.peer_sync_fleet != DEFAULT_FLEET
+    names_a_fleet = (
+        args.response_cache_redis_key_prefix != DEFAULT_PREFIX or args.peer_sync_fleet != DEFAULT_FLEET
+    )
     local = re.compile(r"https?://(?:127\.[0-9.]+|localhost|\[::1\]):")
     hosts = _hosts_of(args)
     return is_shared(args) and not names_a_fleet and bool(hosts) and all(map(local.match, hosts))

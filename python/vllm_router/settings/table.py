@@ -1358,14 +1358,14 @@ class Table:
         "the paths of requests after which stored responses of their model are not used any more",
         more="With * at the end all paths with that prefix.",
     )
-    response_cache_redis_key_prefix: str | None = _cache(
-        None,
+    response_cache_redis_key_prefix: str = _cache(
+        "cr:resp:",
         KeyPrefix(),
         "the prefix of the response cache's keys in Redis",
-        more="Unset: cr:resp: and the fleet's name (--peer-sync-fleet) or, while that is default, a digest "
-        "of the set of --worker-urls, --prefill and --decode. Routers share responses under one prefix, and "
-        "fleets must have different ones. Clearing the cache removes the keys of responses with it.",
-        unset="of the fleet",
+        more="The default is followed by the fleet's name (--peer-sync-fleet) or, while that is default, by "
+        "a digest of the set of --worker-urls, --prefill and --decode; another prefix is used as it is. "
+        "Routers share responses under one prefix, and fleets must have different ones. Clearing the cache "
+        "removes the keys of responses with it.",
         live="restart",
     )
     response_cache_lookup_budget_ms: int = _cache(

@@ -354,7 +354,7 @@ IN_REDIS = "response_cache: {enabled: true, backend: redis, redis: {url: redis:/
         (
             IN_REDIS,
             IN_REDIS.replace("redis://a", "redis://a, key_prefix: 'b:'"),
-            "router.yaml was not taken: response_cache_redis_key_prefix unset -> b: needs a restart; "
+            "router.yaml was not taken: response_cache_redis_key_prefix cr:resp: -> b: needs a restart; "
             "nothing was changed",
         ),
         (

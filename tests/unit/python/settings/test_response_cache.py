@@ -128,7 +128,9 @@ def test_fleets_with_one_redis_have_keys_of_their_own() -> None:
 
 def test_a_name_tells_a_fleet_apart_whatever_workers_it_has() -> None:
     assert prefix(A, peer_sync_fleet="blue") == prefix(B, peer_sync_fleet="blue") == "cr:resp:blue:"
-    assert prefix(A, response_cache_redis_key_prefix="cr:resp:") == "cr:resp:"
+    assert prefix(A, response_cache_redis_key_prefix="blue:") == "blue:"
+    # As files for Continuum Router have it, whichever fleet they are of.
+    assert prefix(A, response_cache_redis_key_prefix="cr:resp:") == prefix(A)
     assert RouterArgs(worker_urls=[A], peer_sync_fleet="blue", **STORED).warnings() == []
 
 
