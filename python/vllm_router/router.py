@@ -14,14 +14,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import functools
 import importlib
 import logging
+import os
 import threading
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from vllm_router import _core, _html
 from vllm_router._core import Batch, Ticket
@@ -48,6 +50,11 @@ from vllm_router.settings.checks import (
     has_stages,
 )
 from vllm_router.settings.names import FLAGS, POLICY_OPTIONS
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from vllm_router.option_types import PolicyName, RouterOptions, ServerOptions
 
 __all__ = ["Batch", "PolicyType", "Router", "Ticket", "WorkerInfo", "policy_from_str"]
 
@@ -111,6 +118,44 @@ class WorkerInfo(NamedTuple):
     """`prefill` or `decode` in a fleet that has these two stages."""
 
 
+# Of this process: those that a child, made by fork, gets as copies.
+_made_here: weakref.WeakSet[Router] = weakref.WeakSet()
+
+
+def _warn_in_child() -> None:
+    """After a fork, in the child: routers that it has inherited warn at their next use, once each."""
+    inherited = set(_made_here)
+    if not inherited:
+        return
+    parent = os.getppid()
+
+    def warn(router: Router) -> None:
+        if router in inherited:
+            inherited.discard(router)
+            warnings.warn(
+                f"this Router was made in process {parent} and is used in {os.getpid()} after a fork: it is "
+                "a copy, which neither counts what the other routes nor hears of workers; make a Router in "
+                "each process, or serve one and send requests to it",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+    for name in ("select", "select_batch", "select_bypass", "serve"):
+        setattr(Router, name, _warning_first(getattr(Router, name), warn))
+
+
+def _warning_first(method: Callable[..., Any], warn: Callable[[Router], None]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(router: Router, *args: Any, **options: Any) -> Any:
+        warn(router)
+        return method(router, *args, **options)
+
+    return call
+
+
+os.register_at_fork(after_in_child=_warn_in_child)
+
+
 class _Workers(list[WorkerInfo]):
     """Workers, which a notebook shows as a table."""
 
@@ -145,14 +190,15 @@ class Router(_core.Router):
 
     def __init__(
         self,
-        policy: str | PolicyType | None = None,
+        policy: PolicyName | PolicyType | None = None,
         worker_urls: Iterable[str] | Mapping[str, float] = (),
         *,
         seed: int | None = None,
-        **options: Any,
+        **options: Unpack[RouterOptions],
     ) -> None:
         """The arguments are those of the class."""
-        served = {name: options.pop(name) for name in list(options) if _is_served(name)}
+        served: dict[str, Any] = {name: value for name, value in options.items() if _is_served(name)}
+        routing = {name: value for name, value in options.items() if name not in served}
         if isinstance(worker_urls, str):
             raise TypeError(
                 f"worker_urls is {quoted(worker_urls)}; it must be a list of URLs: "
@@ -174,9 +220,10 @@ class Router(_core.Router):
                 )
             _check_for_secrets(url)
         name = policy.value if isinstance(policy, PolicyType) else policy
-        given = {"policy": name, "seed": seed, **options}
+        given = {"policy": name, "seed": seed, **routing}
         checked = check_policy_options(given, warn=_warn)
         stages = _stages_of(given, checked)
+        _made_here.add(self)
         self._args = RouterArgs(**served)
         self._settings_file: SettingsFile | None = None
         self._set_by: Mapping[str, str] | None = None  # of the command: where settings come from
@@ -209,7 +256,7 @@ class Router(_core.Router):
         router._args = args
         return router
 
-    def serve(self, host: str = "127.0.0.1", port: int = 0, **options: Any) -> Server:
+    def serve(self, host: str = "127.0.0.1", port: int = 0, **options: Unpack[ServerOptions]) -> Server:
         """Serve this router over HTTP, in threads of its own.
 
         Args:
@@ -230,10 +277,11 @@ class Router(_core.Router):
             ImportError: `worker_dns` or another setting of DNS is given and the package dnspython is not
                 installed, or `service_discovery` and the package kubernetes is not.
         """
-        check_server_names(options)
-        if options.get("prometheus_port") is not None:
-            options.setdefault("prometheus_host", "127.0.0.1")
-        args = RouterArgs(host=host, port=port, **options)
+        given: dict[str, Any] = dict(options)
+        check_server_names(given)
+        if given.get("prometheus_port") is not None:
+            given.setdefault("prometheus_host", "127.0.0.1")
+        args = RouterArgs(host=host, port=port, **given)
         self._check_served(args)
         server_options = args.server_options()
         sources = _sources_of(server_options, self._has_stages)
