@@ -42,6 +42,7 @@ from vllm_router.settings.command_line import GIVEN, CommandParser
 from vllm_router.settings.environment import settings_of_environment
 from vllm_router.settings.kinds import Raw, Text
 from vllm_router.settings.names import FLAGS, suggestion, unknown_name
+from vllm_router.settings.response_cache import check_fleet_is_told
 from vllm_router.settings.yaml import MAX_YAML_BYTES, too_long
 
 logger = logging.getLogger("vllm_router")
@@ -249,6 +250,7 @@ def _checked(loaded: Loaded) -> Loaded:
     """As the start checks settings. Raises ValueError."""
     args = with_environment(loaded.args)
     args._validate_router_args()
+    check_fleet_is_told(args)
     of_environment = {
         name: "environment" for name in _OF_ENVIRONMENT if getattr(args, name) != getattr(loaded.args, name)
     }

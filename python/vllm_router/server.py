@@ -25,7 +25,7 @@ from vllm_router._watched_file import Look, WatchedFile, WatchedFileError
 from vllm_router.discovery.source import Difference, Follower, Source, stop_all
 from vllm_router.reload import Change, ReloadReport, Reloads, SettingsFile
 from vllm_router.router_args import RouterArgs
-from vllm_router.settings.response_cache import is_shared, key_prefix_of
+from vllm_router.settings.response_cache import check_fleet_is_told, is_shared
 
 if TYPE_CHECKING:
     from vllm_router.router import Router
@@ -67,7 +67,7 @@ class Server:
         settings_file: SettingsFile | None = None,
         set_by: Mapping[str, str] | None = None,
     ) -> None:
-        _check_fleet_is_told(args)
+        check_fleet_is_told(args)
         options = args.server_options()
         core_options = {name: options[name] for name in _core.Server.option_names if name in options}
         followers: list[Follower] = []
@@ -188,7 +188,7 @@ class Server:
 
     def _apply(self, args: RouterArgs, change: Change, dry_run: bool) -> Difference:
         """Puts settings in force, all or none. Returns what becomes of the workers."""
-        _check_fleet_is_told(args)
+        check_fleet_is_told(args)
         options = args.server_options()
         live = {name: options[name] for name in _core.Server.live_option_names if name in options}
         router_options = args.router_options()
@@ -332,16 +332,6 @@ class Server:
 
     def __repr__(self) -> str:
         return f"<Server {self.url}{' stopped' if self._core.wait(0) else ''}>"
-
-
-def _check_fleet_is_told(args: RouterArgs) -> None:
-    """Raises ValueError where another fleet with the same Redis would share stored responses unnoticed."""
-    if is_shared(args) and key_prefix_of(args) is None:
-        raise ValueError(
-            "response_cache_backend is redis, and no worker is named from which the keys in Redis could have "
-            "their prefix: another fleet in this Redis would be sent this one's responses; set "
-            "peer_sync_fleet to the fleet's name, the same on all its routers"
-        )
 
 
 def _write_deletion_costs(

@@ -202,6 +202,16 @@ def is_shared(args: RouterArgs) -> bool:
     return args.response_cache and args.response_cache_backend.strip().lower() == "redis"
 
 
+def check_fleet_is_told(args: RouterArgs) -> None:
+    """Raises ValueError where another fleet with the same Redis would share stored responses unnoticed."""
+    if is_shared(args) and key_prefix_of(args) is None:
+        raise ValueError(
+            "response_cache_backend is redis, and no worker is named from which the keys in Redis could have "
+            "their prefix: another fleet in this Redis would be sent this one's responses; set "
+            "peer_sync_fleet to the fleet's name, the same on all its routers"
+        )
+
+
 def has_an_ambiguous_prefix(args: RouterArgs) -> bool:
     """Whether the prefix is made of addresses that mean other workers on another machine."""
     names_a_fleet = (
