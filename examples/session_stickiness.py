@@ -3,16 +3,21 @@
 Prints what the workers found in their prefix caches and how long users waited for the first token.
 """
 
+from __future__ import annotations
+
 import http.client
 import json
 import statistics
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from vllm_router import Router
 from vllm_router.testing import SimulatedWorker
+
+if TYPE_CHECKING:
+    from vllm_router.option_types import PolicyName
 
 WORKERS, USERS, TURNS = 3, 6, 5
 # A prompt token that is not cached costs 0.1 ms, as on a worker that prefills 10,000 tokens a second.
@@ -48,7 +53,7 @@ def chat(port: int, user: str) -> list[float]:
     return waits
 
 
-def measure(policy: str) -> Result:
+def measure(policy: PolicyName) -> Result:
     workers = [SimulatedWorker(**ENGINE) for _ in range(WORKERS)]
     try:
         router = Router(policy=policy, worker_urls=[worker.url for worker in workers], seed=1)
@@ -75,7 +80,7 @@ def measure(policy: str) -> Result:
 
 def main() -> None:
     print(f"{USERS} users, {TURNS} turns each, {WORKERS} workers")
-    results = {policy: measure(policy) for policy in ("random", "consistent_hash")}
+    results = {"random": measure("random"), "consistent_hash": measure("consistent_hash")}
     for result in results.values():
         share = result.cached_tokens / result.prompt_tokens
         median = statistics.median(result.ttft_ms)

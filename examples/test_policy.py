@@ -3,19 +3,24 @@
 pytest examples/test_policy.py
 """
 
+from __future__ import annotations
+
 import heapq
 import random
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from vllm_router import Router, Ticket
 
+if TYPE_CHECKING:
+    from vllm_router.option_types import PolicyName
+
 WORKERS = [f"http://gpu-{number}:8000" for number in range(4)]
 
 
-def replay(policy: str, requests: int = 2000, seed: int = 7, **options: Any) -> int:
+def replay(policy: PolicyName, requests: int = 2000, seed: int = 7, **options: Any) -> int:
     """Sends requests of very different lengths through a policy; returns the longest queue that it built.
 
     One request comes per tick, and each stays from 1 to some 100 ticks: a discrete simulation in eight lines.
@@ -57,8 +62,7 @@ def test_a_worker_that_is_ill_gets_nothing_and_its_sessions_come_home() -> None:
 
 
 def test_looking_at_load_keeps_queues_short() -> None:
-    queues = {policy: replay(policy) for policy in ("random", "power_of_two", "least_load")}
-    assert queues["least_load"] <= queues["power_of_two"] < queues["random"]
+    assert replay("least_load") <= replay("power_of_two") < replay("random")
 
 
 def test_a_bound_on_loads_keeps_busy_sessions_from_a_long_queue() -> None:
@@ -66,7 +70,7 @@ def test_a_bound_on_loads_keeps_busy_sessions_from_a_long_queue() -> None:
 
 
 @pytest.mark.parametrize("policy", ["random", "power_of_two", "least_load"])
-def test_a_seed_makes_a_run_repeat(policy: str) -> None:
+def test_a_seed_makes_a_run_repeat(policy: PolicyName) -> None:
     def run() -> list[str]:
         router = Router(policy, WORKERS, seed=3)
         return [router.select(prompt="x").worker_url for _ in range(100)]

@@ -83,7 +83,7 @@ ROWS: dict[str, list[Panel]] = {
         (
             "Time to first token by router",
             "s",
-            "From the complete request head to the first byte of the worker's event stream.",
+            "Streams only: from the complete request head to the first byte of the worker's event stream.",
             {
                 f"instance:vllm_router_ttft_seconds:{p}_rate5m{{$R}}": f"{p} {{{{instance}}}}"
                 for p in ("p50", "p95", "p99")

@@ -40,7 +40,8 @@ with `|` between them are a sweep. Names and options are those of [policies](pol
 Policies that match blocks take `events_delay_s` as well: with it they hear the KV events of all workers so many seconds late, as
 from workers whose events are exact, and with several `--routers` each hears them.
 
-`compare_…` policies are other routers' formulas as published, in the replay only, and never recommended. Those that score workers take
+`compare_…` policies are other routers' formulas as published, in the replay only, and never recommended. Nothing is recommended from fewer than 100 requests: policies are compared by p90 of
+the time to first token, which ten slower requests must support. Those that score workers take
 `events_delay_s`: with it they know the caches by KV events so many seconds late, without it by what they sent. `compare_auto` is
 `auto` with events, `compare_auto_v1` its first version, and `compare_auto_b0` itself without the price of later work, a control that
 collapses near capacity.

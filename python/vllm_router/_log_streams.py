@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, TextIO
 
@@ -89,6 +90,22 @@ class LogStream(io.TextIOBase):
             self._former.flush()
         else:
             core.log_text(self._descriptor, lines.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def configure_log(options: Mapping[str, Any]) -> None:
+    """The log of the core, by options of the server."""
+    core: Any = import_module("vllm_router._core")
+    core.configure_log(options["log_level"], options["log_format"], options["log_dir"] or "")
+
+
+class CoreHandler(logging.Handler):
+    """Writes to the log of the core: in its format, and to its files."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes one line."""
+        core: Any = import_module("vllm_router._core")
+        level = "error" if record.levelno >= logging.ERROR else "warn"
+        core.log(level if record.levelno >= logging.WARNING else "info", record.getMessage())
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rich import box
 from rich.console import Console, Group
@@ -40,6 +40,9 @@ from vllm_router.server import Server
 from vllm_router.settings.command_line import CommandParser
 from vllm_router.settings.policies import BLOCK_POLICIES
 from vllm_router.testing import SimulatedWorker
+
+if TYPE_CHECKING:
+    from vllm_router.option_types import PolicyName
 
 DEFAULT_POLICIES = ("round_robin", "consistent_hash", "auto")
 
@@ -190,7 +193,7 @@ def fleet(policy: str, workers: int, port: int, *, kv_events: bool = False) -> I
     publishing = {"kv_events_port": 0, "kv_events_replay_port": 0} if kv_events else {}
     with contextlib.ExitStack() as stack:
         simulated = [stack.enter_context(SimulatedWorker(**FLEET, **publishing)) for _ in range(workers)]
-        router = Router(policy=policy, worker_urls=[worker.url for worker in simulated])
+        router = Router(cast("PolicyName", policy), [worker.url for worker in simulated])
         server = router.serve(port=port, threads=1, decision_headers=kv_events)
         try:
             if kv_events and router.policy in BLOCK_POLICIES:

@@ -15,20 +15,22 @@ the file, 3 when requests in flight had to be cut because the grace period ended
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import importlib
 import itertools
 import logging
+import logging.handlers
 import os
 import stat
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from vllm_router._dotenv import dotenv_value
-from vllm_router._log_streams import own_the_process, through_the_log
+from vllm_router._log_streams import CoreHandler, configure_log, own_the_process, through_the_log
 from vllm_router._messages import did_you_mean, quoted
 from vllm_router._output import printable
 from vllm_router._secrets import is_open_url, shown_urls
@@ -39,7 +41,8 @@ from vllm_router.router_args import RouterArgs
 from vllm_router.settings.command_line import GIVEN, CommandParser
 from vllm_router.settings.environment import settings_of_environment
 from vllm_router.settings.kinds import Raw, Text
-from vllm_router.settings.names import FLAG_SIMILARITY, FLAGS, unknown_name
+from vllm_router.settings.names import FLAGS, suggestion, unknown_name
+from vllm_router.settings.response_cache import check_fleet_is_told
 from vllm_router.settings.yaml import MAX_YAML_BYTES, too_long
 
 logger = logging.getLogger("vllm_router")
@@ -56,6 +59,17 @@ COMMANDS = {
     "probe": "vllm_router.probe",
     "replay": "vllm_router.replay.command",
     "simulate-worker": "vllm_router.simulate_worker",
+}
+
+_SERVES = "vllm-router serves without one: vllm-router --worker-urls http://gpu-0:8000"
+# What people type first, and what to type.
+_NOT_COMMANDS = {
+    **dict.fromkeys(("serve", "server", "start", "run", "launch", "router"), _SERVES),
+    **dict.fromkeys(("help", "-h", "?"), "vllm-router --help shows the flags and the commands"),
+    "version": "vllm-router --version shows the version",
+    **dict.fromkeys(("check", "validate", "test"), "vllm-router doctor checks the settings and the workers"),
+    **dict.fromkeys(("worker", "simulate"), "vllm-router simulate-worker is a worker without a GPU"),
+    **dict.fromkeys(("health", "status"), "vllm-router probe exits with 0 when a router is ready"),
 }
 
 _DESCRIPTION = """\
@@ -115,6 +129,9 @@ class _Parser(CommandParser):
             word = shown_urls(strangers[0])
             if "://" in word:
                 return f"{word} is not a flag; pass worker URLs after --worker-urls"
+            meant = _NOT_COMMANDS.get(word.lower())
+            if meant is not None:
+                return f"{word} is not a command; {meant}"
             return f"{word} is neither a flag nor a command" + did_you_mean(word, COMMANDS, see)
         name = shown_urls(flag.split("=", 1)[0])
         sentence = unknown_name(name.lstrip("-"))
@@ -122,7 +139,7 @@ class _Parser(CommandParser):
             return f"--{sentence}"
         known = [f"--{spelling}" for flag in FLAGS.values() for spelling in flag.spellings]
         known += ["--config", "--version"]
-        return f"{name} is not a flag of vllm-router" + did_you_mean(name, known, see, FLAG_SIMILARITY)
+        return f"{name} is not a flag of vllm-router" + suggestion(name, known, see)
 
 
 def _secret_flag_before(stranger: str, args: Sequence[str]) -> str | None:
@@ -233,6 +250,7 @@ def _checked(loaded: Loaded) -> Loaded:
     """As the start checks settings. Raises ValueError."""
     args = with_environment(loaded.args)
     args._validate_router_args()
+    check_fleet_is_told(args)
     of_environment = {
         name: "environment" for name in _OF_ENVIRONMENT if getattr(args, name) != getattr(loaded.args, name)
     }
@@ -367,20 +385,45 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run_command(arguments[0], arguments[1:])
     own_the_process()
     with through_the_log(2):
-        _log_to_stderr()
         return _serve(arguments)
 
 
 def _log_to_stderr() -> None:
+    logging.basicConfig(level=logging.WARNING, handlers=[_stderr_handler()])
+
+
+def _stderr_handler() -> logging.Handler:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("vllm-router: %(levelname)s: %(message)s"))
+    return handler
+
+
+@contextlib.contextmanager
+def _early_messages() -> Iterator[None]:
+    """Messages about settings wait until these say what the log is; after a mistake they are plain."""
+    waiting = logging.handlers.MemoryHandler(1000, logging.CRITICAL + 1)
     logging.basicConfig(
-        format="vllm-router: %(levelname)s: %(message)s", level=logging.WARNING, stream=sys.stderr
-    )
+        level=logging.WARNING, handlers=[waiting]
+    )  # nothing, in a program that logs otherwise
+    target: logging.Handler = _stderr_handler()
+    try:
+        yield
+        target = CoreHandler()
+    finally:
+        waiting.setTarget(target)
+        waiting.close()
+        root = logging.getLogger()
+        if waiting in root.handlers:
+            root.removeHandler(waiting)
+            root.addHandler(target)
 
 
 def _serve(arguments: list[str]) -> int:
-    loaded = _loaded(arguments, _make_parser())
     try:
-        return _launch(_checked(loaded), arguments) or 0
+        with _early_messages():
+            loaded = _checked(_loaded(arguments, _make_parser()))
+            configure_log(loaded.args.server_options())
+        return _launch(loaded, arguments) or 0
     except (TypeError, ValueError) as error:
         return _failure(error, 2)
     except (ImportError, OSError, RuntimeError, RouterError) as error:

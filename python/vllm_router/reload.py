@@ -192,8 +192,9 @@ class ReloadReport:
     """What came of a reload."""
 
     result: str
-    """`applied`; `unchanged`: there is nothing new; `refused`: a change needs a restart, or the router is
-    shutting down; `invalid`: there is a mistake. Of the last two nothing is in force."""
+    """`applied`, of a dry run `would_apply`; `unchanged`: there is nothing new; `refused`: a change needs a
+    restart, or the router is shutting down; `invalid`: there is a mistake. Of the last two nothing is in
+    force."""
     message: str
     """A sentence, as in the log."""
     change: Change = dataclasses.field(default=Change(), repr=False)
@@ -210,8 +211,8 @@ class ReloadReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the settings in force are those of the file."""
-        return self.result in ("applied", "unchanged")
+        """Whether the settings in force are those of the file or, of a dry run, would be."""
+        return self.result in ("applied", "would_apply", "unchanged")
 
     def as_json(self) -> str:
         """The body of POST /admin/reload."""
@@ -307,11 +308,13 @@ class Reloads:
             loaded = file.load(content)
             change = difference(self._args, loaded.args)
         except Exception as error:  # whatever it is, a running router goes on
-            return self._report("invalid", _not_taken(file, _said(error)), Change(), dry_run)
+            return self._report("invalid", _not_taken(file, _said(error), dry_run), Change(), dry_run)
         if change.refused:
             names = _listed([changed.sentence for changed in change.refused])
             needs = "needs" if len(change.refused) == 1 else "need"
-            return self._report("refused", _not_taken(file, f"{names} {needs} a restart"), change, dry_run)
+            return self._report(
+                "refused", _not_taken(file, f"{names} {needs} a restart", dry_run), change, dry_run
+            )
         if not change and not self._held:
             self._sources = self._sources if dry_run else loaded.sources
             return self._report("unchanged", f"{file.name} has nothing new", change, dry_run)
@@ -320,7 +323,7 @@ class Reloads:
         try:
             workers = apply(loaded.args, change, dry_run)
         except Exception as error:
-            return self._report("invalid", _not_taken(file, _said(error)), change, dry_run)
+            return self._report("invalid", _not_taken(file, _said(error), dry_run), change, dry_run)
         if not dry_run:
             now = self._clock()
             self._args = loaded.args
@@ -334,7 +337,8 @@ class Reloads:
             return self._report("unchanged", message, change, dry_run, workers)
         done = "would reload" if dry_run else "reloaded"
         message = f"{done} {file.name}: {change.sentence_with(workers)}"
-        report = self._report("applied", message, change, dry_run, workers)
+        result = "would_apply" if dry_run else "applied"
+        report = self._report(result, message, change, dry_run, workers)
         return dataclasses.replace(report, warnings=tuple(warnings))
 
     def _report(
@@ -376,12 +380,14 @@ def _said(error: Exception) -> str:
     return str(error) if expected else f"{type(error).__name__}: {without_userinfo(str(error))}"
 
 
-def _not_taken(file: SettingsFile, why: str) -> str:
+def _not_taken(file: SettingsFile, why: str, dry_run: bool) -> str:
     why = " ".join(why.split()).removeprefix("--config ")
     path = printable(file.path)
     if why.startswith((f"{path}: ", f"{path} ")):  # it is named once
         why = why.removeprefix(path).removeprefix(": ")
         why = f"it{why}" if why.startswith(" ") else why
+    if dry_run:
+        return f"{file.name} would not be taken: {why}"
     return f"{file.name} was not taken: {why}; nothing was changed"
 
 

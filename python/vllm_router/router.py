@@ -14,17 +14,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import functools
 import importlib
 import logging
+import os
 import threading
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from vllm_router import _core, _html
 from vllm_router._core import Batch, Ticket
+from vllm_router._log_streams import CoreHandler, configure_log
 from vllm_router._messages import quoted
 from vllm_router._secrets import is_open_url
 from vllm_router.discovery.source import (
@@ -47,6 +50,11 @@ from vllm_router.settings.checks import (
     has_stages,
 )
 from vllm_router.settings.names import FLAGS, POLICY_OPTIONS
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from vllm_router.option_types import PolicyName, RouterOptions, ServerOptions
 
 __all__ = ["Batch", "PolicyType", "Router", "Ticket", "WorkerInfo", "policy_from_str"]
 
@@ -110,6 +118,44 @@ class WorkerInfo(NamedTuple):
     """`prefill` or `decode` in a fleet that has these two stages."""
 
 
+# Of this process: those that a child, made by fork, gets as copies.
+_made_here: weakref.WeakSet[Router] = weakref.WeakSet()
+
+
+def _warn_in_child() -> None:
+    """After a fork, in the child: routers that it has inherited warn at their next use, once each."""
+    inherited = set(_made_here)
+    if not inherited:
+        return
+    parent = os.getppid()
+
+    def warn(router: Router) -> None:
+        if router in inherited:
+            inherited.discard(router)
+            warnings.warn(
+                f"this Router was made in process {parent} and is used in {os.getpid()} after a fork: it is "
+                "a copy, which neither counts what the other routes nor hears of workers; make a Router in "
+                "each process, or serve one and send requests to it",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+    for name in ("select", "select_batch", "select_bypass", "serve"):
+        setattr(Router, name, _warning_first(getattr(Router, name), warn))
+
+
+def _warning_first(method: Callable[..., Any], warn: Callable[[Router], None]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(router: Router, *args: Any, **options: Any) -> Any:
+        warn(router)
+        return method(router, *args, **options)
+
+    return call
+
+
+os.register_at_fork(after_in_child=_warn_in_child)
+
+
 class _Workers(list[WorkerInfo]):
     """Workers, which a notebook shows as a table."""
 
@@ -123,7 +169,8 @@ class Router(_core.Router):
     Args:
         policy: A policy's name or alias (`-` and `_` are the same), or a `PolicyType`: `random`,
             `round_robin`, `least_load`, `power_of_two`, `consistent_hash`, `rendezvous_hash`,
-            `cache_aware`, `vllm_cache_aware`, `prefix_aware`, `prefix_hash`, `auto`, `sticky_least_loaded`.
+            `cache_aware`, `vllm_cache_aware`, `prefix_aware`, `prefix_hash`, `auto`, `sticky_least_loaded`,
+            `kv_logit`, `kv_aware`, `kv_overlap`.
             None: `auto`, or `cache_aware` if an option is given that `cache_aware` reads and `auto` does
             not, such as `cache_threshold`.
         worker_urls: URLs of the first workers, in fleet order: `http://host:port[/prefix][@rank]`; or a
@@ -143,14 +190,15 @@ class Router(_core.Router):
 
     def __init__(
         self,
-        policy: str | PolicyType | None = None,
+        policy: PolicyName | PolicyType | None = None,
         worker_urls: Iterable[str] | Mapping[str, float] = (),
         *,
         seed: int | None = None,
-        **options: Any,
+        **options: Unpack[RouterOptions],
     ) -> None:
         """The arguments are those of the class."""
-        served = {name: options.pop(name) for name in list(options) if _is_served(name)}
+        served: dict[str, Any] = {name: value for name, value in options.items() if _is_served(name)}
+        routing = {name: value for name, value in options.items() if name not in served}
         if isinstance(worker_urls, str):
             raise TypeError(
                 f"worker_urls is {quoted(worker_urls)}; it must be a list of URLs: "
@@ -172,9 +220,10 @@ class Router(_core.Router):
                 )
             _check_for_secrets(url)
         name = policy.value if isinstance(policy, PolicyType) else policy
-        given = {"policy": name, "seed": seed, **options}
+        given = {"policy": name, "seed": seed, **routing}
         checked = check_policy_options(given, warn=_warn)
         stages = _stages_of(given, checked)
+        _made_here.add(self)
         self._args = RouterArgs(**served)
         self._settings_file: SettingsFile | None = None
         self._set_by: Mapping[str, str] | None = None  # of the command: where settings come from
@@ -207,7 +256,7 @@ class Router(_core.Router):
         router._args = args
         return router
 
-    def serve(self, host: str = "127.0.0.1", port: int = 0, **options: Any) -> Server:
+    def serve(self, host: str = "127.0.0.1", port: int = 0, **options: Unpack[ServerOptions]) -> Server:
         """Serve this router over HTTP, in threads of its own.
 
         Args:
@@ -228,15 +277,16 @@ class Router(_core.Router):
             ImportError: `worker_dns` or another setting of DNS is given and the package dnspython is not
                 installed, or `service_discovery` and the package kubernetes is not.
         """
-        check_server_names(options)
-        if options.get("prometheus_port") is not None:
-            options.setdefault("prometheus_host", "127.0.0.1")
-        args = RouterArgs(host=host, port=port, **options)
+        given: dict[str, Any] = dict(options)
+        check_server_names(given)
+        if given.get("prometheus_port") is not None:
+            given.setdefault("prometheus_host", "127.0.0.1")
+        args = RouterArgs(host=host, port=port, **given)
         self._check_served(args)
         server_options = args.server_options()
         sources = _sources_of(server_options, self._has_stages)
         if any(name.startswith("log_") for name in options):
-            _configure_log(server_options)
+            configure_log(server_options)
         return Server(self, self._with_routing(args), sources)
 
     def _check_served(self, args: RouterArgs) -> None:
@@ -263,15 +313,14 @@ class Router(_core.Router):
         """
         options = self._args.server_options()
         sources = _sources_of(options, self._has_stages)
-        _configure_log(options)
+        configure_log(options)
         with _discovery_in_the_log():
             args = self._with_routing(self._args) if self._set_by is None else self._args
             server = Server(self, args, sources, self._settings_file, self._set_by)
-            metrics = f", metrics on {server.metrics_url}" if server.metrics_url else ""
-            admin = f", admin endpoints on {server.admin_url}" if server.admin_url else ""
-            return server.run(
-                f"vllm-router {_core.__version__} serves {server.url}: {self!r}{metrics}{admin}"
-            )
+            at, metrics_at, admin_at = server._addresses()
+            metrics = f", metrics on {metrics_at}/metrics" if metrics_at else ""
+            admin = f", admin endpoints on {admin_at}" if admin_at else ""
+            return server.run(f"vllm-router {_core.__version__} serves {at}: {self!r}{metrics}{admin}")
 
     def reconcile(
         self,
@@ -530,23 +579,10 @@ def _is_served(name: str) -> bool:
     return name in FLAGS and name != "worker_urls" and name not in POLICY_OPTIONS
 
 
-def _configure_log(options: dict[str, Any]) -> None:
-    _core.configure_log(options["log_level"], options["log_format"], options["log_dir"] or "")
-
-
-class _CoreLog(logging.Handler):
-    """Writes to the log of the core: in its format, and to its files."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Writes one line."""
-        level = "error" if record.levelno >= logging.ERROR else "warn"
-        _core.log(level if record.levelno >= logging.WARNING else "info", record.getMessage())
-
-
 @contextlib.contextmanager
 def _discovery_in_the_log() -> Iterator[None]:
     """What sources of workers have to say, among all else that the command says."""
-    logger, handler = logging.getLogger("vllm_router.discovery"), _CoreLog()
+    logger, handler = logging.getLogger("vllm_router.discovery"), CoreHandler()
     before = (logger.level, logger.propagate)
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)  # the core has its own level

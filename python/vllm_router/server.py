@@ -25,6 +25,7 @@ from vllm_router._watched_file import Look, WatchedFile, WatchedFileError
 from vllm_router.discovery.source import Difference, Follower, Source, stop_all
 from vllm_router.reload import Change, ReloadReport, Reloads, SettingsFile
 from vllm_router.router_args import RouterArgs
+from vllm_router.settings.response_cache import check_fleet_is_told, is_shared
 
 if TYPE_CHECKING:
     from vllm_router.router import Router
@@ -55,6 +56,7 @@ class Server:
 
     Raises:
         OSError: a port cannot be had; the message names it and says what to do.
+        ValueError: stored responses are shared, and nothing tells this fleet from others in the same Redis.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Server:
         settings_file: SettingsFile | None = None,
         set_by: Mapping[str, str] | None = None,
     ) -> None:
+        check_fleet_is_told(args)
         options = args.server_options()
         core_options = {name: options[name] for name in _core.Server.option_names if name in options}
         followers: list[Follower] = []
@@ -78,6 +81,9 @@ class Server:
         except BaseException:
             stop_all(followers, _FOLLOWERS_SECS)
             raise
+        if is_shared(args):
+            prefix = options["response_cache_redis_key_prefix"]
+            _core.log("info", f"responses are stored in Redis under {prefix}, for all routers of this fleet")
         self._stop_costs = (
             _write_deletion_costs(self, sources, self._core) if args.pod_deletion_cost else None
         )
@@ -107,6 +113,16 @@ class Server:
     def url(self) -> str:
         """Where clients go, such as `http://127.0.0.1:30000`."""
         return _url(self._core.host, self._core.port, self._core.tls)
+
+    def _addresses(self) -> tuple[str, str | None, str | None]:
+        """Where clients, metrics and admin endpoints are served, as it was bound: 0.0.0.0 is everywhere."""
+        core = self._core
+        metrics, admin = core.metrics_port, core.admin_port
+        return (
+            _bound(core.host, core.port, core.tls),
+            None if self._metrics_host is None or metrics is None else _bound(self._metrics_host, metrics),
+            None if admin is None else _bound(self._admin_host, admin, core.tls),
+        )
 
     @property
     def port(self) -> int:
@@ -172,6 +188,7 @@ class Server:
 
     def _apply(self, args: RouterArgs, change: Change, dry_run: bool) -> Difference:
         """Puts settings in force, all or none. Returns what becomes of the workers."""
+        check_fleet_is_told(args)
         options = args.server_options()
         live = {name: options[name] for name in _core.Server.live_option_names if name in options}
         router_options = args.router_options()
@@ -409,6 +426,9 @@ def _end_at_once(number: int, _frame: FrameType | None) -> None:
 
 
 def _url(host: str, port: int, tls: bool = False) -> str:
-    name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return _bound({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port, tls)
+
+
+def _bound(name: str, port: int, tls: bool = False) -> str:
     scheme = "https" if tls else "http"
     return f"{scheme}://[{name}]:{port}" if ":" in name else f"{scheme}://{name}:{port}"

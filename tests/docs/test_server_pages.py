@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.fakes.authority import Authority
 from tests.fakes.harness import Harness
@@ -20,10 +21,13 @@ from tests.fakes.shared_pool import open_router as open_sharing_router
 from tests.fakes.sse_kv_server import SseKvServer
 from tests.fakes.sse_kv_server import open_router as open_prefix_router
 from tests.fakes.wire import eventually, request, response
+from tests.models.promql import evaluate
+from tests.repo.rules import none_of
 from vllm_router import _core_testing as testing
 from vllm_router.testing import FakeMooncakeMaster, KvEventPublisher
 
 DOCS = Path(__file__).parents[2] / "docs"
+DEPLOY = DOCS.parent / "deploy"
 METRICS, ERRORS, ACCESS_LOG, HTTP_API = (
     (DOCS / "reference" / f"{name}.md").read_text()
     for name in ("metrics", "errors", "access_log", "http_api")
@@ -299,6 +303,89 @@ def test_the_how_to_asks_for_metrics_that_exist(page: dict[str, Family]) -> None
     assert {re.sub(r"_bucket$", "", name) for name in asked} <= set(page)
     named = set(re.findall(r"`([a-z_]+_(?:total|seconds|requests|health))`", MONITOR))
     assert {f"vllm_router_{name}" for name in named} <= set(page)
+
+
+def promql_of_the_pages() -> Iterator[tuple[str, str]]:
+    """Every expression of README and docs, with its page: of blocks, tables, settings of other programs."""
+    for page in [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]:
+        if page.parent.name == "decisions":
+            continue
+        text = page.read_text()
+        found = []
+        for block in re.findall(r"^```promql\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+            found += re.sub(r"([/*+-])\n", r"\1 ", block).splitlines()
+        found += re.findall(
+            r"^ {4}((?:rate|sum|max|min|avg|histogram_quantile)\b.*vllm_router_.*)$", text, re.MULTILINE
+        )
+        found += re.findall(
+            r"^ *(?:query|metricsQuery|expr): *(.*(?:vllm_router|continuum)_.*)$", text, re.MULTILINE
+        )
+        for span in re.findall(
+            r"`([^`\n]*)`", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+        ):
+            if re.search(
+                r"\b(?:vllm_router|continuum|router_shared_cache)_\w+(?: *[/*<>=!]|\{\w+=|.*[\[)])", span
+            ):
+                found.append(span.replace(r"\|", "|"))
+        yield from ((str(page.relative_to(DOCS.parent)), one.strip("'")) for one in found)
+
+
+def promql_of_the_rules() -> Iterator[tuple[str, str, str]]:
+    """Each rule: its file, its expression, and the name of what it records."""
+    for name in ("recording.yml", "alerts.yml"):
+        for group in yaml.safe_load((DEPLOY / "prometheus" / name).read_text())["groups"]:
+            for rule in group["rules"]:
+                yield name, rule["expr"], rule.get("record", "")
+
+
+def promql_of_the_board() -> Iterator[str]:
+    board = json.loads((DEPLOY / "grafana" / "vllm-router.json").read_text())
+    text = json.dumps(board)
+    for expression in re.findall(r'"(?:expr|query)": ("(?:[^"\\]|\\.)*")', text):
+        if expression == '"prometheus"':  # the kind of data source
+            continue
+        yield re.sub(r"label_values\((.*), (\w+)\)", r"sum by (\2) (\1)", json.loads(expression))
+
+
+def test_every_promql_expression_has_series_with_its_labels(page: dict[str, Family]) -> None:
+    """Row 41 of the third list: no graph, alert or query of a page is empty whatever happens."""
+    scraped = {"job": "vllm-router", "instance": "router:29000"}
+    series: dict[str, list[dict[str, str]]] = {}
+    for name, family in page.items():
+        rows = [{**scraped, **dict(labels)} for labels in family.series]
+        if family.kind == "histogram":
+            series[f"{name}_bucket"] = [{**row, "le": bound} for row in rows for bound in ("0.1", "+Inf")]
+            series |= {f"{name}_count": rows, f"{name}_sum": rows}
+        else:
+            series[name] = rows
+    wrong = []
+    told = METRICS + (DOCS / "how-to" / "use_kv_events.md").read_text()
+
+    def look(where: str, expression: str, record: str = "") -> None:
+        plain = re.sub(r"\{<<.LabelMatchers>>\}", "", expression)
+        try:
+            result = evaluate(plain, series)
+        except ValueError as error:
+            wrong.append(f"{where}: {expression}: {error}")
+            return
+        if record:
+            series[record] = result or []
+        for label, values in re.findall(r'(\w+)=~?"([^"$]*)"', plain):
+            wrong.extend(
+                f"{where}: {expression}: no page tells of {label} {value}"
+                for value in values.split("|")
+                if label != "model" and f"`{value}`" not in told and f'{label}="{value}"' not in METRICS
+            )
+
+    expressions = list(promql_of_the_pages())
+    assert len(expressions) > 40
+    for where, expression, record in promql_of_the_rules():
+        look(where, expression, record)
+    for where, expression in expressions:
+        look(where, expression)
+    for expression in promql_of_the_board():
+        look("vllm-router.json", expression)
+    none_of(wrong, "these never have a result")
 
 
 def test_every_error_is_described_once() -> None:

@@ -3,6 +3,7 @@
 import concurrent.futures
 import json
 import re
+from urllib.parse import quote
 
 import anthropic
 import openai
@@ -257,6 +258,20 @@ def test_declared_models_win_over_what_the_worker_says(harness):
     client = harness.client(router)
     assert (by(post(client, "x")), by(post(client, "y"))) == (a.url, b.url)
     assert post(client, "a").status in (404, 503)
+
+
+def test_a_list_of_workers_names_the_model_of_each(harness):
+    """Row 45 of the third list: `model_id` was unknown though requests were routed by it."""
+    a, b = ModelWorker(harness, "a"), ModelWorker(harness, "b")
+    b.cards = {"sql": "b", "b": None}  # the adapter is first
+    mute = harness.worker(lambda connection, _: connection.send(response(404, b"{}")))
+    router = harness.router(a, b, mute, model_refresh_secs=30)
+    wait_until_known(router, 3)
+    client = harness.client(router)
+    rows = json.loads(client.ask("GET", "/workers").body)["workers"]
+    assert {row["url"]: row["model_id"] for row in rows} == {a.url: "a", b.url: "b", mute.url: "unknown"}
+    one = client.ask("GET", "/workers/" + quote(b.url, safe=""))
+    assert json.loads(one.body)["model_id"] == "b"
 
 
 # ---- names that no worker serves

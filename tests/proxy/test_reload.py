@@ -164,7 +164,7 @@ def test_a_dry_run_says_what_a_reload_would_do(harness, serve):
     worker = harness.worker()
     it = serve(of_workers(worker))
     status, said = it.reload(of_workers(worker) + "queue_size: 9", "?dry_run=1")
-    assert (status, said["result"], said["dry_run"], said["generation"]) == (200, "applied", True, 1)
+    assert (status, said["result"], said["dry_run"], said["generation"]) == (200, "would_apply", True, 1)
     assert it.config("queue_size") == 100
     assert it.reload("port: 9", "?dry_run=1")[0] == 409
     assert it.reload("worker_urls: [http://a:1, http://A:1]", "?dry_run=1")[0] == 409

@@ -258,11 +258,26 @@ json::value TimeOrNull(std::optional<int64_t> unix_seconds) {
   return json::string(text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc));
 }
 
-json::object Describe(const FleetView::Member& member) {
+// By position in the fleet, the model that each worker lists first; an adapter only where it lists nothing else.
+std::vector<std::string_view> FirstModels(const FleetView& fleet) {
+  std::vector<std::string_view> models(fleet.members().size(), "unknown");
+  std::vector<bool> is_model(models.size());
+  for (const std::string& id : fleet.models()->names->order) {
+    const ModelPools::Name& name = *fleet.models()->Find(id);
+    for (const uint32_t position : name.workers) {
+      if (is_model[position] || (!name.card.parent.empty() && models[position] != "unknown")) continue;
+      models[position] = id;
+      is_model[position] = name.card.parent.empty();
+    }
+  }
+  return models;
+}
+
+json::object Describe(const FleetView::Member& member, std::string_view model) {
   const Worker& worker = *member.worker;
   json::object described = {
       {"url", worker.url.url},
-      {"model_id", "unknown"},
+      {"model_id", model},
       {"worker_type", StageName(worker.stage)},
       {"is_healthy", member.healthy},
       {"load", worker.load.open_requests()},
@@ -1161,8 +1176,9 @@ AdminReply Admin::Workers() const {
   json::array workers;
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
   std::array<size_t, 3> counts{};  // by stage
+  const std::vector<std::string_view> models = FirstModels(*fleet);
   for (const FleetView::Member& member : fleet->members()) {
-    workers.emplace_back(Describe(member));
+    workers.emplace_back(Describe(member, models[workers.size()]));
     ++counts[static_cast<size_t>(member.worker->stage)];
   }
   const size_t total = workers.size();
@@ -1179,7 +1195,7 @@ AdminReply Admin::OneWorker(std::string_view encoded_url) const {
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
   const std::optional<uint32_t> position = fleet->Find(*url);
   if (!position.has_value()) return NoSuchWorker("Worker " + *url + " not found");
-  return Json(200, Describe(fleet->members()[*position]));
+  return Json(200, Describe(fleet->members()[*position], FirstModels(*fleet)[*position]));
 }
 
 AdminReply Admin::Remove(std::string_view url, bool as_json) {

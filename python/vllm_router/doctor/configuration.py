@@ -15,6 +15,7 @@ from vllm_router.doctor.finding import Finding
 from vllm_router.errors import RouterError, UnusedOptionWarning
 from vllm_router.launch_router import with_environment
 from vllm_router.router_args import FLAGS, RouterArgs
+from vllm_router.settings.response_cache import check_fleet_is_told
 
 SECTION = "configuration"
 MAX_KEY_FILE_BYTES = 1 << 20  # looked at for a key
@@ -25,6 +26,7 @@ def findings(args: RouterArgs) -> Iterator[Finding]:
     try:
         args = with_environment(args)
         args._validate_router_args()
+        check_fleet_is_told(args)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnusedOptionWarning)
             importlib.import_module("vllm_router.router").Router.from_args(args)

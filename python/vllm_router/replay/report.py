@@ -23,6 +23,8 @@ _NORMAL_95 = 1.96
 
 # Two policies whose p90 differ by less are as good as each other.
 CLOSE = 0.02
+# Policies are compared by p90: so that it does not depend on a few, ten requests must be slower.
+ENOUGH_REQUESTS = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -298,12 +300,23 @@ def recommend(rows: Sequence[Row], specs: Sequence[PolicySpec]) -> Advice:
 
     Over several points it is the one whose p90, divided by the point's best, has the lowest geometric mean.
     Of those within 2 % of it the one with the highest hit share is taken. Comparison policies are never
-    recommended: the server does not have them.
+    recommended: the server does not have them. Nothing is recommended from fewer than 100 requests.
     """
     own = [spec for spec in specs if not spec.comparison]
     if not own:
         return Advice(None, "", ["Only comparison policies were compared, which the server does not have."])
     points = points_of(rows)
+    fewest = min(row["requests"] for row in rows)
+    if fewest < ENOUGH_REQUESTS:
+        return Advice(
+            None,
+            "",
+            [
+                f"{fewest} requests are too short to tell: policies are compared by the slowest tenth of "
+                f"first tokens, so a recommendation needs {ENOUGH_REQUESTS} requests; record longer, or "
+                "generate a trace (--workload)."
+            ],
+        )
     score = {spec.label: _score(points, spec.label, [other.label for other in own]) for spec in own}
     lowest = min(score.values())
     close = [spec for spec in own if score[spec.label] <= lowest * (1 + CLOSE)] or own

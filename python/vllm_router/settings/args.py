@@ -36,6 +36,7 @@ from vllm_router.settings.names import (
     warn_of_former_name,
 )
 from vllm_router.settings.reference_flags import REFERENCE_FLAGS, ReferenceTable
+from vllm_router.settings.response_cache import DEFAULT_PREFIX, key_prefix_of
 from vllm_router.settings.table import DEFAULT_REQUEST_ID_HEADERS, Table
 from vllm_router.settings.yaml import settings_of_yaml
 
@@ -334,6 +335,7 @@ class RouterArgs(ReferenceTable, Table):
         options["body_memory_mb"] = options["body_memory_mb"] or max(256, available_memory() // 4 // 2**20)
         options["log_level"] = options["log_level"] or "info"
         options["router_name"] = options["router_name"] or _host_name()
+        options["response_cache_redis_key_prefix"] = key_prefix_of(self) or DEFAULT_PREFIX
         headers = options["request_id_headers"] or DEFAULT_REQUEST_ID_HEADERS
         options["request_id_headers"] = [header.lower() for header in headers]
         if options["prometheus_host"] is None or options["prometheus_port"] is None:

@@ -25,7 +25,7 @@ from vllm_router.settings.policies import (
     LOGIT_POLICIES,
     PREFIX_POLICIES,
 )
-from vllm_router.settings.response_cache import MAX_MEMORY_SHARE
+from vllm_router.settings.response_cache import MAX_MEMORY_SHARE, has_an_ambiguous_prefix, is_shared
 from vllm_router.settings.urls import worker_url
 
 if TYPE_CHECKING:
@@ -512,6 +512,7 @@ def warnings_about(args: RouterArgs) -> list[str]:
             f"{FLAGS[name].spelling} has no effect without --peer-sync"
             for name in (*(name for name in FLAGS if name.startswith("peer_sync_")), "rate_limit_scope")
             if not FLAGS[name].is_default(getattr(args, name))
+            and not (name == "peer_sync_fleet" and is_shared(args))
         ]
     elif args.peer_sync_secret_file is None:
         sentences.append(
@@ -596,6 +597,12 @@ def _about_response_cache(args: RouterArgs) -> list[str]:
     if source in ("credential", "shared") and args.response_cache_tenant_header is not None:
         sentences.append(
             f"--response-cache-tenant-header has no effect with --response-cache-tenant-source {source}"
+        )
+    if has_an_ambiguous_prefix(args):
+        sentences.append(
+            "the workers' URLs, from which keys of stored responses in Redis have their prefix, are "
+            "addresses of this machine: a fleet of another machine may have the same; set "
+            "--peer-sync-fleet to this one's name"
         )
     if args.response_cache_backend != "redis":
         sentences += [

@@ -20,7 +20,7 @@ from typing import Any
 from vllm_router._messages import LONGEST_SHOWN_VALUE, quoted, show
 from vllm_router._secrets import described, is_open_url, shown_urls, without_query
 from vllm_router._version import __version__
-from vllm_router.settings.kinds import Choice, Kind, NotYet, Number, Raw, RequestPath, Switch, Unfit
+from vllm_router.settings.kinds import Choice, Kind, NotYet, Number, Raw, RequestPath, Switch, Text, Unfit
 
 # What a change of a setting needs while the router runs.
 LIVE = {
@@ -143,10 +143,21 @@ class Flag:
         limits = str(unfit) or f"{self.kind.limits} (default {default})"
         if unfit.word is not None and self._may_show(unfit.word, value):
             limits += f", and {quoted(unfit.word)} {unfit.verdict}"
-        if self.secret and not isinstance(value, (str, list, dict, type(None))):
+        if isinstance(self.kind, Text) and not isinstance(value, (str, list, dict, type(None))):
             limits += "; in YAML, put it in quotes"
+        elif isinstance(value, bool) and not isinstance(self.kind, (Text, Switch)):
+            words = "on, yes and true" if value else "off, no and false"
+            limits += f"; YAML reads {words} without quotes as {show(value)}"
         what = f"a switch ({self.what})" if isinstance(self.kind, Switch) else self.what
-        return f"{self.field} is {self.shown(value)}; it is {what} and must be {limits}"
+        shown = f"the text {quoted(value)}" if self._is_number(value) else self.shown(value)
+        return f"{self.field} is {shown}; it is {what} and must be {limits}"
+
+    def _is_number(self, value: object) -> bool:
+        """Whether it is a text that would fit without its quotes."""
+        try:
+            return isinstance(self.kind, Number) and self.kind.from_config(value) != value
+        except Unfit:
+            return False
 
     def _may_show(self, word: str, value: object) -> bool:
         # A password with a comma in it has been parted there, so the whole value has to be harmless.

@@ -18,9 +18,18 @@ def _here(names: str, whose: str, remedy: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), f"is {whose}; {remedy}")
 
 
-def _not_here(names: str, function: str) -> dict[str, str]:
+# What no flag of this router belongs to, built or not.
+NEVER_BUILT = ("another way of reading KV events", "encode/prefill/decode mode")
+
+
+def _not_here(names: str, function: str, whose: str = "") -> dict[str, str]:
+    """Of a function of NEVER_BUILT, or one that a flag of reference_flags.py names; a test compares them."""
     missing = f"belongs to {function}, which is not implemented in vllm-router {__version__}; remove it"
-    return dict.fromkeys(names.split(), missing)
+    return dict.fromkeys(names.split(), f"is {whose}; it {missing}" if whose else missing)
+
+
+def _meant(names: str, remedy: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), f"is not a flag here; {remedy}")
 
 
 KNOWN_ELSEWHERE: dict[str, str] = {
@@ -94,9 +103,7 @@ KNOWN_ELSEWHERE: dict[str, str] = {
         "load_monitor_interval", _SMG, "the interval between load polls is --load-poll-interval-secs here"
     ),
     **_here("disable_load_monitoring", _SMG, "loads are polled only where a policy needs them; remove it"),
-    **_here(
-        "disable_health_check", _SMG, "health checks cannot be turned off; raise --health-check-interval-secs"
-    ),
+    **_here("disable_health_check", _SMG, "it is --health-check-interval-secs 0 here"),
     **_here(
         "remove_unhealthy_workers worker_auto_recovery",
         _SMG,
@@ -140,38 +147,38 @@ KNOWN_ELSEWHERE: dict[str, str] = {
         "postgres_db_url "
         "postgres_pool_max storage_hook_wasm_path schema_config",
         _SMG,
-        "the router stores no responses, so it needs no database; remove it",
+        "the router stores no conversations, so it needs no database; remove it",
     ),
     **_here(
         "enable_mesh mesh_server_name mesh_host mesh_port mesh_peer_urls mesh_advertise_host",
         _SMG,
         "routers meet in a Redis here: --peer-sync redis://host:6379",
     ),
-    **_here("enable_wasm", _SMG, "WASM middleware is not implemented; remove it"),
+    **_not_here("enable_wasm", "WASM middleware", _SMG),
     **_here(
         "dp_minimum_tokens_scheduler",
         _SMG,
         "ranks are workers here: --policy least_load --least-load-metric tokens",
     ),
-    **_here("model_id_from", _SMG, "names of models pass through unchanged; remove it"),
-    **_here(
-        "router_selector encode_selector encode encode_policy",
-        _SMG,
-        "it belongs to encode/prefill/decode mode, which is not implemented; remove it",
-    ),
+    **_here("model_id_from", _SMG, "workers report the names of their models (GET /v1/models); remove it"),
+    **_not_here("router_selector encode_selector encode encode_policy", "encode/prefill/decode mode", _SMG),
     **_here("runtime_worker_threads", _SMG, "it is --threads here"),
     # production-stack
     **_here("static_backends", _STACK, "the workers' URLs are --worker-urls here"),
     **_here(
-        "static_models static_model_types static_model_labels static_aliases static_query_models",
+        "static_models static_model_types static_model_labels static_query_models",
         _STACK,
         "workers report the models that they serve (GET /v1/models); remove it",
     ),
+    **_here("static_aliases", _STACK, "other names of models are --model-alias here"),
     **_here(
         "static_backend_health_checks", _STACK, "workers are always checked, see --health-check-interval-secs"
     ),
     **_here(
-        "routing_logic", _STACK, "it is --policy here: roundrobin is round_robin, session is consistent_hash"
+        "routing_logic",
+        _STACK,
+        "it is --policy here: roundrobin is round_robin, session is consistent_hash, prefixaware is auto, "
+        "kvaware is kv_overlap, and disaggregated_prefill is --vllm-pd-disaggregation",
     ),
     **_here("session_key", _STACK, "the headers that name a session are --hash-key-headers here"),
     **_here("k8s_port", _STACK, "it is --service-discovery-port here"),
@@ -197,28 +204,37 @@ KNOWN_ELSEWHERE: dict[str, str] = {
     **_here(
         "dynamic_config_yaml dynamic_config_json",
         _STACK,
-        "--config is read at the start; workers change by POST /add_worker and /remove_worker",
+        "--config is read again with --config-reload watch, and --worker-file lists workers alone",
     ),
     **_here(
-        "lmcache_controller_port kv_aware_threshold", _STACK, "--policy auto needs no controller; remove it"
+        "lmcache_controller_port kv_aware_threshold",
+        _STACK,
+        "--policy kv_overlap reads the KV events of the engines, without a controller; remove it",
     ),
     **_here(
-        "callbacks request_rewriter feature_gates semantic_cache_model semantic_cache_dir "
-        "semantic_cache_threshold "
-        "enable_batch_api file_storage_class file_storage_path batch_processor sentry_dsn "
+        "semantic_cache_model semantic_cache_dir semantic_cache_threshold",
+        _STACK,
+        "responses to equal requests, not to similar ones, are kept by --response-cache here",
+    ),
+    **_here(
+        "callbacks request_rewriter feature_gates enable_batch_api file_storage_class file_storage_path "
+        "batch_processor sentry_dsn "
         "external_providers_config",
         _STACK,
         "requests pass through unchanged here; remove it",
     ),
     **_here("max_instance_failover_reroute_attempts", _STACK, "it is --retry-max-retries here"),
+    **_not_here("otel_endpoint otel_service_name", "OpenTelemetry tracing", _STACK),
     **_here(
-        "otel_endpoint otel_service_name", _STACK, "tracing is not implemented; traceparent passes through"
+        "prefill_model_labels decode_model_labels",
+        _STACK,
+        "prefill and decode workers are --prefill and --decode here, or pods of --prefill-selector and "
+        "--decode-selector",
     ),
     **_here(
-        "prefill_model_labels decode_model_labels nixl_peer_host nixl_peer_init_port "
-        "nixl_peer_alloc_port nixl_proxy_port",
+        "nixl_peer_host nixl_peer_init_port nixl_peer_alloc_port nixl_proxy_port",
         _STACK,
-        "prefill/decode disaggregation is not implemented; remove it",
+        "engines meet by themselves, told by the router with --vllm-pd-disaggregation; remove it",
     ),
     # Dynamo
     **_here("router_mode", _DYNAMO, "it is --policy here: round-robin is round_robin, kv is auto"),
@@ -241,10 +257,20 @@ KNOWN_ELSEWHERE: dict[str, str] = {
     ),
     **_here("router_block_size", _DYNAMO, "it is --block-size here"),
     **_here(
-        "router_kv_events no_router_kv_events router_event_threads router_predicted_ttl_secs serve_indexer "
-        "use_remote_indexer discovery_backend request_plane event_plane",
+        "router_kv_events no_router_kv_events",
         _DYNAMO,
-        "policies learn from the requests sent to workers, without events; remove it",
+        "KV events are heard where workers publish them; --kv-events off turns that off",
+    ),
+    **_here("router_predicted_ttl_secs", _DYNAMO, "it is --kv-predict-ttl-secs here"),
+    **_here(
+        "router_event_threads serve_indexer use_remote_indexer",
+        _DYNAMO,
+        "each router has an index of KV events; --kv-index-backend redis shares that of prefixes; remove it",
+    ),
+    **_here(
+        "discovery_backend request_plane event_plane",
+        _DYNAMO,
+        "workers are found by --service-discovery, --worker-dns or --worker-file here, over HTTP; remove it",
     ),
     **_here(
         "router_ttl_secs router_approximate_cache_policy",
@@ -279,7 +305,47 @@ KNOWN_ELSEWHERE: dict[str, str] = {
     ),
     **_here("router_min_initial_workers", _DYNAMO, "/readiness is 200 once one worker is healthy; remove it"),
     **_here(
-        "router_conditional_disagg", _DYNAMO, "prefill/decode disaggregation is not implemented; remove it"
+        "router_conditional_disagg",
+        _DYNAMO,
+        "prompts that decode workers compute by themselves are --pd-bypass-uncached-tokens here",
     ),
     **_here("migration_limit", _DYNAMO, "it is --retry-max-retries here, before the first byte; remove it"),
+    # other servers and proxies, and what comes to mind first
+    **_meant(
+        "worker backends backend_url backend_urls upstream upstreams server servers endpoints targets urls",
+        "the workers' URLs are --worker-urls",
+    ),
+    **_meant("workers", "the workers' URLs are --worker-urls, and the number of threads is --threads"),
+    **_meant("prefill_url prefill_worker", "a prefill worker is --prefill"),
+    **_meant("decode_url decode_worker", "a decode worker is --decode"),
+    **_meant("listen bind bind_address address listen_address", "where to listen are --host and --port"),
+    **_meant(
+        "ssl_certfile ssl_cert certfile cert cert_file cert_path tls_cert_file",
+        "the certificate presented to clients is --tls-cert-path",
+    ),
+    **_meant(
+        "ssl_keyfile ssl_key keyfile key_file key_path tls_key_file",
+        "the key of the certificate presented to clients is --tls-key-path",
+    ),
+    **_meant("ssl_ca_certs", "the CA bundle for certificates of clients is --tls-client-ca-file"),
+    **_meant(
+        "circuit_breaker enable_circuit_breaker",
+        "it is on unless --disable-circuit-breaker is given, and opens by --cb-failure-threshold",
+    ),
+    **_meant(
+        "retry retries enable_retries max_retries",
+        "retries are on unless --disable-retries is given, up to --retry-max-retries",
+    ),
+    **_meant("timeout timeout_secs", "that of a whole response is --request-timeout-secs"),
+    **_meant("metrics metrics_port metrics_host", "metrics are at --prometheus-host and --prometheus-port"),
+    **_meant("verbose debug", "the level of the log is --log-level debug"),
+    **_meant("log_file", "the directory of log files is --log-dir"),
+    **_meant("config_file settings", "the file of settings is --config"),
+    **_meant("cors allowed_origins cors_origins", "it is --cors-allowed-origins"),
+    **_meant("admin_key", "keys of administrators are in --admin-api-key-file"),
+    **_meant("client_key", "keys of clients are in --client-api-key-file"),
+    **_meant("cache", "--response-cache keeps responses, and --policy auto uses the engines' caches"),
+    **_meant("redis", "it is --redis-url, and routers of one fleet meet in that of --peer-sync"),
+    **_meant("dns", "workers are found in DNS by --worker-dns or --worker-srv"),
+    **_meant("kubernetes", "workers are found in Kubernetes by --service-discovery and --selector"),
 }

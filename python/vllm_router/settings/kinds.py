@@ -92,6 +92,10 @@ class Number(Kind):
             return self.check(float(text))
         raise Unfit
 
+    def from_config(self, value: object) -> object:
+        """As on the command line, where it is in quotes: templates of YAML quote what they fill in."""
+        return self.parse([value]) if isinstance(value, str) else value
+
     def check(self, value: object) -> Any:
         if isinstance(value, numbers.Integral) and not isinstance(value, bool):
             number: float = int(value)
@@ -357,6 +361,9 @@ def header_name(text: str) -> str:
     return text
 
 
+_SWITCH_WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
 @dataclasses.dataclass(frozen=True)
 class Switch(Kind):
     """On or off; on the command line the flag alone."""
@@ -366,6 +373,10 @@ class Switch(Kind):
     @property
     def limits(self) -> str:
         return "true or false"
+
+    def from_config(self, value: object) -> object:
+        """Also the words that YAML reads as true and false, in quotes."""
+        return _SWITCH_WORDS.get(value.strip().lower(), value) if isinstance(value, str) else value
 
     def check(self, value: object) -> bool:
         if not isinstance(value, bool):
@@ -390,6 +401,11 @@ class Choice(Kind):
     @property
     def limits(self) -> str:
         return "one of " + ", ".join(self.names)
+
+    def from_config(self, value: object) -> object:
+        """The name that YAML does not read as one where it has no quotes: on, off, 404."""
+        word = ("on" if value else "off") if isinstance(value, bool) else str(value)
+        return word if isinstance(value, (bool, int, float)) and word in self.names else value
 
     def check(self, value: object) -> str:
         if not isinstance(value, str):

@@ -82,12 +82,25 @@ def unknown_name(name: str, known: Sequence[str] | None = None) -> str:
         )
     if plain in KNOWN_ELSEWHERE:
         return f"{name} {KNOWN_ELSEWHERE[plain]}"
-    return f"{name} is not a known setting" + did_you_mean(
-        name,
-        list(SPELLINGS) if known is None else known,
-        "; docs/reference/cli.md lists them all",
-        FLAG_SIMILARITY,
+    return f"{name} is not a known setting" + suggestion(
+        name, list(SPELLINGS) if known is None else known, "; docs/reference/cli.md lists them all"
     )
+
+
+def suggestion(name: str, known: Sequence[str], otherwise: str) -> str:
+    """`; did you mean …?`: what has all words of the name, if that is one thing, else what is very like it.
+
+    A word that is left out is likelier than one that is misspelt: --tls-cert means --tls-cert-path.
+    """
+    words = set(re.findall(r"[a-z0-9]+", name.lower()))
+    fuller = {
+        other.replace("_", "-"): other
+        for other in known
+        if len(words) > 1 and words < set(re.findall(r"[a-z0-9]+", other.lower()))
+    }
+    if len(fuller) == 1:
+        return f"; did you mean {fuller.popitem()[1]}?"
+    return did_you_mean(name, known, otherwise, FLAG_SIMILARITY)
 
 
 def name_only(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Kinds of settings of the response cache: routes, members, headers, paths, key prefixes and durations.
+"""Settings of the response cache: kinds of routes, members, headers, paths, key prefixes and durations.
 
     cached_route("/v1/completions")     as it is
     ignored_member("temperature")       raises Unfit, since it changes the response
@@ -11,10 +11,15 @@ from __future__ import annotations
 
 # ruff: noqa: D102, since Kind says what its methods mean
 import dataclasses
+import hashlib
 import re
+from typing import TYPE_CHECKING
 
 from vllm_router._messages import quoted
 from vllm_router.settings.kinds import Text, Unfit, header_name
+
+if TYPE_CHECKING:
+    from vllm_router.settings.args import RouterArgs
 
 CACHED_ROUTES = (
     "/v1/chat/completions",
@@ -170,3 +175,65 @@ class KeyPrefix(Text):
     def is_own(prefix: str) -> bool:
         """Whether no key of another part of the router has it, and none with it is among theirs."""
         return not any(prefix.startswith(keys) or keys.startswith(prefix) for keys in _OTHERS_KEYS)
+
+
+DEFAULT_PREFIX = "cr:resp:"
+DEFAULT_FLEET = "default"
+
+
+def key_prefix_of(args: RouterArgs) -> str | None:
+    """The prefix of keys in Redis: what is given, else what tells the fleet from others with the same Redis.
+
+    The fleet's name or, without one, its workers: a set, so the order in which routers of a fleet name them,
+    and their ranks, do not matter. A reload changes nothing. None: no worker is named, so nothing tells.
+    """
+    if args.response_cache_redis_key_prefix != DEFAULT_PREFIX:
+        return args.response_cache_redis_key_prefix
+    if args.peer_sync_fleet != DEFAULT_FLEET:
+        return f"{DEFAULT_PREFIX}{args.peer_sync_fleet}:"
+    urls = _hosts_of(args)
+    if not urls:
+        return None
+    return f"{DEFAULT_PREFIX}{hashlib.sha256(chr(10).join(urls).encode()).hexdigest()[:16]}:"
+
+
+def is_shared(args: RouterArgs) -> bool:
+    """Whether responses are kept where other routers find them."""
+    return args.response_cache and args.response_cache_backend.strip().lower() == "redis"
+
+
+def check_fleet_is_told(args: RouterArgs) -> None:
+    """Raises ValueError where another fleet with the same Redis would share stored responses unnoticed."""
+    if is_shared(args) and key_prefix_of(args) is None:
+        raise ValueError(
+            "response_cache_backend is redis, and no worker is named from which the keys in Redis could have "
+            "their prefix: another fleet in this Redis would be sent this one's responses; set "
+            "peer_sync_fleet to the fleet's name, the same on all its routers"
+        )
+
+
+def has_an_ambiguous_prefix(args: RouterArgs) -> bool:
+    """Whether the prefix is made of addresses that mean other workers on another machine."""
+    names_a_fleet = (
+        args.response_cache_redis_key_prefix != DEFAULT_PREFIX or args.peer_sync_fleet != DEFAULT_FLEET
+    )
+    local = re.compile(r"https?://(?:127\.[0-9.]+|localhost|\[::1\]):")
+    hosts = _hosts_of(args)
+    return is_shared(args) and not names_a_fleet and bool(hosts) and all(map(local.match, hosts))
+
+
+def _hosts_of(args: RouterArgs) -> list[str]:
+    rows = (*args.worker_urls, *args.prefill_urls, *args.decode_urls)
+    return sorted({_host_of(str(row if isinstance(row, str) else row[0])) for row in rows})
+
+
+def _host_of(url: str) -> str:
+    """A worker's URL as all its ranks have it, with its port."""
+    match = re.fullmatch(
+        r"(https?)://(\[[^\]]*\]|[^/:@]*)(?::([0-9]+))?(/[^@]*?)?/*(?:@[0-9]+)?/*", url, re.IGNORECASE
+    )
+    if match is None:
+        return url
+    scheme, host, port, path = match.groups()
+    default = "443" if scheme.lower() == "https" else "80"
+    return f"{scheme}://{host}:{port or default}".lower() + (path or "").rstrip("/")

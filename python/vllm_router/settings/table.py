@@ -954,7 +954,7 @@ class Table:
         "default",
         Name(),
         "the name of the fleet, which all routers in front of the same workers share",
-        more="Keys in Redis have it: vr:{NAME}:…",
+        more="Keys in Redis have it: vr:{NAME}:… and, of stored responses, cr:resp:{NAME}:…",
     )
     router_name: str | None = _server(
         None,
@@ -1371,7 +1371,10 @@ class Table:
         "cr:resp:",
         KeyPrefix(),
         "the prefix of the response cache's keys in Redis",
-        more="Clearing the cache removes the keys of responses with it.",
+        more="The default is followed by the fleet's name (--peer-sync-fleet) or, while that is default, by "
+        "a digest of the set of --worker-urls, --prefill and --decode; another prefix is used as it is. "
+        "Routers share responses under one prefix, and fleets must have different ones. Clearing the cache "
+        "removes the keys of responses with it.",
         live="restart",
     )
     response_cache_lookup_budget_ms: int = _cache(

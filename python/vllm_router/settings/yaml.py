@@ -16,7 +16,7 @@ from typing import Any
 from vllm_router._messages import did_you_mean, show
 from vllm_router._secrets import described
 from vllm_router._version import __version__
-from vllm_router.settings.kinds import NotYet, Unfit
+from vllm_router.settings.kinds import NotYet, Switch, Unfit
 from vllm_router.settings.names import FLAGS, name_only
 from vllm_router.settings.policies import BLOCK_POLICIES, BUILT_POLICIES, POLICY_ALIASES
 from vllm_router.settings.response_cache import MAX_TTL_SECS, seconds_of
@@ -255,7 +255,7 @@ def _without_cache_section(values: dict[str, Any], source: str) -> dict[str, Any
         ValueError: it is no mapping, has a name that is not its own, or a value that does not fit.
     """
     section = values.get("response_cache")
-    if isinstance(section, bool):
+    if isinstance(Switch().from_config(section), bool):
         return values
     flat = {name: value for name, value in values.items() if name != "response_cache"}
     if section is None:
@@ -298,10 +298,8 @@ def _checked(name: str, value: object, where: str) -> Any:
 
 
 def _with_seconds(section: dict[str, Any], where: str) -> dict[str, Any]:
-    """The same, with `ttl` in seconds, and with the word that YAML reads as false."""
+    """The same, with `ttl` in seconds."""
     changed = dict(section)
-    if changed.get("coalesce") is False:
-        changed["coalesce"] = "off"
     if "ttl" in changed:
         ttl = changed["ttl"]
         seconds = seconds_of(ttl) if isinstance(ttl, str) else None
@@ -316,7 +314,7 @@ def _with_seconds(section: dict[str, Any], where: str) -> dict[str, Any]:
 
 def _with_tls(redis: dict[str, Any], where: str) -> dict[str, Any]:
     """The same, with the scheme of the URL that `tls` asks for."""
-    tls = redis.get("tls", False)
+    tls = Switch().from_config(redis.get("tls", False))
     if not isinstance(tls, bool):
         raise ValueError(f"{where}.tls is {described(tls)}; it must be true or false")
     if not tls or not isinstance(redis.get("url"), str):
@@ -366,7 +364,7 @@ def _mapping(value: object, where: str, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _switch(section: dict[str, Any], name: str, default: bool, where: str) -> bool:
-    value = section.get(name, default)
+    value = Switch().from_config(section.get(name, default))
     if not isinstance(value, bool):
         raise ValueError(f"{where}.{name} is {show(value)}; it must be true or false")
     return value
@@ -423,9 +421,10 @@ def _without_kv_section(values: dict[str, Any], source: str) -> dict[str, Any]:
         if name in flat:
             raise ValueError(f"{where}.{key} and {name} set the same option; keep one of them")
         try:
-            flat[name] = FLAGS[name].check(value)
-        except ValueError as error:
-            raise ValueError(f"{where}.{key}: {error}") from None
+            flag = FLAGS[name]
+            flat[name] = flag.kind.check(flag.kind.from_config(value))
+        except Unfit as unfit:
+            raise ValueError(f"{where}.{key}: {flag.complaint(value, unfit)}") from None
     named = str(flat.setdefault("policy", _KV_POLICY))
     if _policy_of(named) not in BLOCK_POLICIES:
         raise ValueError(
@@ -553,9 +552,7 @@ def _without_prefix_section(values: dict[str, Any], source: str) -> dict[str, An
             raise ValueError(f"{where} and {name} set the same option; keep one of them")
         if name in own:
             flat[name] = value
-        elif not isinstance(value, bool):
-            raise ValueError(f"{where} is {show(value)}; it must be true or false")
-        elif value:
+        elif _switch(section, name, False, f"{source}: prefix_routing"):
             named = str(flat.setdefault("policy", "prefix_aware"))
             if _policy_of(named) not in ("prefix_aware", _KV_POLICY):  # which falls back to the same ring
                 raise ValueError(f"{where} chooses prefix_aware, and policy is {named}; keep one of them")

@@ -1,5 +1,8 @@
 """cpp/bindings/errors.cc: each status is the exception that errors.py describes."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 import vllm_router
@@ -44,3 +47,41 @@ def test_a_full_fleet_is_a_router_error():
         router.add_worker("http://b:1")
     assert type(raised.value) is RouterError
     assert len(router.worker_urls) == 4096
+
+
+def counts(error):
+    return {name: count for name in NoWorkersError.__annotations__ if (count := getattr(error, name))}
+
+
+def test_why_no_worker_may_be_chosen_can_be_read_as_numbers():
+    """Row 46 of the third list: a program had the sentence alone."""
+    router = Router("least_load", [f"http://w{number}:1" for number in range(1, 6)])
+    router.set_healthy("http://w1:1", False)
+    router.set_healthy("http://w2:1", False)
+    router.drain_worker("http://w3:1")
+    with pytest.raises(NoWorkersError) as raised:
+        router.select(exclude=["http://w4:1", "http://w5:1"])
+    assert counts(raised.value) == {"workers": 5, "unhealthy": 2, "draining": 1, "excluded": 2}
+    with pytest.raises(NoWorkersError) as raised:
+        Router("least_load").select()
+    assert counts(raised.value) == {}
+    busy = Router("least_load", ["http://w1:1", "http://w2:1"], max_worker_requests=1)
+    tickets = [busy.select(), busy.select()]
+    with pytest.raises(NoWorkersError) as raised:
+        busy.select()
+    assert counts(raised.value) == {"at_capacity": 2}
+    assert len(tickets) == 2
+    with pytest.raises(AttributeError, match="no attribute 'unhelthy'"):
+        _ = raised.value.unhelthy
+
+
+def test_each_count_of_a_message_has_its_attribute():
+    source = (Path(__file__).parents[3] / "cpp" / "routing" / "router.cc").read_text()
+    function = source.split("std::string NobodyEligible")[1].split("\n}\n")[0]
+    told = re.findall(
+        r'" ((?:unhealthy|draining|excluded|not ready|that [a-z ]+|with an [a-z ]+|in doubt))', function
+    )
+    assert len(told) == 8
+    for words in told:
+        error = NoWorkersError(f"the fleet has 9 workers, of which 7 {words}")
+        assert sorted(counts(error).values()) == [7, 9], words

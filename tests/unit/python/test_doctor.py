@@ -158,6 +158,16 @@ def test_settings_that_do_not_fit_together_are_an_error(capsys: pytest.CaptureFi
     assert "tls_key_path is not set" in found(report, "settings")[1]
 
 
+def test_stored_responses_that_say_no_fleet_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """Row 20 of the third list: as the start would reject it."""
+    stored = ("--response-cache", "--response-cache-backend", "redis", "--redis-url", "redis://127.0.0.1:9")
+    status, report = examine(capsys, "--worker-file", "workers.yaml", *stored)
+    assert status == 1
+    level, detail = found(report, "settings")
+    assert level == "error"
+    assert "set peer_sync_fleet to the fleet's name" in detail
+
+
 def test_a_bad_file_of_settings_is_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "router.yaml"
     file.write_text("polcy: auto\n")

@@ -244,7 +244,7 @@ def test_what_the_server_refuses_changes_nothing(file: Callable[..., File]) -> N
 def test_a_dry_run_changes_nothing(file: Callable[..., File]) -> None:
     it = file("queue_size: 3")
     report = it.reload("queue_size: 7", dry_run=True)
-    assert (report.result, report.dry_run, it.applied) == ("applied", True, [(["queue_size"], True)])
+    assert (report.result, report.dry_run, it.applied) == ("would_apply", True, [(["queue_size"], True)])
     assert report.message == "would reload router.yaml: queue_size 3 -> 7"
     assert (it.reloads.args.queue_size, it.reloads.generation) == (3, 1)
     assert it.reload("port: 9", dry_run=True).result == "refused"

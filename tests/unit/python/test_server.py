@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -47,6 +48,34 @@ def test_who_reads_the_first_line_may_send_a_signal_at_once(number: signal.Signa
             process.send_signal(number)
             assert process.wait(30) == 0
             assert f"{number.name}: stopping; requests in flight have 180 s" in process.stderr.read()
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_the_log_has_its_form_from_the_first_line_and_says_where_it_serves(form: str) -> None:
+    """Row 45 of the third list: warnings about settings were plain text, and 0.0.0.0 was 127.0.0.1."""
+    arguments = [sys.executable, "-m", "vllm_router", "--host=0.0.0.0", "--port=0", "--prometheus-port=0"]
+    arguments += ["--spread-starts", "--admin-port=0", "--log-format", form]
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            lines = []
+            for line in process.stderr:
+                lines.append(line)
+                if " serves http" in line:
+                    break
+        finally:
+            process.kill()
+    messages = [json.loads(line)["message"] for line in lines] if form == "json" else lines
+    assert all(form == "json" or re.match(r"[0-9-]{10} [0-9:.]+ [A-Z]+ ", line) for line in lines), lines
+    assert any("--spread-starts is deprecated" in message for message in messages)
+    assert any("no worker URLs are given" in message for message in messages)
+    assert re.search(r"serves http://0\.0\.0\.0:\d+: .*admin endpoints on http://127\.0\.0\.1:", messages[-1])
+
+
+def test_a_mistake_is_told_with_the_warnings_before_it() -> None:
+    arguments = [sys.executable, "-m", "vllm_router", "--spread-starts", "--log-format=json", "--port=70000"]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "port is 70000" in done.stderr
 
 
 def test_a_second_signal_ends_the_process_at_once() -> None:

@@ -162,6 +162,16 @@ def test_the_lowest_p90_is_recommended_with_its_flags_and_why():
     assert advice.why[1].startswith("The next, least_load: 5.00 s")
 
 
+def test_too_few_requests_recommend_nothing():
+    """Row 46 of the third list: a policy was recommended from 72 requests, of which seven were above p90."""
+    rows = [row("random", 8.0, requests=72), row("least_load", 5.0, requests=72)]
+    advice = recommend(rows, OWN[:2])
+    assert (advice.policy, advice.flags) == (None, "")
+    assert advice.why[0].startswith("72 requests are too short to tell: ")
+    assert "needs 100 requests" in advice.why[0]
+    assert recommend([row("random", 8.0), row("least_load", 5.0)], OWN[:2]).flags == "--policy least_load"
+
+
 def test_a_comparison_policy_is_never_recommended():
     rows = [row("random", 8.0), row("compare_x", 1.0)]
     assert recommend(rows, [OWN[0], PolicySpec("compare_x")]).flags == "--policy random"

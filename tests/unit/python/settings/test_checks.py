@@ -71,7 +71,10 @@ def test_a_policy_that_is_named_stays_whatever_else_is_set() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"port": "30000"}, "port is 30000; it is the HTTP port to listen on and must be a whole number"),
+        (
+            {"port": "30000"},
+            "port is the text '30000'; it is the HTTP port to listen on and must be a whole number",
+        ),
         ({"port": True}, "port is true; "),
         ({"port": 1.0}, "port is 1.0; "),
         ({"worker_urls": "http://a:1"}, "worker_urls is http://a:1; it is the workers' base URLs"),

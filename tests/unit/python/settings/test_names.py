@@ -1,11 +1,11 @@
-"""vllm_router.settings.names: former names."""
+"""vllm_router.settings.names: former names, and what a name that is not known may mean."""
 
 import re
 from collections.abc import Callable
 
 import pytest
 
-from tests.unit.python.settings.values import parsed
+from tests.unit.python.settings.values import errors_of, parsed
 from vllm_router.router_args import RouterArgs, check_policy_options
 
 FORMER = "spread_starts"
@@ -50,3 +50,35 @@ def test_a_former_name_beside_the_present_one_is_an_error() -> None:
         RouterArgs(spread_new_conversations=True, spread_starts=False)  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="spread_starts sets spread_new_conversations a second time"):
         RouterArgs.from_yaml("{spread_new_conversations: true, spread_starts: false}")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--workers http://a", "the workers' URLs are --worker-urls"),
+        ("--backends http://a", "the workers' URLs are --worker-urls"),
+        ("--tls-cert a.pem", "did you mean --tls-cert-path?"),
+        ("--tls-key a.key", "did you mean --tls-key-path?"),
+        ("--ssl-certfile a.pem", "is --tls-cert-path"),
+        ("--worker-cert a.pem", "did you mean --worker-cert-path?"),
+        ("--request-timeout 3", "did you mean --request-timeout-secs?"),
+        ("--circuit-breaker", "it is on unless --disable-circuit-breaker is given"),
+        ("--enable-retries", "retries are on unless --disable-retries is given"),
+        ("--metrics-port 1", "metrics are at --prometheus-host and --prometheus-port"),
+        ("--prefill-url http://a", "a prefill worker is --prefill"),
+        ("serve --port 1", "serve is not a command; vllm-router serves without one"),
+        ("help", "help is not a command; vllm-router --help shows the flags"),
+        ("version", "vllm-router --version shows the version"),
+    ],
+)
+def test_a_name_is_understood_by_its_meaning(
+    line: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Row 45 of the third list: by letters alone --workers was --worker-srv, and most others were nothing."""
+    assert says in errors_of(line, capsys)
+
+
+def test_yaml_understands_a_name_by_its_meaning_too() -> None:
+    for text, says in (("workers: [http://a]", "--worker-urls"), ("tls_cert: a.pem", "mean tls_cert_path?")):
+        with pytest.raises(ValueError, match=re.escape(says)):
+            RouterArgs.from_yaml(text)

@@ -1,15 +1,20 @@
 """vllm_router.settings.response_cache: routes, members, headers, prefixes of keys, durations."""
 
+import re
+from typing import Any
+
 import pytest
 
+from vllm_router import Router
 from vllm_router import _core_testing as testing
-from vllm_router.router_args import FLAGS
+from vllm_router.router_args import FLAGS, RouterArgs
 from vllm_router.settings.kinds import Unfit
 from vllm_router.settings.response_cache import (
     CACHED_ROUTES,
     IGNORED_MEMBERS,
     invalidating_path,
     kept_header,
+    key_prefix_of,
     seconds_of,
 )
 
@@ -81,3 +86,63 @@ def test_a_header_of_tenants(name: str) -> None:
     for wrong in ("", "X Tenant", "X-Tenant:", f"{name},x", 7):
         with pytest.raises(ValueError, match="must be the name of a header such as X-Tenant-ID"):
             FLAGS["response_cache_tenant_header"].check(wrong)
+
+
+STORED = {"response_cache": True, "response_cache_backend": "redis", "redis_url": "redis://r:6379"}
+A, B = "http://gpu-0:8000", "http://gpu-1:8000"
+
+
+def prefix(*urls: str, **settings: Any) -> str:
+    return str(
+        RouterArgs(worker_urls=list(urls), **STORED, **settings).server_options()[
+            "response_cache_redis_key_prefix"
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        (B, A),
+        (A, B, A),
+        (f"{A}/", B),
+        ("HTTP://GPU-0:8000", B),
+        (f"{A}@0", f"{A}@1", B),
+        (f"{B}@3", A),
+    ],
+)
+def test_routers_of_one_fleet_share_responses_in_whatever_order_they_name_it(same: tuple[str, ...]) -> None:
+    """Row 20 of the third list."""
+    assert prefix(*same) == prefix(A, B)
+    assert re.fullmatch(r"cr:resp:[0-9a-f]{16}:", prefix(A, B))
+
+
+def test_fleets_with_one_redis_have_keys_of_their_own() -> None:
+    """Row 20 of the third list: each was sent the other's responses, where their models had one name."""
+    two_stages = RouterArgs(prefill_urls=[(A, None)], decode_urls=[B], vllm_pd_disaggregation=True, **STORED)
+    prefixes = [prefix(A), prefix(B), prefix(A, B), prefix("https://gpu-0:8000"), prefix(f"{A}/v2")]
+    assert len({*prefixes, prefix(A, B, peer_sync_fleet="blue"), "cr:resp:"}) == 7
+    assert key_prefix_of(two_stages) == prefix(A, B)
+    assert prefix("http://gpu-0") == prefix("http://gpu-0:80") != prefix("https://gpu-0")
+
+
+def test_a_name_tells_a_fleet_apart_whatever_workers_it_has() -> None:
+    assert prefix(A, peer_sync_fleet="blue") == prefix(B, peer_sync_fleet="blue") == "cr:resp:blue:"
+    assert prefix(A, response_cache_redis_key_prefix="blue:") == "blue:"
+    # As files for Continuum Router have it, whichever fleet they are of.
+    assert prefix(A, response_cache_redis_key_prefix="cr:resp:") == prefix(A)
+    assert RouterArgs(worker_urls=[A], peer_sync_fleet="blue", **STORED).warnings() == []
+
+
+def test_addresses_that_other_machines_have_as_well_are_warned_of() -> None:
+    local = RouterArgs(worker_urls=["http://127.0.0.1:8000", "http://localhost:8001"], **STORED)
+    assert any("set --peer-sync-fleet to this one's name" in sentence for sentence in local.warnings())
+    named = RouterArgs(worker_urls=["http://127.0.0.1:8000"], peer_sync_fleet="blue", **STORED)
+    assert named.warnings() == []
+    assert RouterArgs(worker_urls=[A, "http://127.0.0.1:8000"], **STORED).warnings() == []
+
+
+def test_a_fleet_that_nothing_tells_from_others_does_not_start() -> None:
+    """Row 20 of the third list: workers that are discovered have no name before."""
+    with pytest.raises(ValueError, match="set peer_sync_fleet to the fleet's name, the same on all"):
+        Router(worker_urls=[]).serve(**STORED)

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.unit.python.settings.values import errors_of, parsed
 from vllm_router.router_args import FLAGS, RouterArgs
@@ -47,7 +48,7 @@ def test_an_empty_file_changes_nothing() -> None:
         ("polcy: random", "f.yaml: polcy is not a known setting; did you mean policy?"),
         ("kv-model: x", "f.yaml: kv-model is --kv-event-model here"),
         ("zzzzz: 1", "f.yaml: zzzzz is not a known setting; docs/reference/cli.md lists them all"),
-        ("port: '1'", "f.yaml: port is 1; it is the HTTP port to listen on and must be a whole number"),
+        ("port: '1a'", "f.yaml: port is 1a; it is the HTTP port to listen on and must be a whole number"),
         ("port: null", "f.yaml: port is unset; "),
         ("port: yes", "f.yaml: port is true; "),
         ("port: 1\nport: 2", "f.yaml: port appears twice; keep one of them"),
@@ -743,3 +744,65 @@ def test_the_section_has_the_name_of_a_setting() -> None:
 def test_mistakes_in_the_response_cache_are_named(inner: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=re.escape(sentence)):
         RouterArgs.from_yaml(f"response_cache:\n  {inner}\n", "f.yaml")
+
+
+WORDS = [
+    (name, word)
+    for name, flag in FLAGS.items()
+    for word in getattr(flag.kind, "names", ())
+    if not isinstance(yaml.safe_load(word), str)
+]
+
+
+@pytest.mark.parametrize(("name", "word"), WORDS)
+def test_a_word_that_yaml_reads_as_something_else_needs_no_quotes(name: str, word: str) -> None:
+    """Row 29 of the third list: of each setting that has such words, on and off as well as 404 and 1.2."""
+    assert getattr(RouterArgs.from_yaml(f"{name}: {word}"), name) == word
+    assert getattr(RouterArgs.from_yaml(f"{name}: '{word}'"), name) == word
+
+
+def test_there_are_such_words() -> None:
+    named = {name for name, _ in WORDS}
+    assert {"config_reload", "hold_stream_head", "kv_events", "response_cache_coalesce"} <= named
+    section = "response_cache: {enabled: yes, coalesce: off}"
+    assert RouterArgs.from_yaml(section).response_cache_coalesce == "off"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ('port: "30000"', "port", 30000),
+        ('request_timeout_secs: "2.5"', "request_timeout_secs", 2.5),
+        ('block_size: "auto"', "block_size", "auto"),
+        ('block_size: "32"', "block_size", 32),
+        ('preserve_host: "true"', "preserve_host", True),
+        ('disable_retries: "off"', "disable_retries", False),
+        ('response_cache: "on"', "response_cache", True),
+        ('response_cache: {enabled: "true", capacity: "7"}', "response_cache_capacity", 7),
+        ('kv_cache_index: {enabled: "true", max_entries: "1000"}', "kv_index_max_entries", 1000),
+        ('prefix_routing: {enabled: "true"}', "policy", "prefix_aware"),
+    ],
+)
+def test_a_template_may_quote_numbers_and_switches(text: str, name: str, value: object) -> None:
+    """Row 44 of the third list: what YAML reads as a text is read as on the command line."""
+    assert getattr(RouterArgs.from_yaml(text), name) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('port: "99999"', "port is 99999; it is the HTTP port to listen on and must be a whole number"),
+        ("log_level: off", "YAML reads off, no and false without quotes as false"),
+        ("least_load_metric: on", "YAML reads on, yes and true without quotes as true"),
+        ("port: on", "YAML reads on, yes and true without quotes as true"),
+        ("router_name: 7", "; in YAML, put it in quotes"),
+    ],
+)
+def test_a_message_says_how_yaml_reads_a_value(text: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        RouterArgs.from_yaml(text, "f.yaml")
+
+
+def test_a_message_shows_the_quotes_of_a_number_in_python() -> None:
+    with pytest.raises(ValueError, match=r"^port is the text '30000'; it is the HTTP port"):
+        RouterArgs(port="30000")._validate_router_args()  # type: ignore[arg-type]
