@@ -19,6 +19,7 @@
 #include "bindings/option_values.h"
 #include "bindings/py_router.h"
 #include "bindings/server_options.h"
+#include "http/head.h"
 #include "proxy/admin/kv_push_call.h"
 #include "proxy/admin/metrics.h"
 #include "proxy/api/cors.h"
@@ -328,7 +329,10 @@ void BindTables(py::module_& testing) {
         const Access who = access == "admin" ? Access::kAdmin : Access::kClient;
         std::map<std::string, std::string> fields;
         const Cors cors(allowed);
-        for (const HeaderField& field : cors.FieldsFor(origin, who, preflight)) {
+        RequestHead head;
+        head.fields.push_back({"Origin", origin});
+        for (const HeaderField& field :
+             preflight ? cors.PreflightFieldsFor(head, who, "GET, DELETE") : cors.FieldsFor(origin, who)) {
           fields.emplace(field.name, field.value);
         }
         return fields;

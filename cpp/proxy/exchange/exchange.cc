@@ -361,7 +361,10 @@ Task<bool> Exchange::Authorize() {
   if (!origin.empty() || !settings_.cors.allowed_origins().empty()) {
     browser_ = std::make_unique<Browser>();
     browser_->origin = origin;
-    browser_->fields = settings_.cors.FieldsFor(browser_->origin, access, preflight);
+    const RouteInfo& route = RouteOf(record_.route);
+    browser_->fields = preflight ? settings_.cors.PreflightFieldsFor(
+                                       *head_, access, route.own ? route.allow : kForwardedMethods)
+                                 : settings_.cors.FieldsFor(browser_->origin, access);
   }
   const bool wrong_port = listener_kind == ListenerKind::kMetrics
                               ? record_.route != Route::kMetrics
