@@ -10,6 +10,7 @@
 #include "http/sse_reader.h"
 #include "http/stream_tail.h"
 #include "http/via.h"
+#include "http/websocket_protocols.h"
 
 namespace vllm_router {
 
@@ -353,6 +354,11 @@ void BindTestingHttp(py::module_& testing) {
                                                   : ResponseForm::kResponse;
     return tail.Summarize(read).aborted;
   });
+  testing.def("key_of_protocols", [](const std::string& value) -> std::optional<std::string> {
+    const std::optional<std::string_view> key = KeyOfProtocols(value);
+    return key.has_value() ? std::optional<std::string>(*key) : std::nullopt;
+  });
+  testing.def("protocols_without_keys", [](const std::string& value) { return WithoutKeys(value); });
   testing.def("tail_ends_with_event", [](const std::vector<std::string>& pieces) {
     StreamTail tail;
     for (const std::string& piece : pieces) tail.Add(piece);

@@ -317,12 +317,16 @@ void BindTables(py::module_& testing) {
   });
 
   using Pairs = std::vector<std::pair<std::string, std::string>>;
-  testing.def("key_of", [](const Pairs& pairs) -> std::optional<std::string> {
-    std::vector<HeaderField> fields;
-    for (const auto& [name, value] : pairs) fields.push_back({name, value});
-    const std::optional<std::string_view> key = KeyOf(fields);
-    return key.has_value() ? std::optional<std::string>(*key) : std::nullopt;
-  });
+  testing.def(
+      "key_of",
+      [](const Pairs& pairs, bool websocket) -> std::optional<std::string> {
+        RequestHead head;
+        head.websocket = websocket;
+        for (const auto& [name, value] : pairs) head.fields.push_back({name, value});
+        const std::optional<std::string_view> key = KeyOf(head);
+        return key.has_value() ? std::optional<std::string>(*key) : std::nullopt;
+      },
+      py::arg("fields"), py::arg("websocket") = false);
   testing.def(
       "cors_fields", [](const std::vector<std::string>& allowed, const std::string& origin,
                         const std::string& access, bool preflight) {

@@ -508,6 +508,8 @@ AdminReply Admin::Render(const IoThread& thread, const Settings& settings, const
 
 Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
   switch (request.route) {
+    case Route::kRoot:  // that there is a router is all that it says
+      co_return AdminReply{};
     case Route::kLiveness:
       co_return Text(200, "OK");
     case Route::kWorkers:

@@ -60,6 +60,7 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kInvocations, Inference("/invocations")},
     {Route::kTokenize, Tokenizes("/tokenize")},
     {Route::kDetokenize, Tokenizes("/detokenize")},
+    {Route::kRoot, Own("/", "GET, HEAD", Access::kAnybody)},
     {Route::kHealth, Own("/health", "GET, HEAD", Access::kAnybody)},
     {Route::kLiveness, Own("/liveness", "GET, HEAD", Access::kAnybody)},
     {Route::kReadiness, Own("/readiness", "GET, HEAD", Access::kAnybody)},

@@ -33,6 +33,7 @@ enum class Route : uint8_t {
   kTokenize,
   kDetokenize,
   // served by the router
+  kRoot,  // only GET and HEAD: other methods go to a worker, as kOther
   kHealth,
   kLiveness,
   kReadiness,

@@ -260,6 +260,9 @@ Task<Exchange::Next> Exchange::ValidateRequest() {
   record_.route = metrics_listener ? (head_->path == "/metrics" ? Route::kMetrics : Route::kOther)
                   : head_->method == "OPTIONS" && head_->path == "*" ? Route::kServerOptions
                                                                      : FindRoute(head_->path);
+  if (record_.route == Route::kRoot &&
+      (head_->websocket || !MethodAllowed(RouteOf(Route::kRoot).allow, head_->method)))
+    record_.route = Route::kOther;
   if (record_.route == Route::kOther && !metrics_listener && thread_.fan_out_paths.Contains(head_->path)) {
     record_.route = Route::kFanOut;
   }
@@ -386,7 +389,7 @@ Task<bool> Exchange::Authorize() {
     co_await Reply(200, {}, {});
     co_return false;
   }
-  std::optional<HttpError> refusal = thread_.authorizer.Rejects(access, listener_kind, head_->fields);
+  std::optional<HttpError> refusal = thread_.authorizer.Rejects(access, listener_kind, *head_);
   if (refusal.has_value()) {
     KeyValidator* validator = thread_.authorizer.ValidatorFor(access, *refusal);
     if (validator != nullptr) refusal = co_await ValidateKey(*validator);
@@ -409,7 +412,7 @@ Task<bool> Exchange::Authorize() {
 // An external service decides. A client that leaves meanwhile ends its own wait; the query is dropped
 // unless others wait for the same result.
 Task<std::optional<HttpError>> Exchange::ValidateKey(KeyValidator& validator) {
-  const std::optional<std::string_view> given = KeyOf(head_->fields);
+  const std::optional<std::string_view> given = KeyOf(*head_);
   if (!given.has_value()) co_return HttpError::kInvalidApiKey;
   std::string key(*given);
   validation_ = std::make_shared<KeyValidator::Waiter>(thread_.loop, validator, connection_.peer.address);

@@ -1303,9 +1303,9 @@ class Table:
             metavar="SOURCE",
         ),
         "what tells tenants apart, which never share a response",
-        more="credential: Authorization, else x-api-key. header: --response-cache-tenant-header, which a "
-        "gateway in front must set. header_credential, also header+credential: both. shared: nothing, so "
-        "that all clients share responses.",
+        more="credential: Authorization, x-api-key and api-key. header: --response-cache-tenant-header, "
+        "which a gateway in front must set. header_credential, also header+credential: both. shared: "
+        "nothing, so that all clients share responses.",
     )
     response_cache_tenant_header: str | None = _cache(
         None,

@@ -260,6 +260,10 @@ def test_tenants_never_meet():
     both = [key(c, t, tenant="header+credential") for c in (a, b) for t in (red, blue)]
     assert len(set(both)) == 4
     assert key(a, tenant="shared") == key(b, tenant="shared")
+    # Row 28: a key is read from api-key as well, and so tells tenants apart.
+    others = [("Api-Key", "a"), ("api-key", "b"), ("x-api-key", "a")]
+    keys = [key(*fields) for one in others for fields in ([one], [a, one], [b, one])]
+    assert len({key(), key(a), key(b), *keys}) == 12
 
 
 members = st.dictionaries(

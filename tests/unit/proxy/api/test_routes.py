@@ -64,7 +64,8 @@ def test_a_path_finds_the_route_named_after_it(route):
         ("/v1/models/org/a%20b", "/v1/models/{id}"),
         ("/V1/models", "other"),
         ("/v1/chat/completions/x", "other"),
-        ("/", "other"),
+        ("//", "other"),
+        ("/.", "other"),
         ("", "other"),
     ],
 )
