@@ -263,6 +263,7 @@ py::dict RouteAsDict(Route route) {
   dict["inference"] = info.inference;
   dict["generates"] = info.generates;
   dict["allow"] = info.allow;
+  dict["anthropic"] = IsAnthropic(route);
   dict["id_prefix"] = info.id_prefix;
   dict["access"] = info.access == Access::kAnybody  ? "anybody"
                    : info.access == Access::kClient ? "client"
@@ -298,6 +299,16 @@ void BindTables(py::module_& testing) {
   testing.def("error_body", [](const std::string& message, const std::string& type, const std::string& code) {
     return py::bytes(ErrorBody(message, type, code));
   });
+  testing.def(
+      "error_body_for", [](const std::string& path, int status, const std::string& message,
+                           const std::string& code, const std::string& request_id) {
+        return py::bytes(ErrorBodyFor(
+            FindRoute(path), {.status = status,
+                              .message = message,
+                              .type = "server_error",
+                              .code = code,
+                              .request_id = request_id}));
+      });
 
   py::class_<AbortedResponses>(testing, "AbortedResponses")
       .def(py::init<>())
@@ -311,6 +322,9 @@ void BindTables(py::module_& testing) {
           py::arg("now"), py::arg("failures"), py::arg("window"), py::arg("worker") = 0);
   testing.def("error_events", [](const std::string& path, int status, const std::string& body) {
     return py::bytes(ErrorEvents(FindRoute(path), status, body));
+  });
+  testing.def("error_event", [](const std::string& path, int status, const std::string& body) {
+    return py::bytes(ErrorEvent(FindRoute(path), status, body));
   });
   testing.def("whole_as_events", [](const std::string& path, const std::string& body) {
     return py::bytes(WholeAsEvents(FindRoute(path), body));

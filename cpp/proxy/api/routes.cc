@@ -119,6 +119,8 @@ Route FindRoute(std::string_view path) {
 
 const RouteInfo& RouteOf(Route route) { return kRoutes[static_cast<size_t>(route)].info; }
 
+bool IsAnthropic(Route route) { return route == Route::kMessages || route == Route::kCountTokens; }
+
 bool MethodAllowed(std::string_view allow, std::string_view method) {
   while (!allow.empty()) {
     const size_t comma = allow.find(", ");

@@ -94,6 +94,9 @@ struct RouteInfo {
 Route FindRoute(std::string_view path);
 const RouteInfo& RouteOf(Route route);
 
+// Of Anthropic's API, whose errors have a form of their own (error_response.h).
+bool IsAnthropic(Route route);
+
 // Whether `method` is one of the comma-separated `allow`.
 bool MethodAllowed(std::string_view allow, std::string_view method);
 

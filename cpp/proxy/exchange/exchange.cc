@@ -108,6 +108,13 @@ std::string_view CutBy(CancelReason reason) {
   }
 }
 
+// The status that says the same of a response that has not begun.
+int StatusOfCut(std::string_view code) {
+  const bool leaves =
+      code == ErrorOf(HttpError::kShuttingDown).code || code == ErrorOf(HttpError::kWorkerDrained).code;
+  return leaves ? 503 : code.ends_with("timeout") ? 504 : 502;
+}
+
 // Remembers which worker holds a stored response, by the name among its first bytes.
 class ResponseIdSink final : public BodySink {
  public:
@@ -1671,8 +1678,13 @@ void Exchange::CutClient() {
 void Exchange::SendCutEvent() {
   const std::string_view code = !record_.error.empty() ? record_.error : CutBy(cancelled_);
   if (code.empty()) return;
-  const std::string event =
-      "data: " + ErrorBody("The stream was aborted before its end.", "server_error", code) + "\n\n";
+  const RouteError error{
+      .status = StatusOfCut(code),
+      .message = "The stream was aborted before its end.",
+      .type = "server_error",
+      .code = code,
+      .request_id = request_id_.id};
+  const std::string event = ErrorEvent(record_.route, error.status, ErrorBodyFor(record_.route, error));
   std::string framed;
   WriteChunkSize(event.size(), &framed);
   framed.append(event).append("\r\n");
@@ -1905,11 +1917,17 @@ Task<void> Exchange::ReplyError(
     HttpError error, std::string message, std::span<const HeaderField> extra, int status) {
   const ErrorRow& row = ErrorOf(error);
   record_.error = row.code;
-  const std::string body =
-      ErrorBody(message.empty() ? row.message : std::string_view(message), row.type, row.code, row.param);
+  const RouteError told{
+      .status = status != 0 ? status : row.status,
+      .message = message.empty() ? row.message : std::string_view(message),
+      .type = row.type,
+      .code = row.code,
+      .param = row.param,
+      .request_id = request_id_.id};
+  const std::string body = ErrorBodyFor(record_.route, told);
   const HeaderField retry_after{"Retry-After", "1"};
   if (row.retry_after && extra.empty()) extra = {&retry_after, 1};
-  co_await Reply(status != 0 ? status : row.status, body, "application/json", extra);
+  co_await Reply(told.status, body, "application/json", extra);
 }
 
 void Exchange::BeginReply(int status) {

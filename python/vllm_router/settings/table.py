@@ -179,7 +179,8 @@ class Table:
         False,
         Switch(),
         "end an event stream that is aborted with one more event that says why",
-        more='data: {"error": …} without data: [DONE]; clients of OpenAI\'s API raise it as an error.',
+        more='It has the form of its API: data: {"error": …} without data: [DONE], or event: error for '
+        "/v1/messages and /v1/responses; the SDKs raise it as an error.",
         live="request",
     )
     anthropic_cache_control_injection: bool = _server(

@@ -93,3 +93,9 @@ def test_any_path_has_one_of_the_labels(path):
 )
 def test_a_method_is_allowed_when_it_is_in_the_list(allow, method, allowed):
     assert testing.method_allowed(allow, method) is allowed
+
+
+def test_two_routes_have_anthropics_errors():
+    """Row 27"""
+    own = [route["label"] for route in ROUTES if route["anthropic"]]
+    assert own == ["/v1/messages", "/v1/messages/count_tokens"]
