@@ -21,6 +21,7 @@
 #include "proxy/exchange/cost_override_header.h"
 #include "proxy/exchange/decision_headers.h"
 #include "proxy/exchange/fan_out.h"
+#include "proxy/exchange/redirect_fields.h"
 #include "proxy/exchange/relay.h"
 #include "proxy/exchange/response_search.h"
 #include "proxy/exchange/tunnel.h"
@@ -1576,6 +1577,14 @@ std::string Exchange::HeadForClient(const ResponseHead& response, BodyFraming fr
       why.emplace(record_, thread_.router->policy_of(stage).name());
       more.insert(more.end(), why->fields().begin(), why->fields().end());
     }
+    extra = more;
+  }
+  std::optional<RedirectFields> redirect;
+  if (RedirectFields::MayBeIn(response.status) && record_.worker != nullptr) {
+    redirect.emplace(response, *head_, record_.worker->url, Client());
+    std::vector<HeaderField> all(extra.begin(), extra.end());
+    all.insert(all.end(), redirect->fields().begin(), redirect->fields().end());
+    more = std::move(all);
     extra = more;
   }
   std::string head;
