@@ -7,10 +7,12 @@
 #include "http/dot_segments.h"
 #include "http/head_parser.h"
 #include "http/head_writer.h"
+#include "http/redirect.h"
 #include "http/sse_reader.h"
 #include "http/query.h"
 #include "http/stream_tail.h"
 #include "http/via.h"
+#include "http/websocket_protocols.h"
 
 namespace vllm_router {
 
@@ -353,6 +355,33 @@ void BindTestingHttp(py::module_& testing) {
                               : form == "message" ? ResponseForm::kMessage
                                                   : ResponseForm::kResponse;
     return tail.Summarize(read).aborted;
+  });
+  testing.def("key_of_protocols", [](const std::string& value) -> std::optional<std::string> {
+    const std::optional<std::string_view> key = KeyOfProtocols(value);
+    return key.has_value() ? std::optional<std::string>(*key) : std::nullopt;
+  });
+  testing.def("protocols_without_keys", [](const std::string& value) { return WithoutKeys(value); });
+  testing.def(
+      "router_location",
+      [](const std::string& location, const std::string& authority, const std::string& prefix, bool tls,
+         const std::string& client_host, const std::string& router_scheme,
+         const std::string& router_authority) {
+        return RouterLocation(
+            location, {.worker_authority = authority,
+                       .worker_prefix = prefix,
+                       .worker_tls = tls,
+                       .client_host = client_host,
+                       .scheme = router_scheme,
+                       .authority = router_authority});
+      },
+      py::arg("location"), py::kw_only(), py::arg("authority") = "gpu-0:8000", py::arg("prefix") = "",
+      py::arg("tls") = false, py::arg("client_host") = "", py::arg("scheme") = "https",
+      py::arg("router") = "llm.example");
+  testing.def("called_as", [](const std::string& request, bool tls, bool trust_forwarded) {
+    RequestHeadParser parser;
+    MustParse(&parser, request);
+    const CalledAs called = ReadCalledAs(parser.head(), tls, trust_forwarded);
+    return py::make_tuple(called.scheme, called.authority);
   });
   testing.def("tail_ends_with_event", [](const std::vector<std::string>& pieces) {
     StreamTail tail;

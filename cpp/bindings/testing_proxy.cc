@@ -19,6 +19,7 @@
 #include "bindings/option_values.h"
 #include "bindings/py_router.h"
 #include "bindings/server_options.h"
+#include "http/head.h"
 #include "proxy/admin/kv_push_call.h"
 #include "proxy/admin/metrics.h"
 #include "proxy/api/cors.h"
@@ -263,6 +264,7 @@ py::dict RouteAsDict(Route route) {
   dict["computes"] = info.computes;
   dict["generates"] = info.generates;
   dict["allow"] = info.allow;
+  dict["anthropic"] = IsAnthropic(route);
   dict["id_prefix"] = info.id_prefix;
   dict["access"] = info.access == Access::kAnybody  ? "anybody"
                    : info.access == Access::kClient ? "client"
@@ -298,6 +300,16 @@ void BindTables(py::module_& testing) {
   testing.def("error_body", [](const std::string& message, const std::string& type, const std::string& code) {
     return py::bytes(ErrorBody(message, type, code));
   });
+  testing.def(
+      "error_body_for", [](const std::string& path, int status, const std::string& message,
+                           const std::string& code, const std::string& request_id) {
+        return py::bytes(ErrorBodyFor(
+            FindRoute(path), {.status = status,
+                              .message = message,
+                              .type = "server_error",
+                              .code = code,
+                              .request_id = request_id}));
+      });
 
   py::class_<AbortedResponses>(testing, "AbortedResponses")
       .def(py::init<>())
@@ -312,24 +324,34 @@ void BindTables(py::module_& testing) {
   testing.def("error_events", [](const std::string& path, int status, const std::string& body) {
     return py::bytes(ErrorEvents(FindRoute(path), status, body));
   });
+  testing.def("error_event", [](const std::string& path, int status, const std::string& body) {
+    return py::bytes(ErrorEvent(FindRoute(path), status, body));
+  });
   testing.def("whole_as_events", [](const std::string& path, const std::string& body) {
     return py::bytes(WholeAsEvents(FindRoute(path), body));
   });
 
   using Pairs = std::vector<std::pair<std::string, std::string>>;
-  testing.def("key_of", [](const Pairs& pairs) -> std::optional<std::string> {
-    std::vector<HeaderField> fields;
-    for (const auto& [name, value] : pairs) fields.push_back({name, value});
-    const std::optional<std::string_view> key = KeyOf(fields);
-    return key.has_value() ? std::optional<std::string>(*key) : std::nullopt;
-  });
+  testing.def(
+      "key_of",
+      [](const Pairs& pairs, bool websocket) -> std::optional<std::string> {
+        RequestHead head;
+        head.websocket = websocket;
+        for (const auto& [name, value] : pairs) head.fields.push_back({name, value});
+        const std::optional<std::string_view> key = KeyOf(head);
+        return key.has_value() ? std::optional<std::string>(*key) : std::nullopt;
+      },
+      py::arg("fields"), py::arg("websocket") = false);
   testing.def(
       "cors_fields", [](const std::vector<std::string>& allowed, const std::string& origin,
                         const std::string& access, bool preflight) {
         const Access who = access == "admin" ? Access::kAdmin : Access::kClient;
         std::map<std::string, std::string> fields;
         const Cors cors(allowed);
-        for (const HeaderField& field : cors.FieldsFor(origin, who, preflight)) {
+        RequestHead head;
+        head.fields.push_back({"Origin", origin});
+        for (const HeaderField& field :
+             preflight ? cors.PreflightFieldsFor(head, who, "GET, DELETE") : cors.FieldsFor(origin, who)) {
           fields.emplace(field.name, field.value);
         }
         return fields;

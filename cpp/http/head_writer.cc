@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "http/char_class.h"
+#include "http/websocket_protocols.h"
 
 namespace vllm_router {
 namespace {
@@ -23,7 +24,8 @@ enum class Kind : uint8_t {
   kForwardedHost,
   kRequestId,
   kAuthorization,
-  kApiKey,
+  kApiKey,  // x-api-key, api-key
+  kWebSocketProtocol,
   kDataParallelRank,
   kAcceptEncoding,
   kVary,
@@ -42,6 +44,7 @@ Kind Classify(std::string_view name) {
     case 6:
       return IsName(name, "expect") ? Kind::kExpect : Kind::kOther;
     case 7:
+      if (IsName(name, "api-key")) return Kind::kApiKey;
       return IsName(name, "upgrade") || IsName(name, "trailer") ? Kind::kHopByHop : Kind::kOther;
     case 9:
       return IsName(name, "x-api-key") ? Kind::kApiKey : Kind::kOther;
@@ -74,6 +77,9 @@ Kind Classify(std::string_view name) {
       break;
     case 20:
       if (IsName(name, "x-data-parallel-rank")) return Kind::kDataParallelRank;
+      break;
+    case 22:
+      if (IsName(name, "sec-websocket-protocol")) return Kind::kWebSocketProtocol;
       break;
     default:
       break;
@@ -217,6 +223,11 @@ void WriteUpstreamHead(const RequestHead& head, const UpstreamHeadParts& parts, 
         break;
       case Kind::kApiKey:
         keep = !parts.drop_authorization;
+        break;
+      case Kind::kWebSocketProtocol:
+        if (!parts.drop_authorization) break;
+        keep = false;
+        if (const std::string rest = WithoutKeys(field.value); !rest.empty()) pen.Field(field.name, rest);
         break;
       case Kind::kDataParallelRank:
         keep = !parts.data_parallel_rank.has_value() && !parts.drop_rank;

@@ -38,7 +38,7 @@ struct UpstreamHeadParts {
   bool drop_rank = false;                      // the client's, even if there is none to replace it
   bool identity = false;                       // the response must not be compressed
   std::string_view authorization;              // "Bearer …" to use when the client sent none; may be empty
-  bool drop_authorization = false;             // the client's, and its x-api-key, were meant for us
+  bool drop_authorization = false;             // the client's, and what else is its key, were meant for us
   bool websocket = false;                      // requests the worker's switch to it, as the client did
   BodyFraming framing = BodyFraming::kNone;    // of the body as we send it
   uint64_t content_length = 0;

@@ -541,11 +541,23 @@ std::string_view StreamTail::Text(std::string* unrolled) const {
 }
 
 bool StreamTail::EndsWithEvent() const {
-  if (tail_.empty()) return true;
-  const auto from_end = [this](size_t back) {
-    return back > tail_.size() ? '\n' : tail_[(oldest_ + tail_.size() - back) % tail_.size()];
-  };
-  return from_end(1) == '\n' && (from_end(2) == '\n' || (from_end(2) == '\r' && from_end(3) == '\n'));
+  std::string unrolled;
+  std::string_view text = Text(&unrolled);
+  bool is_cut = cut_;  // the line's begin was dropped
+  bool in_event = cut_;
+  while (!text.empty()) {
+    const size_t end = text.find_first_of("\r\n");
+    if (end == std::string_view::npos) return false;
+    const std::string_view line = text.substr(0, end);
+    if (line.empty() && !is_cut) {
+      in_event = false;
+    } else if (!line.starts_with(':') || is_cut) {
+      in_event = true;
+    }
+    is_cut = false;
+    text.remove_prefix(text.substr(end).starts_with("\r\n") ? end + 2 : end + 1);
+  }
+  return !in_event;
 }
 
 bool StreamTail::EndsWithLastEvent() const {

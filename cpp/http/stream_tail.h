@@ -66,7 +66,8 @@ class StreamTail {
   // Estimated number of events in a stream of so many bytes, [DONE] aside, if all were like those in the
   // tail; 0 if it is not an event stream.
   uint64_t EstimateEvents(uint64_t stream_bytes) const;
-  // An empty line came last, or nothing at all: no event is unfinished.
+  // No event is unfinished: an empty line came last, or nothing at all, or behind these only whole lines of comments.
+  // Lines end with LF, CR or CRLF. False if all of the tail is part of one event or comment.
   bool EndsWithEvent() const;
   // The same, and that event is the last one of its stream: [DONE], Anthropic's message_stop, or one that ends a
   // response of OpenAI's (response.completed and the like), which may be longer than the tail.

@@ -87,6 +87,7 @@ BodyMap BodyMap::Read(std::string_view body) {
 
 void BodyMap::ReadMembers() {
   JsonScanner scanner(body_);
+  scanner.SkipByteOrderMark();
   const bool closed = scanner.Take('{') && (scanner.Take('}') || TakeMembers(&scanner));
   if (closed && scanner.AtEnd()) problem_ = Problem::kNone;
   problem_at_ = scanner.at();

@@ -10,7 +10,8 @@
 // object nothing but blanks. What is not: the inside of values, beyond strings that end and as many brackets closed
 // as opened. So `{"a": [}, "b": tru, "c": "\x"}` is an object of three members here. That is safe, since the worker
 // parses the bytes again: if a text made of untouched members is JSON, then every member ends where this map says.
-// What Python's json takes beyond UTF-8, a byte order mark and UTF-16 or 32, is no object here.
+// A byte order mark in front is skipped, as Python's json does; what that takes beyond UTF-8, UTF-16 and 32, is no object
+// here.
 //
 // Cost: one pass over the text and one allocation; no copy, no padding behind the text, no recursion. A body may have
 // any length. It may have kMaxMembers members, far more than any engine knows names; so memory stays below 64 KiB.

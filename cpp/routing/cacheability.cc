@@ -85,10 +85,13 @@ bool ChangesTheResponse(const HeaderField& field) {
 }
 
 std::string CredentialOf(std::span<const HeaderField> fields) {
+  constexpr std::string_view kSeparator("\0", 1);
   const std::string_view bearer = TrimBlanks(FindHeader(fields, "authorization").value_or(""));
   const std::string_view key = TrimBlanks(FindHeader(fields, "x-api-key").value_or(""));
+  const std::string_view azure = TrimBlanks(FindHeader(fields, "api-key").value_or(""));
+  if (!azure.empty()) return Concat(bearer, kSeparator, key, kSeparator, azure);
   if (bearer.empty() || key.empty()) return std::string(bearer.empty() ? key : bearer);
-  return Concat(bearer, std::string_view("\0", 1), key);  // a worker gets both
+  return Concat(bearer, kSeparator, key);  // a worker gets both
 }
 
 // ---- requests
@@ -393,7 +396,9 @@ CacheBypass JudgeHead(const CacheRequestHead& head, const CacheRules& rules) {
     return CacheBypass::kHeader;
   }
   // Of several, nobody knows which one the worker takes.
-  if (CountOf(fields, "authorization") > 1 || CountOf(fields, "x-api-key") > 1) return CacheBypass::kTenant;
+  for (const std::string_view name : {"authorization", "x-api-key", "api-key"}) {
+    if (CountOf(fields, name) > 1) return CacheBypass::kTenant;
+  }
   const bool by_header =
       rules.tenant == CacheTenant::kHeader || rules.tenant == CacheTenant::kHeaderAndCredential;
   if (by_header && (CountOf(fields, rules.tenant_header) != 1 ||

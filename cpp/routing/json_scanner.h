@@ -17,10 +17,20 @@
 
 namespace vllm_router {
 
+// Python's json, by which engines read bodies, skips one in front of a text; other parsers take it for an error.
+inline constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
+inline std::string_view WithoutByteOrderMark(std::string_view text) {
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  return text;
+}
+
 class JsonScanner {
  public:
   explicit JsonScanner(std::string_view text) : text_(text) {}
 
+  // REQUIRES: at the beginning of a body.
+  void SkipByteOrderMark() { at_ = text_.size() - WithoutByteOrderMark(text_).size(); }
   void SkipBlanks() {
     while (at_ < text_.size() && IsBlank(text_[at_])) ++at_;
   }

@@ -56,6 +56,7 @@ std::string_view ParameterOf(std::string_view value, std::string_view name) {
 ModelMember FindModelMember(std::string_view body) {
   ModelMember found;
   JsonScanner scanner(body);
+  scanner.SkipByteOrderMark();
   if (!scanner.Take('{')) return found;
   found.kind = ModelMember::Kind::kMissing;
   if (scanner.Take('}')) {

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "routing/json_reading.h"
+#include "routing/json_scanner.h"
 #include "routing/prefix_reader.h"
 #include "routing/request_view.h"
 #include "routing/routing_text_reader.h"
@@ -161,6 +162,7 @@ RequestFields ParseRequestFields(
   RequestFields fields;
   if (prompt != nullptr) prompt->text->kind = RoutingText::Kind::kMissing;
   if (prefix != nullptr) *prefix->anchor = {};
+  body = WithoutByteOrderMark(body);
   if (body.empty() || body.size() > kMaxParsedBodyBytes) return fields;
   thread_local std::unique_ptr<Scratch> scratch;
   if (scratch == nullptr) scratch = std::make_unique<Scratch>();

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "routing/json_reading.h"
+#include "routing/json_scanner.h"
 #include "routing/request_view.h"
 #include "routing/truncated_json.h"
 
@@ -39,10 +40,22 @@ void WithTopLevelMember(std::string_view padded, std::string_view name, Repeated
   ondemand::parser parser;
   ondemand::document document;
   ondemand::object object;
+  padded = WithoutByteOrderMark(padded);
   const size_t capacity = padded.size() + kBodyPadding;
   if (parser.iterate(padded.data(), padded.size(), capacity).get(document) != simdjson::SUCCESS) return;
   if (document.get_object().get(object) != simdjson::SUCCESS) return;
   WithMember(object, padded.data() + padded.size(), name, repeated, read);
+}
+
+// A name of its letters is spelled so, or with an escape of one of them, which no encoder of JSON writes by itself.
+bool MayNamePrevious(std::string_view body) {
+  if (body.find(kPrevious) != std::string_view::npos) return true;
+  constexpr std::string_view kEscape = "\\u00";
+  for (size_t at = body.find(kEscape); at != std::string_view::npos; at = body.find(kEscape, at + 1)) {
+    const std::string_view digit = body.substr(at + kEscape.size(), 1);
+    if (digit == "5" || digit == "6" || digit == "7") return true;
+  }
+  return false;
 }
 
 // The text behind the first `data:` of an event stream, to the end of the line or of the stream.
@@ -69,8 +82,7 @@ std::string_view ResponseIdOfPath(std::string_view path) {
 }
 
 std::optional<std::string> PreviousResponseId(std::string_view body, bool padded) {
-  // A name may be written with escapes, but no client does this.
-  if (body.find(kPrevious) == std::string_view::npos) return std::nullopt;
+  if (!MayNamePrevious(body)) return std::nullopt;
   std::string copy;
   if (!padded) {
     copy.reserve(body.size() + kBodyPadding);

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "routing/json_reading.h"
+#include "routing/json_scanner.h"
 #include "routing/request_fields.h"
 #include "routing/request_view.h"
 
@@ -77,6 +78,7 @@ int RankOf(std::string_view name) {
 }  // namespace
 
 std::optional<std::string> WriteTokenizeCall(std::string_view body, bool padded, bool is_chat) {
+  body = WithoutByteOrderMark(body);
   if (body.empty() || body.size() > kMaxParsedBodyBytes) return std::nullopt;
   std::string copy;
   if (!padded) {

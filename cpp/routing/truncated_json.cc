@@ -62,7 +62,7 @@ std::optional<JsonRepair> CloseJson(std::string_view text) {
   size_t keep = 0;      // the text before it needs only its closers
   bool name = false;    // the next string is a member's name
   bool in_string = false;
-  size_t at = 0;
+  size_t at = text.size() - WithoutByteOrderMark(text).size();
   while (at < text.size() && JsonScanner::IsBlank(text[at])) ++at;
   if (at == text.size() || text[at] != '{') return std::nullopt;
   while (at < text.size() && !in_string) {

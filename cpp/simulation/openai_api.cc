@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/text.h"
+#include "routing/json_scanner.h"
 
 namespace vllm_router {
 
@@ -460,6 +461,7 @@ StatusOr<SimRequest> ParseRequest(Api api, std::string_view body, const SimModel
   // A parser keeps its memory between documents.
   thread_local dom::parser parser;
   dom::element document;
+  body = WithoutByteOrderMark(body);
   if (const auto error = parser.parse(body.data(), body.size()).get(document); error != simdjson::SUCCESS) {
     return Invalid("The body is not valid JSON: " + std::string(simdjson::error_message(error)) + ".");
   }

@@ -6,6 +6,8 @@
 #include <optional>
 #include <set>
 
+#include "routing/json_scanner.h"
+
 namespace vllm_router {
 
 namespace dom = simdjson::dom;
@@ -83,6 +85,7 @@ StatusOr<TransferParams> ReadTransferParams(std::string_view body) {
   thread_local dom::parser parser;
   dom::element document;
   dom::object object;
+  body = WithoutByteOrderMark(body);
   if (parser.parse(body.data(), body.size()).get(document) != simdjson::SUCCESS) return TransferParams{};
   if (document.get(object) != simdjson::SUCCESS) return TransferParams{};
   if (const auto name = DuplicateMember(document)) {

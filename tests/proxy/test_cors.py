@@ -77,13 +77,13 @@ def test_only_named_origins_are_told_that_they_may(harness):
     assert cors_of(asked) == {
         "vary": "Origin, Access-Control-Request-Method, Access-Control-Request-Headers",
         "access-control-allow-origin": "https://chat.example",
-        "access-control-allow-methods": "GET, POST, OPTIONS",
-        "access-control-allow-headers": "content-type, authorization",
+        "access-control-allow-methods": "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS",
+        "access-control-allow-headers": "authorization,content-type,x-session-id",
         "access-control-max-age": "3600",
     }
     answer = client.ask("POST", "/v1/chat/completions", PAGE, body=b"{}")
     assert answer.get("access-control-allow-origin") == "https://chat.example"
-    assert answer.get("access-control-expose-headers") == "x-request-id"
+    assert answer.get("access-control-expose-headers") == "*"
     assert answer.all("vary") == ["Accept", "Origin"]
 
     refused = preflight(client, "/v1/chat/completions", OTHER)
@@ -133,3 +133,84 @@ def test_options_that_are_no_preflight_go_where_they_went(harness):
     assert client.ask("OPTIONS", "/x").body == b"hello"
     assert client.ask("OPTIONS", "/x", PAGE).body == b"hello"
     assert client.ask("OPTIONS", "/workers").status == 405
+
+
+def may_call(client, method, path, headers):
+    """What a browser concludes from the response to its preflight (Fetch, 4.8), for a page that is named."""
+    answer = client.ask(
+        "OPTIONS",
+        path,
+        PAGE,
+        ("Access-Control-Request-Method", method),
+        ("Access-Control-Request-Headers", headers),
+    )
+    granted = {name.strip().lower() for name in (answer.get("access-control-allow-headers") or "").split(",")}
+    methods = {name.strip() for name in (answer.get("access-control-allow-methods") or "").split(",")}
+    return (
+        answer.get("access-control-allow-origin") == PAGE[1]
+        and (method in methods or method in ("GET", "HEAD", "POST"))
+        and set(headers.split(",")) <= granted
+    )
+
+
+STAINLESS = ",".join(
+    f"x-stainless-{name}"
+    for name in [
+        "arch",
+        "lang",
+        "os",
+        "package-version",
+        "retry-count",
+        "runtime",
+        "runtime-version",
+        "timeout",
+    ]
+)
+OPENAI = "authorization,content-type," + STAINLESS
+ANTHROPIC = "anthropic-dangerous-direct-browser-access,anthropic-version,content-type,x-api-key," + STAINLESS
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers"),
+    [
+        ("POST", "/v1/chat/completions", OPENAI),
+        ("GET", "/v1/models", OPENAI),
+        ("DELETE", "/v1/responses/resp_1", OPENAI),
+        ("POST", "/v1/messages", ANTHROPIC + ",anthropic-beta"),
+        ("POST", "/v1/chat/completions", "api-key,content-type"),
+        ("POST", "/v1/chat/completions", "content-type,x-claude-code-session-id,x-session-id"),
+        ("PUT", "/anything", "x-my-own"),
+        ("DELETE", "/workers/http%3A%2F%2Fa", "authorization"),
+        ("POST", "/admin/drain", "authorization,content-type"),
+    ],
+)
+def test_a_named_page_may_call_with_what_its_sdk_sends(harness, method, path, headers):
+    """Row 26: a named origin was granted two headers and two methods, so no SDK worked in a browser."""
+    worker = harness.worker()
+    client = harness.client(harness.router(worker, **NAMED))
+    assert may_call(client, method, path, headers)
+    assert worker.requests == []
+
+
+def test_methods_that_a_path_does_not_take_and_pages_that_are_not_named_are_granted_nothing(harness):
+    """Row 26"""
+    client = harness.client(harness.router(harness.worker(), **NAMED))
+    assert not may_call(client, "DELETE", "/v1/models", OPENAI)
+    assert not may_call(client, "TRACE", "/v1/chat/completions", OPENAI)
+    asked = client.ask(
+        "OPTIONS",
+        "/v1/messages",
+        OTHER,
+        ("Access-Control-Request-Method", "POST"),
+        ("Access-Control-Request-Headers", ANTHROPIC),
+    )
+    assert list(cors_of(asked)) == ["vary"]
+
+
+def test_a_named_page_may_read_what_a_response_says_beside_its_body(harness):
+    """Row 26: SDKs wait as long as Retry-After says, and show request-id."""
+    worker = harness.worker(lambda connection, _: connection.send(response(429, b"", ("Retry-After", "7"))))
+    client = harness.client(harness.router(worker, disable_retries=True, **NAMED))
+    answer = client.ask("POST", "/v1/messages", PAGE, body=b"{}")
+    assert (answer.status, answer.get("retry-after")) == (429, "7")
+    assert answer.get("access-control-expose-headers") == "*"

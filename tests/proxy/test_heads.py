@@ -313,12 +313,12 @@ def test_an_absolute_target_is_routed_by_its_path_and_its_authority_is_the_host(
     client = harness.client(harness.router(worker))
     client.send(b"GET http://Elsewhere:8080/v1/x?y=z HTTP/1.1\r\nHost: ignored\r\n\r\n")
     assert client.read_response().body == b"hello"
-    client.send(b"GET https://elsewhere?q HTTP/1.1\r\nHost: ignored\r\n\r\n")
+    client.send(b"PUT https://elsewhere?q HTTP/1.1\r\nHost: ignored\r\n\r\n")
     assert client.read_response().body == b"hello"
     first, second = worker.requests
     assert (first.start_line, first.get("host")) == ("GET /v1/x?y=z HTTP/1.1", worker.authority)
     assert first.get("x-forwarded-host") == "Elsewhere:8080"
-    assert second.start_line == "GET /?q HTTP/1.1"
+    assert second.start_line == "PUT /?q HTTP/1.1"
     client.send(b"GET http://a/liveness HTTP/1.1\r\nHost: a\r\n\r\n")
     assert client.read_response().body == b"OK"
 

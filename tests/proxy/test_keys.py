@@ -37,7 +37,8 @@ def replace(path, text):
 
 
 @pytest.mark.parametrize(
-    "field", [bearer("sk-one"), ("authorization", "bearer  sk-two "), ("X-Api-Key", "sk-two")]
+    "field",
+    [bearer("sk-one"), ("authorization", "bearer  sk-two "), ("X-Api-Key", "sk-two"), ("Api-Key", "sk-two")],
 )
 def test_a_client_with_a_key_is_served(harness, keys, field):
     client = harness.client(harness.router(harness.worker(), client_api_key_file=str(keys)))

@@ -497,7 +497,7 @@ def test_a_wrong_method_is_405_and_says_which_are_right(harness, method, path, a
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
+        "//",
         "/metricsx",
         "/healthz",
         "/health/",
@@ -635,3 +635,34 @@ def test_an_unknown_admin_path_is_404_here(harness, path):
     assert worker.requests == []
     assert client.ask("GET", "/administration").status == 200
     assert [message.target for message in worker.requests] == ["/administration"]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_the_root_says_that_there_is_a_router(harness, tmp_path, method):
+    """Row 28: agents begin with HEAD /, which took a permit and was 404 at a worker, or was rejected."""
+    keys = tmp_path / "keys"
+    keys.write_text("sk-one\n")
+    worker = harness.worker(lambda _connection, _message: gate.wait())
+    gate = worker.gate()
+    limits = {"max_concurrent_requests": 1, "queue_size": 0, "rate_limit_tokens_per_second": 1}
+    router = harness.router(worker, client_api_key_file=str(keys), **limits)
+    busy = harness.client(router)
+    busy.send(request("POST", "/x", ("Authorization", "Bearer sk-one"), body=b"{}"))
+    gate.wait_for_someone()
+    client = harness.client(router)
+    for _ in range(3):
+        answer = client.ask(method, "/?x=y")
+        assert (answer.status, answer.body, answer.get("content-length")) == (200, b"", "0")
+    assert len(worker.requests) == 1
+    gate.open()
+
+
+def test_other_methods_of_the_root_go_to_a_worker(harness):
+    """Row 28: some engines take POST there."""
+    worker = harness.worker()
+    client = harness.client(harness.router(worker))
+    for method in ("POST", "PUT", "OPTIONS"):
+        assert client.ask(method, "/", body=b"{}").body == b"hello"
+    assert client.ask("GET", "//").body == b"hello"
+    assert client.ask("GET", "/").body == b""
+    assert [message.method for message in worker.requests] == ["POST", "PUT", "OPTIONS", "GET"]

@@ -404,7 +404,9 @@ def test_an_error_of_the_router_is_an_event_of_the_api(harness, path, json_log):
     message = "The worker did not start its response in time."
     if path == MESSAGES:
         assert events.startswith(b"event: error\ndata: ")
-        assert data == [{"type": "error", "error": {"type": "timeout_error", "message": message}}]
+        assert data[0].pop("request_id")
+        error = {"type": "timeout_error", "message": message, "code": "first_byte_timeout"}
+        assert data == [{"type": "error", "error": error}]
     elif path == RESPONSES:
         assert events.startswith(b"event: error\ndata: ")
         assert data[0].pop("error")["code"] == "first_byte_timeout"

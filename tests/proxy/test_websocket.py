@@ -757,3 +757,48 @@ def test_the_log_and_the_metrics_tell_of_it(harness):
         assert process.wait(30) == 0
     assert (line["status"], line["end"], line["bytes_in"], line["bytes_out"]) == (101, "done", 5, 7)
     assert line["path"] == REALTIME
+
+
+KEY_PROTOCOL = "openai-insecure-api-key."
+
+
+def test_a_page_s_key_is_a_subprotocol_and_stays_here(harness, tmp_path):
+    """Row 28: a page cannot set headers of its WebSocket, so no browser got past --client-api-key-file."""
+    keys = tmp_path / "keys"
+    keys.write_text("sk-one\n")
+
+    def tell(connection):
+        connection.send(json.dumps(list(connection.request.headers.raw_items())))
+
+    with served(tell, subprotocols=["realtime"]) as server:
+        router = harness.router(url_of(server), client_api_key_file=str(keys))
+        offered = ["realtime", KEY_PROTOCOL + "sk-one", "openai-beta.realtime-v1"]
+        with connected(router, subprotocols=offered) as client:
+            fields = {name.lower(): value for name, value in json.loads(client.recv())}
+            assert client.subprotocol == "realtime"
+        assert fields["sec-websocket-protocol"] == "realtime, openai-beta.realtime-v1"
+        assert "sk-one" not in str(fields)
+        for bad in ([KEY_PROTOCOL + "sk-two"], [KEY_PROTOCOL + "sk-one", KEY_PROTOCOL + "sk-two"], ["x"]):
+            with (
+                pytest.raises(websockets.exceptions.InvalidStatus) as caught,
+                connected(router, subprotocols=["realtime", *bad]),
+            ):
+                pass
+            assert caught.value.response.status_code == 401
+        answer = harness.client(router).ask(
+            "POST", "/v1/completions", ("Sec-WebSocket-Protocol", KEY_PROTOCOL + "sk-one"), body=b"{}"
+        )
+        assert answer.status == 401, "only where a page can send nothing else"
+
+
+def test_without_keys_subprotocols_pass_as_they_are(harness):
+    """Row 28: the worker may want the key."""
+
+    def tell(connection):
+        connection.send(connection.request.headers["sec-websocket-protocol"])
+
+    with (
+        served(tell, subprotocols=["realtime"]) as server,
+        connected(harness.router(url_of(server)), subprotocols=["realtime", KEY_PROTOCOL + "k"]) as client,
+    ):
+        assert client.recv() == f"realtime, {KEY_PROTOCOL}k"

@@ -40,6 +40,7 @@
 #include "proxy/control/prefix_event_service.h"
 #include "proxy/control/response_cache_service.h"
 #include "proxy/control/scale_service.h"
+#include "routing/json_scanner.h"
 
 namespace vllm_router {
 namespace json = boost::json;
@@ -165,7 +166,7 @@ StatusOr<WorkerRole> RoleInBody(const json::object& object) {
 
 StatusOr<FleetCall> CallInBody(std::string_view body) {
   boost::system::error_code error;
-  const json::value parsed = json::parse(body, error);
+  const json::value parsed = json::parse(WithoutByteOrderMark(body), error);
   const json::object* object = error ? nullptr : parsed.if_object();
   const json::value* url = object == nullptr ? nullptr : object->if_contains("url");
   if (url == nullptr || !url->is_string()) {
@@ -523,6 +524,8 @@ AdminReply Admin::Render(const IoThread& thread, const Settings& settings, const
 
 Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
   switch (request.route) {
+    case Route::kRoot:  // that there is a router is all that it says
+      co_return AdminReply{};
     case Route::kLiveness:
       co_return Text(200, "OK");
     case Route::kWorkers:
@@ -848,7 +851,7 @@ AdminReply Admin::FinishSession(const AdminRequest& request) const {
   std::string session;
   if (request.query.empty()) {
     boost::system::error_code error;
-    const json::value body = json::parse(request.body, error);
+    const json::value body = json::parse(WithoutByteOrderMark(request.body), error);
     const json::value* id = !error && body.is_object() ? body.as_object().if_contains("session_id") : nullptr;
     if (id != nullptr && id->is_string()) session = std::string(id->as_string());
   } else {

@@ -8,6 +8,7 @@
 #include "proxy/api/error_response.h"
 #include "proxy/api/json_text.h"
 #include "redis/redis_pool.h"
+#include "routing/json_scanner.h"
 
 namespace vllm_router {
 namespace {
@@ -134,7 +135,7 @@ AdminReply CacheStatsReply(
 
 StatusOr<InvalidateCall> ReadInvalidateCall(std::string_view body) {
   boost::system::error_code error;
-  const json::value value = json::parse(body, error);
+  const json::value value = json::parse(WithoutByteOrderMark(body), error);
   if (error || !value.is_object()) return NotACall("the body is no JSON object");
   const json::object& call = value.as_object();
   if (call.size() != 1) return NotACall(Concat("the body has ", call.size(), " members, and takes one"));

@@ -64,26 +64,42 @@ bool Cors::IsPreflight(const RequestHead& head) {
          Find(head, "access-control-request-method") != nullptr;
 }
 
-std::vector<HeaderField> Cors::FieldsFor(std::string_view origin, Access access, bool preflight) const {
+std::string_view Cors::AllowedFor(std::string_view origin, Access access) const {
+  if (origin.empty()) return {};
+  if (IsNamed(origin)) return origin;
+  return any_ && access != Access::kAdmin ? "*" : std::string_view();
+}
+
+// Credentials of the browser's own are never allowed, so a star stands for every header here.
+std::vector<HeaderField> Cors::FieldsFor(std::string_view origin, Access access) const {
+  std::vector<HeaderField> fields;
+  if (!named_.empty()) fields.push_back({"Vary", "Origin"});
+  const std::string_view allowed = AllowedFor(origin, access);
+  if (allowed.empty()) return fields;
+  fields.push_back({"Access-Control-Allow-Origin", allowed});
+  fields.push_back({"Access-Control-Expose-Headers", "*"});
+  return fields;
+}
+
+std::vector<HeaderField> Cors::PreflightFieldsFor(
+    const RequestHead& head, Access access, std::string_view methods) const {
   std::vector<HeaderField> fields;
   if (!named_.empty()) {
-    fields.push_back(
-        {"Vary",
-         preflight ? "Origin, Access-Control-Request-Method, Access-Control-Request-Headers" : "Origin"});
+    fields.push_back({"Vary", "Origin, Access-Control-Request-Method, Access-Control-Request-Headers"});
   }
-  if (origin.empty()) return fields;
-  const bool named = IsNamed(origin);
-  if (!named && !(any_ && access != Access::kAdmin)) return fields;
-  fields.push_back({"Access-Control-Allow-Origin", named ? origin : std::string_view("*")});
-  if (preflight) {
-    fields.push_back({"Access-Control-Allow-Methods", named ? "GET, POST, OPTIONS" : "*"});
-    // A star does not cover Authorization.
-    fields.push_back(
-        {"Access-Control-Allow-Headers", named ? "content-type, authorization" : "*, authorization"});
-    fields.push_back({"Access-Control-Max-Age", "3600"});
-  } else {
-    fields.push_back({"Access-Control-Expose-Headers", named ? "x-request-id" : "*"});
-  }
+  const std::string_view allowed = AllowedFor(OriginOf(head), access);
+  if (allowed.empty()) return fields;
+  const bool named = allowed != "*";
+  const HeaderField* const asked = Find(head, "access-control-request-headers");
+  const bool asks = asked != nullptr && !asked->value.empty();
+  fields.push_back({"Access-Control-Allow-Origin", allowed});
+  fields.push_back({"Access-Control-Allow-Methods", named ? methods : "*"});
+  // A star does not cover Authorization.
+  fields.push_back(
+      {"Access-Control-Allow-Headers", !named ? "*, authorization"
+                                       : asks ? asked->value
+                                              : "content-type, authorization"});
+  fields.push_back({"Access-Control-Max-Age", "3600"});
   return fields;
 }
 

@@ -7,7 +7,8 @@
 //   https://other.example    any path                       nothing
 //
 // A preflight (OPTIONS with the intended method) gets its response here. It carries no key, so it needs
-// none. A request without Origin gets no CORS header but Vary.
+// none. It grants a named origin the headers that it asks for, since each SDK has some of its own, and the
+// methods that the path takes. A request without Origin gets no CORS header but Vary.
 //
 // CORS only keeps a page from reading a response; it does not undo what a simple request did. Admin
 // endpoints therefore reject requests that a browser makes for a page of another site, IsCrossSite().
@@ -47,8 +48,11 @@ class Cors {
 
   static bool IsPreflight(const RequestHead& head);
 
-  // Fields to add to the response. The values live as long as `origin`, that is, as the request's head.
-  std::vector<HeaderField> FieldsFor(std::string_view origin, Access access, bool preflight) const;
+  // Fields to add to the response. The values live as long as `origin`.
+  std::vector<HeaderField> FieldsFor(std::string_view origin, Access access) const;
+  // To a preflight for a path with these methods. The values live as long as its head and `methods`.
+  std::vector<HeaderField> PreflightFieldsFor(
+      const RequestHead& head, Access access, std::string_view methods) const;
 
   // Whether a browser made the request for a page whose origin is not named.
   bool IsCrossSite(std::span<const HeaderField> fields) const;
@@ -61,6 +65,8 @@ class Cors {
 
  private:
   bool IsNamed(std::string_view origin) const;
+  // The origin that a response names; empty: none.
+  std::string_view AllowedFor(std::string_view origin, Access access) const;
 
   std::vector<std::string> allowed_;
   std::vector<std::string> named_;

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/text.h"
+#include "proxy/api/error_response.h"
 #include "routing/body_map.h"
 
 namespace vllm_router {
@@ -19,30 +20,6 @@ std::string OnOneLine(std::string_view json) {
   std::ranges::replace_if(
       line, [](char c) { return c == '\n' || c == '\r'; }, ' ');
   return line;
-}
-
-// Anthropic's names of errors.
-std::string_view AnthropicType(int status) {
-  switch (status) {
-    case 401:
-      return "authentication_error";
-    case 403:
-      return "permission_error";
-    case 404:
-      return "not_found_error";
-    case 413:
-      return "request_too_large";
-    case 429:
-      return "rate_limit_error";
-    case 503:
-    case 529:
-      return "overloaded_error";
-    case 408:
-    case 504:
-      return "timeout_error";
-    default:
-      return status < 500 ? "invalid_request_error" : "api_error";
-  }
 }
 
 // The value of a member, or null.
@@ -80,7 +57,7 @@ bool HasEventStreams(Route route) {
          route == Route::kMessages || route == Route::kResponses;
 }
 
-std::string ErrorEvents(Route route, int status, std::string_view body) {
+std::string ErrorEvent(Route route, int status, std::string_view body) {
   const BodyMap map = BodyMap::Read(body);
   const std::optional<std::string_view> found = map.ok() ? ErrorIn(map) : std::nullopt;
   const std::string error = OnOneLine(found ? *found : WorkersError(map, status));
@@ -100,7 +77,12 @@ std::string ErrorEvents(Route route, int status, std::string_view body) {
         ValueOf(members, "message"), R"(,"param":)", ValueOf(members, "param"),
         R"(,"sequence_number":0,"error":)", error, "}\n\n");
   }
-  return Concat(R"(data: {"error":)", error, "}\n\n", kDone);
+  return Concat(R"(data: {"error":)", error, "}\n\n");
+}
+
+std::string ErrorEvents(Route route, int status, std::string_view body) {
+  const bool ends_by_itself = route == Route::kMessages || route == Route::kResponses;
+  return Concat(ErrorEvent(route, status, body), ends_by_itself ? std::string_view() : kDone);
 }
 
 std::string WholeAsEvents(Route route, std::string_view body) {

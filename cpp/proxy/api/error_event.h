@@ -23,6 +23,8 @@ bool HasEventStreams(Route route);
 
 // For a response with this status and body, ours or a worker's; whatever the body does not say is said in our words.
 std::string ErrorEvents(Route route, int status, std::string_view body);
+// The same without [DONE], for a stream that broke off and has to look so.
+std::string ErrorEvent(Route route, int status, std::string_view body);
 
 // A whole JSON object instead of a stream, as the one event of one; empty if the API has no such event.
 std::string WholeAsEvents(Route route, std::string_view body);

@@ -90,4 +90,35 @@ std::string ErrorBody(
   return body;
 }
 
+std::string_view AnthropicType(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+    case 529:
+      return "overloaded_error";
+    case 408:
+    case 504:
+      return "timeout_error";
+    default:
+      return status < 500 ? "invalid_request_error" : "api_error";
+  }
+}
+
+std::string ErrorBodyFor(Route route, const RouteError& error) {
+  if (!IsAnthropic(route)) return ErrorBody(error.message, error.type, error.code, error.param);
+  return Concat(
+      R"({"type":"error","error":{"type":")", AnthropicType(error.status), R"(","message":)",
+      JsonQuoted(error.message), R"(,"code":)", JsonQuoted(error.code), R"(},"request_id":)",
+      JsonQuoted(error.request_id), "}");
+}
+
 }  // namespace vllm_router

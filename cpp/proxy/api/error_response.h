@@ -2,12 +2,19 @@
 //
 //   {"error":{"message":"…","type":"invalid_request_error","param":null,"code":"body_too_large"}}
 //
+// and on the routes of Anthropic's API a body in its form, with its name for the status, by which its SDKs tell errors
+// apart, and with the same code:
+//
+//   {"type":"error","error":{"type":"request_too_large","message":"…","code":"body_too_large"},"request_id":"…"}
+//
 // Messages never contain a worker's URL. Documented, row by row, in docs/reference/errors.md.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+#include "proxy/api/routes.h"
 
 namespace vllm_router {
 
@@ -68,5 +75,20 @@ const ErrorRow& ErrorOf(HttpError error);
 // `param`: the member of the request that is wrong; empty: null.
 std::string ErrorBody(
     std::string_view message, std::string_view type, std::string_view code, std::string_view param = {});
+
+// Anthropic's name of errors with this status.
+std::string_view AnthropicType(int status);
+
+// What the router says of a request.
+struct RouteError {
+  int status;
+  std::string_view message;
+  std::string_view type;  // OpenAI's
+  std::string_view code;
+  std::string_view param = {};
+  std::string_view request_id = {};
+};
+// In the form of the route's API.
+std::string ErrorBodyFor(Route route, const RouteError& error);
 
 }  // namespace vllm_router

@@ -60,6 +60,7 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kInvocations, Inference("/invocations")},
     {Route::kTokenize, Inference("/tokenize")},
     {Route::kDetokenize, Inference("/detokenize")},
+    {Route::kRoot, Own("/", "GET, HEAD", Access::kAnybody)},
     {Route::kHealth, Own("/health", "GET, HEAD", Access::kAnybody)},
     {Route::kLiveness, Own("/liveness", "GET, HEAD", Access::kAnybody)},
     {Route::kReadiness, Own("/readiness", "GET, HEAD", Access::kAnybody)},
@@ -117,6 +118,8 @@ Route FindRoute(std::string_view path) {
 }
 
 const RouteInfo& RouteOf(Route route) { return kRoutes[static_cast<size_t>(route)].info; }
+
+bool IsAnthropic(Route route) { return route == Route::kMessages || route == Route::kCountTokens; }
 
 bool MethodAllowed(std::string_view allow, std::string_view method) {
   while (!allow.empty()) {

@@ -35,6 +35,7 @@ enum class Route : uint8_t {
   kTokenize,
   kDetokenize,
   // served by the router
+  kRoot,  // only GET and HEAD: other methods go to a worker, as kOther
   kHealth,
   kLiveness,
   kReadiness,
@@ -94,6 +95,9 @@ struct RouteInfo {
 
 Route FindRoute(std::string_view path);
 const RouteInfo& RouteOf(Route route);
+
+// Of Anthropic's API, whose errors have a form of their own (error_response.h).
+bool IsAnthropic(Route route);
 
 // Whether `method` is one of the comma-separated `allow`.
 bool MethodAllowed(std::string_view allow, std::string_view method);

@@ -22,6 +22,7 @@
 #include "proxy/exchange/cost_override_header.h"
 #include "proxy/exchange/decision_headers.h"
 #include "proxy/exchange/fan_out.h"
+#include "proxy/exchange/redirect_fields.h"
 #include "proxy/exchange/relay.h"
 #include "proxy/exchange/response_search.h"
 #include "proxy/exchange/tunnel.h"
@@ -113,6 +114,13 @@ std::string_view CutBy(CancelReason reason) {
     default:
       return {};
   }
+}
+
+// The status that says the same of a response that has not begun.
+int StatusOfCut(std::string_view code) {
+  const bool leaves =
+      code == ErrorOf(HttpError::kShuttingDown).code || code == ErrorOf(HttpError::kWorkerDrained).code;
+  return leaves ? 503 : code.ends_with("timeout") ? 504 : 502;
 }
 
 // Remembers which worker holds a stored response, by the name among its first bytes.
@@ -269,6 +277,9 @@ Task<Exchange::Next> Exchange::ValidateRequest() {
   record_.route = metrics_listener ? (head_->path == "/metrics" ? Route::kMetrics : Route::kOther)
                   : head_->method == "OPTIONS" && head_->path == "*" ? Route::kServerOptions
                                                                      : FindRoute(head_->path);
+  if (record_.route == Route::kRoot &&
+      (head_->websocket || !MethodAllowed(RouteOf(Route::kRoot).allow, head_->method)))
+    record_.route = Route::kOther;
   if (record_.route == Route::kOther && !metrics_listener && thread_.fan_out_paths.Contains(head_->path)) {
     record_.route = Route::kFanOut;
   }
@@ -370,7 +381,10 @@ Task<bool> Exchange::Authorize() {
   if (!origin.empty() || !settings_.cors.allowed_origins().empty()) {
     browser_ = std::make_unique<Browser>();
     browser_->origin = origin;
-    browser_->fields = settings_.cors.FieldsFor(browser_->origin, access, preflight);
+    const RouteInfo& route = RouteOf(record_.route);
+    browser_->fields = preflight ? settings_.cors.PreflightFieldsFor(
+                                       *head_, access, route.own ? route.allow : kForwardedMethods)
+                                 : settings_.cors.FieldsFor(browser_->origin, access);
   }
   const bool wrong_port = listener_kind == ListenerKind::kMetrics
                               ? record_.route != Route::kMetrics
@@ -392,7 +406,7 @@ Task<bool> Exchange::Authorize() {
     co_await Reply(200, {}, {});
     co_return false;
   }
-  std::optional<HttpError> refusal = thread_.authorizer.Rejects(access, listener_kind, head_->fields);
+  std::optional<HttpError> refusal = thread_.authorizer.Rejects(access, listener_kind, *head_);
   if (refusal.has_value()) {
     KeyValidator* validator = thread_.authorizer.ValidatorFor(access, *refusal);
     if (validator != nullptr) refusal = co_await ValidateKey(*validator);
@@ -415,7 +429,7 @@ Task<bool> Exchange::Authorize() {
 // An external service decides. A client that leaves meanwhile ends its own wait; the query is dropped
 // unless others wait for the same result.
 Task<std::optional<HttpError>> Exchange::ValidateKey(KeyValidator& validator) {
-  const std::optional<std::string_view> given = KeyOf(head_->fields);
+  const std::optional<std::string_view> given = KeyOf(*head_);
   if (!given.has_value()) co_return HttpError::kInvalidApiKey;
   std::string key(*given);
   validation_ = std::make_shared<KeyValidator::Waiter>(thread_.loop, validator, connection_.peer.address);
@@ -1611,6 +1625,14 @@ std::string Exchange::HeadForClient(const ResponseHead& response, BodyFraming fr
     }
     extra = more;
   }
+  std::optional<RedirectFields> redirect;
+  if (RedirectFields::MayBeIn(response.status) && record_.worker != nullptr) {
+    redirect.emplace(response, *head_, record_.worker->url, Client());
+    std::vector<HeaderField> all(extra.begin(), extra.end());
+    all.insert(all.end(), redirect->fields().begin(), redirect->fields().end());
+    more = std::move(all);
+    extra = more;
+  }
   std::string head;
   WriteClientHead(
       response,
@@ -1711,8 +1733,13 @@ void Exchange::CutClient() {
 void Exchange::SendCutEvent() {
   const std::string_view code = !record_.error.empty() ? record_.error : CutBy(cancelled_);
   if (code.empty()) return;
-  const std::string event =
-      "data: " + ErrorBody("The stream was aborted before its end.", "server_error", code) + "\n\n";
+  const RouteError error{
+      .status = StatusOfCut(code),
+      .message = "The stream was aborted before its end.",
+      .type = "server_error",
+      .code = code,
+      .request_id = request_id_.id};
+  const std::string event = ErrorEvent(record_.route, error.status, ErrorBodyFor(record_.route, error));
   std::string framed;
   WriteChunkSize(event.size(), &framed);
   framed.append(event).append("\r\n");
@@ -1962,11 +1989,17 @@ Task<void> Exchange::ReplyError(
     HttpError error, std::string message, std::span<const HeaderField> extra, int status) {
   const ErrorRow& row = ErrorOf(error);
   record_.error = row.code;
-  const std::string body =
-      ErrorBody(message.empty() ? row.message : std::string_view(message), row.type, row.code, row.param);
+  const RouteError told{
+      .status = status != 0 ? status : row.status,
+      .message = message.empty() ? row.message : std::string_view(message),
+      .type = row.type,
+      .code = row.code,
+      .param = row.param,
+      .request_id = request_id_.id};
+  const std::string body = ErrorBodyFor(record_.route, told);
   const HeaderField retry_after{"Retry-After", "1"};
   if (row.retry_after && extra.empty()) extra = {&retry_after, 1};
-  co_await Reply(status != 0 ? status : row.status, body, "application/json", extra);
+  co_await Reply(told.status, body, "application/json", extra);
 }
 
 void Exchange::BeginReply(int status) {

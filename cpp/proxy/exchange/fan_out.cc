@@ -17,6 +17,7 @@
 #include "proxy/exchange/upstream_parts.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/own_endpoints.h"
+#include "routing/json_scanner.h"
 
 namespace vllm_router {
 namespace json = boost::json;
@@ -148,7 +149,7 @@ namespace {
 
 std::string TextAt(std::string_view text, std::string_view name) {
   boost::system::error_code error;
-  const json::value body = json::parse(text, error);
+  const json::value body = json::parse(WithoutByteOrderMark(text), error);
   const json::object* const object = error ? nullptr : body.if_object();
   const json::value* const value = object != nullptr ? object->if_contains(name) : nullptr;
   return value != nullptr && value->is_string() ? std::string(value->get_string()) : std::string();

@@ -1,25 +1,41 @@
 #include "proxy/security/authorizer.h"
 
 #include "base/text.h"
+#include "http/websocket_protocols.h"
 
 namespace vllm_router {
 
-std::optional<std::string_view> KeyOf(std::span<const HeaderField> fields) {
+std::optional<std::string_view> KeyOf(const RequestHead& head) {
   constexpr std::string_view kScheme = "bearer ";
   std::string_view bearer;
   std::string_view plain;
-  for (const HeaderField& field : fields) {
+  std::string_view azure;
+  std::string_view protocol;
+  // False if one is there already: nobody knows which of them is meant.
+  const auto set = [](std::string_view* key, std::string_view value) {
+    const bool is_first = key->empty();
+    *key = value;
+    return is_first;
+  };
+  for (const HeaderField& field : head.fields) {
     if (field.name.size() == 13 && EqualsIgnoreCase(field.name, "authorization")) {
       const bool is_bearer = field.value.size() > kScheme.size() &&
                              EqualsIgnoreCase(field.value.substr(0, kScheme.size()), kScheme);
-      if (!is_bearer || !bearer.empty()) return std::nullopt;
-      bearer = TrimBlanks(field.value.substr(kScheme.size()));
+      if (!is_bearer || !set(&bearer, TrimBlanks(field.value.substr(kScheme.size())))) return std::nullopt;
     } else if (field.name.size() == 9 && EqualsIgnoreCase(field.name, "x-api-key")) {
-      if (!plain.empty()) return std::nullopt;
-      plain = field.value;
+      if (!set(&plain, field.value)) return std::nullopt;
+    } else if (field.name.size() == 7 && EqualsIgnoreCase(field.name, "api-key")) {
+      if (!set(&azure, field.value)) return std::nullopt;
+    } else if (
+        head.websocket && field.name.size() == 22 && EqualsIgnoreCase(field.name, "sec-websocket-protocol")) {
+      const std::optional<std::string_view> key = KeyOfProtocols(field.value);
+      if (!key.has_value() || (!key->empty() && !set(&protocol, *key))) return std::nullopt;
     }
   }
-  return bearer.empty() ? plain : bearer;
+  for (const std::string_view key : {bearer, plain, azure}) {
+    if (!key.empty()) return key;
+  }
+  return protocol;
 }
 
 Authorizer::Authorizer(const KeySets& keys) : validator_(keys.validator.get()), admin_port_(keys.admin_port) {
@@ -40,7 +56,7 @@ bool Authorizer::Serves(ListenerKind listener_kind, Access access) const {
 }
 
 std::optional<HttpError> Authorizer::Rejects(
-    Access access, ListenerKind listener_kind, std::span<const HeaderField> fields) {
+    Access access, ListenerKind listener_kind, const RequestHead& head) {
   if (access == Access::kAnybody) return std::nullopt;
   std::optional<Cached>& keys = access == Access::kAdmin ? admins_ : clients_;
   const bool judged = access == Access::kClient && validator_ != nullptr;
@@ -49,7 +65,7 @@ std::optional<HttpError> Authorizer::Rejects(
         access == Access::kAdmin && listener_kind == ListenerKind::kPublic && takes_client_keys();
     return shut ? std::optional(HttpError::kAdminClosed) : std::nullopt;
   }
-  const std::optional<std::string_view> key = KeyOf(fields);
+  const std::optional<std::string_view> key = KeyOf(head);
   if (key.has_value() && key->empty()) return HttpError::kMissingApiKey;
   const bool known = key.has_value() && keys.has_value() && (*keys).Get()->Contains(*key);
   if (!known) return HttpError::kInvalidApiKey;

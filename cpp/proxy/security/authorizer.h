@@ -7,20 +7,21 @@
 //                                external validator
 //   fleet and /admin             an admin's key, likewise    the main port, or the admin port if there is one
 //
-// A key comes as `Authorization: Bearer KEY`, or as `x-api-key: KEY`, which clients of Anthropic's API
-// send. If clients need keys, admin paths on the main port are closed unless admins have keys of their
-// own: a key for the models must not give access to the fleet.
+// A key comes as `Authorization: Bearer KEY`; as `x-api-key: KEY`, which clients of Anthropic's API send; as
+// `api-key: KEY`, which those of Azure's send; or among the subprotocols of a WebSocket
+// (http/websocket_protocols.h). The first of these counts. If clients need keys, admin paths on the main
+// port are closed unless admins have keys of their own: a key for the models must not give access to the
+// fleet.
 //
 // One per thread. Cost without keys: a comparison; with keys, that of KeySet.
 #pragma once
 
 #include <memory>
 #include <optional>
-#include <span>
 #include <string_view>
 
-#include "base/header_field.h"
 #include "base/snapshot.h"
+#include "http/head.h"
 #include "proxy/api/error_response.h"
 #include "proxy/api/routes.h"
 #include "proxy/security/key_file.h"
@@ -32,7 +33,7 @@ namespace vllm_router {
 enum class ListenerKind : uint8_t { kPublic, kAdmin, kMetrics };
 
 // The key of a request; empty if it has none, nullopt if it is ambiguous.
-std::optional<std::string_view> KeyOf(std::span<const HeaderField> fields);
+std::optional<std::string_view> KeyOf(const RequestHead& head);
 
 // Of the server; null: no such keys.
 struct KeySets {
@@ -50,8 +51,7 @@ class Authorizer {
   // Whether `access` is available on this kind of listener at all.
   bool Serves(ListenerKind listener_kind, Access access) const;
   // The reason for a rejection; nullopt: permitted. REQUIRES: Serves().
-  std::optional<HttpError> Rejects(
-      Access access, ListenerKind listener_kind, std::span<const HeaderField> fields);
+  std::optional<HttpError> Rejects(Access access, ListenerKind listener_kind, const RequestHead& head);
   // External validator that may overrule the rejection; null if the rejection is final.
   KeyValidator* ValidatorFor(Access access, HttpError refusal) const;
   // Whether admin endpoints require a key.

@@ -34,7 +34,7 @@ Client ClientOf(
     const IoThread& thread, const Settings& settings, const RequestHead& head,
     std::string_view peer_address) {
   const std::optional<std::string_view> key =
-      thread.authorizer.takes_client_keys() ? KeyOf(head.fields) : std::nullopt;
+      thread.authorizer.takes_client_keys() ? KeyOf(head) : std::nullopt;
   if (key.has_value() && !key->empty()) return {.kind = "key", .name = *key};
   const std::string_view forwarded = settings.trust_forwarded ? LastForwardedFor(head) : std::string_view();
   return {.kind = "address", .name = forwarded.empty() ? peer_address : forwarded};

@@ -179,7 +179,8 @@ class Table:
         False,
         Switch(),
         "end an event stream that is aborted with one more event that says why",
-        more='data: {"error": …} without data: [DONE]; clients of OpenAI\'s API raise it as an error.',
+        more='It has the form of its API: data: {"error": …} without data: [DONE], or event: error for '
+        "/v1/messages and /v1/responses; the SDKs raise it as an error.",
         live="request",
     )
     anthropic_cache_control_injection: bool = _server(
@@ -1312,9 +1313,9 @@ class Table:
             metavar="SOURCE",
         ),
         "what tells tenants apart, which never share a response",
-        more="credential: Authorization, else x-api-key. header: --response-cache-tenant-header, which a "
-        "gateway in front must set. header_credential, also header+credential: both. shared: nothing, so "
-        "that all clients share responses.",
+        more="credential: Authorization, x-api-key and api-key. header: --response-cache-tenant-header, "
+        "which a gateway in front must set. header_credential, also header+credential: both. shared: "
+        "nothing, so that all clients share responses.",
     )
     response_cache_tenant_header: str | None = _cache(
         None,

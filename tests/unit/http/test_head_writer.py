@@ -223,8 +223,17 @@ def test_authorization_is_passed_and_only_filled_in_when_missing():
 
 
 def test_authorization_that_was_meant_for_us_stays_behind():
+    """Row 28: so do the key of Azure's clients, and that of a WebSocket among its subprotocols."""
     mine = b"Authorization: Bearer u"
     assert upstream(mine, drop_authorization=True)[1:] == []
+    others = [b"x-api-key: u", b"Api-Key: u", b"Sec-WebSocket-Protocol: openai-insecure-api-key.u"]
+    assert upstream(*others, drop_authorization=True)[1:] == []
+    assert upstream(*others)[1:] == [field.decode() for field in others]
+    offered = b"sec-websocket-protocol: realtime,openai-insecure-api-key.u, openai-beta.realtime-v1"
+    assert upstream(offered, drop_authorization=True)[1:] == [
+        "sec-websocket-protocol: realtime, openai-beta.realtime-v1"
+    ]
+    assert upstream(offered)[1:] == [offered.decode()]
     assert upstream(mine, drop_authorization=True, authorization="Bearer w")[1:] == [
         "Authorization: Bearer w"
     ]

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from vllm_router import _core_testing as testing
 
@@ -402,16 +404,41 @@ def test_events_longer_than_the_tail_are_counted_as_if_each_filled_it():
         ("data: 1\r\n", False),
         ("data: 1", False),
         ("data: 1\n\nd", False),
-        ("\n\n\r", False),
+        ("data: 1\n\n: ping\n", True),
+        ("data: 1\r\n\r\n:\r\n: ping\r\n", True),
+        ("data: 1\r\r", True),
+        ("data: 1\r\r: ping\r", True),
+        ("data: 1\n\r", True),
+        ("\n\n: ping", False),
+        ("data: 1\n: ping\n", False),
+        ("data: 1\r: ping\r", False),
+        ("data: 1\n\nevent: x\n", False),
+        ("data: 1\n\n ping\n", False),
+        ("\n: a\n\n", True),
     ],
 )
 @pytest.mark.parametrize("before", [0, 1, TAIL - 3, TAIL, 2 * TAIL + 7])
 @pytest.mark.parametrize("size", [1, 2, 1000, 10_000])
 def test_an_event_has_ended_where_an_empty_line_came_last(text, edge, before, size):
+    """Row 27: or a whole comment behind that, and whatever ends the lines."""
     data = b"x" * before + text.encode()
     pieces = [data[i : i + size] for i in range(0, len(data), size)]
     expected = edge if text not in ("", "\n") or before == 0 else False
     assert testing.tail_ends_with_event(pieces) is expected
+
+
+@given(
+    st.lists(st.sampled_from(["data: 1", "event: e", ": c", ":", "", " x"]), max_size=8),
+    st.lists(st.sampled_from(["\n", "\r", "\r\n"]), min_size=8, max_size=8),
+    st.integers(1, 7),
+)
+def test_an_event_has_ended_where_a_reader_of_events_says_so(lines, ends, size):
+    """Row 27: a reader takes nothing of what came before for a part of the next event."""
+    text = "".join(line + end for line, end in zip(lines, ends, strict=False)).encode()
+    pieces = [text[i : i + size] for i in range(0, len(text), size)]
+    found, _, _ = testing.read_sse([text + b"data: ours\n\n"])
+    if testing.tail_ends_with_event(pieces):
+        assert found[-1] == (b"", b"ours")
 
 
 # ---- what an engine aborted

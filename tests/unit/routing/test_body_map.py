@@ -80,7 +80,13 @@ def test_the_type_is_that_of_the_spelling(value, kind):
             b'{"a\\":1}',
             b"{'a':1}",
         ),
-        *(b'\xef\xbb\xbf{"a":1}', '{"a":1}'.encode("utf-16"), '{"a":1}'.encode("utf-16-le"), b'{"a":1}\0'),
+        *(
+            b'\xef\xbb\xbf\xef\xbb\xbf{"a":1}',
+            b' \xef\xbb\xbf{"a":1}',
+            '{"a":1}'.encode("utf-16"),
+            '{"a":1}'.encode("utf-16-le"),
+            b'{"a":1}\0',
+        ),
     ],
 )
 def test_damage_between_members_is_no_object(body):
@@ -160,3 +166,9 @@ def test_anything_costs_time_by_its_length(filling):
         assert names(text) == [b"a", b"b"]
 
     assert_linear(read, body)
+
+
+def test_a_byte_order_mark_in_front_is_skipped():
+    """Row 18: as Python's json does; what stands behind it keeps its place."""
+    body = b'\xef\xbb\xbf {"a":1}'
+    assert read_body_map(body) == ("none", len(body), [(b"a", b"1", "number", b"a", 9)])

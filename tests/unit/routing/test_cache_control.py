@@ -165,7 +165,7 @@ def test_what_parsers_may_read_differently_stays(body):
             b'{"system":"a"',
             b'{"system":"a"}}',
             b'{"system":"a",}',
-            b"\xef\xbb\xbf{}",
+            b"\xef\xbb\xbf\xef\xbb\xbf{}",
         ),
         *('{"system":"a"}'.encode("utf-16"), b"--x\r\n\r\nsystem", b"\x1f\x8b"),
         *(

@@ -61,12 +61,19 @@ def test_heads_that_are_not_cached(how, reason):
     assert judge(**how) == reason
 
 
-NOT_JSON = ["", "[]", "null", '{"a":1', '{"a":1}}', '{"a":1} x', '{"a" 1}', '{"a":1,}', "\ufeff{}"]
+NOT_JSON = ["", "[]", "null", '{"a":1', '{"a":1}}', '{"a":1} x', '{"a" 1}', '{"a":1,}', "\ufeff\ufeff{}"]
 
 
 @pytest.mark.parametrize("body", NOT_JSON)
 def test_what_is_not_one_object_is_not_cached(body):
     assert judge(body) == "not_json"
+
+
+def test_a_byte_order_mark_changes_nothing():
+    """Row 18: a worker reads both alike, and responds alike."""
+    text = json.dumps(BODY)
+    assert judge("\ufeff" + text) == "none"
+    assert request("\ufeff" + text).key() == request(text).key()
 
 
 def test_an_object_of_very_many_members_is_not_cached():
@@ -260,6 +267,10 @@ def test_tenants_never_meet():
     both = [key(c, t, tenant="header+credential") for c in (a, b) for t in (red, blue)]
     assert len(set(both)) == 4
     assert key(a, tenant="shared") == key(b, tenant="shared")
+    # Row 28: a key is read from api-key as well, and so tells tenants apart.
+    others = [("Api-Key", "a"), ("api-key", "b"), ("x-api-key", "a")]
+    keys = [key(*fields) for one in others for fields in ([one], [a, one], [b, one])]
+    assert len({key(), key(a), key(b), *keys}) == 12
 
 
 members = st.dictionaries(

@@ -213,7 +213,7 @@ def test_other_routes_are_single_whatever_they_send():
         b'{"prompt":"hi"',
         b'{"prompt":"hi"} x',
         '{"kv_transfer_params":{}}'.encode("utf-16"),
-        b'\xef\xbb\xbf{"a":1}',
+        b'\xef\xbb\xbf\xef\xbb\xbf{"a":1}',
     ],
 )
 def test_what_a_worker_might_read_otherwise_is_rejected_on_every_route(body):
@@ -457,3 +457,10 @@ def test_hostile_values_cost_time_by_their_length(member):
             pd_plan(route, body, "nixl")
 
     assert_linear(plan, lambda n: b'{"input":"hi",' + member(n) + b"}")
+
+
+def test_behind_a_byte_order_mark_a_client_steers_nothing_either():
+    """Row 18: such a body was rejected."""
+    body = b'\xef\xbb\xbf{"kv_transfer_params":{"remote_host":"h"},"prompt":"hi","max_tokens":7}'
+    made = pd_plan("completions", body, "nixl")
+    assert (made["kind"], made["plain"]) == ("two_stages", b'{"prompt":"hi","max_tokens":7}')

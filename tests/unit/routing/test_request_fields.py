@@ -183,7 +183,8 @@ def test_an_object_without_wanted_members_is_an_object():
         '{"session_params":{"session_id" "a"},"user":"b"}',
         b'{"user":"\xff"}',
         b'{"a":"\xc3","user":"b"}',
-        b'\xef\xbb\xbf{"user":"a"}',
+        b'\xef\xbb\xbf\xef\xbb\xbf{"user":"a"}',
+        b"\xef\xbb\xbf",
         b'{"user":"a"}\x00',
         '{"user":"a"}'.encode("utf-16"),
     ],
@@ -262,3 +263,9 @@ print(resident() - before)
     command = [sys.executable, "-c", program]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert int(run.stdout) < 4 * 1024 * 1024
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_byte_order_mark_and_escapes_in_names_hide_nothing(padded):
+    """Row 18"""
+    assert fields('\ufeff{"us\\u0065r":"u"}', padded) == {**NOTHING, "user": "u"}

@@ -55,3 +55,20 @@ def test_of_a_response():
     assert testing.response_id_of(b'{"id":"resp_4f","output":[{"id":"msg_1"}]}', False) == b"resp_4f"
     assert testing.response_id_of(b'{"output":[{"id":"msg_1"}]', False) is None
     assert testing.response_id_of(b"", False) is None
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "previous_response_id",
+        r"\u0070revious_response_id",
+        r"previous\u005fresponse_i\u0064",
+        "".join(f"\\u{ord(c):04X}" for c in "previous_response_id"),
+    ],
+)
+def test_however_its_name_is_spelled(mark, name):
+    """Row 18: as Python's json reads it."""
+    body = f'{mark}{{"input": "hi \\u4e2d", "{name}": "resp_1"}}'.encode()
+    assert json.loads(body)["previous_response_id"] == "resp_1"
+    assert testing.previous_response_id(body) == b"resp_1"

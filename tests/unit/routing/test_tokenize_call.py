@@ -124,3 +124,9 @@ def test_as_many_ids_as_the_limit_says():
     assert len(testing.parse_tokenize_answer('{"tokens":[' + "1," * (most - 1) + "1]}")) == most
     with pytest.raises(Exception, match="more than"):
         testing.parse_tokenize_answer('{"tokens":[' + "1," * most + "1]}")
+
+
+@pytest.mark.parametrize("padded", [True, False])
+def test_a_byte_order_mark_hides_no_prompt(padded):
+    """Row 18"""
+    assert call("\ufeff" + json.dumps(CHAT), True, padded) == {**CHAT, "add_generation_prompt": True}

@@ -66,7 +66,15 @@ def test_a_whole_object_stays_and_so_does_what_comes_behind_it():
         assert closed(text) == text.encode()
 
 
-@pytest.mark.parametrize("text", ["", " ", "[1, ", '"a', "12", "}", '{"a": ]', '{"a": [}'])
+def test_a_byte_order_mark_stays_in_front():
+    """Row 18"""
+    assert closed('\ufeff {"a": [1, "on') == '\ufeff {"a": [1, "on"]}'.encode()
+    assert closed("\ufeff{") == "\ufeff{}".encode()
+
+
+@pytest.mark.parametrize(
+    "text", ["\ufeff", "\ufeff\ufeff{", "", " ", "[1, ", '"a', "12", "}", '{"a": ]', '{"a": [}']
+)
 def test_what_is_no_objects_beginning_is_none(text):
     assert closed(text) is None
 

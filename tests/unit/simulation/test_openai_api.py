@@ -288,3 +288,9 @@ def test_tokenize_and_detokenize_are_each_others_inverse():
 
 def test_tokenize_sees_a_chat_as_the_chat_api_does():
     assert parse("tokenize", chat("Hello")).prompts == parse("chat", chat("Hello")).prompts
+
+
+def test_a_byte_order_mark_is_skipped_as_engines_do():
+    """Row 18"""
+    body = chat("hi")
+    assert text_of(parse("chat", "\ufeff" + json.dumps(body))) == text_of(parse("chat", body))

@@ -72,3 +72,9 @@ def test_members_of_two_objects_may_have_the_same_name():
 def test_parameters_that_are_no_object_are_refused(params):
     with pytest.raises(ValueError, match="must be an object or null"):
         read(params)
+
+
+def test_a_byte_order_mark_is_skipped_as_engines_do():
+    """Row 18"""
+    body = json.dumps({"kv_transfer_params": WHOLE})
+    assert testing.read_transfer_params(("\ufeff" + body).encode()) == read(WHOLE) != NOTHING

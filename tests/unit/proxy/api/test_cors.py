@@ -72,3 +72,20 @@ def test_vary_says_that_the_origin_matters_where_it_does():
 )
 def test_which_requests_a_browser_made_for_a_page_of_another_site(origins, fields, cross_site):
     assert testing.cors_is_cross_site(origins, fields) == cross_site
+
+
+@pytest.mark.parametrize(
+    ("origins", "origin", "methods", "headers"),
+    [
+        ([PAGE], PAGE, "GET, DELETE", "content-type, authorization"),
+        (["*"], PAGE, "*", "*, authorization"),
+        (["*", PAGE], PAGE, "GET, DELETE", "content-type, authorization"),
+        ([PAGE], "https://other.example", None, None),
+    ],
+)
+def test_a_preflight_is_granted_the_methods_of_its_path(origins, origin, methods, headers):
+    """Row 26"""
+    fields = testing.cors_fields(origins, origin, "client", True)
+    assert fields.get("Access-Control-Allow-Methods") == methods
+    assert fields.get("Access-Control-Allow-Headers") == headers
+    assert ("Access-Control-Max-Age" in fields) == (methods is not None)

@@ -108,3 +108,16 @@ def test_a_whole_response_is_the_one_event_where_the_api_has_that():
     assert events.endswith(DONE)
     for path, text in ((MESSAGES, body), (RESPONSES, body), (CHAT, ""), (CHAT, "[1]"), (CHAT, "text")):
         assert testing.whole_as_events(path, text) == b""
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
+def test_a_stream_that_broke_off_has_the_same_error_and_no_end(path):
+    """Row 27"""
+    body = testing.error_body_for(path, 503, "m", "worker_drained", "r").decode()
+    assert testing.error_events(path, 503, body).removesuffix(DONE) == testing.error_event(path, 503, body)
+
+
+def test_the_code_and_the_request_id_of_anthropics_form_pass():
+    """Row 27"""
+    body = testing.error_body_for(MESSAGES, 503, "m", "worker_drained", "req-1")
+    assert testing.error_event(MESSAGES, 503, body.decode()) == b"event: error\ndata: " + body + b"\n\n"

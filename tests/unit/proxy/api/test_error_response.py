@@ -37,3 +37,15 @@ def test_the_body_is_what_the_openai_client_expects():
 @given(st.text(st.characters(codec="utf-8")))
 def test_a_message_survives_whatever_it_contains(message):
     assert json.loads(testing.error_body(message, "t", "c"))["error"]["message"] == message
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[CODE])
+def test_anthropics_routes_have_its_form_with_the_same_code(row):
+    """Row 27"""
+    for path in ("/v1/messages", "/v1/messages/count_tokens"):
+        body = json.loads(testing.error_body_for(path, row[STATUS], 'say "it"', row[CODE], "req-1"))
+        assert (body["type"], body["request_id"]) == ("error", "req-1")
+        assert (body["error"]["message"], body["error"]["code"]) == ('say "it"', row[CODE])
+        assert body["error"]["type"].endswith(("_error", "_too_large"))
+    openai = testing.error_body_for("/v1/responses", row[STATUS], "m", row[CODE], "req-1")
+    assert openai == testing.error_body("m", "server_error", row[CODE])

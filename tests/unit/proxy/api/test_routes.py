@@ -72,7 +72,8 @@ def test_a_path_finds_the_route_named_after_it(route):
         ("/v1/responses/compact/x", "/v1/responses/{id}"),
         ("/v1/responses/resp_1/input_items", "/v1/responses/{id}"),
         ("/v1/responses/", "other"),
-        ("/", "other"),
+        ("//", "other"),
+        ("/.", "other"),
         ("", "other"),
     ],
 )
@@ -100,3 +101,9 @@ def test_any_path_has_one_of_the_labels(path):
 )
 def test_a_method_is_allowed_when_it_is_in_the_list(allow, method, allowed):
     assert testing.method_allowed(allow, method) is allowed
+
+
+def test_two_routes_have_anthropics_errors():
+    """Row 27"""
+    own = [route["label"] for route in ROUTES if route["anthropic"]]
+    assert own == ["/v1/messages", "/v1/messages/count_tokens"]
