@@ -260,7 +260,8 @@ Task<Exchange::Next> Exchange::ValidateRequest() {
   record_.route = metrics_listener ? (head_->path == "/metrics" ? Route::kMetrics : Route::kOther)
                   : head_->method == "OPTIONS" && head_->path == "*" ? Route::kServerOptions
                                                                      : FindRoute(head_->path);
-  if (record_.route == Route::kOther && !metrics_listener && thread_.fan_out_paths.Contains(head_->path)) {
+  if (record_.route == Route::kOther && !metrics_listener &&
+      thread_.fan_out_paths.Contains(head_->path, head_->method)) {
     record_.route = Route::kFanOut;
   }
   const RouteInfo& route = RouteOf(record_.route);

@@ -1766,7 +1766,8 @@ class Table:
         [],
         Words("PATH", each=fan_out_path),
         "additional paths whose requests go to all workers, as those of /flush_cache do",
-        more="Such as /own_rpc, or /hooks* for all paths with that prefix. They are admin endpoints.",
+        more="Such as /own_rpc, or /hooks* for all paths with that prefix. They are admin endpoints. GET and "
+        "HEAD go to one worker, as other requests do; an entry 'GET /own_rpc' sends those to all, too.",
     )
     cors_allowed_origins: list[str] = _security(
         [],
