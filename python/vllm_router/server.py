@@ -409,6 +409,7 @@ def _end_at_once(number: int, _frame: FrameType | None) -> None:
 
 
 def _url(host: str, port: int, tls: bool = False) -> str:
+    host = host.removeprefix("[").removesuffix("]")
     name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     scheme = "https" if tls else "http"
     return f"{scheme}://[{name}]:{port}" if ":" in name else f"{scheme}://{name}:{port}"

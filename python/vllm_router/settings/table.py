@@ -118,7 +118,12 @@ class Table:
         live="new",
     )
 
-    host: str = _server("127.0.0.1", Text("ADDRESS"), "the address to listen on")
+    host: str = _server(
+        "127.0.0.1",
+        Text("ADDRESS"),
+        "the address to listen on",
+        more="A name is listened on at each of its addresses, such as localhost at 127.0.0.1 and ::1.",
+    )
     port: int = _server(
         30000,
         Number(0, 65535),
