@@ -48,7 +48,10 @@ namespace {
 constexpr std::string_view kText = "text/plain; charset=utf-8";
 constexpr int64_t kModelsTimeoutMs = 5'000;
 constexpr int64_t kMostDrainSeconds = 31'536'000;  // a year
-constexpr int64_t kLoadsTimeoutMs = 5'000;         // per query; a worker gets at most three
+constexpr int64_t kMostWaitSeconds = 3'600;
+constexpr int64_t kDrainLookNanos = 50 * kNanosPerMs;
+constexpr int64_t kLoadsTimeoutMs = 5'000;   // per query; a worker gets at most three
+constexpr size_t kMaxQueriesWithKeys = 512;  // at once, of hosts, for clients with keys of theirs
 
 AdminReply Json(int status, const json::value& value) { return {.status = status, .body = JsonText(value)}; }
 
@@ -96,6 +99,7 @@ struct FleetCall {
   std::string url;
   double weight = 1.0;
   std::optional<double> timeout_secs;
+  std::optional<double> wait;
   WorkerRole role = {};  // in a body only
 };
 
@@ -123,7 +127,9 @@ StatusOr<FleetCall> CallInQuery(std::string_view query) {
   if (!weight.ok()) return weight.status();
   const StatusOr<std::optional<double>> timeout = NumberInQuery(query, "timeout_secs");
   if (!timeout.ok()) return timeout.status();
-  return FleetCall{**std::move(url), weight->value_or(1.0), *timeout};
+  const StatusOr<std::optional<double>> wait = NumberInQuery(query, "wait");
+  if (!wait.ok()) return wait.status();
+  return FleetCall{**std::move(url), weight->value_or(1.0), *timeout, *wait};
 }
 
 StatusOr<std::optional<double>> NumberInBody(const json::object& object, std::string_view name) {
@@ -176,9 +182,11 @@ StatusOr<FleetCall> CallInBody(std::string_view body) {
   if (!weight.ok()) return weight.status();
   const StatusOr<std::optional<double>> timeout = NumberInBody(*object, "timeout_secs");
   if (!timeout.ok()) return timeout.status();
+  const StatusOr<std::optional<double>> wait = NumberInBody(*object, "wait");
+  if (!wait.ok()) return wait.status();
   const StatusOr<WorkerRole> role = RoleInBody(*object);
   if (!role.ok()) return role.status();
-  return FleetCall{std::string(url->as_string()), weight->value_or(1.0), *timeout, *role};
+  return FleetCall{std::string(url->as_string()), weight->value_or(1.0), *timeout, *wait, *role};
 }
 
 // The body counts only without a query.
@@ -218,12 +226,18 @@ StatusOr<bool> DryRunOf(const AdminRequest& request) {
 }
 
 constexpr std::string_view kModelDetail = "model=";
+constexpr std::string_view kUrlDetail = "url=";
 constexpr size_t kPolledPerTurn = 16;  // of thousands of workers that are polled at once
 
 // What the page depends on besides the route.
 StatusOr<std::string> DetailOf(const AdminRequest& request) {
   if (request.route == Route::kCacheStats)
     return std::string(request.query == "detail=1" ? request.query : std::string_view());
+  if (request.route == Route::kDrainStatus) {
+    const StatusOr<std::optional<std::string>> url = QueryValue(request.query, "url");
+    if (!url.ok()) return url.status();
+    return url->has_value() ? Concat(kUrlDetail, **url) : std::string();
+  }
   if (request.route != Route::kScale) return std::string();
   const StatusOr<std::optional<std::string>> model = QueryValue(request.query, "model");
   if (!model.ok()) return model.status();
@@ -474,7 +488,7 @@ AdminReply Admin::Render(const IoThread& thread, const Settings& settings, const
     case Route::kWorkers:
       return Workers();
     case Route::kDrainStatus:
-      return DrainStatus();
+      return DrainStatus(page.detail.empty() ? page.detail : page.detail.substr(kUrlDetail.size()));
     case Route::kDiscovery:
       return DiscoveryReport(
           router_->pool().registry(), thread.clock.NowNanos(),
@@ -546,8 +560,10 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
       AdminReply reply = co_await Shared(loads_, thread, request.scope);
       co_return reply;
     }
-    case Route::kDrain:
-      co_return Drain(request);
+    case Route::kDrain: {
+      AdminReply reply = co_await Drain(thread, request);
+      co_return reply;
+    }
     case Route::kDiscoveryAdopt:
       co_return AdoptDiscovered(thread, request);
     case Route::kReload: {
@@ -1071,16 +1087,47 @@ Task<AdminReply> Admin::KvIndexClear(IoThread& thread) const {
             {"cleared_entries", cleared.workers.size()}});
 }
 
-AdminReply Admin::Drain(const AdminRequest& request) {
+namespace {
+
+// Of one worker or of the ranks of a host: `ended` once none of them drains any more.
+json::object Describe(const std::vector<Drainer::Row>& rows, int64_t now) {
+  json::array workers;
+  bool ended = true;
+  for (const Drainer::Row& row : rows) {
+    const bool drains = row.state == Drainer::State::kDraining;
+    ended = ended && !drains;
+    workers.push_back(json::object{
+        {"url", row.url},
+        {"state", Drainer::StateName(row.state)},
+        {"open_requests", row.open_requests},
+        {"seconds", static_cast<double>(((drains ? now : row.ended_ns) - row.begun_ns) / kNanosPerMs) / 1000},
+        {"timeout_secs", static_cast<double>(row.timeout_ms) / 1000}});
+  }
+  return {{"ended", ended}, {"workers", std::move(workers)}};
+}
+
+StatusOr<int64_t> WaitOf(const FleetCall& call) {
+  const double seconds = call.wait.value_or(0);
+  if (seconds >= 0 && seconds <= kMostWaitSeconds) return static_cast<int64_t>(seconds * kNanosPerSecond);
+  return absl::InvalidArgumentError(Concat(
+      "'wait' is ", JsonText(seconds), "; it must be a number of seconds between 0 and ", kMostWaitSeconds,
+      ", for which the response waits for the end of the drain"));
+}
+
+}  // namespace
+
+Task<AdminReply> Admin::Drain(IoThread& thread, const AdminRequest& request) {
   const StatusOr<FleetCall> call =
       request.query.empty() ? CallInBody(request.body) : CallInQuery(request.query);
-  if (!call.ok()) return Refusal(call.status());
+  if (!call.ok()) co_return Refusal(call.status());
+  const StatusOr<int64_t> wait_ns = WaitOf(*call);
+  if (!wait_ns.ok()) co_return Refusal(wait_ns.status());
   const bool back = request.method == "DELETE";
   int64_t timeout_ms = request.settings.drain_timeout_ms;
   if (call->timeout_secs.has_value() && !back) {
     const double seconds = *call->timeout_secs;
     if (!(seconds >= 0 && seconds <= kMostDrainSeconds)) {
-      return Error(
+      co_return Error(
           HttpError::kInvalidArgument,
           Concat(
               "'timeout_secs' is ", JsonText(seconds), "; it must be a number of seconds between 0 and ",
@@ -1089,7 +1136,7 @@ AdminReply Admin::Drain(const AdminRequest& request) {
     timeout_ms = static_cast<int64_t>(seconds * 1000);
   }
   const Status done = back ? drainer_->Cancel(call->url) : drainer_->Begin(call->url, timeout_ms);
-  if (!done.ok()) return Error(HttpError::kNotFound, std::string(done.message()));
+  if (!done.ok()) co_return Error(HttpError::kNotFound, std::string(done.message()));
   json::object reply = {{"url", call->url}, {"draining", !back}};
   if (!back) reply["timeout_secs"] = static_cast<double>(timeout_ms) / 1000;
   TellPeers(
@@ -1098,22 +1145,51 @@ AdminReply Admin::Drain(const AdminRequest& request) {
        .holds = !back,
        .timeout_ms = static_cast<uint32_t>(timeout_ms)},
       &reply);
-  return Json(back ? 200 : 202, std::move(reply));
+  if (back || *wait_ns == 0) co_return Json(back ? 200 : 202, std::move(reply));
+  co_await WaitForDrain(thread, request.scope, call->url, *wait_ns);
+  const std::vector<Drainer::Row> rows = drainer_->Rows(call->url);
+  if (rows.empty()) {
+    co_return Error(
+        HttpError::kInvalidArgument,
+        Concat(
+            "worker ", Quoted(call->url),
+            " serves again: its drain was ended by DELETE /admin/drain, or it was added ",
+            "again; do not stop it"),
+        409);
+  }
+  json::object state = Describe(rows, drainer_->Now());
+  const bool ended = state["ended"].as_bool();
+  reply["draining"] = !ended;
+  for (auto& [name, value] : state) reply[name] = std::move(value);
+  co_return Json(ended ? 200 : 202, std::move(reply));
 }
 
-AdminReply Admin::DrainStatus() const {
-  json::array workers;
-  const int64_t now = drainer_->Now();
-  for (const Drainer::Row& row : drainer_->Rows()) {
-    const int64_t end = row.state == Drainer::State::kDraining ? now : row.ended_ns;
-    workers.push_back(json::object{
-        {"url", row.url},
-        {"state", Drainer::StateName(row.state)},
-        {"open_requests", row.open_requests},
-        {"seconds", static_cast<double>((end - row.begun_ns) / kNanosPerMs) / 1000},
-        {"timeout_secs", static_cast<double>(row.timeout_ms) / 1000}});
+Task<void> Admin::WaitForDrain(IoThread& thread, CancelScope& scope, std::string_view url, int64_t wait_ns) {
+  const int64_t until_ns = thread.clock.NowNanos() + wait_ns;
+  scope.set_long();
+  if (thread.draining) scope.Cancel();
+  for (;;) {
+    const int64_t left_ns = until_ns - thread.clock.NowNanos();
+    const std::vector<Drainer::Row> rows = drainer_->Rows(url);
+    const bool drains = std::ranges::any_of(
+        rows, [](const Drainer::Row& row) { return row.state == Drainer::State::kDraining; });
+    if (!drains || left_ns <= 0) co_return;
+    const bool go_on = co_await scope.Pause(thread.loop, std::min(left_ns, kDrainLookNanos));
+    if (!go_on) co_return;
   }
-  return Json(200, {{"workers", std::move(workers)}});
+}
+
+AdminReply Admin::DrainStatus(std::string_view url) const {
+  const std::vector<Drainer::Row> rows = drainer_->Rows(url);
+  json::object state = Describe(rows, drainer_->Now());
+  if (url.empty()) return Json(200, {{"workers", std::move(state["workers"])}});
+  if (!rows.empty()) return Json(200, std::move(state));
+  return Error(
+      HttpError::kNotFound,
+      Concat(
+          "worker ", Quoted(url),
+          " does not drain, and none of that URL has been drained since it joined; POST ",
+          "/admin/drain begins it, GET /admin/drain/status without a URL lists all"));
 }
 
 AdminReply Admin::AdoptDiscovered(const IoThread& thread, const AdminRequest& request) const {
@@ -1244,6 +1320,7 @@ Task<Status> Admin::AddWhenHealthy(IoThread& thread, const AdminRequest& request
       }
       const Status joined = router_->AddWorker(added.url, added.weight, added.receives_api_key, added.role);
       router_->fleet()->MarkChecked(worker.base);
+      drainer_->ForgetReturned();
       if (joined.ok() && !added.receives_api_key && !thread.bearer.empty()) {
         Log(LogLevel::kWarning,
             "worker " + worker.url +

@@ -93,8 +93,10 @@ class Admin final : public OwnEndpoints {
   Task<uint64_t> ClearShared(IoThread& thread, CancelScope& scope) const;
   Task<AdminReply> CacheInvalidate(IoThread& thread, const AdminRequest& request) const;
   AdminReply FinishSession(const AdminRequest& request) const;
-  AdminReply Drain(const AdminRequest& request);
-  AdminReply DrainStatus() const;
+  Task<AdminReply> Drain(IoThread& thread, const AdminRequest& request);
+  // Until the drain has ended, the time is over or the request is cancelled.
+  Task<void> WaitForDrain(IoThread& thread, CancelScope& scope, std::string_view url, int64_t wait_ns);
+  AdminReply DrainStatus(std::string_view url) const;
   AdminReply Peers(Route route) const;
   // Tells other routers, and adds to the reply where it counts.
   void TellPeers(AdminFact fact, boost::json::object* reply) const;

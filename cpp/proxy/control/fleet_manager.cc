@@ -237,6 +237,7 @@ void FleetManager::Admit() {
     pending_.erase(found);
   }
   if (joined.empty()) return;
+  drainer_.ForgetReturned();
   health_.CheckNewHosts();
   const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
   Log(LogLevel::kInfo, Concat(
