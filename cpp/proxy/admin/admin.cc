@@ -31,6 +31,7 @@
 #include "proxy/client/http_client.h"
 #include "proxy/client/load_query.h"
 #include "proxy/client/model_report.h"
+#include "proxy/client/probe_failure.h"
 #include "proxy/control/drainer.h"
 #include "proxy/control/health_checker.h"
 #include "proxy/control/kv_event_service.h"
@@ -1340,7 +1341,9 @@ Task<Status> Admin::AddWhenHealthy(IoThread& thread, const AdminRequest& request
     co_return absl::DeadlineExceededError(
         "worker " + worker.url + " did not pass its health check (" + settings.health_check_endpoint +
         ") within " + std::to_string(settings.worker_startup_timeout_ms / 1000) +
-        " s (--worker-startup-timeout-secs); start it, then add it again");
+        " s (--worker-startup-timeout-secs): it " +
+        ProbeFailure(worker, settings.health_check_endpoint, response, thread.http.KeyUseFor(worker)) +
+        "; start it, then add it again");
   }
   co_return absl::CancelledError("the request was cancelled");
 }

@@ -135,6 +135,13 @@ class HttpClient {
       CancelScope* scope, WorkerUrl url, std::string target, std::string_view accept,
       std::string last_event_id, int64_t idle_ms, ResponseSink* sink);
 
+  // What requests to a worker carry of the workers' key.
+  enum class KeyUse : uint8_t { kSent, kNone, kWithheld };
+  KeyUse KeyUseFor(const WorkerUrl& url) const {
+    if (bearer_.empty()) return KeyUse::kNone;
+    return url.receives_api_key ? KeyUse::kSent : KeyUse::kWithheld;
+  }
+
   // Ends all requests in flight, so that a stopping server need not wait for their deadlines; later ones
   // fail at once.
   void Stop();
