@@ -1405,20 +1405,41 @@ Task<SharedReply::Reply> Admin::Loads(IoThread& thread, CancelScope& scope) {
 // From what workers have said; they are asked if they said nothing yet, with ?refresh=1, or if nothing asks them
 // regularly.
 Task<AdminReply> Admin::ModelList(IoThread& thread, const AdminRequest& request) {
+  GuardedHosts& guarded = model_service_->guarded();
+  if (!request.credentials.empty() && guarded.any()) {
+    AdminReply list = co_await ModelsFor(thread, request);
+    if (list.status != 200 || request.settings.model_aliases.empty() || request.scope.cancelled())
+      co_return list;
+    PageRenderer::Render work = [list, settings = thread.settings.Get()] {
+      return WithAliases(list, *settings);
+    };
+    PageRenderer::Page page = co_await Elsewhere(thread, request.scope, std::move(work));
+    if (page != nullptr) co_return AdminReply::Of(std::move(page));
+    co_return list;
+  }
   const bool is_kept = request.settings.model_refresh_ms > 0;
   const StatusOr<std::optional<std::string>> refresh = QueryValue(request.query, "refresh");
   if (!refresh.ok()) co_return Refusal(refresh.status());
   const bool asks = *refresh == "1" || *refresh == "true";
   AdminReply reply;
-  if (!is_kept || asks || !router_->fleet()->models()->names->any_said) {
-    reply = co_await Shared(models_, thread, request.scope);
+  // What was learnt with a client's key is not for one without. It is private before it is in any snapshot.
+  std::shared_ptr<const ModelPools> pools;
+  const auto knows_for_all = [&] {
+    pools = router_->fleet()->models();
+    return is_kept && pools->names->any_said &&
+           !thread.limits.models_are_private.load(std::memory_order_relaxed);
+  };
+  if (asks || !knows_for_all()) reply = co_await Shared(models_, thread, request.scope);
+  const bool knows = knows_for_all();
+  if (!knows && !request.credentials.empty() && guarded.any() && !request.scope.cancelled()) {
+    reply = co_await ModelList(thread, request);  // that hosts want a key was not known before
+    co_return reply;
   }
-  const bool knows = is_kept && router_->fleet()->models()->names->any_said;
   const bool is_whole = reply.status != 200 || request.settings.model_aliases.empty();
   if (!knows && (is_whole || request.scope.cancelled())) co_return reply;
-  PageRenderer::Render render = [this, &thread, settings = thread.settings.Get(), knows, reply] {
+  PageRenderer::Render render = [&thread, settings = thread.settings.Get(), knows, reply, pools] {
     if (!knows) return WithAliases(reply, *settings);
-    json::array data = KnownModels(*router_->fleet()->models(), *settings, thread.clock.NowNanos());
+    json::array data = KnownModels(*pools, *settings, thread.clock.NowNanos());
     for (json::value& alias : AliasesOf(*settings)) data.push_back(std::move(alias));
     return Json(200, {{"object", "list"}, {"data", std::move(data)}});
   };
@@ -1438,9 +1459,15 @@ Task<AdminReply> Admin::OneModel(IoThread& thread, const AdminRequest& request, 
   }
   if (const ModelAliases::Alias* const alias = settings.model_aliases.Find(*id))
     co_return Json(200, Describe(*alias));
+  GuardedHosts& guarded = model_service_->guarded();
   const bool is_kept = settings.model_refresh_ms > 0;
+  const auto are_private = [&thread] {
+    return thread.limits.models_are_private.load(std::memory_order_relaxed);
+  };
+  const auto asks_as_client = [&] { return !request.credentials.empty() && guarded.any(); };
   const auto known = [&]() -> std::optional<AdminReply> {
     const std::shared_ptr<const FleetView> fleet = router_->fleet();
+    if (are_private() || asks_as_client()) return std::nullopt;
     const ModelPools::Name* const name = is_kept ? fleet->models()->Find(*id) : nullptr;
     if (name == nullptr || !name->IsKnown(thread.clock.NowNanos(), settings.model_memory_ns()))
       return std::nullopt;
@@ -1448,10 +1475,23 @@ Task<AdminReply> Admin::OneModel(IoThread& thread, const AdminRequest& request, 
   };
   std::optional<AdminReply> card = known();
   if (card) co_return *std::move(card);
-  if (!is_kept || !router_->fleet()->models()->names->any_said) {
-    AdminReply list = co_await Shared(models_, thread, request.scope);
+  AdminReply list;
+  const bool asks_all =
+      !is_kept || !router_->fleet()->models()->names->any_said || are_private() || guarded.any();
+  if (asks_all && !asks_as_client()) {
+    list = co_await Shared(models_, thread, request.scope);
     card = known();
     if (card) co_return *std::move(card);
+  }
+  if (asks_as_client() && !request.scope.cancelled()) {
+    list = co_await ModelsFor(thread, request);
+    if (list.status != 200 || request.scope.cancelled()) co_return list;
+    PageRenderer::Render work = [list, id = *id] { return ModelIn(list, id); };
+    PageRenderer::Page page = co_await Elsewhere(thread, request.scope, std::move(work));
+    if (page != nullptr) co_return AdminReply::Of(std::move(page));
+    co_return Error(HttpError::kNoWorkers, "The workers did not respond in time.");
+  }
+  if (asks_all) {
     if (list.status != 200 || request.scope.cancelled()) co_return list;
     PageRenderer::Render render = [list, id = *id] { return ModelIn(list, id); };
     PageKey key{Route::kModel, *id};
@@ -1461,8 +1501,28 @@ Task<AdminReply> Admin::OneModel(IoThread& thread, const AdminRequest& request, 
   co_return NoSuchModel(*id);
 }
 
-// All workers are queried at once; those that are down or slow are left out.
+// Their replies are shared with nobody. So that one client does not make the router open connections without end, a
+// number of hosts is asked at once for all such clients.
+Task<AdminReply> Admin::ModelsFor(IoThread& thread, const AdminRequest& request) {
+  const size_t hosts = router_->fleet()->members().size();
+  const size_t others = queries_with_keys_.fetch_add(hosts, std::memory_order_relaxed);
+  AdminReply reply = Error(
+      HttpError::kQueueFull,
+      "Other requests for models wait for workers that have keys of their own; retry later.");
+  if (others == 0 || others + hosts <= kMaxQueriesWithKeys)
+    reply = co_await GatherModels(thread, request.scope, request.credentials);
+  queries_with_keys_.fetch_sub(hosts, std::memory_order_relaxed);
+  co_return reply;
+}
+
 Task<SharedReply::Reply> Admin::Models(IoThread& thread, CancelScope& scope) {
+  const std::string no_credentials;
+  AdminReply reply = co_await GatherModels(thread, scope, no_credentials);
+  co_return std::make_shared<const AdminReply>(std::move(reply));
+}
+
+// All workers are queried at once; those that are down or slow are left out.
+Task<AdminReply> Admin::GatherModels(IoThread& thread, CancelScope& scope, const std::string& credentials) {
   struct Gathering {
     std::vector<StatusOr<HttpResponse>> responses;
     size_t open = 0;
@@ -1475,15 +1535,18 @@ Task<SharedReply::Reply> Admin::Models(IoThread& thread, CancelScope& scope) {
     const WorkerUrl& url = fleet->worker(position).url;
     if (polled.insert(url.base).second) hosts.push_back(url);
   }
+  GuardedHosts& guarded = model_service_->guarded();
   gathering.responses.assign(hosts.size(), absl::UnknownError("not requested"));
   gathering.open = hosts.size();
   for (size_t i = 0; i < hosts.size(); ++i) {
     Spawn(
-        [](IoThread& thread, CancelScope& scope, WorkerUrl url, Gathering& gathering,
-           size_t i) -> Task<void> {
-          gathering.responses[i] = co_await thread.http.Get(&scope, url, "/v1/models", kModelsTimeoutMs);
+        [](IoThread& thread, CancelScope& scope, WorkerUrl url, Gathering& gathering, size_t i,
+           std::string lines) -> Task<void> {
+          gathering.responses[i] =
+              co_await thread.http.GetWith(std::move(lines), &scope, url, "/v1/models", kModelsTimeoutMs);
           if (--gathering.open == 0) gathering.all_in.Notify();
-        }(thread, scope, hosts[i], gathering, i));
+        }(thread, scope, hosts[i], gathering, i,
+                              guarded.Contains(hosts[i].base) ? credentials : std::string()));
     if (i % kPolledPerTurn + 1 == kPolledPerTurn) co_await thread.loop.Yield();
   }
   while (gathering.open > 0) co_await gathering.all_in;
@@ -1491,12 +1554,21 @@ Task<SharedReply::Reply> Admin::Models(IoThread& thread, CancelScope& scope) {
   json::array data;
   std::set<std::string> seen;
   bool any = false;
+  bool any_refused = false;
   const bool is_kept = thread.settings.Get()->model_refresh_ms > 0;
   for (size_t i = 0; i < hosts.size(); ++i) {
     const StatusOr<HttpResponse>& response = gathering.responses[i];
+    if (IsRefusal(response)) {
+      any_refused = true;
+      if (thread.http.KeyUseFor(hosts[i]) != HttpClient::KeyUse::kSent) guarded.Set(hosts[i].base, true);
+    }
     if (!response.ok() || response->status != 200) continue;
     if (is_kept && response->body.size() <= kMaxModelReportBytes) {
-      const std::optional<std::vector<ModelCard>> cards = ModelsInReport(response->body);
+      std::optional<std::vector<ModelCard>> cards = ModelsInReport(response->body);
+      if (cards && !credentials.empty() && guarded.Contains(hosts[i].base)) {
+        thread.limits.models_are_private.store(true, std::memory_order_relaxed);  // before they are known
+        cards = guarded.Learn(hosts[i].base, *cards);
+      }
       if (cards) router_->pool().registry().SetModels(hosts[i].base, *cards, thread.clock.NowNanos());
     }
     boost::system::error_code error;
@@ -1512,11 +1584,14 @@ Task<SharedReply::Reply> Admin::Models(IoThread& thread, CancelScope& scope) {
     }
   }
   if (is_kept) router_->pool().registry().PublishModels();
-  if (!any) {
-    co_return std::make_shared<const AdminReply>(
-        Error(HttpError::kNoWorkers, "No worker returned its list of models."));
+  if (any) co_return Json(200, {{"object", "list"}, {"data", std::move(data)}});
+  if (any_refused) {
+    co_return Error(
+        HttpError::kInvalidApiKey,
+        "The workers list their models to requests with their own key only; send it, or set the router's "
+        "--api-key.");
   }
-  co_return std::make_shared<const AdminReply>(Json(200, {{"object", "list"}, {"data", std::move(data)}}));
+  co_return Error(HttpError::kNoWorkers, "No worker returned its list of models.");
 }
 
 }  // namespace vllm_router

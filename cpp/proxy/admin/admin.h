@@ -107,6 +107,10 @@ class Admin final : public OwnEndpoints {
   AdminReply OneWorker(std::string_view encoded_url) const;
   Task<AdminReply> Shared(SharedReply& shared, IoThread& thread, CancelScope& scope);
   Task<SharedReply::Reply> Models(IoThread& thread, CancelScope& scope);
+  // What workers list to the router, or, with a client's credentials, what hosts list to that client that have keys of
+  // their own.
+  Task<AdminReply> GatherModels(IoThread& thread, CancelScope& scope, const std::string& credentials);
+  Task<AdminReply> ModelsFor(IoThread& thread, const AdminRequest& request);
   Task<AdminReply> ModelList(IoThread& thread, const AdminRequest& request);
   Task<AdminReply> OneModel(IoThread& thread, const AdminRequest& request, std::string_view encoded_id);
   Task<SharedReply::Reply> Loads(IoThread& thread, CancelScope& scope);
@@ -138,6 +142,7 @@ class Admin final : public OwnEndpoints {
   std::unique_ptr<KvPushReceiver> pushes_;  // null: none are taken
   std::atomic<bool> draining_{false};
   PageRenderer pages_;
+  std::atomic<size_t> queries_with_keys_{0};  // hosts that are asked now
   SharedReply models_;
   SharedReply loads_;
 };

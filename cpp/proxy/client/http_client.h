@@ -110,6 +110,11 @@ class HttpClient {
       CancelScope* scope, WorkerUrl url, std::string target, int64_t timeout_ms,
       size_t max_body_bytes = kMaxBodyBytes);
 
+  // The same with these lines of a head, which are a client's credentials, unless `url` receives the workers' key.
+  Task<StatusOr<HttpResponse>> GetWith(
+      std::string credentials, CancelScope* scope, WorkerUrl url, std::string target, int64_t timeout_ms,
+      size_t max_body_bytes = kMaxBodyBytes);
+
   // The same from an external service, with `key` instead of the workers'; verified against the system
   // CAs.
   Task<StatusOr<HttpResponse>> GetExternal(

@@ -506,6 +506,7 @@ Task<void> Exchange::RespondLocally() {
   scope_ = &scope;
   // A page comes in a moment, also for a probe that has closed its sending side.
   if (MayTakeLong(record_.route, head_->method)) WatchClient();
+  const bool asks_as_client = record_.route == Route::kModels || record_.route == Route::kModel;
   const AdminRequest request{
       .route = record_.route,
       .method = head_->method,
@@ -514,7 +515,8 @@ Task<void> Exchange::RespondLocally() {
       .body = body_->held(),
       .settings = settings_,
       .scope = scope,
-      .has_admin_key = AccessOfRoute() == Access::kAdmin && thread_.authorizer.takes_admin_keys()};
+      .has_admin_key = AccessOfRoute() == Access::kAdmin && thread_.authorizer.takes_admin_keys(),
+      .credentials = asks_as_client ? ForwardedCredentials(*head_, Client()) : std::string()};
   AdminReply reply;
   if (record_.route == Route::kFanOut) {
     reply = co_await FanOutToAll(scope);
@@ -779,7 +781,9 @@ Task<Exchange::Next> Exchange::FindModel() {
     name = bases.size() == 1 ? bases.front() : settings_.default_model;
     if (const auto* const by_default = settings_.model_aliases.Find(name)) name = TargetOf(*by_default);
     if (name.empty() && bases.size() > 1 && names_one && pools.decides()) {
-      co_await ReplyError(HttpError::kModelRequired, ModelRequiredMessage(pools));
+      co_await ReplyError(
+          HttpError::kModelRequired,
+          ModelRequiredMessage(pools, thread_.limits.models_are_private.load(std::memory_order_relaxed)));
       co_return Next::kFinish;
     }
   }
@@ -813,7 +817,9 @@ Task<Exchange::Next> Exchange::FindModelOf(std::string name) {
       model_ = std::make_unique<RequestedModel>(std::move(name));
       co_return Next::kOn;
     case RequestedModel::Result::kUnknown: {
-      std::string message = UnknownModelMessage(name, pools, settings_.model_aliases);
+      std::string message = UnknownModelMessage(
+          name, pools, settings_.model_aliases,
+          thread_.limits.models_are_private.load(std::memory_order_relaxed));
       co_await ReplyError(HttpError::kModelNotFound, std::move(message));
       co_return Next::kFinish;
     }
