@@ -135,7 +135,10 @@ void BindTestingAccess(py::module_& testing) {
 
   py::class_<FanOutPaths>(testing, "FanOutPaths")
       .def(py::init([](const std::vector<std::string>& more) { return std::make_unique<FanOutPaths>(more); }))
-      .def("__contains__", &FanOutPaths::Contains)
+      .def(
+          "__contains__",
+          [](const FanOutPaths& paths, std::string_view path) { return paths.Contains(path, "POST"); })
+      .def("contains", &FanOutPaths::Contains)
       .def("resembles", &FanOutPaths::Resembles)
       .def_static("empties_cache", &FanOutPaths::EmptiesCache);
 

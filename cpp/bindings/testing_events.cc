@@ -4,6 +4,7 @@
 #include "events/kv_event.h"
 #include "events/msgpack_cursor.h"
 #include "events/trtllm_event.h"
+#include "events/worker_trust.h"
 
 namespace vllm_router {
 
@@ -165,6 +166,7 @@ void BindTestingEvents(py::module_& testing) {
     }
     return events;
   });
+  testing.def("set_silent_nanos", [](int64_t nanos) { return WorkerTrust::silent_nanos.exchange(nanos); });
   testing.def("kv_medium", [](std::string_view name) { return KvMediumName(KvMediumByName(name)); });
 }
 

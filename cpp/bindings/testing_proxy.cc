@@ -18,6 +18,7 @@
 #include "bindings/errors.h"
 #include "bindings/option_values.h"
 #include "bindings/py_router.h"
+#include "bindings/raise_if_error.h"
 #include "bindings/server_options.h"
 #include "http/head.h"
 #include "proxy/admin/kv_push_call.h"
@@ -30,6 +31,7 @@
 #include "proxy/api/server_option_table.h"
 #include "proxy/client/backoff.h"
 #include "proxy/client/load_report.h"
+#include "proxy/client/probe_failure.h"
 #include "proxy/exchange/body_pace.h"
 #include "proxy/security/authorizer.h"
 #include "proxy/security/key_file.h"
@@ -477,6 +479,21 @@ void BindTestingProxy(py::module_& testing) {
         return load ? load->kv_use : std::nullopt;
       },
       py::arg("text"), py::arg("rank") = py::none());
+  // `status` 0: no response, for that reason. `key`: "sent", "none" or "withheld".
+  testing.def(
+      "probe_failure",
+      [](std::string_view worker, std::string_view target, int status, std::string_view key,
+         const std::string& reason) {
+        const WorkerUrl url = ValueOrRaise(ParseWorkerUrl(worker));
+        StatusOr<HttpResponse> response = HttpResponse{.status = status};
+        if (status == 0) response = absl::UnavailableError(reason);
+        const HttpClient::KeyUse use = key == "sent"   ? HttpClient::KeyUse::kSent
+                                       : key == "none" ? HttpClient::KeyUse::kNone
+                                                       : HttpClient::KeyUse::kWithheld;
+        return ProbeFailure(url, target, response, use);
+      },
+      py::arg("worker"), py::arg("target"), py::arg("status"), py::arg("key") = "none",
+      py::arg("reason") = "");
   testing.attr("MOST_CACHE_TOKENS") = kMostCacheTokens;
   testing.def(
       "cache_in_metrics",

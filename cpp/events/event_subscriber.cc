@@ -226,6 +226,15 @@ void EventSubscriber::Impl::UpdateWatched() {
         workers.try_emplace(source.worker, WorkerTrust(blocks, source.worker, source.url, kTexts));
     entry->second.feeds.push_back(feed);
   }
+  for (auto& [worker, watched] : workers) {
+    std::string endpoints;
+    for (const SourceFeed* const feed : watched.feeds) {
+      if (feed->source().endpoint.empty()) continue;
+      if (!endpoints.empty()) endpoints += ", ";
+      endpoints += feed->source().endpoint;
+    }
+    watched.trust.set_endpoints(std::move(endpoints));
+  }
   std::erase_if(workers, [](const auto& entry) {
     const bool leaves = entry.second.feeds.empty();
     if (leaves) entry.second.trust.Leave();

@@ -13,6 +13,8 @@ constexpr int64_t kMinuteNanos = 60 * kNanosPerSecond;
 
 }  // namespace
 
+std::atomic<int64_t> WorkerTrust::silent_nanos{kSilentNanos};
+
 WorkerTrust::WorkerTrust(ReportedBlocks* blocks, WorkerId worker, std::string url, const Texts& texts)
     : blocks_(*blocks), worker_(worker), url_(std::move(url)), texts_(texts) {}
 
@@ -28,7 +30,7 @@ void WorkerTrust::Watch(int64_t now_ns) {
     owing_since_ns_.reset();
   } else if (!owing_since_ns_) {
     owing_since_ns_ = now_ns;
-  } else if (now_ns - *owing_since_ns_ >= kSilentNanos) {
+  } else if (now_ns - *owing_since_ns_ >= silent_nanos.load(std::memory_order_relaxed)) {
     is_silent_ = true;
   }
 }
@@ -78,7 +80,8 @@ std::string WorkerTrust::Meaning() const {
     case KvTrust::kSilent:
       return Concat(
           "it published nothing for 10 s while it computed about ", blocks_.owed(worker_),
-          " new blocks; its cache is inferred from requests. ", texts_.silent);
+          " new blocks; its cache is inferred from requests. ",
+          endpoints_.empty() ? "" : Concat("It is listened to at ", endpoints_, ". "), texts_.silent);
     case KvTrust::kMismatch:
       return "more than half of its events cannot be used, for the reasons in GET /admin/kv-events; its "
              "cache is inferred from requests";

@@ -9,10 +9,12 @@
 // after all, what is missing is inferred from requests. One thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "index/kv_trust.h"
 #include "index/reported_blocks.h"
@@ -23,6 +25,7 @@ namespace vllm_router {
 class WorkerTrust {
  public:
   static constexpr int64_t kSilentNanos = 10'000'000'000;
+  static std::atomic<int64_t> silent_nanos;   // the same; tests set a shorter time
   static constexpr uint64_t kDebtBlocks = 4;  // below, silence may be chance
   static constexpr int kLinesPerMinute = 4;   // of the log
 
@@ -39,6 +42,8 @@ class WorkerTrust {
 
   // It told something, so it owes nothing.
   void OnPublished();
+  // Where it is listened to, for the log.
+  void set_endpoints(std::string endpoints) { endpoints_ = std::move(endpoints); }
   // Once a second.
   void Watch(int64_t now_ns);
 
@@ -54,6 +59,7 @@ class WorkerTrust {
   const WorkerId worker_;
   const std::string url_;
   const Texts& texts_;
+  std::string endpoints_;
 
   // Since the last Decide().
   std::optional<KvTrust> least_;

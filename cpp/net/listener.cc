@@ -18,6 +18,8 @@
 #include <fstream>
 #include <limits>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/limits.h"
@@ -131,6 +133,14 @@ std::set<uint64_t> Listening(const sockaddr_storage& name) {
   return found;
 }
 
+void SetPort(sockaddr_storage* name, uint16_t port) {
+  if (name->ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6*>(name)->sin6_port = htons(port);
+  } else {
+    reinterpret_cast<sockaddr_in*>(name)->sin_port = htons(port);
+  }
+}
+
 sockaddr_storage NameOf(int descriptor) {
   sockaddr_storage name{};
   socklen_t size = sizeof name;
@@ -141,6 +151,9 @@ sockaddr_storage NameOf(int descriptor) {
 }  // namespace
 
 struct Listener::Impl {
+  static StatusOr<std::shared_ptr<Impl>> Open(
+      EventLoop& loop, const Where& where, const sockaddr_storage& at, const OnAccept& on_accept);
+
   Impl(EventLoop& loop, int descriptor, OnAccept on_accept)
       : loop(loop), listening(loop.context(), descriptor), on_accept(std::move(on_accept)) {}
   ~Impl() {
@@ -201,6 +214,9 @@ struct Listener::Impl {
     Wait(self->weak_self.lock());
   }
 
+  bool YieldPort(size_t ours);
+  void Stop();
+
   EventLoop& loop;
   asio::posix::stream_descriptor listening;
   OnAccept on_accept;
@@ -214,7 +230,10 @@ struct Listener::Impl {
   std::weak_ptr<Impl> weak_self;
 };
 
-StatusOr<std::unique_ptr<Listener>> Listener::Open(EventLoop& loop, const Where& where, OnAccept on_accept) {
+StatusOr<std::unique_ptr<Listener>> Listener::Open(EventLoop& loop, const Where& given, OnAccept on_accept) {
+  Where where = given;
+  if (where.host.starts_with('[') && where.host.ends_with(']'))
+    where.host = where.host.substr(1, where.host.size() - 2);
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -225,8 +244,37 @@ StatusOr<std::unique_ptr<Listener>> Listener::Open(EventLoop& loop, const Where&
     return CannotListen(where, ::gai_strerror(error), "give a local address such as 127.0.0.1 or 0.0.0.0");
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> guard(found, &::freeaddrinfo);
+  // A name may be listed with an address of a family that this machine does not have.
+  std::vector<std::shared_ptr<Impl>> impls;
+  Status failure;
+  std::set<std::string> seen;
+  for (addrinfo* address = found; address != nullptr; address = address->ai_next) {
+    sockaddr_storage name{};
+    std::memcpy(&name, address->ai_addr, address->ai_addrlen);
+    if (!seen.insert(KernelName(name)).second) continue;
+    SetPort(&name, where.port);
+    StatusOr<std::shared_ptr<Impl>> impl = Impl::Open(loop, where, name, on_accept);
+    if (impl.ok()) {
+      where.port = (*impl)->port;
+      impls.push_back(*std::move(impl));
+    } else if (absl::IsUnavailable(impl.status())) {
+      failure.Update(impl.status());
+    } else {
+      return impl.status();
+    }
+  }
+  if (impls.empty()) return absl::FailedPreconditionError(failure.message());
+  return std::unique_ptr<Listener>(new Listener(std::move(impls)));
+}
 
-  const int descriptor = ::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+// Unavailable: this machine has no such address.
+StatusOr<std::shared_ptr<Listener::Impl>> Listener::Impl::Open(
+    EventLoop& loop, const Where& where, const sockaddr_storage& at, const OnAccept& on_accept) {
+  const int descriptor = ::socket(at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (descriptor < 0 && errno == EAFNOSUPPORT) {
+    return absl::UnavailableError(
+        CannotListen(where, std::strerror(EAFNOSUPPORT), "choose an address of this machine").message());
+  }
   if (descriptor < 0) return CannotListen(where, std::strerror(errno), "raise the limit of open files");
   const int on = 1;
   ::setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -240,72 +288,85 @@ StatusOr<std::unique_ptr<Listener>> Listener::Open(EventLoop& loop, const Where&
   const auto share = [&] { ::setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on); };
   if (where.share_port && where.join) share();
   std::set<uint64_t> before;
-  bool listening = ::bind(descriptor, found->ai_addr, found->ai_addrlen) == 0;
+  const socklen_t size = at.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  bool listening = ::bind(descriptor, reinterpret_cast<const sockaddr*>(&at), size) == 0;
   if (where.share_port && !where.join) share();
   if (listening && where.join) before = Listening(NameOf(descriptor));
   listening = listening && ::listen(descriptor, SOMAXCONN) == 0;
   if (!listening) {
     const int error = errno;
     ::close(descriptor);
-    return CannotListen(
+    const Status failed = CannotListen(
         where, std::strerror(error),
         error == EADDRINUSE ? "stop the process that uses it, or choose another port"
         : error == EACCES   ? "choose a port above 1023, or run with the right to bind it"
                             : "choose an address of this machine");
+    return error == EADDRNOTAVAIL ? absl::UnavailableError(failed.message()) : failed;
   }
   const sockaddr_storage name = NameOf(descriptor);
 
-  auto impl = std::make_shared<Impl>(loop, descriptor, std::move(on_accept));
+  auto impl = std::make_shared<Impl>(loop, descriptor, on_accept);
   impl->weak_self = impl;
   impl->before = std::move(before);
   impl->port = PeerOf(name).port;
-  return std::unique_ptr<Listener>(new Listener(std::move(impl)));
+  return impl;
 }
-
-Listener::Listener(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Listener::~Listener() {
-  impl_->stopped = true;
-  boost::system::error_code ignored;
-  impl_->listening.close(ignored);
+  for (const std::shared_ptr<Impl>& impl : impls_) {
+    impl->stopped = true;
+    boost::system::error_code ignored;
+    impl->listening.close(ignored);
+  }
 }
 
-uint16_t Listener::port() const { return impl_->port; }
+uint16_t Listener::port() const { return impls_.front()->port; }
+
+bool Listener::YieldPort(size_t ours) {
+  bool yields = false;
+  for (const std::shared_ptr<Impl>& impl : impls_) yields |= impl->YieldPort(ours);
+  return yields;
+}
 
 // The sockets that share a port are numbered in the order they joined. A BPF program of one instruction
 // returns the number that gets new connections. After this process has closed its sockets, a number at
 // the end is out of range, and the kernel spreads connections as before. Number 0 stays valid, so Stop()
 // removes the program.
-bool Listener::YieldPort(size_t ours) {
-  const int descriptor = impl_->listening.native_handle();
+bool Listener::Impl::YieldPort(size_t ours) {
+  const int descriptor = listening.native_handle();
   const std::set<uint64_t> now = Listening(NameOf(descriptor));
   if (now.size() <= ours) return false;
-  const auto came_later = static_cast<size_t>(std::count_if(
-      now.begin(), now.end(), [this](uint64_t inode) { return !impl_->before.contains(inode); }));
+  const auto came_later = static_cast<size_t>(
+      std::count_if(now.begin(), now.end(), [this](uint64_t inode) { return !before.contains(inode); }));
   // A successor joined last. Without one, this process came to replace the others and is giving up.
   const size_t number = came_later > ours ? now.size() - 1 : 0;
   sock_filter last = BPF_STMT(BPF_RET | BPF_K, static_cast<uint32_t>(number));
   const sock_fprog program{.len = 1, .filter = &last};
-  impl_->steers.store(number == 0);
+  steers.store(number == 0);
   return ::setsockopt(descriptor, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program) == 0;
 }
 
-void Listener::Start() { Impl::Wait(impl_); }
+void Listener::Start() {
+  for (const std::shared_ptr<Impl>& impl : impls_) Impl::Wait(impl);
+}
 
 void Listener::Stop() {
-  if (impl_->stopped) return;
-  impl_->stopped = true;
-  impl_->pause.Disarm();
-  if (impl_->steers.load()) {
+  for (const std::shared_ptr<Impl>& impl : impls_) impl->Stop();
+}
+
+void Listener::Impl::Stop() {
+  if (stopped) return;
+  stopped = true;
+  pause.Disarm();
+  if (steers.load()) {
     const int unused = 0;
-    ::setsockopt(
-        impl_->listening.native_handle(), SOL_SOCKET, SO_DETACH_REUSEPORT_BPF, &unused, sizeof unused);
+    ::setsockopt(listening.native_handle(), SOL_SOCKET, SO_DETACH_REUSEPORT_BPF, &unused, sizeof unused);
   }
-  impl_->AcceptSome(SOMAXCONN);
-  impl_->warning.Disarm();
+  AcceptSome(SOMAXCONN);
+  warning.Disarm();
   shed_warning.TellNow();
   boost::system::error_code ignored;
-  impl_->listening.close(ignored);
+  listening.close(ignored);
 }
 
 }  // namespace vllm_router

@@ -1,6 +1,6 @@
-// Listener: one listening TCP port on one loop. Several listeners, one per loop, may share a port
-// (SO_REUSEPORT). The kernel then spreads new connections over them, and a connection never changes its
-// loop.
+// Listener: one listening TCP port on one loop, at each address of its host: a name such as localhost may have two.
+// Several listeners, one per loop, may share a port (SO_REUSEPORT). The kernel then spreads new connections over them,
+// and a connection never changes its loop.
 //
 //   StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(loop, {"127.0.0.1", 0}, on_accept);
 //   (*listener)->Start();
@@ -14,6 +14,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "net/event_loop.h"
@@ -26,7 +28,7 @@ class Listener {
   using OnAccept = std::function<void(Socket socket, Endpoint peer)>;
 
   struct Where {
-    std::string host;
+    std::string host;        // an IPv6 address with or without brackets
     uint16_t port = 0;       // 0: any free port
     bool share_port = true;  // SO_REUSEPORT: other listeners may join
     bool join = false;  // join existing sharers of the port; if false, no process may be listening there yet
@@ -48,8 +50,8 @@ class Listener {
 
  private:
   struct Impl;
-  explicit Listener(std::shared_ptr<Impl> impl);
-  std::shared_ptr<Impl> impl_;
+  explicit Listener(std::vector<std::shared_ptr<Impl>> impls) : impls_(std::move(impls)) {}
+  std::vector<std::shared_ptr<Impl>> impls_;  // of each address; at least one
 };
 
 }  // namespace vllm_router

@@ -426,9 +426,11 @@ def _end_at_once(number: int, _frame: FrameType | None) -> None:
 
 
 def _url(host: str, port: int, tls: bool = False) -> str:
-    return _bound({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port, tls)
+    name = host.removeprefix("[").removesuffix("]")
+    return _bound({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name, name), port, tls)
 
 
 def _bound(name: str, port: int, tls: bool = False) -> str:
+    name = name.removeprefix("[").removesuffix("]")
     scheme = "https" if tls else "http"
     return f"{scheme}://[{name}]:{port}" if ":" in name else f"{scheme}://{name}:{port}"

@@ -252,6 +252,7 @@ SETTINGS = {
             ("-X POST $ADMIN/workers", r"gpu-0|127\.0\.0\.1"),
         ),
         before=(("-X DELETE", DRAINING), ("-X POST $ADMIN/workers", REMOVED)),
+        elsewhere=("restart_engine", "tests/proxy/test_drains.py runs the loop"),
     ),
     "how-to/monitor.md": Page(
         says=(

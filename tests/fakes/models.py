@@ -24,6 +24,7 @@ class ModelWorker:
         self.raw: bytes | None = None  # the list, if it is not made of the cards
         self.served: list[Any] = []
         self.wrong: list[Any] = []
+        self.keys: set[str] = set()  # if there are any, all but /health needs one of them
         self.loadable: dict[str, str] = {}  # adapters that it loads once a request names them
         self.lists = 0  # requests for the list
         self.worker = harness.worker(self.answer)
@@ -31,7 +32,10 @@ class ModelWorker:
 
     def answer(self, connection: Wire, message: Message) -> None:
         path = message.target.partition("?")[0]
-        if path == "/v1/models":
+        key = (message.get("authorization") or "").removeprefix("Bearer ")
+        if self.keys and path != "/health" and key not in self.keys:
+            connection.send(response(401, b'{"error": "Unauthorized"}'))
+        elif path == "/v1/models":
             self.lists += 1
             connection.send(response(self.status, self._list()))
         elif message.method != "POST":

@@ -52,7 +52,11 @@ def resembles(path: str, more: list[str]) -> bool:
     return normal != path and (normal == "/metrics" or is_fan_out(plain, more))
 
 
-def is_fan_out(path: str, more: list[str]) -> bool:
+def is_fan_out(path: str, more: list[str], method: str = "POST") -> bool:
+    # GET and HEAD of a path that is added go to one worker, unless it is added as "GET /path".
+    if method in ("GET", "HEAD"):
+        more = [entry.removeprefix("GET ") for entry in more if entry.startswith("GET ")]
+    more = [entry.removeprefix("GET ") for entry in more]
     decoded = urllib.parse.unquote_to_bytes(path)
     names = {decoded}
     if decoded.startswith(b"/v1/"):

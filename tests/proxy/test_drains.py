@@ -4,10 +4,14 @@ Those without a byte of a response go to another worker.
 """
 
 import json
+import re
+import select
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from tests.fakes.harness import error_of
+from tests.fakes.harness import Streaming, error_of
 from tests.fakes.pd import prefill_response
 from tests.fakes.wire import chunk, eventually, request, response
 
@@ -265,3 +269,32 @@ def test_without_another_pair_the_client_is_told_so(harness, connector, stage):
     assert answer.status == 503
     assert error_of(answer)["code"] in ("worker_drained", "no_workers")
     leaving.stuck.open()
+
+
+LOOP = re.compile(r"^```bash\n(for worker in .*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def test_the_loop_of_the_page_stops_no_engine_that_has_requests(harness):
+    """Row 37: over two workers, each with a request, and with an engine that comes back between them."""
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "drain_a_worker.md"
+    workers = [Streaming(harness) for _ in range(2)]
+    router = harness.router(*(each.worker for each in workers), policy="round_robin")
+    clients = [harness.client(router) for _ in workers]
+    for client in clients:
+        client.send(request("POST", COMPLETIONS, body=b"{}"))
+        client.read_head()
+    (loop,) = LOOP.findall(page.read_text())
+    script = f"ADMIN=127.0.0.1:{router.port}\n{loop}"
+    for number, worker in enumerate(workers):
+        script = script.replace(f"http://gpu-{number}:8000", worker.url)
+    restart = 'restart_engine() { echo "$1"; }\n'
+    with subprocess.Popen(["bash", "-c", restart + script], stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        for client, worker in zip(clients, workers, strict=True):
+            eventually(lambda url=worker.url: any(w.draining and w.url == url for w in router.core.workers))
+            assert select.select([running.stdout], [], [], 0)[0] == []
+            worker.gate.open()
+            client.read_to_last_chunk()
+            assert running.stdout.readline() == f"{worker.url}\n"
+    assert running.returncode == 0
+    assert {worker.url for worker in router.core.workers} == {worker.url for worker in workers}

@@ -145,6 +145,37 @@ def test_paths_can_be_added(harness):
     assert [len(worker.requests) for worker in workers] == [2, 2]
 
 
+def test_a_path_that_is_added_leaves_get_to_one_worker(harness):
+    """Row 60: it was 405 from then on; `GET ` before the path sends it to all, too."""
+    workers = [harness.worker(does) for _ in range(2)]
+    router = harness.router(*workers, fan_out_path=["/own_rpc", "/hooks*", "GET /state"])
+    client = harness.client(router)
+    for method, path in (("GET", "/own_rpc"), ("HEAD", "/own_rpc"), ("GET", "/v1/hooks/reload")):
+        assert client.ask(method, path).status == 200
+    assert sum(len(worker.requests) for worker in workers) == 3
+    assert client.ask("PUT", "/own_rpc", body=b"{}").status == 200
+    assert client.ask("POST", "/state", body=b"{}").status == 200
+    assert sum(len(worker.requests) for worker in workers) == 7
+    for path in (
+        "/state",
+        "/flush_cache",
+    ):  # those need an admin's key where pages of other sites could send them
+        assert client.ask("GET", path).status == 405
+    assert client.ask("GET", "/state/").status == 404
+
+
+def test_get_goes_to_all_workers_for_an_admin_if_the_path_says_so(harness, tmp_path):
+    """Row 60: clients' keys open neither that nor the other spelling of it."""
+    admins = tmp_path / "admins"
+    admins.write_text("sk-admin")
+    workers = [harness.worker(does) for _ in range(2)]
+    router = harness.router(*workers, fan_out_path=["GET /state"], admin_api_key_file=str(admins))
+    client = harness.client(router)
+    assert client.ask("GET", "/state").status == 401
+    assert client.ask("GET", "/state", ("Authorization", "Bearer sk-admin")).status == 200
+    assert [len(worker.requests) for worker in workers] == [1, 1]
+
+
 def test_they_are_admin_endpoints(harness, tmp_path):
     """mending row 19: for keys and for pages of other sites."""
     admins = tmp_path / "admins"

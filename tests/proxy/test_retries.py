@@ -379,3 +379,36 @@ def test_a_worker_that_failed_is_not_believed_to_hold_the_prompt(harness, policy
     assert held[0] == held[1] == 0
     assert held[2] > 0
     assert lost.requests
+
+
+# ---- what is no JSON
+
+
+@pytest.mark.parametrize("body", [b"{not json", b"", b"[1, 2]", b'{"prompt": "x"} {}', b"prompt=x"])
+def test_a_body_that_no_engine_can_read_costs_one_attempt_and_no_workers_breaker(harness, body):
+    """Row 61: an engine that responds 500 to it was asked five times, and its breaker counted them."""
+    workers = [harness.worker(answering(500, body=b"cannot parse")) for _ in range(3)]
+    router = harness.router(*workers, **ON, disable_circuit_breaker=False, cb_failure_threshold=1)
+    client = harness.client(router)
+    for _ in range(4):
+        answer = ask(client, body=body)
+        assert (answer.status, answer.body) == (500, b"cannot parse")
+    assert sum(len(worker.requests) for worker in workers) == 4
+    assert metric(router, "retries_total") == 0
+    rows = json.loads(client.ask("GET", "/workers").body)["workers"]
+    assert [row["circuit_breaker"] for row in rows] == ["closed"] * 3
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "body"),
+    [
+        (COMPLETIONS, (), b'{"prompt": "x"}'),
+        ("/v1/audio/transcriptions", (("Content-Type", "Multipart/form-data; boundary=b"),), b"--b--"),
+        (COMPLETIONS, (("Content-Encoding", "gzip"),), b"\x1f\x8b"),
+    ],
+)
+def test_a_body_that_an_engine_may_read_is_tried_again(harness, path, fields, body):
+    failing, healthy = harness.worker(answering(500)), harness.worker()
+    client = harness.client(harness.router(failing, healthy, **ON))
+    assert client.ask("POST", path, *fields, body=body).status == 200
+    assert len(failing.requests) == len(healthy.requests) == 1

@@ -31,6 +31,7 @@
 #include "proxy/client/http_client.h"
 #include "proxy/client/load_query.h"
 #include "proxy/client/model_report.h"
+#include "proxy/client/probe_failure.h"
 #include "proxy/control/drainer.h"
 #include "proxy/control/health_checker.h"
 #include "proxy/control/kv_event_service.h"
@@ -49,7 +50,10 @@ namespace {
 constexpr std::string_view kText = "text/plain; charset=utf-8";
 constexpr int64_t kModelsTimeoutMs = 5'000;
 constexpr int64_t kMostDrainSeconds = 31'536'000;  // a year
-constexpr int64_t kLoadsTimeoutMs = 5'000;         // per query; a worker gets at most three
+constexpr int64_t kMostWaitSeconds = 3'600;
+constexpr int64_t kDrainLookNanos = 50 * kNanosPerMs;
+constexpr int64_t kLoadsTimeoutMs = 5'000;   // per query; a worker gets at most three
+constexpr size_t kMaxQueriesWithKeys = 512;  // at once, of hosts, for clients with keys of theirs
 
 AdminReply Json(int status, const json::value& value) { return {.status = status, .body = JsonText(value)}; }
 
@@ -97,6 +101,7 @@ struct FleetCall {
   std::string url;
   double weight = 1.0;
   std::optional<double> timeout_secs;
+  std::optional<double> wait;
   WorkerRole role = {};  // in a body only
 };
 
@@ -124,7 +129,9 @@ StatusOr<FleetCall> CallInQuery(std::string_view query) {
   if (!weight.ok()) return weight.status();
   const StatusOr<std::optional<double>> timeout = NumberInQuery(query, "timeout_secs");
   if (!timeout.ok()) return timeout.status();
-  return FleetCall{**std::move(url), weight->value_or(1.0), *timeout};
+  const StatusOr<std::optional<double>> wait = NumberInQuery(query, "wait");
+  if (!wait.ok()) return wait.status();
+  return FleetCall{**std::move(url), weight->value_or(1.0), *timeout, *wait};
 }
 
 StatusOr<std::optional<double>> NumberInBody(const json::object& object, std::string_view name) {
@@ -177,9 +184,11 @@ StatusOr<FleetCall> CallInBody(std::string_view body) {
   if (!weight.ok()) return weight.status();
   const StatusOr<std::optional<double>> timeout = NumberInBody(*object, "timeout_secs");
   if (!timeout.ok()) return timeout.status();
+  const StatusOr<std::optional<double>> wait = NumberInBody(*object, "wait");
+  if (!wait.ok()) return wait.status();
   const StatusOr<WorkerRole> role = RoleInBody(*object);
   if (!role.ok()) return role.status();
-  return FleetCall{std::string(url->as_string()), weight->value_or(1.0), *timeout, *role};
+  return FleetCall{std::string(url->as_string()), weight->value_or(1.0), *timeout, *wait, *role};
 }
 
 // The body counts only without a query.
@@ -219,12 +228,18 @@ StatusOr<bool> DryRunOf(const AdminRequest& request) {
 }
 
 constexpr std::string_view kModelDetail = "model=";
+constexpr std::string_view kUrlDetail = "url=";
 constexpr size_t kPolledPerTurn = 16;  // of thousands of workers that are polled at once
 
 // What the page depends on besides the route.
 StatusOr<std::string> DetailOf(const AdminRequest& request) {
   if (request.route == Route::kCacheStats)
     return std::string(request.query == "detail=1" ? request.query : std::string_view());
+  if (request.route == Route::kDrainStatus) {
+    const StatusOr<std::optional<std::string>> url = QueryValue(request.query, "url");
+    if (!url.ok()) return url.status();
+    return url->has_value() ? Concat(kUrlDetail, **url) : std::string();
+  }
   if (request.route != Route::kScale) return std::string();
   const StatusOr<std::optional<std::string>> model = QueryValue(request.query, "model");
   if (!model.ok()) return model.status();
@@ -490,7 +505,7 @@ AdminReply Admin::Render(const IoThread& thread, const Settings& settings, const
     case Route::kWorkers:
       return Workers();
     case Route::kDrainStatus:
-      return DrainStatus();
+      return DrainStatus(page.detail.empty() ? page.detail : page.detail.substr(kUrlDetail.size()));
     case Route::kDiscovery:
       return DiscoveryReport(
           router_->pool().registry(), thread.clock.NowNanos(),
@@ -564,8 +579,10 @@ Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {
       AdminReply reply = co_await Shared(loads_, thread, request.scope);
       co_return reply;
     }
-    case Route::kDrain:
-      co_return Drain(request);
+    case Route::kDrain: {
+      AdminReply reply = co_await Drain(thread, request);
+      co_return reply;
+    }
     case Route::kDiscoveryAdopt:
       co_return AdoptDiscovered(thread, request);
     case Route::kReload: {
@@ -1102,16 +1119,47 @@ Task<AdminReply> Admin::KvIndexClear(IoThread& thread) const {
             {"cleared_entries", cleared.workers.size()}});
 }
 
-AdminReply Admin::Drain(const AdminRequest& request) {
+namespace {
+
+// Of one worker or of the ranks of a host: `ended` once none of them drains any more.
+json::object Describe(const std::vector<Drainer::Row>& rows, int64_t now) {
+  json::array workers;
+  bool ended = true;
+  for (const Drainer::Row& row : rows) {
+    const bool drains = row.state == Drainer::State::kDraining;
+    ended = ended && !drains;
+    workers.push_back(json::object{
+        {"url", row.url},
+        {"state", Drainer::StateName(row.state)},
+        {"open_requests", row.open_requests},
+        {"seconds", static_cast<double>(((drains ? now : row.ended_ns) - row.begun_ns) / kNanosPerMs) / 1000},
+        {"timeout_secs", static_cast<double>(row.timeout_ms) / 1000}});
+  }
+  return {{"ended", ended}, {"workers", std::move(workers)}};
+}
+
+StatusOr<int64_t> WaitOf(const FleetCall& call) {
+  const double seconds = call.wait.value_or(0);
+  if (seconds >= 0 && seconds <= kMostWaitSeconds) return static_cast<int64_t>(seconds * kNanosPerSecond);
+  return absl::InvalidArgumentError(Concat(
+      "'wait' is ", JsonText(seconds), "; it must be a number of seconds between 0 and ", kMostWaitSeconds,
+      ", for which the response waits for the end of the drain"));
+}
+
+}  // namespace
+
+Task<AdminReply> Admin::Drain(IoThread& thread, const AdminRequest& request) {
   const StatusOr<FleetCall> call =
       request.query.empty() ? CallInBody(request.body) : CallInQuery(request.query);
-  if (!call.ok()) return Refusal(call.status());
+  if (!call.ok()) co_return Refusal(call.status());
+  const StatusOr<int64_t> wait_ns = WaitOf(*call);
+  if (!wait_ns.ok()) co_return Refusal(wait_ns.status());
   const bool back = request.method == "DELETE";
   int64_t timeout_ms = request.settings.drain_timeout_ms;
   if (call->timeout_secs.has_value() && !back) {
     const double seconds = *call->timeout_secs;
     if (!(seconds >= 0 && seconds <= kMostDrainSeconds)) {
-      return Error(
+      co_return Error(
           HttpError::kInvalidArgument,
           Concat(
               "'timeout_secs' is ", JsonText(seconds), "; it must be a number of seconds between 0 and ",
@@ -1120,7 +1168,7 @@ AdminReply Admin::Drain(const AdminRequest& request) {
     timeout_ms = static_cast<int64_t>(seconds * 1000);
   }
   const Status done = back ? drainer_->Cancel(call->url) : drainer_->Begin(call->url, timeout_ms);
-  if (!done.ok()) return Error(HttpError::kNotFound, std::string(done.message()));
+  if (!done.ok()) co_return Error(HttpError::kNotFound, std::string(done.message()));
   json::object reply = {{"url", call->url}, {"draining", !back}};
   if (!back) reply["timeout_secs"] = static_cast<double>(timeout_ms) / 1000;
   TellPeers(
@@ -1129,22 +1177,51 @@ AdminReply Admin::Drain(const AdminRequest& request) {
        .holds = !back,
        .timeout_ms = static_cast<uint32_t>(timeout_ms)},
       &reply);
-  return Json(back ? 200 : 202, std::move(reply));
+  if (back || *wait_ns == 0) co_return Json(back ? 200 : 202, std::move(reply));
+  co_await WaitForDrain(thread, request.scope, call->url, *wait_ns);
+  const std::vector<Drainer::Row> rows = drainer_->Rows(call->url);
+  if (rows.empty()) {
+    co_return Error(
+        HttpError::kInvalidArgument,
+        Concat(
+            "worker ", Quoted(call->url),
+            " serves again: its drain was ended by DELETE /admin/drain, or it was added ",
+            "again; do not stop it"),
+        409);
+  }
+  json::object state = Describe(rows, drainer_->Now());
+  const bool ended = state["ended"].as_bool();
+  reply["draining"] = !ended;
+  for (auto& [name, value] : state) reply[name] = std::move(value);
+  co_return Json(ended ? 200 : 202, std::move(reply));
 }
 
-AdminReply Admin::DrainStatus() const {
-  json::array workers;
-  const int64_t now = drainer_->Now();
-  for (const Drainer::Row& row : drainer_->Rows()) {
-    const int64_t end = row.state == Drainer::State::kDraining ? now : row.ended_ns;
-    workers.push_back(json::object{
-        {"url", row.url},
-        {"state", Drainer::StateName(row.state)},
-        {"open_requests", row.open_requests},
-        {"seconds", static_cast<double>((end - row.begun_ns) / kNanosPerMs) / 1000},
-        {"timeout_secs", static_cast<double>(row.timeout_ms) / 1000}});
+Task<void> Admin::WaitForDrain(IoThread& thread, CancelScope& scope, std::string_view url, int64_t wait_ns) {
+  const int64_t until_ns = thread.clock.NowNanos() + wait_ns;
+  scope.set_long();
+  if (thread.draining) scope.Cancel();
+  for (;;) {
+    const int64_t left_ns = until_ns - thread.clock.NowNanos();
+    const std::vector<Drainer::Row> rows = drainer_->Rows(url);
+    const bool drains = std::ranges::any_of(
+        rows, [](const Drainer::Row& row) { return row.state == Drainer::State::kDraining; });
+    if (!drains || left_ns <= 0) co_return;
+    const bool go_on = co_await scope.Pause(thread.loop, std::min(left_ns, kDrainLookNanos));
+    if (!go_on) co_return;
   }
-  return Json(200, {{"workers", std::move(workers)}});
+}
+
+AdminReply Admin::DrainStatus(std::string_view url) const {
+  const std::vector<Drainer::Row> rows = drainer_->Rows(url);
+  json::object state = Describe(rows, drainer_->Now());
+  if (url.empty()) return Json(200, {{"workers", std::move(state["workers"])}});
+  if (!rows.empty()) return Json(200, std::move(state));
+  return Error(
+      HttpError::kNotFound,
+      Concat(
+          "worker ", Quoted(url),
+          " does not drain, and none of that URL has been drained since it joined; POST ",
+          "/admin/drain begins it, GET /admin/drain/status without a URL lists all"));
 }
 
 AdminReply Admin::AdoptDiscovered(const IoThread& thread, const AdminRequest& request) const {
@@ -1276,6 +1353,7 @@ Task<Status> Admin::AddWhenHealthy(IoThread& thread, const AdminRequest& request
       }
       const Status joined = router_->AddWorker(added.url, added.weight, added.receives_api_key, added.role);
       router_->fleet()->MarkChecked(worker.base);
+      drainer_->ForgetReturned();
       if (joined.ok() && !added.receives_api_key && !thread.bearer.empty()) {
         Log(LogLevel::kWarning,
             "worker " + worker.url +
@@ -1295,7 +1373,9 @@ Task<Status> Admin::AddWhenHealthy(IoThread& thread, const AdminRequest& request
     co_return absl::DeadlineExceededError(
         "worker " + worker.url + " did not pass its health check (" + settings.health_check_endpoint +
         ") within " + std::to_string(settings.worker_startup_timeout_ms / 1000) +
-        " s (--worker-startup-timeout-secs); start it, then add it again");
+        " s (--worker-startup-timeout-secs): it " +
+        ProbeFailure(worker, settings.health_check_endpoint, response, thread.http.KeyUseFor(worker)) +
+        "; start it, then add it again");
   }
   co_return absl::CancelledError("the request was cancelled");
 }
@@ -1357,20 +1437,41 @@ Task<SharedReply::Reply> Admin::Loads(IoThread& thread, CancelScope& scope) {
 // From what workers have said; they are asked if they said nothing yet, with ?refresh=1, or if nothing asks them
 // regularly.
 Task<AdminReply> Admin::ModelList(IoThread& thread, const AdminRequest& request) {
+  GuardedHosts& guarded = model_service_->guarded();
+  if (!request.credentials.empty() && guarded.any()) {
+    AdminReply list = co_await ModelsFor(thread, request);
+    if (list.status != 200 || request.settings.model_aliases.empty() || request.scope.cancelled())
+      co_return list;
+    PageRenderer::Render work = [list, settings = thread.settings.Get()] {
+      return WithAliases(list, *settings);
+    };
+    PageRenderer::Page page = co_await Elsewhere(thread, request.scope, std::move(work));
+    if (page != nullptr) co_return AdminReply::Of(std::move(page));
+    co_return list;
+  }
   const bool is_kept = request.settings.model_refresh_ms > 0;
   const StatusOr<std::optional<std::string>> refresh = QueryValue(request.query, "refresh");
   if (!refresh.ok()) co_return Refusal(refresh.status());
   const bool asks = *refresh == "1" || *refresh == "true";
   AdminReply reply;
-  if (!is_kept || asks || !router_->fleet()->models()->names->any_said) {
-    reply = co_await Shared(models_, thread, request.scope);
+  // What was learnt with a client's key is not for one without. It is private before it is in any snapshot.
+  std::shared_ptr<const ModelPools> pools;
+  const auto knows_for_all = [&] {
+    pools = router_->fleet()->models();
+    return is_kept && pools->names->any_said &&
+           !thread.limits.models_are_private.load(std::memory_order_relaxed);
+  };
+  if (asks || !knows_for_all()) reply = co_await Shared(models_, thread, request.scope);
+  const bool knows = knows_for_all();
+  if (!knows && !request.credentials.empty() && guarded.any() && !request.scope.cancelled()) {
+    reply = co_await ModelList(thread, request);  // that hosts want a key was not known before
+    co_return reply;
   }
-  const bool knows = is_kept && router_->fleet()->models()->names->any_said;
   const bool is_whole = reply.status != 200 || request.settings.model_aliases.empty();
   if (!knows && (is_whole || request.scope.cancelled())) co_return reply;
-  PageRenderer::Render render = [this, &thread, settings = thread.settings.Get(), knows, reply] {
+  PageRenderer::Render render = [&thread, settings = thread.settings.Get(), knows, reply, pools] {
     if (!knows) return WithAliases(reply, *settings);
-    json::array data = KnownModels(*router_->fleet()->models(), *settings, thread.clock.NowNanos());
+    json::array data = KnownModels(*pools, *settings, thread.clock.NowNanos());
     for (json::value& alias : AliasesOf(*settings)) data.push_back(std::move(alias));
     return Json(200, {{"object", "list"}, {"data", std::move(data)}});
   };
@@ -1390,9 +1491,15 @@ Task<AdminReply> Admin::OneModel(IoThread& thread, const AdminRequest& request, 
   }
   if (const ModelAliases::Alias* const alias = settings.model_aliases.Find(*id))
     co_return Json(200, Describe(*alias));
+  GuardedHosts& guarded = model_service_->guarded();
   const bool is_kept = settings.model_refresh_ms > 0;
+  const auto are_private = [&thread] {
+    return thread.limits.models_are_private.load(std::memory_order_relaxed);
+  };
+  const auto asks_as_client = [&] { return !request.credentials.empty() && guarded.any(); };
   const auto known = [&]() -> std::optional<AdminReply> {
     const std::shared_ptr<const FleetView> fleet = router_->fleet();
+    if (are_private() || asks_as_client()) return std::nullopt;
     const ModelPools::Name* const name = is_kept ? fleet->models()->Find(*id) : nullptr;
     if (name == nullptr || !name->IsKnown(thread.clock.NowNanos(), settings.model_memory_ns()))
       return std::nullopt;
@@ -1400,10 +1507,23 @@ Task<AdminReply> Admin::OneModel(IoThread& thread, const AdminRequest& request, 
   };
   std::optional<AdminReply> card = known();
   if (card) co_return *std::move(card);
-  if (!is_kept || !router_->fleet()->models()->names->any_said) {
-    AdminReply list = co_await Shared(models_, thread, request.scope);
+  AdminReply list;
+  const bool asks_all =
+      !is_kept || !router_->fleet()->models()->names->any_said || are_private() || guarded.any();
+  if (asks_all && !asks_as_client()) {
+    list = co_await Shared(models_, thread, request.scope);
     card = known();
     if (card) co_return *std::move(card);
+  }
+  if (asks_as_client() && !request.scope.cancelled()) {
+    list = co_await ModelsFor(thread, request);
+    if (list.status != 200 || request.scope.cancelled()) co_return list;
+    PageRenderer::Render work = [list, id = *id] { return ModelIn(list, id); };
+    PageRenderer::Page page = co_await Elsewhere(thread, request.scope, std::move(work));
+    if (page != nullptr) co_return AdminReply::Of(std::move(page));
+    co_return Error(HttpError::kNoWorkers, "The workers did not respond in time.");
+  }
+  if (asks_all) {
     if (list.status != 200 || request.scope.cancelled()) co_return list;
     PageRenderer::Render render = [list, id = *id] { return ModelIn(list, id); };
     PageKey key{Route::kModel, *id};
@@ -1413,8 +1533,28 @@ Task<AdminReply> Admin::OneModel(IoThread& thread, const AdminRequest& request, 
   co_return NoSuchModel(*id);
 }
 
-// All workers are queried at once; those that are down or slow are left out.
+// Their replies are shared with nobody. So that one client does not make the router open connections without end, a
+// number of hosts is asked at once for all such clients.
+Task<AdminReply> Admin::ModelsFor(IoThread& thread, const AdminRequest& request) {
+  const size_t hosts = router_->fleet()->members().size();
+  const size_t others = queries_with_keys_.fetch_add(hosts, std::memory_order_relaxed);
+  AdminReply reply = Error(
+      HttpError::kQueueFull,
+      "Other requests for models wait for workers that have keys of their own; retry later.");
+  if (others == 0 || others + hosts <= kMaxQueriesWithKeys)
+    reply = co_await GatherModels(thread, request.scope, request.credentials);
+  queries_with_keys_.fetch_sub(hosts, std::memory_order_relaxed);
+  co_return reply;
+}
+
 Task<SharedReply::Reply> Admin::Models(IoThread& thread, CancelScope& scope) {
+  const std::string no_credentials;
+  AdminReply reply = co_await GatherModels(thread, scope, no_credentials);
+  co_return std::make_shared<const AdminReply>(std::move(reply));
+}
+
+// All workers are queried at once; those that are down or slow are left out.
+Task<AdminReply> Admin::GatherModels(IoThread& thread, CancelScope& scope, const std::string& credentials) {
   struct Gathering {
     std::vector<StatusOr<HttpResponse>> responses;
     size_t open = 0;
@@ -1427,15 +1567,18 @@ Task<SharedReply::Reply> Admin::Models(IoThread& thread, CancelScope& scope) {
     const WorkerUrl& url = fleet->worker(position).url;
     if (polled.insert(url.base).second) hosts.push_back(url);
   }
+  GuardedHosts& guarded = model_service_->guarded();
   gathering.responses.assign(hosts.size(), absl::UnknownError("not requested"));
   gathering.open = hosts.size();
   for (size_t i = 0; i < hosts.size(); ++i) {
     Spawn(
-        [](IoThread& thread, CancelScope& scope, WorkerUrl url, Gathering& gathering,
-           size_t i) -> Task<void> {
-          gathering.responses[i] = co_await thread.http.Get(&scope, url, "/v1/models", kModelsTimeoutMs);
+        [](IoThread& thread, CancelScope& scope, WorkerUrl url, Gathering& gathering, size_t i,
+           std::string lines) -> Task<void> {
+          gathering.responses[i] =
+              co_await thread.http.GetWith(std::move(lines), &scope, url, "/v1/models", kModelsTimeoutMs);
           if (--gathering.open == 0) gathering.all_in.Notify();
-        }(thread, scope, hosts[i], gathering, i));
+        }(thread, scope, hosts[i], gathering, i,
+                              guarded.Contains(hosts[i].base) ? credentials : std::string()));
     if (i % kPolledPerTurn + 1 == kPolledPerTurn) co_await thread.loop.Yield();
   }
   while (gathering.open > 0) co_await gathering.all_in;
@@ -1443,12 +1586,21 @@ Task<SharedReply::Reply> Admin::Models(IoThread& thread, CancelScope& scope) {
   json::array data;
   std::set<std::string> seen;
   bool any = false;
+  bool any_refused = false;
   const bool is_kept = thread.settings.Get()->model_refresh_ms > 0;
   for (size_t i = 0; i < hosts.size(); ++i) {
     const StatusOr<HttpResponse>& response = gathering.responses[i];
+    if (IsRefusal(response)) {
+      any_refused = true;
+      if (thread.http.KeyUseFor(hosts[i]) != HttpClient::KeyUse::kSent) guarded.Set(hosts[i].base, true);
+    }
     if (!response.ok() || response->status != 200) continue;
     if (is_kept && response->body.size() <= kMaxModelReportBytes) {
-      const std::optional<std::vector<ModelCard>> cards = ModelsInReport(response->body);
+      std::optional<std::vector<ModelCard>> cards = ModelsInReport(response->body);
+      if (cards && !credentials.empty() && guarded.Contains(hosts[i].base)) {
+        thread.limits.models_are_private.store(true, std::memory_order_relaxed);  // before they are known
+        cards = guarded.Learn(hosts[i].base, *cards);
+      }
       if (cards) router_->pool().registry().SetModels(hosts[i].base, *cards, thread.clock.NowNanos());
     }
     boost::system::error_code error;
@@ -1464,11 +1616,14 @@ Task<SharedReply::Reply> Admin::Models(IoThread& thread, CancelScope& scope) {
     }
   }
   if (is_kept) router_->pool().registry().PublishModels();
-  if (!any) {
-    co_return std::make_shared<const AdminReply>(
-        Error(HttpError::kNoWorkers, "No worker returned its list of models."));
+  if (any) co_return Json(200, {{"object", "list"}, {"data", std::move(data)}});
+  if (any_refused) {
+    co_return Error(
+        HttpError::kInvalidApiKey,
+        "The workers list their models to requests with their own key only; send it, or set the router's "
+        "--api-key.");
   }
-  co_return std::make_shared<const AdminReply>(Json(200, {{"object", "list"}, {"data", std::move(data)}}));
+  co_return Error(HttpError::kNoWorkers, "No worker returned its list of models.");
 }
 
 }  // namespace vllm_router

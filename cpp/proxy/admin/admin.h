@@ -94,8 +94,10 @@ class Admin final : public OwnEndpoints {
   Task<SharedInvalidation> InvalidateShared(IoThread& thread, CancelScope& scope, bool deletes) const;
   Task<AdminReply> CacheInvalidate(IoThread& thread, const AdminRequest& request) const;
   AdminReply FinishSession(const AdminRequest& request) const;
-  AdminReply Drain(const AdminRequest& request);
-  AdminReply DrainStatus() const;
+  Task<AdminReply> Drain(IoThread& thread, const AdminRequest& request);
+  // Until the drain has ended, the time is over or the request is cancelled.
+  Task<void> WaitForDrain(IoThread& thread, CancelScope& scope, std::string_view url, int64_t wait_ns);
+  AdminReply DrainStatus(std::string_view url) const;
   AdminReply Peers(Route route) const;
   // Tells other routers, and adds to the reply where it counts.
   void TellPeers(AdminFact fact, boost::json::object* reply) const;
@@ -106,6 +108,10 @@ class Admin final : public OwnEndpoints {
   AdminReply OneWorker(std::string_view encoded_url) const;
   Task<AdminReply> Shared(SharedReply& shared, IoThread& thread, CancelScope& scope);
   Task<SharedReply::Reply> Models(IoThread& thread, CancelScope& scope);
+  // What workers list to the router, or, with a client's credentials, what hosts list to that client that have keys of
+  // their own.
+  Task<AdminReply> GatherModels(IoThread& thread, CancelScope& scope, const std::string& credentials);
+  Task<AdminReply> ModelsFor(IoThread& thread, const AdminRequest& request);
   Task<AdminReply> ModelList(IoThread& thread, const AdminRequest& request);
   Task<AdminReply> OneModel(IoThread& thread, const AdminRequest& request, std::string_view encoded_id);
   Task<SharedReply::Reply> Loads(IoThread& thread, CancelScope& scope);
@@ -137,6 +143,7 @@ class Admin final : public OwnEndpoints {
   std::unique_ptr<KvPushReceiver> pushes_;  // null: none are taken
   std::atomic<bool> draining_{false};
   PageRenderer pages_;
+  std::atomic<size_t> queries_with_keys_{0};  // hosts that are asked now
   SharedReply models_;
   SharedReply loads_;
 };

@@ -83,22 +83,40 @@ std::string_view Decoded(std::string_view path, std::string* room) {
 
 }  // namespace
 
-FanOutPaths::FanOutPaths(std::span<const std::string> more) {
-  const auto add = [this](std::string_view path) {
-    if (path.ends_with('*')) {
-      prefixes_.emplace_back(path.substr(0, path.size() - 1));
-    } else {
-      paths_.emplace(path);
-    }
-  };
-  for (const Row& row : kPaths) add(row.path);
-  for (const std::string& path : more) add(path);
+void FanOutPaths::Patterns::Add(std::string_view path) {
+  if (path.ends_with('*')) {
+    prefixes.emplace_back(path.substr(0, path.size() - 1));
+  } else {
+    paths.emplace(path);
+  }
 }
 
-bool FanOutPaths::Contains(std::string_view path) const {
+bool FanOutPaths::Patterns::Match(std::string_view path) const {
+  for (const std::string_view spelling : {path, WithoutVersion(path)}) {
+    const auto begins = [spelling](const std::string& prefix) { return spelling.starts_with(prefix); };
+    if (paths.contains(spelling) || std::ranges::any_of(prefixes, begins)) return true;
+  }
+  return false;
+}
+
+FanOutPaths::FanOutPaths(std::span<const std::string> more) {
+  constexpr std::string_view kGet = "GET ";
+  for (const Row& row : kPaths) {
+    all_.Add(row.path);
+    of_get_.Add(row.path);
+  }
+  for (const std::string_view entry : more) {
+    const bool is_of_get = entry.starts_with(kGet);
+    const std::string_view path = is_of_get ? entry.substr(kGet.size()) : entry;
+    all_.Add(path);
+    if (is_of_get) of_get_.Add(path);
+  }
+}
+
+bool FanOutPaths::Contains(std::string_view path, std::string_view method) const {
   std::string room;
-  path = Decoded(path, &room);
-  return Matches(path) || Matches(WithoutVersion(path));
+  const bool only_reads = method == "GET" || method == "HEAD";
+  return (only_reads ? of_get_ : all_).Match(Decoded(path, &room));
 }
 
 bool FanOutPaths::Resembles(std::string_view path) const {
@@ -109,13 +127,7 @@ bool FanOutPaths::Resembles(std::string_view path) const {
   std::string room;
   const std::string normal = Normal(Decoded(path, &room));
   if (normal == path) return false;
-  return Matches(normal) || Matches(WithoutVersion(normal)) || normal == "/metrics";
-}
-
-bool FanOutPaths::Matches(std::string_view path) const {
-  return paths_.contains(path) || std::ranges::any_of(prefixes_, [path](const std::string& prefix) {
-           return path.starts_with(prefix);
-         });
+  return all_.Match(normal) || normal == "/metrics";
 }
 
 bool FanOutPaths::EmptiesCache(std::string_view path) {

@@ -240,6 +240,18 @@ Task<StatusOr<HttpResponse>> HttpClient::Get(
       max_body_bytes);
 }
 
+Task<StatusOr<HttpResponse>> HttpClient::GetWith(
+    std::string credentials, CancelScope* scope, WorkerUrl url, std::string target, int64_t timeout_ms,
+    size_t max_body_bytes) {
+  const std::string_view key = AuthorizationFor(url);
+  std::string head = WriteHead(scope, url, "GET", target, key, std::nullopt);
+  if (key.empty()) head.insert(head.size() - 2, credentials);
+  ::explicit_bzero(credentials.data(), credentials.size());
+  return Run(
+      scope, std::move(url), std::move(head), {}, timeout_ms, /*external=*/false, Part::kWhole,
+      max_body_bytes);
+}
+
 Task<StatusOr<HttpResponse>> HttpClient::GetExternal(
     CancelScope* scope, WorkerUrl url, std::string target, std::string key, int64_t timeout_ms) {
   std::string head = WriteHead(scope, url, "GET", target, "Bearer " + key, std::nullopt);

@@ -110,6 +110,11 @@ class HttpClient {
       CancelScope* scope, WorkerUrl url, std::string target, int64_t timeout_ms,
       size_t max_body_bytes = kMaxBodyBytes);
 
+  // The same with these lines of a head, which are a client's credentials, unless `url` receives the workers' key.
+  Task<StatusOr<HttpResponse>> GetWith(
+      std::string credentials, CancelScope* scope, WorkerUrl url, std::string target, int64_t timeout_ms,
+      size_t max_body_bytes = kMaxBodyBytes);
+
   // The same from an external service, with `key` instead of the workers'; verified against the system
   // CAs.
   Task<StatusOr<HttpResponse>> GetExternal(
@@ -134,6 +139,13 @@ class HttpClient {
   Task<Status> Stream(
       CancelScope* scope, WorkerUrl url, std::string target, std::string_view accept,
       std::string last_event_id, int64_t idle_ms, ResponseSink* sink);
+
+  // What requests to a worker carry of the workers' key.
+  enum class KeyUse : uint8_t { kSent, kNone, kWithheld };
+  KeyUse KeyUseFor(const WorkerUrl& url) const {
+    if (bearer_.empty()) return KeyUse::kNone;
+    return url.receives_api_key ? KeyUse::kSent : KeyUse::kWithheld;
+  }
 
   // Ends all requests in flight, so that a stopping server need not wait for their deadlines; later ones
   // fail at once.

@@ -15,11 +15,11 @@ namespace vllm_router {
 namespace json = boost::json;
 namespace {
 
-constexpr size_t kCounts = 4;                                   // then the shares of the KV cache
+constexpr size_t kCounts = 6;                                   // then the shares of the KV cache
 constexpr std::array<std::string_view, kCounts + 3> kNames = {  // running and waiting alternate
-    "vllm:num_requests_running", "vllm:num_requests_waiting", "sglang:num_running_reqs",
-    "sglang:num_queue_reqs",     "vllm:kv_cache_usage_perc",  "vllm:gpu_cache_usage_perc",
-    "sglang:token_usage"};
+    "vllm:num_requests_running", "vllm:num_requests_waiting",    "sglang:num_running_reqs",
+    "sglang:num_queue_reqs",     "llamacpp:requests_processing", "llamacpp:requests_deferred",
+    "vllm:kv_cache_usage_perc",  "vllm:gpu_cache_usage_perc",    "sglang:token_usage"};
 constexpr std::string_view kBlanks = " \t";
 
 bool IsNameCharacter(char c) {
@@ -165,9 +165,8 @@ std::optional<ReportedLoad> LoadInMetrics(std::string_view text, std::optional<u
     sum += *value;
     if (*name % 2 == 1) waiting += *value;
   }
-  const bool vllm = seen[0] && seen[1];
-  const bool sglang = seen[2] && seen[3];
-  if ((!vllm && !sglang) || sum > kMostReportedLoad) return std::nullopt;
+  const bool is_known = (seen[0] && seen[1]) || (seen[2] && seen[3]) || (seen[4] && seen[5]);
+  if (!is_known || sum > kMostReportedLoad) return std::nullopt;
   ReportedLoad load{.requests = std::llround(sum), .waiting = std::llround(waiting)};
   if (share_count > 0 && is_share_known) load.kv_use = shares / share_count;
   return load;

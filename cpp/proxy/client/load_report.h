@@ -2,7 +2,8 @@
 // ways:
 //
 //   GET /metrics    Prometheus text: vllm:num_requests_running + ..._waiting,
-//                   or sglang:num_running_reqs + num_queue_reqs
+//                   or sglang:num_running_reqs + num_queue_reqs, or llama.cpp's
+//                   llamacpp:requests_processing + requests_deferred
 //   GET /get_load   SGLang's {"load": 7}, without the number of waiting requests
 //   GET /load       vLLM's {"server_load": 7}, likewise
 //

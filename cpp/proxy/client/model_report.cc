@@ -42,6 +42,9 @@ std::optional<std::vector<ModelCard>> ModelsInReport(std::string_view text) {
     if (!IsModelName(card.root)) card.root.clear();
     if (!IsModelName(card.owned_by)) card.owned_by.clear();
     card.max_model_len = CountAt(object, "max_model_len");
+    const json::value* const meta = object.if_contains("meta");
+    if (card.max_model_len == 0 && meta != nullptr && meta->is_object())
+      card.max_model_len = CountAt(meta->get_object(), "n_ctx");
     card.created = static_cast<int64_t>(std::min<uint64_t>(CountAt(object, "created"), uint64_t{1} << 40));
     cards.push_back(std::move(card));
   }

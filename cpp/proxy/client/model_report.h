@@ -1,6 +1,7 @@
 // ModelsInReport: the models in a worker's response to GET /v1/models, as the engines write it.
 //
 //   {"object": "list", "data": [{"id": "m", "root": "/models/m", "parent": null, "max_model_len": 4096, …}]}
+//   {"object": "list", "data": [{"id": "m", "meta": {"n_ctx": 4096, …}}]}                          llama.cpp's
 //
 // Entries without a usable id are left out; other members of the wrong type count as absent. A report is
 // kMaxModelReportBytes long at most: a reader of the response stops there. Cost: one parse. Pure; any thread.

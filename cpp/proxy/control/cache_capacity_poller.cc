@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "proxy/client/http_client.h"
+#include "proxy/client/probe_failure.h"
 #include "proxy/thread/io_thread.h"
 
 namespace vllm_router {
@@ -46,6 +47,7 @@ Task<void> CacheCapacityPoller::Poll(std::shared_ptr<Host> host, Workers workers
   host->polling = false;
   if (stopped()) co_return;
   if (!response.ok()) host->due_ns = thread_.clock.NowNanos() + kSoonNanos;
+  if (response.ok()) WarnOfGuesses(*host, workers.front()->url.base, *response);
   if (!response.ok() || response->status != 200) co_return;
   std::vector<Size> sizes;
   for (const std::shared_ptr<Worker>& worker : workers) {
@@ -57,6 +59,27 @@ Task<void> CacheCapacityPoller::Poll(std::shared_ptr<Host> host, Workers workers
     Apply(*worker, &sizes.back());
   }
   host->sizes = std::move(sizes);
+}
+
+// An engine that is neither vLLM nor SGLang works, but nothing of its cache is known.
+void CacheCapacityPoller::WarnOfGuesses(
+    Host& host, const std::string& base, const HttpResponse& response) const {
+  const bool is_told = response.status == 200 && CacheInMetrics(response.body, std::nullopt);
+  const bool may_come = response.status != 200 && response.status != 404 && response.status != 405 &&
+                        response.status != 501 && !IsRefusal(response);
+  if (is_told || may_come || std::exchange(host.warned, true)) return;
+  const PolicyOptions& options = thread_.router->options().policy;
+  const bool tells_load = response.status == 200 && LoadInMetrics(response.body, std::nullopt);
+  const std::string found = response.status == 200
+                                ? std::string("neither vLLM's nor SGLang's metrics of a cache")
+                                : Concat("status ", response.status);
+  Log(LogLevel::kWarning,
+      Concat(
+          "worker ", base, " does not tell of its KV cache (GET /metrics: ", found,
+          "), so guesses hold: blocks of ", options.block_size, " tokens (--block-size), at most ",
+          options.max_blocks_per_worker, " of them (--max-blocks-per-worker)",
+          tells_load ? "" : "; its load may be what this router sends it only",
+          ". SGLang needs --enable-metrics, llama.cpp --metrics; for other engines set the two flags"));
 }
 
 void CacheCapacityPoller::Apply(const Worker& worker, Size* size) {

@@ -9,7 +9,8 @@
 // change of a sixteenth. A healthy host is polled when it joins or comes back, and every kAgainNanos,
 // since an engine may restart unnoticed. A host that does not respond, for instance while it starts, is
 // polled after kSoonNanos. A worker that reports nothing keeps --max-blocks-per-worker, or has no limit
-// of its own. Nothing is polled under policies that remember nothing. On the control thread.
+// of its own, and the log says once what is guessed of it. Nothing is polled under policies that remember nothing. On the
+// control thread.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,7 @@
 
 #include "net/task.h"
 #include "policy/policy.h"
+#include "proxy/client/http_client.h"
 #include "proxy/client/load_report.h"
 #include "proxy/control/host_poller.h"
 #include "worker/worker.h"
@@ -47,11 +49,13 @@ class CacheCapacityPoller final : public HostPoller {
     std::vector<WorkerId> workers;  // polled last; others are due at once
     int64_t due_ns = 0;
     bool polling = false;
+    bool warned = false;
     std::vector<Size> sizes;
   };
 
   int64_t Pass(const FleetView& fleet) override;
   Task<void> Poll(std::shared_ptr<Host> host, Workers workers);
+  void WarnOfGuesses(Host& host, const std::string& base, const HttpResponse& response) const;
   // Informs the policy if the size has changed.
   void Apply(const Worker& worker, Size* size);
 

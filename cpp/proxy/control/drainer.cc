@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
 #include "base/log.h"
@@ -32,6 +33,7 @@ int64_t Drainer::Now() const { return thread_.clock.NowNanos(); }
 
 Status Drainer::Begin(std::string_view url, int64_t timeout_ms) {
   MutexLock lock(mutex_);
+  ForgetReturnedLocked();
   const Status known = thread_.router->DrainWorker(url);
   if (!known.ok()) return known;
   const StatusOr<WorkerUrl> named = ParseWorkerUrl(url);
@@ -59,15 +61,37 @@ Status Drainer::Cancel(std::string_view url) {
   return absl::OkStatus();
 }
 
-std::vector<Drainer::Row> Drainer::Rows() const {
+std::vector<Drainer::Row> Drainer::Rows(std::string_view url) {
+  const StatusOr<WorkerUrl> named = ParseWorkerUrl(url);
+  const auto is_asked_for = [&](const WorkerUrl& known) {
+    return url.empty() || (named.ok() && Means(*named, known));
+  };
   MutexLock lock(mutex_);
+  ForgetReturnedLocked();
   std::vector<Row> rows;
   for (const Draining& draining : draining_) {
+    if (!is_asked_for(draining.worker->url)) continue;
     rows.push_back(draining.row);
     rows.back().open_requests = draining.worker->load.open_requests();
   }
-  rows.insert(rows.end(), ended_.begin(), ended_.end());
+  for (const Ended& ended : ended_) {
+    if (is_asked_for(ended.url)) rows.push_back(ended.row);
+  }
   return rows;
+}
+
+void Drainer::ForgetReturned() {
+  MutexLock lock(mutex_);
+  ForgetReturnedLocked();
+}
+
+void Drainer::ForgetReturnedLocked() {
+  if (ended_.empty()) return;
+  const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
+  if (std::exchange(membership_version_, fleet->membership_version()) == fleet->membership_version()) return;
+  std::set<std::string_view> members;
+  for (const FleetView::Member& member : fleet->members()) members.insert(member.worker->url.url);
+  std::erase_if(ended_, [&members](const Ended& ended) { return members.contains(ended.url.url); });
 }
 
 void Drainer::Watch(const std::shared_ptr<Worker>& worker, int64_t timeout_ms) {
@@ -154,7 +178,8 @@ void Drainer::End(Draining&& draining, State state) {
           "worker ", row.url, " has left the fleet: ", StateName(row.state),
           state == State::kCut ? Concat(", with ", row.open_requests, " requests still open")
                                : std::string()));
-  ended_.push_back(std::move(row));
+  std::erase_if(ended_, [&](const Ended& ended) { return ended.url.url == row.url; });
+  ended_.push_back({.row = std::move(row), .url = draining.worker->url});
   if (ended_.size() > kMostEnded) ended_.pop_front();
 }
 

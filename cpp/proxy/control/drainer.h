@@ -7,8 +7,9 @@
 //                 |------> removed            by another call meanwhile
 //                 `------> (no row any more)  Cancel(): it serves again
 //
-// Rows() shows all draining workers and the last kMostEnded that ended. Begin, Cancel and Rows from any
-// thread; the watching runs on the control thread.
+// Rows() shows all draining workers and the last kMostEnded that ended. What ended is forgotten once a worker of that
+// URL is in the fleet again, so a row always says what became of the worker that is there, or was there last. Begin,
+// Cancel, Rows and ForgetReturned from any thread; the watching runs on the control thread.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +56,10 @@ class Drainer final : public Service {
   Status Cancel(std::string_view url);
   // Watches one that drains because of its sources. On the control thread; nothing if it is watched.
   void Watch(const std::shared_ptr<Worker>& worker, int64_t timeout_ms);
-  std::vector<Row> Rows() const;
+  // Of one worker, or of all ranks of a host; without a URL, of all.
+  std::vector<Row> Rows(std::string_view url = {});
+  // After workers have joined.
+  void ForgetReturned();
   int64_t Now() const;
 
   void Start() override {}  // with the first Begin()
@@ -68,6 +72,12 @@ class Drainer final : public Service {
     std::shared_ptr<Worker> worker;
   };
 
+  struct Ended {
+    Row row;
+    WorkerUrl url;
+  };
+
+  void ForgetReturnedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Insert(const std::shared_ptr<Worker>& worker, int64_t timeout_ms)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // false if it is there already
   void Shorten(const std::shared_ptr<Worker>& worker, int64_t timeout_ms)
@@ -85,7 +95,8 @@ class Drainer final : public Service {
 
   mutable Mutex mutex_;  // the registry's is taken under it, never the other way round
   std::vector<Draining> draining_ ABSL_GUARDED_BY(mutex_);
-  std::deque<Row> ended_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Ended> ended_ ABSL_GUARDED_BY(mutex_);
+  uint64_t membership_version_ ABSL_GUARDED_BY(mutex_) = 0;  // of the fleet that ended_ was compared with
 };
 
 }  // namespace vllm_router

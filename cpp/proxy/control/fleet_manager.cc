@@ -12,6 +12,7 @@
 #include "base/time_units.h"
 #include "proxy/api/error_response.h"
 #include "proxy/client/http_client.h"
+#include "proxy/client/probe_failure.h"
 #include "proxy/thread/io_thread.h"
 
 namespace vllm_router {
@@ -76,7 +77,8 @@ int64_t FleetManager::Pass(const FleetView&) {
           Concat(
               "worker ", pending.url.url, ", which ", pending.source, " declares, has not passed its health ",
               "check (", thread_.settings.Get()->health_check_endpoint, ") for ", patience / kNanosPerSecond,
-              " s (--worker-startup-timeout-secs); it gets no requests before"));
+              " s (--worker-startup-timeout-secs)", pending.failure.empty() ? "" : ": it ", pending.failure,
+              "; it gets no requests before"));
     }
   }
   StartChecks(due);
@@ -203,6 +205,10 @@ Task<void> FleetManager::Check(std::vector<uint64_t> rows, WorkerUrl url, bool a
       continue;
     }
     pending.checking = false;
+    if (!passed) {
+      pending.failure =
+          ProbeFailure(url, settings->health_check_endpoint, response, thread_.http.KeyUseFor(url));
+    }
     const int64_t pause = kPausesMs[std::min(pending.checks++, kPausesMs.size() - 1)] * kNanosPerMs;
     const double spread = static_cast<double>(thread_.ids.Below(2001)) / 1000 - 1;
     pending.due_ns =
@@ -237,6 +243,7 @@ void FleetManager::Admit() {
     pending_.erase(found);
   }
   if (joined.empty()) return;
+  drainer_.ForgetReturned();
   health_.CheckNewHosts();
   const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
   Log(LogLevel::kInfo, Concat(

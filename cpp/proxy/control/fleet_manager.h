@@ -47,6 +47,7 @@ class FleetManager final : public HostPoller {
     int unanswered = 0;  // queries for its models
     bool checking = false;
     bool warned = false;
+    std::string failure = {};  // of its last check
   };
 
   int64_t Pass(const FleetView& fleet) override;

@@ -5,8 +5,10 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/time_units.h"
 #include "proxy/client/http_client.h"
+#include "proxy/client/probe_failure.h"
 #include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/quarantine.h"
 #include "worker/slow_start.h"
@@ -122,9 +124,9 @@ Task<void> HealthChecker::Probe(WorkerUrl url) {
       Log(LogLevel::kInfo, "worker " + url.base + " is healthy again");
     } else {
       Log(LogLevel::kWarning,
-          "worker " + url.base + " is unhealthy: " +
-              (response.ok() ? "its health check returned status " + std::to_string(response->status)
-                             : std::string(response.status().message())));
+          Concat(
+              "worker ", url.base, " is unhealthy: it ",
+              ProbeFailure(url, settings->health_check_endpoint, response, thread_.http.KeyUseFor(url))));
     }
   }
   const bool dead =

@@ -116,6 +116,7 @@ int64_t KvEventService::Pass(const FleetView& fleet) {
   const int64_t now = thread_.clock.NowNanos();
   const Hosts all = HostsOf(fleet);
   const Hosts healthy = HostsOf(fleet, Which::kHealthy);
+  const ReportedBlocks& reported = thread_.router->pool().index()->reported();
   std::erase_if(hosts_, [&all](const auto& entry) { return !all.contains(entry.first); });
   for (const auto& [base, workers] : all) {
     std::shared_ptr<Host>& host = hosts_[base];
@@ -132,9 +133,14 @@ int64_t KvEventService::Pass(const FleetView& fleet) {
     host->healthy = true;
     std::vector<WorkerId> ids;
     for (const std::shared_ptr<Worker>& worker : workers) ids.push_back(worker->id);
-    if (host->polling || (ids == host->workers && now < host->due_ns)) continue;
+    const bool is_silent = std::ranges::any_of(
+        ids, [&](WorkerId worker) { return reported.TrustOf(worker) == KvTrust::kSilent; });
+    if (!is_silent) host->silent_due_ns = 0;
+    const bool is_due = now >= host->due_ns || (is_silent && now >= host->silent_due_ns);
+    if (host->polling || (ids == host->workers && !is_due)) continue;
     host->workers = std::move(ids);
     host->due_ns = now + kAgainNanos;
+    host->silent_due_ns = now + kSilentAgainNanos;
     host->polling = true;
     Spawn(Poll(host, workers));
   }
@@ -179,7 +185,12 @@ Task<void> KvEventService::Poll(std::shared_ptr<Host> host, Workers workers) {
       if (response.ok() && response->status == 200) sources = SourcesInServerInfo(response->body);
       conclusive = IsConclusive(response);
     }
-    if (conclusive) host->sources = sources.value_or(std::vector<ReportedSource>());
+    if (conclusive) {
+      std::vector<ReportedSource> before =
+          std::exchange(host->sources, sources.value_or(std::vector<ReportedSource>()));
+      if (!before.empty() && before != host->sources)
+        Log(LogLevel::kInfo, Concat("kv events: ", url.base, " names other sources than before"));
+    }
   }
   const bool may_connect = !thread_.options.kv_events_bind.empty();
   const bool any = is_named || polls() || !host->sources.empty();

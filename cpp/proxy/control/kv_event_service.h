@@ -8,7 +8,8 @@
 //   --kv-events-engine trtllm                            the others are polled (trtllm_poller.h)
 //
 // A healthy host is polled when it joins or comes back and every kAgainNanos; one that does not respond, or
-// with an error other than 404, after kSoonNanos, doubling up to a minute. The service also drops
+// with an error other than 404, after kSoonNanos, doubling up to a minute. One that is silent (worker_trust.h) may have
+// been started again on other ports: it is polled at once, and then every kSilentAgainNanos. The service also drops
 // predictions that are older than --kv-predict-ttl-secs, but for requests that wait for their first token. On
 // the control thread.
 #pragma once
@@ -36,6 +37,7 @@ class KvEventService final : public HostPoller {
  public:
   static constexpr int64_t kAgainNanos = 300'000'000'000;
   static constexpr int64_t kSoonNanos = 2'000'000'000;
+  static constexpr int64_t kSilentAgainNanos = 30'000'000'000;
   static constexpr int64_t kLookNanos = 500'000'000;  // between looks at the fleet
   // As long a request that waits for its first token is predicted again.
   static constexpr int64_t kRepeatNanos = 60'000'000'000;
@@ -56,6 +58,7 @@ class KvEventService final : public HostPoller {
   struct Host {
     std::vector<WorkerId> workers;  // polled last; others are due at once
     int64_t due_ns = 0;
+    int64_t silent_due_ns = 0;  // of the next poll of a silent one
     bool polling = false;
     int failures = 0;      // of polls, in a row
     bool polled = false;   // it responded once

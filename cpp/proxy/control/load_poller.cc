@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
+#include "base/text.h"
 #include "base/time_units.h"
 #include "proxy/client/load_query.h"
 #include "proxy/thread/io_thread.h"
@@ -103,6 +105,15 @@ Task<void> LoadPoller::Poll(std::shared_ptr<Host> host, Workers workers) {
   auto& count = response.heard ? thread_.telemetry.load_polls_ok : thread_.telemetry.load_polls_failed;
   count.fetch_add(1, std::memory_order_relaxed);
   host->missed = response.heard ? 0 : host->missed + 1;
+  // Where caches are of no interest, CacheCapacityPoller says nothing of it.
+  const bool has_none = !response.heard && host->source.at() == LoadSource::At::kNowhere;
+  if (has_none && !thread_.router->pool().models_caches() && !std::exchange(host->warned, true)) {
+    Log(LogLevel::kWarning, Concat(
+                                "worker ", workers.front()->url.base,
+                                " reports its load nowhere (GET /metrics, /get_load, /load), so it is ",
+                                "taken to have the requests of this router only; SGLang needs "
+                                "--enable-metrics, llama.cpp --metrics"));
+  }
   for (size_t i = 0; i < workers.size(); ++i) {
     WorkerLoad& load = workers[i]->load;
     if (response.loads[i].has_value()) {

@@ -38,6 +38,7 @@ class LoadPoller final : public HostPoller {
     LoadSource source;
     bool polling = false;
     int missed = 0;  // polls in a row
+    bool warned = false;
   };
 
   int64_t IntervalMs() const;  // 0: nothing is polled

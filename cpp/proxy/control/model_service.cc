@@ -11,6 +11,7 @@
 #include "base/time_units.h"
 #include "proxy/client/http_client.h"
 #include "proxy/client/model_report.h"
+#include "proxy/client/probe_failure.h"
 #include "proxy/thread/io_thread.h"
 
 namespace vllm_router {
@@ -25,6 +26,57 @@ constexpr int kWarnedFailures = 3;
 bool IsAbsent(int status) { return status == 404 || status == 405 || status == 501; }
 
 }  // namespace
+
+void GuardedHosts::Set(std::string_view base, bool guarded) {
+  const MutexLock lock(mutex_);
+  if (guarded) {
+    hosts_.try_emplace(std::string(base));
+  } else if (const auto found = hosts_.find(base); found != hosts_.end()) {
+    hosts_.erase(found);
+  }
+}
+
+bool GuardedHosts::Contains(std::string_view base) const {
+  const MutexLock lock(mutex_);
+  return hosts_.contains(base);
+}
+
+bool GuardedHosts::any() const {
+  const MutexLock lock(mutex_);
+  return !hosts_.empty();
+}
+
+bool GuardedHosts::HasLearnt(std::string_view base) const {
+  const MutexLock lock(mutex_);
+  const auto found = hosts_.find(base);
+  return found != hosts_.end() && !found->second.empty();
+}
+
+std::vector<ModelCard> GuardedHosts::Learn(std::string_view base, std::span<const ModelCard> cards) {
+  const MutexLock lock(mutex_);
+  const auto found = hosts_.find(base);
+  if (found == hosts_.end()) return {};
+  std::vector<ModelCard>& known = found->second;
+  for (const ModelCard& card : cards) {
+    const auto same = std::ranges::find(known, card.id, &ModelCard::id);
+    if (same != known.end()) {
+      *same = card;
+    } else if (known.size() < kMaxModelsPerWorker) {
+      known.push_back(card);
+    }
+  }
+  return known;
+}
+
+void GuardedHosts::Unlearn(std::string_view base) {
+  const MutexLock lock(mutex_);
+  if (const auto found = hosts_.find(base); found != hosts_.end()) found->second.clear();
+}
+
+void GuardedHosts::KeepOnly(const std::function<bool(const std::string& base)>& is_kept) {
+  const MutexLock lock(mutex_);
+  std::erase_if(hosts_, [&](const auto& entry) { return !is_kept(entry.first); });
+}
 
 ModelService::ModelService(IoThread& thread) : HostPoller(thread), publish_delay_(thread.loop) {}
 
@@ -41,8 +93,9 @@ void ModelService::FollowSettings() {
 }
 
 int64_t ModelService::Pass(const FleetView& fleet) {
-  if (!asks()) return kLongestSleepNs;
   const Hosts hosts = HostsOf(fleet);
+  guarded_.KeepOnly([&hosts](const std::string& base) { return hosts.contains(base); });
+  if (!asks()) return kLongestSleepNs;
   std::erase_if(hosts_, [&](const auto& entry) { return !hosts.contains(entry.first); });
   const int64_t now = thread_.clock.NowNanos();
   int64_t next = now + kLongestSleepNs;
@@ -70,10 +123,11 @@ Task<void> ModelService::Poll(std::shared_ptr<Host> host, WorkerUrl url) {
   if (stopped()) co_return;
   host->failures = responded ? 0 : std::min(host->failures + 1, kMostDoublings);
   if (host->failures == kWarnedFailures && !std::exchange(host->warned, true)) {
-    Log(LogLevel::kWarning, Concat(
-                                "models: worker ", url.base,
-                                " does not respond to GET /v1/models; what it listed before holds, and if "
-                                "that is nothing, it gets requests only while all others list the same"));
+    Log(LogLevel::kWarning,
+        Concat(
+            "models: worker ", url.base, " ", host->failure,
+            "; what it listed before holds, and if that is nothing, it gets requests only while "
+            "all others list the same"));
   }
   const int64_t refresh = Jittered(thread_.settings.Get()->model_refresh_ms * kNanosPerMs);
   const int64_t pause = responded ? refresh : std::min(refresh, kFirstRetryNs << host->failures);
@@ -95,6 +149,23 @@ Task<bool> ModelService::Ask(WorkerUrl url, bool joins) {
     if (host == nullptr || std::exchange(host->warned, true)) return;
     Log(LogLevel::kWarning, Concat("models: worker ", url.base, " ", what));
   };
+  const HttpClient::KeyUse key = thread_.http.KeyUseFor(url);
+  const bool is_guarded = IsRefusal(response) && key != HttpClient::KeyUse::kSent;
+  const bool is_clear = response.ok() && (response->status == 200 || IsAbsent(response->status));
+  if (is_clear || is_guarded) guarded_.Set(url.base, is_guarded);
+  if (host != nullptr) host->failure = ProbeFailure(url, "/v1/models", response, key);
+  const bool was_doubted = host != nullptr && std::exchange(host->doubted, false);
+  if (is_guarded) {
+    if (joins || was_doubted) guarded_.Unlearn(url.base);
+    if (!guarded_.HasLearnt(url.base) && registry.ForgetModels(url.base)) PublishSoon();
+    if (host != nullptr) {
+      warn(Concat(
+          host->failure,
+          "; until a client with a key of it has requested GET /v1/models, it may get requests for any "
+          "model"));
+    }
+    co_return true;
+  }
   std::optional<std::vector<ModelCard>> cards;
   if (response.ok() && response->status == 200) cards = ModelsInReport(response->body);
   if (!cards) {
@@ -159,6 +230,7 @@ void ModelService::Doubt(const std::shared_ptr<Worker>& worker) {
     const auto found = hosts_.find(base);
     if (stopped() || found == hosts_.end()) return;
     Host& host = *found->second;
+    host.doubted = true;
     const int64_t due = host.asked_ns + kDoubtNanos;
     if (host.polling || due >= host.due_ns) return;
     host.due_ns = due;

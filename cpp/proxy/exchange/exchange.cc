@@ -280,7 +280,8 @@ Task<Exchange::Next> Exchange::ValidateRequest() {
   if (record_.route == Route::kRoot &&
       (head_->websocket || !MethodAllowed(RouteOf(Route::kRoot).allow, head_->method)))
     record_.route = Route::kOther;
-  if (record_.route == Route::kOther && !metrics_listener && thread_.fan_out_paths.Contains(head_->path)) {
+  if (record_.route == Route::kOther && !metrics_listener &&
+      thread_.fan_out_paths.Contains(head_->path, head_->method)) {
     record_.route = Route::kFanOut;
   }
   const RouteInfo& route = RouteOf(record_.route);
@@ -528,6 +529,7 @@ Task<void> Exchange::RespondLocally() {
   scope_ = &scope;
   // A page comes in a moment, also for a probe that has closed its sending side.
   if (MayTakeLong(record_.route, head_->method)) WatchClient();
+  const bool asks_as_client = record_.route == Route::kModels || record_.route == Route::kModel;
   const AdminRequest request{
       .route = record_.route,
       .method = head_->method,
@@ -536,7 +538,8 @@ Task<void> Exchange::RespondLocally() {
       .body = body_->held(),
       .settings = settings_,
       .scope = scope,
-      .has_admin_key = AccessOfRoute() == Access::kAdmin && thread_.authorizer.takes_admin_keys()};
+      .has_admin_key = AccessOfRoute() == Access::kAdmin && thread_.authorizer.takes_admin_keys(),
+      .credentials = asks_as_client ? ForwardedCredentials(*head_, Client()) : std::string()};
   AdminReply reply;
   if (record_.route == Route::kFanOut) {
     reply = co_await FanOutToAll(scope);
@@ -825,7 +828,9 @@ Task<Exchange::Next> Exchange::FindModel() {
     name = bases.size() == 1 ? bases.front() : settings_.default_model;
     if (const auto* const by_default = settings_.model_aliases.Find(name)) name = TargetOf(*by_default);
     if (name.empty() && bases.size() > 1 && names_one && pools.decides()) {
-      co_await ReplyError(HttpError::kModelRequired, ModelRequiredMessage(pools));
+      co_await ReplyError(
+          HttpError::kModelRequired,
+          ModelRequiredMessage(pools, thread_.limits.models_are_private.load(std::memory_order_relaxed)));
       co_return Next::kFinish;
     }
   }
@@ -858,7 +863,9 @@ Task<Exchange::Next> Exchange::FindModelOf(std::string name, bool must_exist) {
       model_ = std::make_unique<RequestedModel>(std::move(name));
       co_return Next::kOn;
     case RequestedModel::Result::kUnknown: {
-      std::string message = UnknownModelMessage(name, pools, settings_.model_aliases);
+      std::string message = UnknownModelMessage(
+          name, pools, settings_.model_aliases,
+          thread_.limits.models_are_private.load(std::memory_order_relaxed));
       co_await ReplyError(HttpError::kModelNotFound, std::move(message));
       co_return Next::kFinish;
     }

@@ -162,7 +162,7 @@ bool ChangesAdapters(std::string_view path) {
 // Of a request to load or unload an adapter, the hosts that serve its parent, or the adapter; else all. An error
 // if it does not say of which of several models the adapter is. An alias is all its models.
 std::optional<AdminReply> KeepServing(
-    const FleetView& fleet, const ModelAliases& aliases, const FanOutRequest& request,
+    const FleetView& fleet, const ModelAliases& aliases, const FanOutRequest& request, bool are_private,
     std::vector<uint32_t>* hosts) {
   const ModelPools& pools = *fleet.models();
   if (!ChangesAdapters(request.head.path) || !pools.decides()) return std::nullopt;
@@ -188,7 +188,7 @@ std::optional<AdminReply> KeepServing(
   const ErrorRow& row = ErrorOf(name.empty() ? HttpError::kModelRequired : HttpError::kModelNotFound);
   const std::string message =
       name.empty() ? "Workers serve several models; name that of the adapter as the member base_model_name."
-                   : UnknownModelMessage(name, pools, aliases);
+                   : UnknownModelMessage(name, pools, aliases, are_private);
   return AdminReply{
       .status = row.status,
       .body = ErrorBody(message, row.type, row.code, "base_model_name"),
@@ -209,7 +209,9 @@ Task<AdminReply> FanOut(
         .error_code = row.code};
   }
   const std::shared_ptr<const Settings> settings = thread.settings.Get();
-  std::optional<AdminReply> rejection = KeepServing(*fleet, settings->model_aliases, request, &hosts);
+  std::optional<AdminReply> rejection = KeepServing(
+      *fleet, settings->model_aliases, request,
+      thread.limits.models_are_private.load(std::memory_order_relaxed), &hosts);
   if (rejection) co_return *std::move(rejection);
   std::vector<FanOutResponse> responses(hosts.size());
   co_await ForEach(hosts.size(), kMaxFanOutAtOnce, [&](size_t i) {

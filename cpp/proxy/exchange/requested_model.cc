@@ -94,7 +94,9 @@ std::shared_ptr<const FleetView> RequestedModel::FleetIn(
   return std::make_shared<const FleetView>(whole->PoolOf({}, 0));  // its workers have left
 }
 
-std::string UnknownModelMessage(std::string_view name, const ModelPools& pools, const ModelAliases& aliases) {
+std::string UnknownModelMessage(
+    std::string_view name, const ModelPools& pools, const ModelAliases& aliases, bool are_private) {
+  if (are_private) return Concat("The model `", Shown(name), "` does not exist.");
   std::vector<std::string> served;
   for (const ModelAliases::Alias& alias : aliases.aliases()) served.push_back(alias.name);
   for (const std::string& known : pools.names->order) {
@@ -103,10 +105,9 @@ std::string UnknownModelMessage(std::string_view name, const ModelPools& pools, 
   return Concat("The model `", Shown(name), "` does not exist. Served: ", Listed(served), ".");
 }
 
-std::string ModelRequiredMessage(const ModelPools& pools) {
-  return Concat(
-      "The request names no model; name one as its member `model`. Served: ", Listed(pools.names->bases),
-      ".");
+std::string ModelRequiredMessage(const ModelPools& pools, bool are_private) {
+  const std::string message = "The request names no model; name one as its member `model`.";
+  return are_private ? message : Concat(message, " Served: ", Listed(pools.names->bases), ".");
 }
 
 std::string SleepingModelMessage(std::string_view name) {

@@ -41,8 +41,10 @@ class RequestedModel {
 };
 
 // "The model `x` does not exist. Served: a, b." Names are cut and escaped; at most 20 are listed.
-std::string UnknownModelMessage(std::string_view name, const ModelPools& pools, const ModelAliases& aliases);
-std::string ModelRequiredMessage(const ModelPools& pools);
+// Without the models that are served, if these are not for every client.
+std::string UnknownModelMessage(
+    std::string_view name, const ModelPools& pools, const ModelAliases& aliases, bool are_private);
+std::string ModelRequiredMessage(const ModelPools& pools, bool are_private);
 std::string SleepingModelMessage(std::string_view name);
 
 }  // namespace vllm_router

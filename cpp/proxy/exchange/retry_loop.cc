@@ -2,8 +2,11 @@
 
 #include <utility>
 
+#include "base/text.h"
+#include "http/head.h"
 #include "net/event_loop.h"
 #include "proxy/thread/io_thread.h"
+#include "routing/body_map.h"
 
 namespace vllm_router {
 namespace {
@@ -68,7 +71,9 @@ Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
     failed.untried_left = !choice_.pinned() && choice_.AnyUntried();
     const int64_t now = thread_.clock.NowNanos();
     std::optional<int64_t> pause;
-    if (request_.message.replayable()) pause = plan_->Next(failed, now, thread_.ids);
+    const bool is_bad = info_.retries == 0 && failed.status == 500 && HasBadBody();
+    if (is_bad) server_errors_.RequestIsBad();
+    if (request_.message.replayable() && !is_bad) pause = plan_->Next(failed, now, thread_.ids);
     if (failed.how == AttemptFailure::kLost || failed.how == AttemptFailure::kBroken) {
       lost_once_ = true;
       losses_.Report(request_.message, *info_.worker, attempt_->first_sent_ns(), request_.id->id);
@@ -97,6 +102,19 @@ Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
   // available.
   const bool at_hand = HasConnection() || UseKeptResponse();
   co_return at_hand ? End::kResponded : choice_.all_full() ? End::kFull : End::kFailed;
+}
+
+// Engines that do not check it respond 500 to a body that is not one JSON object, each of them.
+bool RetryLoop::HasBadBody() const {
+  const UpstreamRequest::Message& message = request_.message;
+  const bool is_whole = message.copy == nullptr && !message.stream_body && message.body->complete();
+  if (!is_whole || !RouteOf(info_.route).inference || message.head->method != "POST") return false;
+  const std::string_view type = FindHeader(message.head->fields, "content-type").value_or("");
+  constexpr std::string_view kForm = "multipart/";
+  if (EqualsIgnoreCase(type.substr(0, kForm.size()), kForm) ||
+      FindHeader(message.head->fields, "content-encoding"))
+    return false;
+  return BodyMap::Read(message.body->held()).problem() == BodyMap::Problem::kNotAnObject;
 }
 
 // The failure of the attempt that has just ended.

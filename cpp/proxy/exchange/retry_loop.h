@@ -88,6 +88,7 @@ class RetryLoop final : public Attempts {
     return attempting_ && IsAt(worker) && attempt_->AwaitsFirstByte();
   }
   bool MayMove() const;
+  bool HasBadBody() const;
   bool HasConnection() const { return attempt_ && attempt_->has_connection(); }
   bool IsKept() const { return kept_ && kept_->used(); }
   std::optional<WorkerChoice::Selected> Select();

@@ -33,11 +33,7 @@ void ServerErrors::SettleAlone() {
   const std::shared_ptr<Worker> worker = held_.front().worker;
   const bool others_agree =
       std::ranges::any_of(held_, [&](const Held& held) { return held.worker != worker; });
-  if (others_agree) {
-    for (const Held& held : held_) thread_.telemetry.ServerError(held.worker, ErrorBlame::kRequest);
-    held_.clear();
-    return;
-  }
+  if (others_agree) return RequestIsBad();
   // However often the one worker was attempted, one request failed.
   worker->responses.CountError(window_ns_, thread_.clock.NowNanos());
   if (DoesWorseThanFleet(*worker)) {
@@ -45,6 +41,11 @@ void ServerErrors::SettleAlone() {
   } else {
     thread_.telemetry.ServerError(worker, ErrorBlame::kUnclear);
   }
+  held_.clear();
+}
+
+void ServerErrors::RequestIsBad() {
+  for (const Held& held : held_) thread_.telemetry.ServerError(held.worker, ErrorBlame::kRequest);
   held_.clear();
 }
 

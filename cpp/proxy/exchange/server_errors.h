@@ -5,6 +5,7 @@
 //   attempt at B: 200   ServedBy(B)              counts against A
 //          or    500   Hold(B), no retry, Ended   counts against none, since A and B agree
 //   attempt at A: 500   Hold(A), no retry, Ended  counts against A if it does worse than the fleet
+//   attempt at A: 500   Hold(A), RequestIsBad     counts against none
 //   the client leaves   (destroyed)              counts against none
 //
 // It holds the breakers' passes meanwhile. Costs nothing until there is a 5xx. Belongs to one exchange.
@@ -38,6 +39,8 @@ class ServerErrors {
   void Ended() {
     if (!held_.empty()) SettleAlone();
   }
+  // What is held was caused by the request, whatever other workers would say.
+  void RequestIsBad();
   // A stream of `worker` that had begun well ended with a server error (http/stream_tail.h): a 5xx too
   // late for another worker to show whether the request caused it. `pass` is settled.
   void EndedInError(const std::shared_ptr<Worker>& worker, BreakerPass& pass);

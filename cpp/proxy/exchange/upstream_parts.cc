@@ -16,6 +16,19 @@ std::string_view ForwardedAuthorization(const RequestHead& head, const ClientSid
   return value.size() <= kMaxKeptAuthorization ? value : std::string_view();
 }
 
+std::string ForwardedCredentials(const RequestHead& head, const ClientSide& client) {
+  std::string lines;
+  if (client.drop_authorization) return lines;
+  for (const std::string_view name : {"authorization", "x-api-key", "api-key"}) {
+    const auto is_named = [name](std::string_view token) { return EqualsIgnoreCase(token, name); };
+    const std::string_view value = FindHeader(head.fields, name).value_or("");
+    if (value.empty() || value.size() > kMaxKeptAuthorization) continue;
+    if (std::ranges::any_of(head.connection_tokens, is_named)) continue;
+    lines += Concat(name, ": ", value, "\r\n");
+  }
+  return lines;
+}
+
 UpstreamHeadParts PartsFor(const IoThread& thread, const WorkerUrl& url, const ClientSide& client) {
   return {
       .prefix = url.prefix,

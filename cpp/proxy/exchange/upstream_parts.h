@@ -33,6 +33,8 @@ struct ClientSide {
 
 // The client's Authorization field that workers get; empty if there is none, or a very long one.
 std::string_view ForwardedAuthorization(const RequestHead& head, const ClientSide& client);
+// All its fields with a key that workers get, as lines of a head; empty likewise.
+std::string ForwardedCredentials(const RequestHead& head, const ClientSide& client);
 
 // For a request without a body; a sender of one adds its framing.
 UpstreamHeadParts PartsFor(const IoThread& thread, const WorkerUrl& url, const ClientSide& client);

@@ -27,6 +27,11 @@ bool EndsInsideALine(int descriptor) {
          ::pread(descriptor, &last, 1, found.st_size - 1) == 1 && last != '\n';
 }
 
+bool IsDeleted(int descriptor) {
+  struct stat found {};
+  return ::fstat(descriptor, &found) == 0 && S_ISREG(found.st_mode) && found.st_nlink == 0;
+}
+
 void Complain(const Status& status) {
   if (!status.ok()) Log(LogLevel::kError, std::string(status.message()));
 }
@@ -62,6 +67,10 @@ class TrafficLog::File {
   }
 
   void Write(std::string_view lines) {
+    if (IsDeleted(descriptor_)) {  // nobody could read what it takes
+      const Status opened = Reopen();
+      if (!std::exchange(deleted_, !opened.ok())) Complain(opened);
+    }
     if (const int next = next_.exchange(-1); next >= 0) Complain(Adopt(next));
     if (lines.empty()) return;  // it was woken for the new file
     size_t done = 0;
@@ -116,6 +125,7 @@ class TrafficLog::File {
   const std::string path_;
   const std::string head_;
   int descriptor_ = -1;
+  bool deleted_ = false;       // and it could not be made anew, which was told
   std::atomic<int> next_{-1};  // the descriptor that replaces it
   std::string first_;
   uint64_t lost_in_a_row_ = 0;

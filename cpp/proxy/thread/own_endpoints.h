@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "net/task.h"
@@ -26,6 +27,9 @@ struct AdminRequest {
   const Settings& settings;
   CancelScope& scope;          // for work on its behalf; after Cancel() the reply is not read
   bool has_admin_key = false;  // the request had an admin key that was checked
+  // Of requests for models: the client's fields for workers that have keys of their own, as they stand in a head;
+  // empty: it sent none, or its key was meant for the router.
+  std::string credentials = {};
 };
 
 class OwnEndpoints {

@@ -70,6 +70,8 @@ struct ServerLimits {
   Mutex ejecting;  // held while a 5xx may open a circuit breaker (worker/outlier_detector.h)
   std::atomic<bool> panicking{false};  // panic mode has begun: no circuit breaker admits requests
   AbortedResponses aborted;
+  // Some names of models were learnt with clients' keys (GuardedHosts): no list and no error shows them to others.
+  std::atomic<bool> models_are_private{false};
 };
 
 }  // namespace vllm_router

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import os
 import socket
@@ -117,22 +118,40 @@ def _ports(args: RouterArgs) -> Iterator[Finding]:
     if args.prometheus_port is not None and args.prometheus_host is not None:
         wanted.append(("--prometheus-port", args.prometheus_host, args.prometheus_port))
     with contextlib.ExitStack() as bound:  # until all are, so that no two are the same
-        for name, host, port in wanted:
+        for name, given, port in wanted:
+            host = given.removeprefix("[").removesuffix("]")
             place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            shared = args.reuse_port and name == "--port"
             try:
-                family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-                listening = bound.enter_context(socket.socket(family, kind))
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                shared = args.reuse_port and name == "--port"
-                if shared:
-                    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-                listening.bind(address)
-                # A socket that only binds does not see one that listens with the same option; one that
-                # listens beside a router that shares its port takes connections from it.
-                if not shared:
-                    listening.listen(1)
+                _bind_all(host, port, shared, bound)
             except OSError as error:
                 remedy = "stop what listens there, or choose another port or host"
                 yield Finding(SECTION, name, "error", f"{place} cannot be bound: {error.strerror}", remedy)
             else:
                 yield Finding(SECTION, name, "ok", f"{place} can be bound")
+
+
+def _bind_all(host: str, port: int, shared: bool, bound: contextlib.ExitStack) -> None:
+    """Binds each address of the host, as the router does. A name may have one that this machine has not."""
+    absent: OSError | None = None
+    count = 0
+    addresses = {found[4]: found[0] for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    for address, family in addresses.items():
+        try:
+            listening = bound.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            listening.bind(address)
+        except OSError as error:
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                raise
+            absent = error
+            continue
+        # A socket that only binds does not see one that listens with the same option; one that
+        # listens beside a router that shares its port takes connections from it.
+        if not shared:
+            listening.listen(1)
+        count += 1
+    if absent and not count:
+        raise absent

@@ -54,8 +54,14 @@ class Answer(NamedTuple):
     text: str = ""
     value: dict[str, Any] | None = None
     problem: str = ""
+    status: int = 0  # 0: there was no response
     silent: bool = False  # there was no response
     timed_out: bool = False
+
+    @property
+    def refused(self) -> bool:
+        """It wants another key than it got."""
+        return self.status in (401, 403)
 
     @property
     def members(self) -> dict[str, Any]:
@@ -108,7 +114,12 @@ def _of_worker(base: str, access: Access, args: RouterArgs) -> list[Finding]:
     except NoReplyError as error:
         return [Finding(section, "health", "error", f"GET {shown}: {error}", start)]
     if not 200 <= health.status < 300:
-        remedy = "set --api-key" if health.status in (401, 403) else "see the log of the worker"
+        root = _before_version(base)
+        remedy = "see the log of the worker"
+        if health.status in (401, 403):
+            remedy = _key_remedy(args)
+        elif health.status == 404 and root:
+            remedy = f"the worker's URL should end before /v1: {shown_urls(root)}"
         return [Finding(section, "health", "error", f"GET {shown}: status {health.status}", remedy)]
     found = [Finding(section, "health", "ok", f"GET {shown}: status {health.status}")]
     # All at once: one after the other, silent ones would cost the time limit each.
@@ -129,9 +140,29 @@ def _of_worker(base: str, access: Access, args: RouterArgs) -> list[Finding]:
         for answer in answers.values()
         if answer.problem
     ]
+    told = ", ".join(f"{answer.target} {answer.status or 'no response'}" for answer in answers.values())
+    found.append(Finding(section, "endpoints", "ok", f"status of GET: {told}"))
+    refused = ", ".join(answer.target for answer in answers.values() if answer.refused)
+    if refused:
+        statuses = " and ".join(sorted({str(answer.status) for answer in answers.values() if answer.refused}))
+        text = f"returned {statuses} to GET {refused}"
+        # Without --api-key, clients may send the engine's key themselves.
+        found.append(Finding(section, "key", "error" if args.api_key else "warning", text, _key_remedy(args)))
     if all(answer.silent for answer in answers.values()):
         return found  # nothing is known of it
     return found + _described(base, answers, args)
+
+
+def _key_remedy(args: RouterArgs) -> str:
+    if args.api_key:
+        return "--api-key is not the engine's"
+    return "set --api-key to the engine's, or leave it out where each client sends that key"
+
+
+def _before_version(base: str) -> str:
+    """The URL before `/v1`, as clients' base URLs have it; empty if there is none."""
+    at = re.search(r"(?<=[^/])/v1(/|$)", base)
+    return base[: at.start()] if at else ""
 
 
 def _answer(base: str, target: str, access: Access) -> Answer:
@@ -140,7 +171,7 @@ def _answer(base: str, target: str, access: Access) -> Answer:
     except NoReplyError as error:
         return Answer(target, problem=str(error), silent=True, timed_out=error.timed_out)
     if reply.status != 200:
-        return Answer(target)
+        return Answer(target, status=reply.status)
     problem = ""
     if len(reply.body) > MOST_BYTES:
         problem = f"the response has more than {MOST_BYTES} bytes, which is the limit; "
@@ -148,8 +179,8 @@ def _answer(base: str, target: str, access: Access) -> Answer:
     if target == "/metrics":
         # A line that was cut may hold the beginning of a number.
         body = reply.body[:MOST_BYTES].rpartition(b"\n")[0] if problem else reply.body
-        return Answer(target, body.decode(errors="replace"), problem=problem)
-    return Answer(target, value=None if problem else _object(reply.body), problem=problem)
+        return Answer(target, body.decode(errors="replace"), problem=problem, status=200)
+    return Answer(target, value=None if problem else _object(reply.body), problem=problem, status=200)
 
 
 def _described(base: str, answers: Mapping[str, Answer], args: RouterArgs) -> list[Finding]:
@@ -161,14 +192,18 @@ def _described(base: str, answers: Mapping[str, Answer], args: RouterArgs) -> li
     version = info.get("version") or answers["/version"].members.get("version")
     engine = {"vllm": "vLLM", "sglang": "SGLang"}.get(owner.lower())
     said = f" {show(version)}" if isinstance(version, str) else ""
-    if engine:
+    if answers["/v1/models"].refused:
+        pass  # its key is what is missing
+    elif engine:
         found.append(Finding(section, "engine", "ok", f"{engine}{said}"))
     else:
         name = f"owned_by is {quoted(owner)}" if owner else "names no owner in /v1/models"
         remedy = "what vLLM and SGLang tell of their caches may be missing"
         found.append(Finding(section, "engine", "warning", f"not known: {name}{said}", remedy))
     names = base_models(models)
-    if names:
+    if answers["/v1/models"].refused:
+        pass
+    elif names:
         found.append(Finding(section, "models", "ok", ", ".join(show(name) for name in names[:8])))
     else:
         remedy = "requests for a model are matched by its name; see that GET /v1/models lists it"
@@ -176,7 +211,9 @@ def _described(base: str, answers: Mapping[str, Answer], args: RouterArgs) -> li
     size = block_size(answers["/metrics"].text)
     if size is None and type(info.get("page_size")) is int and 1 <= info["page_size"] <= 4096:
         size = info["page_size"]
-    if size is None:
+    if answers["/metrics"].refused:
+        pass
+    elif size is None:
         remedy = "set --block-size to the engine's; SGLang needs --enable-metrics"
         found.append(Finding(section, "block size", "warning", "not told in /metrics", remedy))
     else:

@@ -643,4 +643,5 @@ def _about_registration(args: RouterArgs) -> list[str]:
 
 
 def _is_loopback(host: str) -> bool:
+    host = host.removeprefix("[").removesuffix("]")
     return host == "localhost" or host == "::1" or host.startswith("127.")

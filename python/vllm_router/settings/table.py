@@ -118,7 +118,12 @@ class Table:
         live="new",
     )
 
-    host: str = _server("127.0.0.1", Text("ADDRESS"), "the address to listen on")
+    host: str = _server(
+        "127.0.0.1",
+        Text("ADDRESS"),
+        "the address to listen on",
+        more="A name is listened on at each of its addresses, such as localhost at 127.0.0.1 and ::1.",
+    )
     port: int = _server(
         30000,
         Number(0, 65535),
@@ -1779,7 +1784,8 @@ class Table:
         [],
         Words("PATH", each=fan_out_path),
         "additional paths whose requests go to all workers, as those of /flush_cache do",
-        more="Such as /own_rpc, or /hooks* for all paths with that prefix. They are admin endpoints.",
+        more="Such as /own_rpc, or /hooks* for all paths with that prefix. They are admin endpoints. GET and "
+        "HEAD go to one worker, as other requests do; an entry 'GET /own_rpc' sends those to all, too.",
     )
     cors_allowed_origins: list[str] = _security(
         [],

@@ -164,12 +164,12 @@ def origin(text: str) -> str:
 
 
 def fan_out_path(text: str) -> str:
-    """A path, or all that begin so; never all there are."""
-    name = text.removesuffix("*")
+    """A path, or all that begin so; never all there are. With `GET ` before it its GET goes to all, too."""
+    name = text.removeprefix("GET ").removesuffix("*")
     if not re.fullmatch(r"/[!-~]+", name) or re.search(r"[*?#%]", name):
         raise Unfit(
-            "paths like /own_rpc, or /hooks* for all paths with that prefix, without a query, and "
-            f"{quoted(text)} is none of these"
+            "paths like /own_rpc, or /hooks* for all paths with that prefix, without a query, each with GET "
+            f"and a space before it if GET goes to all workers, too, and {quoted(text)} is none of these"
         )
     return text
 

@@ -105,3 +105,35 @@ def test_a_name_that_means_nothing_is_refused():
         testing.Listener("no such host")
     with pytest.raises(ValueError, match=r"cannot listen on \[::zz\]:0"):
         testing.Listener("::zz")
+
+
+def test_a_name_with_two_addresses_is_listened_on_at_both():
+    """Row 30: clients that take the other address of localhost were refused."""
+    found = {row[4][0] for row in socket.getaddrinfo("localhost", 1, type=socket.SOCK_STREAM)}
+    listener = testing.Listener("localhost")
+    listener.start()
+    for count, address in enumerate(sorted(found), start=1):
+        with connect(listener.port, address):
+            eventually(lambda count=count: len(listener.peers()) == count)
+    listener.stop()
+    for address in found:
+        with pytest.raises(ConnectionRefusedError):
+            connect(listener.port, address)
+
+
+def test_a_port_that_one_of_two_addresses_has_in_use_is_refused():
+    """Row 30: half of the clients would reach somebody else."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(ValueError, match=r"cannot listen on localhost:.*; stop the process that uses it"):
+            testing.Listener("localhost", other.getsockname()[1])
+
+
+@pytest.mark.parametrize("host", ["[::1]", "[::]"])
+def test_an_ipv6_address_may_have_its_brackets(host):
+    """Row 30: it is how URLs write it."""
+    listener = testing.Listener(host)
+    listener.start()
+    with connect(listener.port, "::1"):
+        eventually(lambda: len(listener.peers()) == 1)

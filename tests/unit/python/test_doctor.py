@@ -25,15 +25,16 @@ QUIET = ("--port", "0", "--prometheus-port", "0")
 
 
 @contextlib.contextmanager
-def server(bodies: dict[str, bytes], keys: list[str | None] | None = None) -> Iterator[str]:
-    """A worker that responds so; 404 elsewhere. `keys` gets each Authorization."""
+def server(bodies: dict[str, bytes], keys: list[str | None] | None = None, key: str = "") -> Iterator[str]:
+    """A worker that responds so; 404 elsewhere. `keys` gets each Authorization; /health needs no `key`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if keys is not None:
                 keys.append(self.headers["Authorization"])
             body = bodies.get(self.path)
-            self.send_response(404 if body is None else 200)
+            refused = key and self.path != "/health" and self.headers["Authorization"] != f"Bearer {key}"
+            self.send_response(401 if refused else 404 if body is None else 200)
             self.send_header("Content-Length", str(len(body or b"")))
             self.end_headers()
             with contextlib.suppress(OSError):  # the doctor does not read all of it
@@ -107,6 +108,50 @@ def test_a_worker_that_refuses_is_an_error_with_a_remedy(capsys: pytest.CaptureF
     assert (status, report["status"]) == (1, "error")
     assert found(report, "health") == ("error", "GET /health: connection refused")
     assert all(finding["remedy"] for finding in report["findings"] if finding["status"] == "error")
+
+
+@pytest.mark.parametrize(
+    ("flags", "status", "remedy"),
+    [
+        (["--api-key", "wrong"], "error", "--api-key is not the engine's"),
+        ([], "warning", "set --api-key to the engine's"),
+    ],
+)
+def test_a_key_that_is_missing_or_wrong_is_what_is_found(
+    capsys: pytest.CaptureFixture[str], flags: list[str], status: str, remedy: str
+) -> None:
+    """Row 38: it found no errors, and an unknown engine without models and block size."""
+    models = b'{"data": [{"id": "m", "owned_by": "vllm"}]}'
+    with server({"/health": b"", "/v1/models": models, "/metrics": b""}, key="engine") as url:
+        _, report = examine(capsys, "--worker-urls", url, *flags)
+        _, good = examine(capsys, "--worker-urls", url, "--api-key", "engine")
+    said = found(report, "key")
+    assert said[0] == status
+    assert said[1].startswith("returned 401 to GET /v1/models, /version, ")
+    assert next(f["remedy"] for f in report["findings"] if f["name"] == "key").startswith(remedy)
+    of_worker = {f["name"] for f in report["findings"] if f["section"].startswith("worker ")}
+    assert not of_worker & {"engine", "models", "block size"}, "nothing is known of them"
+    told = (
+        "status of GET: /v1/models 200, /version 404, /kv_event_sources 404, /server_info 404, /metrics 200"
+    )
+    assert found(good, "endpoints")[1].startswith(told)
+    assert found(good, "engine") == ("ok", "vLLM")
+
+
+@pytest.mark.parametrize("end", ["/v1", "/v1/", "/v1/chat/completions"])
+def test_a_url_for_clients_is_pointed_out(capsys: pytest.CaptureFixture[str], end: str) -> None:
+    """Row 30: it said "see the log of the worker"."""
+    with server({"/health": b""}) as url:
+        status, report = examine(capsys, "--worker-urls", url + end)
+    assert (status, found(report, "health")) == (1, ("error", "GET /health: status 404"))
+    assert f"the worker's URL should end before /v1: {url}" in {f["remedy"] for f in report["findings"]}
+
+
+def test_a_name_and_brackets_are_hosts_to_listen_on(capsys: pytest.CaptureFixture[str]) -> None:
+    """Row 30."""
+    for host in ("localhost", "[::1]"):
+        _, report = examine(capsys, "--host", host)
+        assert found(report, "--port")[0] == "ok"
 
 
 def test_silent_workers_are_asked_in_parallel_and_given_up(capsys: pytest.CaptureFixture[str]) -> None:

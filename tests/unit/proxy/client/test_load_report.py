@@ -19,9 +19,19 @@ sglang:num_queue_reqs{model_name="m",dp_rank="0"} 1
 """
 
 
+LLAMACPP = """# TYPE llamacpp:requests_processing gauge
+llamacpp:requests_processing 3
+# TYPE llamacpp:requests_deferred gauge
+llamacpp:requests_deferred 2
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "rank", "load"),
     [
+        (LLAMACPP, None, (5, 2)),  # row 59: every poll of it failed
+        (LLAMACPP, 0, None),  # it has no ranks
+        ("llamacpp:requests_processing 3", None, None),
         (VLLM, None, (9, 4)),
         (VLLM, 0, (7, 4)),
         (VLLM, 1, (2, 0)),

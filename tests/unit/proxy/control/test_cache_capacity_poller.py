@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from tests.fakes.wire import eventually, response
+from tests.fakes.wire import eventually, response, wait_until_logged
 from vllm_router.testing import SimulatedWorker
 
 CHAT = "/v1/chat/completions"
@@ -270,3 +270,28 @@ def test_what_is_believed_of_mixed_workers_is_what_they_report(harness):
         stats = json.loads(client.ask("GET", "/admin/index/stats").body)
         assert cached > 0
         assert stats["matched_blocks"] * 16 == cached
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        (
+            None,
+            "GET /metrics: status 404), so guesses hold: blocks of 16 tokens (--block-size), at most 777 of",
+        ),
+        (
+            "llamacpp:requests_processing 1\nllamacpp:requests_deferred 0\n",
+            "neither vLLM's nor SGLang's metrics",
+        ),
+    ],
+)
+def test_what_is_guessed_of_an_engine_is_said_once(harness, capfd, page, words):
+    """Row 59: an engine that is neither vLLM nor SGLang was served with silent guesses."""
+    worker, vllms = harness.worker(Engine(page)), harness.worker(Engine(vllm(5000)))
+    router = harness.router(worker, vllms, policy="auto", routing={"max_blocks_per_worker": 777})
+    wait_until_logged(capfd, words)
+    wait_for(harness, router, {worker.url: 777, vllms.url: 5000})
+    said = capfd.readouterr().err
+    assert said.count("does not tell of its KV cache") == 1
+    assert f"worker {worker.url} does not tell" in said
+    assert ("its load may be what this router sends it only" in said) == (page is None)

@@ -16,6 +16,7 @@ from tests.fakes.kv_engine import (
     wait_for,
 )
 from tests.fakes.wire import eventually, response, wait_until_logged
+from vllm_router import _core_testing as testing
 from vllm_router.testing import KvEventPublisher
 
 
@@ -198,3 +199,25 @@ def test_a_trailing_slash_makes_no_difference(harness, publisher):
     worker = harness.worker(Engine())
     router = open_router(harness, worker, kv_event_source=[f"{worker.url}/={publisher.endpoint}"])
     wait_for(harness, router, connected=True)
+
+
+def test_an_engine_that_publishes_elsewhere_after_a_restart_is_asked_again(
+    harness, capfd, publisher, other_publisher
+):
+    """Row 42: it stayed silent until the router was restarted, and no line said where the router listened."""
+    engine = Engine(publisher)
+    worker = harness.worker(engine)
+    former = testing.set_silent_nanos(1)
+    try:
+        router = open_router(harness, worker, kv_events="auto", kv_predict_ttl_secs=0.1)
+        wait_for(harness, router, trust="exact")
+        engine.publisher = other_publisher  # the restart, in less than a health check's interval
+        claim(harness, router, [*range(2000, 2320)])
+        source = wait_for(harness, router, endpoint=other_publisher.endpoint)
+        wait_until_logged(capfd, f"It is listened to at {publisher.endpoint}")
+        wait_until_logged(capfd, f"kv events: {worker.url} names other sources than before")
+        assert source["worker"] == worker.url
+        other_publisher.stored(TOKENS)
+        wait_for(harness, router, gpu_blocks=4)
+    finally:
+        testing.set_silent_nanos(former)

@@ -1,7 +1,10 @@
 """cpp/proxy/control/model_service.h: when workers are polled for their models, and what that changes."""
 
+import json
+
 import pytest
 
+from tests.fakes.harness import error_of
 from tests.fakes.models import ModelWorker, listed, wait_until_known
 from tests.fakes.wire import eventually, wait_until_logged
 
@@ -92,3 +95,160 @@ def test_a_server_ends_while_a_worker_is_polled(harness):
     worker.wait_for_requests(1)
     router.shutdown()
     router.must_end()
+
+
+KEY = ("Authorization", "Bearer k1")
+OTHER_KEY = ("Authorization", "Bearer k2")
+
+
+def keyed(harness, *models, keys=("k1",)):
+    worker = ModelWorker(harness, *models)
+    worker.keys = set(keys)
+    return worker
+
+
+def shown(client, *fields, target="/v1/models"):
+    """The status, and the names in the list."""
+    answer = client.ask("GET", target, *fields)
+    return answer.status, [card["id"] for card in json.loads(answer.body).get("data", [])]
+
+
+def served_by(client, model, *fields):
+    body = json.dumps({"model": model, "prompt": "p"}).encode()
+    answer = client.ask("POST", "/v1/completions", *fields, body=body)
+    return json.loads(answer.body)["by"] if answer.status == 200 else answer.status
+
+
+@pytest.mark.parametrize("refresh_secs", [0, 0.02, 3600])
+def test_a_client_gets_the_models_that_its_key_opens_and_no_other_client_does(harness, refresh_secs):
+    """Row 17: engines with keys of their own behind a router without --api-key."""
+    a, b, shared = keyed(harness, "a"), keyed(harness, "b", keys=("k2",)), ModelWorker(harness, "open")
+    router = harness.router(a, b, shared, model_refresh_secs=refresh_secs)
+    client = harness.client(router)
+    eventually(lambda: shown(client, KEY) == (200, ["a", "open"]))  # it has asked all of them once
+    eventually(lambda: shown(client, OTHER_KEY) == (200, ["b", "open"]))
+    for _ in range(3):
+        assert shown(client, KEY) == (200, ["a", "open"])
+        assert shown(client, OTHER_KEY) == (200, ["b", "open"])
+        assert shown(client, ("Authorization", "Bearer wrong")) == (200, ["open"])
+        assert shown(client) == (200, ["open"]), "what was learnt with a key is for those who have it"
+        assert shown(client, target="/v1/models?refresh=1") == (200, ["open"])
+    for fields, status in (((KEY,), 200), ((OTHER_KEY,), 404), ((), 404)):
+        assert client.ask("GET", "/v1/models/a", *fields).status == status
+    credentials = [
+        (worker, message.get("authorization"))
+        for worker in (a, b, shared)
+        for message in worker.worker.requests
+        if message.target == "/v1/models"
+    ]
+    assert {key for worker, key in credentials if worker is shared} == {None}, "an open one needs none"
+
+
+def test_without_a_key_that_any_engine_takes_the_client_is_told_so(harness):
+    """Row 17: it was 503 `no_workers`."""
+    router = harness.router(keyed(harness, "a"), model_refresh_secs=3600)
+    client = harness.client(router)
+    answer = client.ask("GET", "/v1/models")
+    assert (answer.status, error_of(answer)["code"]) == (401, "invalid_api_key")
+    assert shown(client, ("x-api-key", "k1"))[0] == 401  # this engine reads Authorization only
+    assert client.ask("GET", "/v1/models/a").status == 401
+    assert shown(client, KEY) == (200, ["a"])
+
+
+def test_requests_go_where_their_model_is_once_a_client_was_shown_the_lists(harness):
+    """Row 17: two models behind one key were not told apart."""
+    a, b = keyed(harness, "a"), keyed(harness, "b")
+    router = harness.router(a, b, model_refresh_secs=3600, policy="round_robin")
+    client = harness.client(router)
+    eventually(lambda: shown(client, KEY) == (200, ["a", "b"]))
+    wait_until_known(router, 2)
+    for _ in range(4):
+        assert [served_by(client, name, KEY) for name in ("a", "b")] == [a.url, b.url]
+    assert (a.wrong, b.wrong) == ([], [])
+
+
+def test_one_clients_list_hides_no_model_from_another(harness):
+    """Row 17: a key that opens one engine only, and an engine that lists to each key what is that key's."""
+    a, b = keyed(harness, "a"), keyed(harness, "b", keys=("k2",))
+    router = harness.router(a, b, model_refresh_secs=3600, policy="round_robin")
+    client = harness.client(router)
+    eventually(lambda: shown(client, KEY) == (200, ["a"]))
+    wait_until_known(router, 1)
+    assert b.url in {served_by(client, "b", OTHER_KEY) for _ in range(4)}, "b may serve anything"
+    a.keys.add("k3")
+    a.cards = {"secret": None}  # to this key
+    assert shown(client, ("Authorization", "Bearer k3")) == (200, ["secret"])
+    wait_until_known(router, 2)
+    a.cards = {"a": None}
+    assert a.url in {served_by(client, "a", KEY) for _ in range(4)}
+
+
+def test_an_engine_that_has_another_model_now_may_serve_anything(harness):
+    """Row 17: the router cannot ask it, so what was learnt ends with the first 404."""
+    a = keyed(harness, "a")
+    other = keyed(harness, "b")
+    router = harness.router(a, other, model_refresh_secs=0.02)
+    client = harness.client(router)
+    eventually(lambda: shown(client, KEY) == (200, ["a", "b"]))
+    wait_until_known(router, 2)
+    a.cards = {"c": None}
+    assert served_by(client, "a", KEY) == 404
+    eventually(lambda: a.url in {served_by(client, "c", KEY) for _ in range(2)})
+
+
+def test_a_key_that_the_engine_does_not_take_is_named(harness, capfd):
+    """Row 38: it "does not respond"."""
+    worker = keyed(harness, "a")
+    harness.router(worker, **QUICK, api_key="wrong")
+    said = f"models: worker {worker.url} returned 401 to GET /v1/models: --api-key is not the engine's"
+    wait_until_logged(capfd, said)
+
+
+def test_an_engine_with_a_key_is_named_where_the_router_has_none(harness, capfd):
+    """Row 38: with what the router does until a client has shown it the list."""
+    worker = keyed(harness, "a")
+    harness.router(worker, **QUICK)
+    said = (
+        f"models: worker {worker.url} returned 401 to GET /v1/models: the engine wants a key; set --api-key"
+    )
+    wait_until_logged(capfd, said)
+
+
+def test_the_routers_own_key_is_not_replaced_by_a_clients(harness):
+    """Row 17: a client's key is for workers that the router has none for."""
+    worker = keyed(harness, "a", keys=("router",))
+    router = harness.router(worker, model_refresh_secs=0, api_key="router")
+    assert shown(harness.client(router), KEY) == (200, ["a"])
+    assert {m.get("authorization") for m in worker.worker.requests} == {"Bearer router"}
+
+
+def test_a_key_that_was_meant_for_the_router_reaches_no_worker(harness, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("k1")
+    worker = keyed(harness, "a")
+    router = harness.router(worker, model_refresh_secs=0, client_api_key_file=str(keys))
+    assert shown(harness.client(router), KEY)[0] == 401
+    assert {m.get("authorization") for m in worker.worker.requests} == {None}
+
+
+def test_neither_an_error_nor_the_memory_names_what_was_learnt_with_a_key(harness):
+    """Row 17: for a client without one, also after the engine has left."""
+    a, b, shared = keyed(harness, "a"), keyed(harness, "b"), ModelWorker(harness, "open", "free")
+    router = harness.router(a, b, shared, model_refresh_secs=0.02)
+    client = harness.client(router)
+    eventually(lambda: shown(client, KEY) == (200, ["a", "b", "open", "free"]))
+    wait_until_known(router, 4)
+    for body, code in (({"prompt": "p"}, "model_required"), ({"model": "x"}, "model_not_found")):
+        answer = client.ask("POST", "/v1/completions", body=json.dumps(body).encode())
+        assert error_of(answer)["code"] == code
+        assert "Served" not in error_of(answer)["message"]
+    router.core.remove_worker(a.url)
+    assert shown(client) == (200, ["open", "free"])
+
+
+def test_aliases_are_in_a_clients_own_list(harness):
+    """Row 17."""
+    router = harness.router(keyed(harness, "a"), model_refresh_secs=3600, model_alias=["fast=a"])
+    client = harness.client(router)
+    eventually(lambda: shown(client, KEY) == (200, ["a", "fast"]))
+    assert [client.ask("GET", f"/v1/models/{name}", KEY).status for name in ("a", "fast", "b")] == [200, 200, 404]

@@ -57,6 +57,27 @@ def test_a_file_that_was_moved_away_is_opened_again(path):
     assert rows(path)[1:] == [{"a": 3}]
 
 
+def test_a_file_that_was_deleted_is_made_anew_by_the_next_line(path, capfd):
+    """Row 31: lines went to a file that nobody can read, until somebody reloaded the settings."""
+    directory = path.parent / "logs"
+    directory.mkdir()
+    path = directory / path.name
+    log = testing.TrafficLog(str(path))
+    log.write('{"a": 1}\n')
+    path.unlink()
+    log.write('{"a": 2}\n')
+    assert is_head(rows(path)[0])
+    assert rows(path)[1:] == [{"a": 2}]
+    path.unlink()
+    directory.rmdir()
+    for _ in range(3):
+        log.write('{"a": 3}\n')
+    assert capfd.readouterr().err.count("cannot be written: No such file or directory") == 1
+    directory.mkdir()
+    log.write('{"a": 4}\n')
+    assert rows(path)[1:] == [{"a": 4}]
+
+
 def test_a_path_that_cannot_be_opened_again_leaves_the_file_in_use(path, capfd):
     testing.configure_log()
     log = testing.TrafficLog(str(path))
