@@ -45,6 +45,7 @@ class ServerOptions(TypedDict, total=False):
     allow_request_overrides: bool
     sse_error_event: bool
     anthropic_cache_control_injection: bool
+    strip_anthropic_billing_header: bool
     hold_stream_head: Literal["on", "off"]
     sse_keepalive_secs: float
     trust_forwarded: bool
