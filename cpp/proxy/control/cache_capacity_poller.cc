@@ -47,7 +47,8 @@ Task<void> CacheCapacityPoller::Poll(std::shared_ptr<Host> host, Workers workers
   host->polling = false;
   if (stopped()) co_return;
   if (!response.ok()) host->due_ns = thread_.clock.NowNanos() + kSoonNanos;
-  if (response.ok()) WarnOfGuesses(*host, workers.front()->url.base, *response);
+  const bool has_other_sources = thread_.options.kv_events_engine == KvEventsEngine::kTrtllm;
+  if (response.ok() && !has_other_sources) WarnOfGuesses(*host, workers.front()->url.base, *response);
   if (!response.ok() || response->status != 200) co_return;
   std::vector<Size> sizes;
   for (const std::shared_ptr<Worker>& worker : workers) {
