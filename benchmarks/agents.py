@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Recorded requests of coding agents through a router: does a session stay, and how much of it is found cached?
+"""Recorded requests of coding agents through a router: does a session stay, and how much of it is found?
 
     PYTHONPATH=build/release/python python benchmarks/agents.py RECORDINGS/*.jsonl
     ... agents.py claude_code.jsonl --policies auto cache_aware --workers 3
 
-A recording has a line per request: scenario, method, path, headers, body; `{"$text": 3}` and `{"$json": 3}` in a body
-stand for what the line with the number 3 has. Each recording is sent anew to a router with idle workers that respond at
-once, one request after the other. Per scenario: how many workers served it, and the share of the blocks or bytes of its
-prompts that the policy took the chosen worker to hold. Nothing is computed, so nothing here is a time.
+A recording has a line per request: scenario, method, path, headers, body; `{"$text": 3}` and `{"$json": 3}`
+in a body stand for what the line with the number 3 has. Each recording is sent anew to a router with idle
+workers that respond at once, one request after the other. Per scenario: how many workers served it, and the
+share of the blocks or bytes of its prompts that the policy took the chosen worker to hold. Nothing is
+computed, so nothing here is a time.
 """
 
 from __future__ import annotations

@@ -43,6 +43,9 @@ bool IsAuthority(std::string_view text) {
   });
 }
 
+// A path that browsers take for a host, if nothing stands in front of it.
+bool LeadsToHost(std::string_view path) { return path.starts_with("//") || path.starts_with("/\\"); }
+
 }  // namespace
 
 std::optional<std::string> RouterLocation(std::string_view location, const RedirectEnds& ends) {
@@ -55,7 +58,7 @@ std::optional<std::string> RouterLocation(std::string_view location, const Redir
   } else if (!TakePrefix(&rest, "//")) {
     const bool has_prefix =
         !ends.worker_prefix.empty() && rest.starts_with('/') && TakePathPrefix(&rest, ends.worker_prefix);
-    if (!has_prefix) return std::nullopt;
+    if (!has_prefix || LeadsToHost(rest)) return std::nullopt;
     return Concat(rest.starts_with('/') ? "" : "/", rest);
   }
   const size_t path_at = std::min(rest.find_first_of("/?#"), rest.size());
@@ -71,7 +74,7 @@ std::optional<std::string> RouterLocation(std::string_view location, const Redir
   if (!is_worker && !is(ends.client_host, ends.scheme == "https")) return std::nullopt;
   if (!TakePathPrefix(&path, ends.worker_prefix)) return std::nullopt;
   const std::string_view slash = path.starts_with('/') ? "" : "/";
-  if (ends.authority.empty()) return Concat(slash, path);
+  if (ends.authority.empty()) return LeadsToHost(path) ? std::nullopt : std::optional(Concat(slash, path));
   const bool is_meant = !is_worker && tls != ends.worker_tls;
   const std::string_view scheme = !is_meant ? ends.scheme : tls ? "https" : "http";
   return Concat(scheme, "://", ends.authority, slash, path);

@@ -289,7 +289,7 @@ class CacheAware final : public Policy {
 
   struct Trust {
     PromptMemory::Owner owner{};
-    uint32_t misses = 0;               // consecutive
+    uint32_t misses = 0;              // consecutive
     std::bitset<kEndpoints> telling;  // endpoints that have reported more than 0 since its start
 
     void Restarted() {

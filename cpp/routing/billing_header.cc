@@ -48,11 +48,15 @@ std::vector<BodyInsertion> BillingHeaderEdits(const BodyMap& body) {
     // With one comma: that before it or, in front of all that stays, that behind it.
     const char* const end = block.data() + block.size();
     const bool has_next = i + 1 < blocks->size();
-    if (i != 0 && kept != nullptr) {
+    BodyInsertion removal = Removal(block.data(), has_next ? (*blocks)[i + 1].data() : end);
+    if (kept != nullptr) {
       const std::string_view& before = (*blocks)[i - 1];
-      edits.push_back(Removal(before.data() + before.size(), end));
+      removal = Removal(before.data() + before.size(), end);
+    }
+    if (!edits.empty() && edits.back().at + edits.back().removed == removal.at) {
+      edits.back().removed += removal.removed;
     } else {
-      edits.push_back(Removal(block.data(), has_next ? (*blocks)[i + 1].data() : end));
+      edits.push_back(removal);
     }
   }
   return edits;

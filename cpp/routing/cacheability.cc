@@ -280,8 +280,8 @@ std::optional<Digest256> TenantOf(std::span<const HeaderField> fields, const Cac
 
 // The reasons that say that the generation is complete: finish_reason of a choice, or stop_reason of a message.
 constexpr std::array<std::string_view, 10> kCompleteReasons = {
-    "stop",       "length",        "tool_calls", "function_call", "content_filter",
-    "end_turn",   "max_tokens",    "tool_use",   "stop_sequence", "refusal"};
+    "stop",     "length",     "tool_calls", "function_call", "content_filter",
+    "end_turn", "max_tokens", "tool_use",   "stop_sequence", "refusal"};
 
 // SGLang's /generate writes {"type": "stop"}.
 bool HasEnded(const Member* reason) {

@@ -17,9 +17,10 @@ namespace vllm_router {
 // `path`: without query; empty outside HTTP, where a prompt is one that is computed.
 constexpr bool ComputesPrompt(std::string_view path) {
   constexpr std::array<std::string_view, 6> kPaths = {
-      "/tokenize",    "/v1/tokenize",  "/v1/messages/count_tokens", "/v1/responses/input_tokens",
+      "/tokenize",   "/v1/tokenize",  "/v1/messages/count_tokens", "/v1/responses/input_tokens",
       "/detokenize", "/v1/detokenize"};
-  constexpr std::string_view kRender = "/render";  // vLLM: /v1/chat/completions/render, /v1/completions/render
+  constexpr std::string_view kRender =
+      "/render";  // vLLM: /v1/chat/completions/render, /v1/completions/render
   return !path.ends_with(kRender) && std::ranges::find(kPaths, path) == kPaths.end();
 }
 

@@ -1,7 +1,7 @@
 """An engine that dies under load costs its running streams, and no other request.
 
-After SIGKILL that is all. After SIGTERM vLLM 0.32 breaks connections off or ends its requests itself. One that is
-frozen costs time alone.
+After SIGKILL that is all. After SIGTERM vLLM 0.32 breaks connections off or ends its requests itself. One
+that is frozen costs time alone.
 """
 
 import contextlib

@@ -91,7 +91,8 @@ def prefix_anchor(body: bytes | str, limit: int = 1024) -> tuple[str, bytes] | N
         members = json.loads(body)
         if not isinstance(members, dict):
             return None
-        system = text_of(without_billing_header(members.get("system"))) or text_of(members.get("instructions"))
+        system = text_of(without_billing_header(members.get("system")))
+        system = system or text_of(members.get("instructions"))
         lead, first = "", ""
         if members.get("systemInstruction") is not None:
             system = system or text_of(members["systemInstruction"].get("parts"))

@@ -195,6 +195,7 @@ def test_a_client_that_leaves_at_the_abort_leaves_the_event_behind(harness):
     client.read_head()
     client.read_until(b"[DONE]")
     client.close()
+    router.must_rest()
     page = page_of(router)
-    assert page["vllm_router_exchange_end_total"].values_of("end") == {"client_gone"}
+    assert page["vllm_router_exchange_end_total"].values_of("end") == {"worker_aborted"}
     assert page["vllm_router_server_errors_total"].total() == 1

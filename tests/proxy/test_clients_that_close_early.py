@@ -10,9 +10,10 @@ from tests.proxy.test_metrics import page_of
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 WHOLE = {"id": "resp_1", "status": "completed", "output": ["x" * 5000], "usage": {"input_tokens": 3}}
-COMPLETED = b"event: response.completed\ndata: %s\n\n" % json.dumps(
-    {"type": "response.completed", "response": WHOLE}
-).encode()
+COMPLETED = (
+    b"event: response.completed\ndata: %s\n\n"
+    % json.dumps({"type": "response.completed", "response": WHOLE}).encode()
+)
 LAST = {
     "/v1/responses": COMPLETED,
     "/v1/messages": b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
@@ -55,7 +56,7 @@ def ends_of(router, path):
 @each_way
 @pytest.mark.parametrize("path", list(LAST))
 def test_they_have_had_their_stream_and_the_workers_connection_is_kept(harness, path, how):
-    """Row 25: the log and request_errors_total said that the client was gone, and the connection was closed."""
+    """Row 25: log and metrics said that the client was gone, and the worker's connection was closed."""
     engine = Engine(harness, LAST[path])
     router = harness.router(engine.worker, policy="round_robin", health_check_interval_secs=0)
     ask_and_leave(harness, router, path, how, LAST[path][-20:])

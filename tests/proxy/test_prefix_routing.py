@@ -98,7 +98,7 @@ def test_the_statistics_have_the_documented_form(harness, idle):
 
 
 def test_a_busy_owner_overflows_and_the_rate_says_how_often(harness, idle):
-    router = harness.router(*idle, policy="prefix_aware")
+    router = harness.router(*idle, policy="prefix_aware", routing={"prefix_load_floor": 0})
     client = harness.client(router)
     # Caps of 1, 1 and 2: the owner, the one behind it, the owner again.
     held = [router.core.select(chat("load")) for _ in range(3)]

@@ -16,7 +16,7 @@ from tests.fakes.wire import chunk, chunked, request, response
 from tests.proxy.test_port_handover import running
 
 PATH = "/v1/completions"
-WHOLE = request("POST", PATH, body=b"hello")
+WHOLE = request("POST", PATH, body=b"{}")
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -79,7 +79,7 @@ def sends(count: int | None) -> Callable:
 
 def rests(scene, port):
     client = scene.connect(port)
-    assert client.ask("POST", PATH, body=b"hello").status == 200
+    assert client.ask("POST", PATH, body=b"{}").status == 200
     return client
 
 
@@ -122,13 +122,13 @@ def ends_its_stream(scene, client):
 def is_let_in(scene, client):
     scene.worker.let_in(1)
     scene.worker.read_request()
-    scene.worker._wires[0].send(response(200, b"hello"))
+    scene.worker._wires[0].send(response(200, b"{}"))
     served(client)
 
 
 def served(client):
     answer = client.read_response()
-    assert (answer.status, answer.body) == (200, b"hello")
+    assert (answer.status, answer.body) == (200, b"{}")
     client.must_be_closed()
 
 

@@ -275,7 +275,8 @@ json::value TimeOrNull(std::optional<int64_t> unix_seconds) {
 }
 
 // By position in the fleet, the model that each worker lists first; an adapter only where it lists nothing else.
-std::vector<std::string_view> FirstModels(const FleetView& fleet) {
+// What a host lists only to clients with its key is told to nobody else.
+std::vector<std::string_view> FirstModels(const FleetView& fleet, GuardedHosts& guarded) {
   std::vector<std::string_view> models(fleet.members().size(), "unknown");
   std::vector<bool> is_model(models.size());
   for (const std::string& id : fleet.models()->names->order) {
@@ -285,6 +286,10 @@ std::vector<std::string_view> FirstModels(const FleetView& fleet) {
       models[position] = id;
       is_model[position] = name.card.parent.empty();
     }
+  }
+  if (!guarded.any()) return models;
+  for (uint32_t position = 0; position < models.size(); ++position) {
+    if (guarded.Contains(fleet.worker(position).url.base)) models[position] = "unknown";
   }
   return models;
 }
@@ -797,7 +802,7 @@ AdminReply Admin::CacheStats(const IoThread& thread, const Settings& settings, b
     const std::optional<int64_t> entries = shared_responses_.service->entries();
     shared = {
         .pool = shared_responses_.pool,
-        .usable = shared_responses_.responses->usable(),
+        .refused = shared_responses_.responses->refused(),
         .entries = static_cast<uint64_t>(entries.value_or(0)),
         .late = stats.late,
         .dropped = stats.dropped};
@@ -1180,6 +1185,12 @@ Task<AdminReply> Admin::Drain(IoThread& thread, const AdminRequest& request) {
   if (back || *wait_ns == 0) co_return Json(back ? 200 : 202, std::move(reply));
   co_await WaitForDrain(thread, request.scope, call->url, *wait_ns);
   const std::vector<Drainer::Row> rows = drainer_->Rows(call->url);
+  const bool has_left = !router_->pool().registry().Named(call->url).ok();
+  if (rows.empty() && has_left) {  // so many ended with it that its row is gone
+    reply["draining"] = false;
+    reply["ended"] = true;
+    co_return Json(200, std::move(reply));
+  }
   if (rows.empty()) {
     co_return Error(
         HttpError::kInvalidArgument,
@@ -1256,7 +1267,7 @@ AdminReply Admin::Workers() const {
   json::array workers;
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
   std::array<size_t, 3> counts{};  // by stage
-  const std::vector<std::string_view> models = FirstModels(*fleet);
+  const std::vector<std::string_view> models = FirstModels(*fleet, model_service_->guarded());
   for (const FleetView::Member& member : fleet->members()) {
     workers.emplace_back(Describe(member, models[workers.size()]));
     ++counts[static_cast<size_t>(member.worker->stage)];
@@ -1275,7 +1286,8 @@ AdminReply Admin::OneWorker(std::string_view encoded_url) const {
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
   const std::optional<uint32_t> position = fleet->Find(*url);
   if (!position.has_value()) return NoSuchWorker("Worker " + *url + " not found");
-  return Json(200, Describe(fleet->members()[*position], FirstModels(*fleet)[*position]));
+  return Json(
+      200, Describe(fleet->members()[*position], FirstModels(*fleet, model_service_->guarded())[*position]));
 }
 
 AdminReply Admin::Remove(std::string_view url, bool as_json) {
@@ -1595,6 +1607,7 @@ Task<AdminReply> Admin::GatherModels(IoThread& thread, CancelScope& scope, const
       if (thread.http.KeyUseFor(hosts[i]) != HttpClient::KeyUse::kSent) guarded.Set(hosts[i].base, true);
     }
     if (!response.ok() || response->status != 200) continue;
+    if (credentials.empty()) guarded.Set(hosts[i].base, false);
     if (is_kept && response->body.size() <= kMaxModelReportBytes) {
       std::optional<std::vector<ModelCard>> cards = ModelsInReport(response->body);
       if (cards && !credentials.empty() && guarded.Contains(hosts[i].base)) {

@@ -101,7 +101,7 @@ AdminReply CacheStatsReply(
     const auto errors = [&redis](RedisErrorType type) { return redis.errors[static_cast<size_t>(type)]; };
     reply["redis"] = {
         {"connections", {{"active", redis.active}, {"idle", redis.idle}}},
-        {"fallback_active", !shared->usable},
+        {"fallback_active", redis.fallback || shared->refused},
         {"errors",
          {{"connection", errors(RedisErrorType::kConnection)},
           {"timeout", errors(RedisErrorType::kTimeout)},

@@ -21,7 +21,7 @@ class RedisPool;
 // Of the cache in Redis; none with memory.
 struct SharedCacheFigures {
   const RedisPool* pool = nullptr;
-  bool usable = false;
+  bool refused = false;  // Redis is up, and cannot be used
   uint64_t entries = 0;
   uint64_t late = 0;
   uint64_t dropped = 0;

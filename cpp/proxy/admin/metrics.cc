@@ -1108,10 +1108,9 @@ void Metrics::Collector::WriteRedis(Page* page) const {
   const RedisPool::Stats stats = redis_->stats();
   page->Gauge(
       "continuum_cache_fallback_active",
-      "1 while requests do not use Redis, which is down or cannot be used, but this router's memory, if that may be; "
-      "else 0.");
-  const bool falls_back = shared_responses_ != nullptr ? !shared_responses_->usable() : stats.fallback;
-  page->Add(falls_back ? 1 : 0);
+      "1 while Redis is down or cannot be used, and this router's memory is used instead, else 0.");
+  const bool refused = shared_responses_ != nullptr && shared_responses_->refused();
+  page->Add(stats.fallback || refused ? 1 : 0);
   page->Gauge("continuum_cache_redis_connections_active", "Connections to Redis that wait for a reply.");
   page->Add(static_cast<double>(stats.active));
   page->Gauge("continuum_cache_redis_connections_idle", "Open connections to Redis that wait for no reply.");

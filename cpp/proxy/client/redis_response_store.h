@@ -70,8 +70,16 @@ class RedisResponses {
     return pool_.up() && usable_since_.load(std::memory_order_acquire) == pool_.outages() + 1;
   }
   // The generations of now are known, unless Redis went down after so many `outages` of before.
-  void SetUsable(uint64_t outages) { usable_since_.store(outages + 1, std::memory_order_release); }
-  void SetUnusable() { usable_since_.store(0, std::memory_order_release); }
+  void SetUsable(uint64_t outages) {
+    usable_since_.store(outages + 1, std::memory_order_release);
+    refused_.store(false, std::memory_order_relaxed);
+  }
+  void SetUnusable() {
+    usable_since_.store(0, std::memory_order_release);
+    refused_.store(true, std::memory_order_relaxed);
+  }
+  // Redis is up, and cannot be used, since the generations cannot be read.
+  bool refused() const { return refused_.load(std::memory_order_relaxed); }
 
   Stats stats() const;
   void Count(Operation operation, int64_t nanos);
@@ -88,6 +96,7 @@ class RedisResponses {
   const RedisPool& pool_;
   const std::string key_prefix_;
   std::atomic<uint64_t> usable_since_{0};  // the pool's outages + 1; 0: it is not
+  std::atomic<bool> refused_{false};
   std::array<Timed, kOperations> latency_{};
   std::atomic<uint64_t> late_{0};
   std::atomic<uint64_t> too_large_{0};

@@ -152,8 +152,12 @@ Task<bool> ModelService::Ask(WorkerUrl url, bool joins) {
   const HttpClient::KeyUse key = thread_.http.KeyUseFor(url);
   const bool is_guarded = IsRefusal(response) && key != HttpClient::KeyUse::kSent;
   const bool is_clear = response.ok() && (response->status == 200 || IsAbsent(response->status));
-  if (is_clear || is_guarded) guarded_.Set(url.base, is_guarded);
   if (host != nullptr) host->failure = ProbeFailure(url, "/v1/models", response, key);
+  // One that has listed its models to everybody may refuse by mistake, as what is in front of it does for a moment.
+  if (is_guarded && !joins && host != nullptr && host->is_open && host->failures + 1 < kWarnedFailures)
+    co_return false;
+  if (is_clear || is_guarded) guarded_.Set(url.base, is_guarded);
+  if (host != nullptr && (is_clear || is_guarded)) host->is_open = is_clear && response->status == 200;
   const bool was_doubted = host != nullptr && std::exchange(host->doubted, false);
   if (is_guarded) {
     if (joins || was_doubted) guarded_.Unlearn(url.base);

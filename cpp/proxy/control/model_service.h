@@ -87,6 +87,7 @@ class ModelService final : public HostPoller {
     bool warned = false;
     bool was_empty = false;
     bool doubted = false;  // since it was asked last
+    bool is_open = false;  // it has listed its models to everybody
     int failures = 0;
     std::string failure = {};
   };

@@ -93,10 +93,12 @@ Task<bool> ResponseCacheService::Exchange() {
   if (!link_.pool().up() || link_.pool().outages() != outages) co_return false;
   if (!responses_.usable()) {
     on_recovered_();
+    const bool refused = responses_.refused();
     responses_.SetUsable(outages);
-    if (std::exchange(refused_, false)) {
+    if (refused) {
       Log(LogLevel::kInfo,
-          Concat("response cache: ", link_.pool().options().url.Shown(), " has generations and is used again"));
+          Concat(
+              "response cache: ", link_.pool().options().url.Shown(), " has generations and is used again"));
     }
   }
   co_return true;
@@ -116,7 +118,6 @@ bool ResponseCacheService::TakeReplies(
   if (pairs.kind() != Kind::kArray) {
     // Without the generations an old response cannot be told from others.
     responses_.SetUnusable();
-    refused_ = true;
     const std::string error =
         pairs.is_error() ? ReadRedisError(pairs.text()).message : "sent something that is no array";
     Warn(Concat(error, " (to HGETALL ", responses_.GenerationsKey(), "); this router's memory is used"));
@@ -152,7 +153,7 @@ Task<bool> ResponseCacheService::NextTurn() {
 Task<bool> ResponseCacheService::Told() {
   const UnderWay under_way(*this);
   const bool worked = co_await NextTurn();
-  co_return worked && generations_.Pending().empty();
+  co_return worked&& generations_.Pending().empty();
 }
 
 Task<StatusOr<int64_t>> ResponseCacheService::Clear(CancelScope* scope) {

@@ -114,7 +114,6 @@ class ResponseCacheService final : public Service {
   bool stopped_ = false;
   bool told_ = false;      // there is something for Redis
   bool clearing_ = false;  // keys are being deleted
-  bool refused_ = false;   // the generations could not be read, so Redis is not used
   int under_way_ = 0;
   std::vector<Waiter*> waiters_;  // for the next whole Exchange()
   int64_t counted_ns_;

@@ -539,7 +539,8 @@ Task<void> Exchange::RespondLocally() {
       .settings = settings_,
       .scope = scope,
       .has_admin_key = AccessOfRoute() == Access::kAdmin && thread_.authorizer.takes_admin_keys(),
-      .credentials = asks_as_client ? ForwardedCredentials(*head_, Client()) : std::string()};
+      .credentials =
+          asks_as_client && !HasAdminKey() ? ForwardedCredentials(*head_, Client()) : std::string()};
   AdminReply reply;
   if (record_.route == Route::kFanOut) {
     reply = co_await FanOutToAll(scope);
@@ -558,6 +559,15 @@ Task<void> Exchange::RespondLocally() {
   } else {
     co_await ReplyPage(std::move(reply));
   }
+}
+
+// It is meant for the router alone, wherever it is sent.
+bool Exchange::HasAdminKey() const {
+  Authorizer& authorizer = thread_.authorizer;
+  if (!authorizer.takes_admin_keys()) return false;
+  const bool has_port = !authorizer.Serves(ListenerKind::kPublic, Access::kAdmin);
+  const ListenerKind kind = has_port ? ListenerKind::kAdmin : ListenerKind::kPublic;
+  return !authorizer.Rejects(Access::kAdmin, kind, *head_).has_value();
 }
 
 Task<AdminReply> Exchange::FanOutToAll(CancelScope& scope) {
@@ -1393,7 +1403,10 @@ Task<Exchange::Next> Exchange::Ask() {
   }
   attempts_->SettleServerErrors();
   if (end == Attempts::End::kResponded) {
-    const bool may_lack_model = attempts_->response().status == 404 && RouteOf(record_.route).inference &&
+    // A 404 may also be about a stored response, or about the path.
+    const bool may_lack_model = attempts_->response().status == 404 && model_ != nullptr &&
+                                RouteOf(record_.route).computes && !MayContinueResponse(record_.route) &&
+                                head_->path.starts_with("/v1/") &&
                                 thread_.fleet.Get()->models()->names->any_said;
     if (may_lack_model) thread_.health.lacks_model(record_.worker);
     co_return Next::kOn;
@@ -1511,7 +1524,8 @@ Task<void> Exchange::RelayResponse() {
   const ResponseEnd said = worker_error ? ResponseEnd::kServerError
                            : aborted    ? ResponseEnd::kAborted
                                         : ResponseEnd::kWhole;
-  const bool rest_missing = relay.client_left() && end != Relay::End::kDone && cancelled_ == CancelReason::kNone;
+  const bool rest_missing =
+      relay.client_left() && end != Relay::End::kDone && cancelled_ == CancelReason::kNone;
   switch (rest_missing ? Relay::End::kDone : end) {
     case Relay::End::kDone:
       attempts_->ResponseEnded(said);
@@ -1960,9 +1974,7 @@ void Exchange::OnClientLeft(void* context) {
   exchange->ArmDeadline(kRestMs, &Exchange::OnRestLate);
 }
 
-void Exchange::OnRestLate(void* context) {
-  static_cast<Exchange*>(context)->attempts_->worker().Close();
-}
+void Exchange::OnRestLate(void* context) { static_cast<Exchange*>(context)->attempts_->worker().Close(); }
 
 void Exchange::ArmDeadline(int64_t ms, Timer::Callback callback) {
   deadline_.Arm(thread_.loop.timers(), ms, callback, this);

@@ -116,6 +116,7 @@ class Exchange {
   // That it takes, by the settings.
   Access AccessOfRoute() const;
   bool CountsInRateLimit() const;
+  bool HasAdminKey() const;
   Task<void> Reject(HttpError error, int64_t retry_after_ns = 0);
   uint64_t MostOwnBytes() const;
   Task<void> RespondLocally();
@@ -238,7 +239,7 @@ class Exchange {
   const Settings& settings_;  // the connection's
   std::unique_ptr<RequestHeadParser> head_parser_;
   std::unique_ptr<Rewritten> rewritten_;  // null: the request's are as they came
-  const RequestHead* head_ = nullptr;        // null before HEAD, and in RELAY once not needed
+  const RequestHead* head_ = nullptr;     // null before HEAD, and in RELAY once not needed
   std::optional<RequestBody> body_;
   bool stream_body_ = false;  // the body plan
   RequestId request_id_;
@@ -255,7 +256,7 @@ class Exchange {
   std::unique_ptr<std::string> outdates_;  // the model whose weights this request changes; empty: any
   Permit permit_;                          // from ADMIT to FINISH
   RoutingKey key_;
-  std::unique_ptr<RequestedModel> model_;      // null: any worker will do
+  std::unique_ptr<RequestedModel> model_;        // null: any worker will do
   std::unique_ptr<CostOverride> cost_override_;  // the client's; null: none
 
   std::shared_ptr<KeyValidator::Waiter> validation_;  // being waited for

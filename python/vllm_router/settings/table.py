@@ -200,7 +200,8 @@ class Table:
     strip_anthropic_billing_header: bool = _server(
         False,
         Switch(),
-        "remove Claude Code's block x-anthropic-billing-header from the system prompt of requests to /v1/messages",
+        "remove Claude Code's block x-anthropic-billing-header from the system prompt of requests to "
+        "/v1/messages",
         more="For engines that make it a part of the prompt: it changes from session to session, so nothing "
         "behind it is found in their caches. vLLM drops it itself, and Anthropic's API needs it. Prompts are "
         "matched without it in any case.",
@@ -636,8 +637,8 @@ class Table:
         Number(0, 1_000_000),
         "the number of open requests below which a worker is never over its load bound",
         policies=("vllm_cache_aware", *PREFIX_POLICIES),
-        more="Keeps prefixes together at low load, such as those of an agent and its subagents. Unset: 8, or 0 with "
-        "--load-bound average.",
+        more="Keeps prefixes together at low load, such as those of an agent and its subagents. Unset: 8, or "
+        "0 with --load-bound average.",
         unset="8, or 0 with --load-bound average",
     )
     session_ttl_secs: int = _policy(

@@ -40,6 +40,8 @@ def test_the_workers_own_url_becomes_the_routers(location, told):
         ("http://gpu-0:8000/a/b?x", "https://llm.example/?x"),
         ("/a/b/v1/models?x", "/v1/models?x"),
         ("/a/b", "/"),
+        ("/a/b//evil.example/", None),  # which browsers would take for a host
+        ("/a/b/\\evil.example/", None),
         ("/a/bc", None),
         ("/v1/models", None),
         ("http://gpu-0:8000/a/bc", None),

@@ -680,8 +680,8 @@ def response_event(kind, first=False, **response):
     return f"event: {kind}\ndata: {json.dumps({**named, **rest} if first else {**rest, **named})}\n\n"
 
 
-DELTA = 'data: {"type":"content_block_delta","delta":{"text":"hi"}}\n\n'
-LONG = [{"type": "message", "content": [{"type": "output_text", "text": "x" * 5000}]}]
+WORD = 'data: {"type":"content_block_delta","delta":{"text":"hi"}}\n\n'
+OUTPUT = [{"type": "message", "content": [{"type": "output_text", "text": "x" * 5000}]}]
 
 
 @pytest.mark.parametrize("size", [1, 7, 2048, 100_000])
@@ -691,16 +691,16 @@ LONG = [{"type": "message", "content": [{"type": "output_text", "text": "x" * 50
         (events(chunk(), "[DONE]"), True),
         (events(chunk(), "[DONE]", end="\r\n"), True),
         (events(chunk(), "[DONE]") + ": ping\n\n", True),
-        (DELTA + 'event: message_stop\ndata: {"type": "message_stop"}\n\n', True),
-        (response_event("response.completed", output=LONG, usage=USAGE), True),
-        (response_event("response.completed", True, output=LONG, usage=USAGE), True),
+        (WORD + 'event: message_stop\ndata: {"type": "message_stop"}\n\n', True),
+        (response_event("response.completed", output=OUTPUT, usage=USAGE), True),
+        (response_event("response.completed", True, output=OUTPUT, usage=USAGE), True),
         (response_event("response.incomplete", output=[]), True),
         (response_event("response.failed", error={"code": "server_error"}), True),
-        (response_event("response.created", True, input=LONG, usage=None), False),
-        (response_event("response.in_progress", input=LONG, usage=None), False),
+        (response_event("response.created", True, input=OUTPUT, usage=None), False),
+        (response_event("response.in_progress", input=OUTPUT, usage=None), False),
         (events(chunk(usage=USAGE)), False),
         (events(chunk(), "[DONE]")[:-1], False),  # the event is not whole
-        (DELTA, False),
+        (WORD, False),
         (events({"type": "content_block_delta", "delta": {"text": '{"type":"message_stop"}'}}), False),
         (events({"type": "x", "content": {"type": "message_stop"}}), False),
         ('data: {"type":"message_start","message":{"usage":{"input_tokens":1}}}\n\n', False),

@@ -244,7 +244,7 @@ def test_three_predictions_in_a_row_that_meet_nothing_empty_the_worker():
 
 
 def test_nothing_cached_says_nothing_where_never_more_was_reported():
-    """Row 23: engines report 0 at all times, or at one of their endpoints; every fourth turn was forgotten."""
+    """Row 23: engines report 0 at all times, or at some endpoints; every fourth turn was forgotten."""
     policy = of_the_documents()
     before = policy.cache_sizes()
     policy.observe(0, 600, "bytes", 16, endpoint=1)

@@ -15,6 +15,7 @@ DIGEST = bytes.fromhex("542e8d8551bb38da2f00b1ff6716b42cfc811b892fafb8d353ba167b
 
 
 def fleet(*loads, **options):
+    options = {"prefix_load_floor": 0} | options
     policy = testing.PolicyHarness("prefix_aware", virtual_nodes=150, seed=1, **options)
     for url in WORKERS:
         policy.add(url)

@@ -222,11 +222,13 @@ def test_the_routers_own_key_is_not_replaced_by_a_clients(harness):
     assert {m.get("authorization") for m in worker.worker.requests} == {"Bearer router"}
 
 
-def test_a_key_that_was_meant_for_the_router_reaches_no_worker(harness, tmp_path):
+@pytest.mark.parametrize("whose", ["client", "admin"])
+def test_a_key_that_was_meant_for_the_router_reaches_no_worker(harness, tmp_path, whose):
+    """Row 17: a worker that is taken over could collect it by refusing the router."""
     keys = tmp_path / "keys"
     keys.write_text("k1")
     worker = keyed(harness, "a")
-    router = harness.router(worker, model_refresh_secs=0, client_api_key_file=str(keys))
+    router = harness.router(worker, model_refresh_secs=0, **{f"{whose}_api_key_file": str(keys)})
     assert shown(harness.client(router), KEY)[0] == 401
     assert {m.get("authorization") for m in worker.worker.requests} == {None}
 
