@@ -138,7 +138,8 @@ def check_policy_options(options: Mapping[str, Any], warn: Callable[[str], None]
         complete["virtual_nodes"] = 150 if complete["policy"] in (*PREFIX_POLICIES, "prefix_hash") else 160
     if complete["prefix_load_floor"] is None:
         # The bound "average" is there for its formula, which a floor would change.
-        complete["prefix_load_floor"] = 0 if complete["load_bound"] == "average" else 8
+        own = 4 if complete["policy"] in PREFIX_POLICIES else 8
+        complete["prefix_load_floor"] = 0 if complete["load_bound"] == "average" else own
     if complete["consistent_hash_compat"]:
         complete["hash_key_order"] = "reference"
         complete["session_header_aliases"] = False

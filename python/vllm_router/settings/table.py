@@ -637,9 +637,9 @@ class Table:
         Number(0, 1_000_000),
         "the number of open requests below which a worker is never over its load bound",
         policies=("vllm_cache_aware", *PREFIX_POLICIES),
-        more="Keeps prefixes together at low load, such as those of an agent and its subagents. Unset: 8, or "
-        "0 with --load-bound average.",
-        unset="8, or 0 with --load-bound average",
+        more="Keeps prefixes together at low load, such as those of an agent and its subagents. Unset: 8 for "
+        "vllm_cache_aware (0 with --load-bound average), 4 for prefix_aware and kv_overlap.",
+        unset="8 for vllm_cache_aware, 4 for prefix_aware and kv_overlap",
     )
     session_ttl_secs: int = _policy(
         7200,

@@ -128,7 +128,7 @@ def chat(system, model="llama-3"):
 
 
 def test_chats_with_one_system_prompt_meet_until_there_is_no_room():
-    router = Router("chwbl", WORKERS, seed=1)
+    router = Router("chwbl", WORKERS, seed=1, prefix_load_floor=0)
     assert router.policy == "prefix_aware"
     with router.select(chat(KIND)) as first:
         assert (first.worker_url, first.reason) == (WORKERS[1], "prefix_hash")
@@ -141,9 +141,8 @@ def test_chats_with_one_system_prompt_meet_until_there_is_no_room():
 @pytest.mark.parametrize("workers", [1, 3, 10])
 @pytest.mark.parametrize("epsilon", [0.01, 0.25, 2.0])
 def test_the_bound_holds_after_every_request(workers, epsilon):
-    router = Router(
-        "prefix_aware", [f"http://w{i}:8000" for i in range(workers)], load_factor_epsilon=epsilon, seed=3
-    )
+    urls = [f"http://w{i}:8000" for i in range(workers)]
+    router = Router("prefix_aware", urls, load_factor_epsilon=epsilon, prefix_load_floor=0, seed=3)
     tickets = []
     for i in range(300):
         before = [worker.load for worker in router.workers]
@@ -168,7 +167,7 @@ def test_weights_give_points_and_room_in_proportion():
 
 
 def test_counts_add_up_and_prefixes_are_counted():
-    router = Router("prefix_aware", WORKERS, seed=1)
+    router = Router("prefix_aware", WORKERS, seed=1, prefix_load_floor=0)
     for i in range(300):
         router.select(chat(f"{i % 50}")).finish()
     for _ in range(7):
@@ -201,7 +200,7 @@ def test_a_prompt_and_ids_are_placed_like_the_body_that_has_them():
 
 
 def test_threads_pass_the_bound_by_no_more_than_their_number():
-    router = Router("prefix_aware", WORKERS, seed=1)
+    router = Router("prefix_aware", WORKERS, seed=1, prefix_load_floor=0)
     tickets, threads = [], []
 
     def ask():

@@ -118,8 +118,8 @@ def test_the_load_floor_is_the_policy_s_own_unless_it_is_given() -> None:
         ("vllm_cache_aware", {"load_bound": "average"}, 0),
         ("vllm_cache_aware", {"load_bound": "average", "prefix_load_floor": 3}, 3),
         ("vllm_cache_aware", {"prefix_load_floor": 0}, 0),
-        ("prefix_aware", {}, 8),
-        ("kv_overlap", {}, 8),
+        ("prefix_aware", {}, 4),
+        ("kv_overlap", {}, 4),
         ("prefix_aware", {"prefix_load_floor": 0}, 0),
     ):
         assert check_policy_options({"policy": policy, **given})["prefix_load_floor"] == expected
