@@ -6,20 +6,24 @@
 
 namespace vllm_router {
 
+std::optional<QueryPair> TakeQueryPair(std::string_view* query) {
+  if (query->empty()) return std::nullopt;
+  const size_t end = std::min(query->find('&'), query->size());
+  const std::string_view text = query->substr(0, end);
+  query->remove_prefix(std::min(end + 1, query->size()));
+  const size_t equals = text.find('=');
+  if (equals == std::string_view::npos) return QueryPair{text, std::nullopt};
+  return QueryPair{text.substr(0, equals), text.substr(equals + 1)};
+}
+
 std::optional<QueryParameter> FindQueryParameter(std::string_view query, std::string_view name) {
   std::optional<QueryParameter> found;
-  while (!query.empty()) {
-    const size_t end = std::min(query.find('&'), query.size());
-    const std::string_view pair = query.substr(0, end);
-    query.remove_prefix(std::min(end + 1, query.size()));
-    const size_t equals = pair.find('=');
-    if (equals == std::string_view::npos) continue;
-    const std::string_view spelled_name = pair.substr(0, equals);
-    const bool named = spelled_name == name || PercentDecoded(spelled_name, /*plus_is_space=*/true) == name;
+  while (const std::optional<QueryPair> pair = TakeQueryPair(&query)) {
+    if (!pair->value) continue;
+    const bool named = pair->name == name || PercentDecoded(pair->name, /*plus_is_space=*/true) == name;
     if (!named) continue;
-    const std::string_view spelled = pair.substr(equals + 1);
-    std::optional<std::string> value = PercentDecoded(spelled, /*plus_is_space=*/true);
-    if (value) found = QueryParameter{*std::move(value), spelled};
+    std::optional<std::string> value = PercentDecoded(*pair->value, /*plus_is_space=*/true);
+    if (value) found = QueryParameter{*std::move(value), *pair->value};
   }
   return found;
 }

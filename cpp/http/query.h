@@ -11,6 +11,13 @@
 
 namespace vllm_router {
 
+struct QueryPair {
+  std::string_view name;                  // as spelled, as is the value
+  std::optional<std::string_view> value;  // nullopt: there is no equals sign
+};
+// Takes the first pair off the front, which may be empty; nullopt: there is none.
+std::optional<QueryPair> TakeQueryPair(std::string_view* query);
+
 struct QueryParameter {
   std::string value;         // decoded
   std::string_view spelled;  // as it stands in the query

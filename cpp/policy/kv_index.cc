@@ -268,8 +268,9 @@ void KvIndex::Settle(const Decision& decision, const Outcome& outcome) {
     output_tokens_.Learn(static_cast<double>(std::min(*outcome.output_tokens, kMostOutputTokens)));
   }
   // What did not reach its worker will not be published.
-  if (reported_.active() && !ComputedPrompt(outcome)) reported_.Forgive(decision.worker, NewBlocks(decision));
-  if (ComputedPrompt(outcome)) {
+  const bool computed = ComputedPrompt(outcome);
+  if (reported_.active() && !computed) reported_.Forgive(decision.worker, NewBlocks(decision));
+  if (computed) {
     tracker_->Confirm(decision.claim);
     if (coarse_ != nullptr) coarse_->Confirm(decision.coarse_claim);
   } else {

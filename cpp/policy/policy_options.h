@@ -80,7 +80,7 @@ struct PolicyOptions {
 
   // prefix_aware
   uint32_t load_factor_epsilon = 250;  // thousandths
-  uint32_t prefix_load_floor = 0;      // requests; settings/checks.py makes it 8
+  uint32_t prefix_load_floor = 0;      // requests; settings/checks.py has the default of each policy
 
   // cache_aware, besides cache_threshold
   uint32_t balance_abs_threshold = 64;    // requests

@@ -78,6 +78,11 @@ ModelMember FindModelMember(std::string_view body) {
   return found;
 }
 
+bool IsForm(std::string_view content_type) {
+  constexpr std::string_view kMultipart = "multipart/";
+  return EqualsIgnoreCase(content_type.substr(0, kMultipart.size()), kMultipart);
+}
+
 ModelMember FindModelInForm(std::string_view content_type, std::string_view body) {
   ModelMember found;
   const std::string_view boundary = ParameterOf(content_type, "boundary");

@@ -31,6 +31,8 @@ struct ModelMember {
 };
 
 ModelMember FindModelMember(std::string_view body);
+// True if the body is a form of parts, by the request's content type.
+bool IsForm(std::string_view content_type);
 // The part named `model` of a form; `content_type`: the request's.
 ModelMember FindModelInForm(std::string_view content_type, std::string_view body);
 

@@ -426,8 +426,8 @@ def _end_at_once(number: int, _frame: FrameType | None) -> None:
 
 
 def _url(host: str, port: int, tls: bool = False) -> str:
-    name = host.removeprefix("[").removesuffix("]")
-    return _bound({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name, name), port, tls)
+    any_address = {"0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "::1"}
+    return _bound(any_address.get(host, host), port, tls)
 
 
 def _bound(name: str, port: int, tls: bool = False) -> str:

@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "base/time_units.h"
 #include "events/kv_push.h"
+#include "http/query.h"
 #include "net/task.h"
 #include "proxy/admin/cache_report.h"
 #include "proxy/admin/configuration.h"
@@ -76,19 +77,15 @@ AdminReply Refusal(const Status& status) {
 // Value of `name` in a query string, decoded; nullopt if it is absent.
 StatusOr<std::optional<std::string>> QueryValue(std::string_view query, std::string_view name) {
   std::optional<std::string> value;
-  while (!query.empty()) {
-    const size_t end = std::min(query.find('&'), query.size());
-    const std::string_view pair = query.substr(0, end);
-    query.remove_prefix(std::min(end + 1, query.size()));
-    const size_t equals = std::min(pair.find('='), pair.size());
-    if (pair.substr(0, equals) != name || equals == pair.size()) continue;
+  while (const std::optional<QueryPair> pair = TakeQueryPair(&query)) {
+    if (pair->name != name || !pair->value) continue;
     if (value.has_value()) {
       return absl::InvalidArgumentError(Concat("The query parameter '", name, "' is given more than once"));
     }
-    value = PercentDecoded(pair.substr(equals + 1), true);
+    value = PercentDecoded(*pair->value, true);
     if (!value.has_value()) {
       return absl::InvalidArgumentError(Concat(
-          "The query parameter '", name, "' is ", Quoted(pair.substr(equals + 1)),
+          "The query parameter '", name, "' is ", Quoted(*pair->value),
           ", which has a '%' without two hexadecimal digits"));
     }
   }
@@ -200,17 +197,15 @@ StatusOr<FleetCall> ReadCall(const AdminRequest& request) {
 // Of POST /admin/reload, which knows this argument only: what is misspelt must not become a real reload.
 StatusOr<bool> DryRunOf(const AdminRequest& request) {
   constexpr std::string_view kName = "dry_run";
-  for (std::string_view rest = request.query; !rest.empty();) {
-    const std::string_view pair = rest.substr(0, rest.find('&'));
-    rest.remove_prefix(std::min(pair.size() + 1, rest.size()));
-    const std::string_view name = pair.substr(0, pair.find('='));
-    if (pair.empty()) continue;
-    if (name != kName) {
+  std::string_view rest = request.query;
+  while (const std::optional<QueryPair> pair = TakeQueryPair(&rest)) {
+    if (pair->name.empty() && !pair->value) continue;
+    if (pair->name != kName) {
       return absl::InvalidArgumentError(Concat(
-          "The query parameter ", Quoted(name), " is unknown here; there is one, dry_run=1, and nothing was ",
-          "reloaded."));
+          "The query parameter ", Quoted(pair->name),
+          " is unknown here; there is one, dry_run=1, and nothing was ", "reloaded."));
     }
-    if (name == pair) {
+    if (!pair->value) {
       return absl::InvalidArgumentError("The query parameter 'dry_run' has no value; write dry_run=1.");
     }
   }

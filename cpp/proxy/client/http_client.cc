@@ -234,10 +234,7 @@ Task<Status> HttpClient::Stream(
 
 Task<StatusOr<HttpResponse>> HttpClient::Get(
     CancelScope* scope, WorkerUrl url, std::string target, int64_t timeout_ms, size_t max_body_bytes) {
-  std::string head = WriteHead(scope, url, "GET", target, AuthorizationFor(url), std::nullopt);
-  return Run(
-      scope, std::move(url), std::move(head), {}, timeout_ms, /*external=*/false, Part::kWhole,
-      max_body_bytes);
+  return GetWith({}, scope, std::move(url), std::move(target), timeout_ms, max_body_bytes);
 }
 
 Task<StatusOr<HttpResponse>> HttpClient::GetWith(

@@ -15,8 +15,7 @@ std::string_view KeyRemedy(HttpClient::KeyUse key) {
       break;
   }
   return "the engine wants a key, and it does not receive --api-key, since it was added by a request without "
-         "an admin "
-         "key; set --admin-api-key-file and add it again";
+         "an admin key; set --admin-api-key-file and add it again";
 }
 
 // Where the path before every target begins with a version, as clients' base URLs do; npos: it does not.

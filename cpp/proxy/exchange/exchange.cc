@@ -801,8 +801,7 @@ std::string Exchange::TargetOf(const ModelAliases::Alias& alias) {
 // The member `model` of the body. Where it stands behind the part that is routed by, more is read.
 Task<Exchange::Next> Exchange::FindModel() {
   const std::string_view type = FindHeader(head_->fields, "content-type").value_or("");
-  constexpr std::string_view kForm = "multipart/";
-  const bool is_form = EqualsIgnoreCase(type.substr(0, kForm.size()), kForm);
+  const bool is_form = IsForm(type);
   const auto find = [&] {
     return is_form ? FindModelInForm(type, body_->held()) : FindModelMember(body_->held());
   };
@@ -1314,8 +1313,7 @@ Task<Exchange::Next> Exchange::StripBody() {
 
 bool Exchange::MayEditMessage() const {
   const bool marks = settings_.anthropic_cache_control_injection && record_.route == Route::kMessages;
-  const bool strips = settings_.strip_anthropic_billing_header &&
-                      (record_.route == Route::kMessages || record_.route == Route::kCountTokens);
+  const bool strips = settings_.strip_anthropic_billing_header && IsAnthropic(record_.route);
   return (marks || strips) && head_->method == "POST" && head_->framing != BodyFraming::kNone;
 }
 

@@ -2,11 +2,11 @@
 
 #include <utility>
 
-#include "base/text.h"
 #include "http/head.h"
 #include "net/event_loop.h"
 #include "proxy/thread/io_thread.h"
 #include "routing/body_map.h"
+#include "routing/model_member.h"
 
 namespace vllm_router {
 namespace {
@@ -110,10 +110,7 @@ bool RetryLoop::HasBadBody() const {
   const bool is_whole = message.copy == nullptr && !message.stream_body && message.body->complete();
   if (!is_whole || !RouteOf(info_.route).inference || message.head->method != "POST") return false;
   const std::string_view type = FindHeader(message.head->fields, "content-type").value_or("");
-  constexpr std::string_view kForm = "multipart/";
-  if (EqualsIgnoreCase(type.substr(0, kForm.size()), kForm) ||
-      FindHeader(message.head->fields, "content-encoding"))
-    return false;
+  if (IsForm(type) || FindHeader(message.head->fields, "content-encoding")) return false;
   return BodyMap::Read(message.body->held()).problem() == BodyMap::Problem::kNotAnObject;
 }
 
