@@ -33,6 +33,7 @@
 #include "proxy/client/load_report.h"
 #include "proxy/client/probe_failure.h"
 #include "proxy/exchange/body_pace.h"
+#include "proxy/exchange/request_state.h"
 #include "proxy/security/authorizer.h"
 #include "proxy/security/key_file.h"
 #include "proxy/security/key_set.h"
@@ -117,11 +118,9 @@ RequestInfo MakeRecord(const py::kwargs& fields) {
         {"path", &RequestInfo::path},
         {"model", &RequestInfo::model}};
     const std::map<std::string, std::string_view RequestInfo::*> words = {
-        {"error", &RequestInfo::error},
-        {"rule", &RequestInfo::bad_request_rule},
-        {"refusal", &RequestInfo::refusal},
-        {"cache", &RequestInfo::cache},
-        {"cache_reason", &RequestInfo::cache_reason}};
+        {"error", &RequestInfo::error},     {"rule", &RequestInfo::bad_request_rule},
+        {"step", &RequestInfo::stopped_at}, {"refusal", &RequestInfo::refusal},
+        {"cache", &RequestInfo::cache},     {"cache_reason", &RequestInfo::cache_reason}};
     const std::map<std::string, bool RequestInfo::*> switches = {
         {"stream", &RequestInfo::stream},
         {"reused", &RequestInfo::reused},
@@ -415,6 +414,36 @@ void BindKeys(py::module_& testing) {
       });
 }
 
+// Says when it is destroyed.
+template <int kNumber>
+struct Witness {
+  Witness(std::string name, std::vector<std::string>* log) : name(std::move(name)), log(log) {}
+  Witness(const Witness&) = delete;
+  ~Witness() { log->push_back(name); }
+  std::string name;
+  std::vector<std::string>* log;
+};
+
+// What is found of three types before and after two of them are kept, and in which order those end.
+py::dict UseRequestState() {
+  std::vector<std::string> ended;
+  py::dict seen;
+  {
+    RequestState state;
+    const auto name = [](const auto* kept) -> py::object {
+      return kept == nullptr ? py::object(py::none()) : py::object(py::str(kept->name));
+    };
+    seen["empty"] = name(state.Find<Witness<1>>());
+    state.Emplace<Witness<1>>("first", &ended);
+    Witness<2>& second = state.Emplace<Witness<2>>("second", &ended);
+    second.name = "changed";
+    seen["kept"] = py::make_tuple(
+        name(state.Find<Witness<1>>()), name(state.Find<Witness<2>>()), name(state.Find<Witness<3>>()));
+  }
+  seen["ended"] = ended;
+  return seen;
+}
+
 }  // namespace
 
 void BindTestingProxy(py::module_& testing) {
@@ -547,6 +576,8 @@ void BindTestingProxy(py::module_& testing) {
     const KeyedHash::Key key = ValueOrThrow(ReadOrMakeSalt(path));
     return py::bytes(reinterpret_cast<const char*>(key.data()), key.size());
   });
+  testing.def("request_state", &UseRequestState);
+
   py::class_<TrafficLog>(testing, "TrafficLog")
       .def(
           py::init([](const std::string& path, const std::string& salt_path, uint32_t block_size) {

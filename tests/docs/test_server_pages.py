@@ -444,6 +444,7 @@ EVERYTHING = {
     "status": 200,
     "end": "worker_gone",
     "error": "worker_closed",
+    "step": "relay",
     "keepalives": 1,
     "rule": "syntax",
     "cache": "miss",

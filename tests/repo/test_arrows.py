@@ -30,7 +30,8 @@ ROWS = {
     "proxy/control": {"proxy/thread"},
     "proxy/exchange": {"proxy/thread"},
     "proxy/admin": {"proxy/control"},
-    "proxy/server": {"proxy/exchange", "proxy/admin"},
+    "proxy/steps": {"proxy/exchange"},
+    "proxy/server": {"proxy/steps", "proxy/admin"},
     "simulation": {"routing", "peer_sync", "http", "net"},
 }
 ROWS["bindings"] = set(ROWS)

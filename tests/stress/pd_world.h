@@ -25,6 +25,7 @@
 #include "base/text.h"
 #include "proxy/client/tls_files.h"
 #include "proxy/exchange/connection.h"
+#include "proxy/steps/steps.h"
 #include "proxy/telemetry/telemetry_shard.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/own_endpoints.h"
@@ -402,7 +403,7 @@ class World {
     client.end = ends[1];
     Connection::Serve(
         *thread_, Socket(thread_->loop, ends[0]), {.address = "10.0.2.1", .port = 1}, ListenerKind::kPublic,
-        endpoints_);
+        pipeline_);
   }
 
   std::string RequestOf(const Client& client) const {
@@ -1039,6 +1040,7 @@ class World {
   const std::string hop_name_ = "router";
   const KeySets keys_;
   NoEndpoints endpoints_;
+  const Pipeline pipeline_{Steps(), endpoints_};
   std::shared_ptr<Router> router_;
   std::unique_ptr<TlsFiles> tls_;
   std::unique_ptr<ServerLimits> limits_;

@@ -46,17 +46,14 @@ class WholeResponse final : public ResponseSink {
 }  // namespace
 
 // A request in flight, and how to cancel it in each step.
-struct CancelScope::Call {
-  Call(HttpClient& client, CancelScope* scope) : client(client), scope(scope), ended(client.stopped_) {
+struct HttpClient::Call final : CancelScope::Hook {
+  Call(HttpClient& client, CancelScope* scope)
+      : Hook(scope, [](Hook* call) { End(static_cast<Call*>(call)); }),
+        client(client),
+        ended(client.stopped_ || (scope != nullptr && scope->cancelled())) {
     client.calls_.insert(this);
-    if (scope == nullptr) return;
-    scope->calls_.insert(this);
-    ended |= scope->cancelled_;
   }
-  ~Call() {
-    client.calls_.erase(this);
-    if (scope != nullptr) scope->calls_.erase(this);
-  }
+  ~Call() { client.calls_.erase(this); }
 
   static void End(void* call) {
     auto* self = static_cast<Call*>(call);
@@ -72,7 +69,6 @@ struct CancelScope::Call {
   }
 
   HttpClient& client;
-  CancelScope* const scope;
   bool ended;
   std::shared_ptr<Resolver::Waiter> name;  // being looked up
   Connector* connector = nullptr;
@@ -80,26 +76,6 @@ struct CancelScope::Call {
   int64_t idle_ms = 0;  // > 0: each byte that arrives sets the timer again
   Timer timer;
 };
-
-void CancelScope::Cancel() {
-  cancelled_ = true;
-  for (Call* call : calls_) Call::End(call);
-  if (inner_ != nullptr) inner_->Cancel();
-  EndPause();
-}
-
-void CancelScope::EndPause() {
-  if (pause_ != nullptr) pause_->Cancel();
-}
-
-Task<bool> CancelScope::Pause(EventLoop& loop, int64_t nanos) {
-  if (cancelled_) co_return false;
-  Delay delay(loop);
-  pause_ = &delay;
-  co_await delay.For(nanos);
-  pause_ = nullptr;
-  co_return !cancelled_;
-}
 
 void HttpClient::Stop() {
   stopped_ = true;

@@ -6,8 +6,7 @@
 // It never touches load, request metrics or the connection pool: each request has a connection of its
 // own. One thread.
 //
-// Work for a client, which may leave, runs in a CancelScope. The scope knows its requests and its pause,
-// and Cancel() ends them at once.
+// Work for a client, which may leave, runs in a CancelScope (cancel_scope.h), whose Cancel() ends its requests at once.
 #pragma once
 
 #include <cstdint>
@@ -24,44 +23,12 @@
 #include "net/event_loop.h"
 #include "net/resolver.h"
 #include "net/task.h"
+#include "proxy/client/cancel_scope.h"
 #include "worker/worker_url.h"
 
 namespace vllm_router {
 
 class TlsFiles;
-
-class CancelScope {
- public:
-  // `via`: the Via fields of the client's request; requests in the scope carry them on. Must outlive it.
-  explicit CancelScope(std::span<const std::string_view> via) : via_(via) {}
-  CancelScope(const CancelScope&) = delete;
-  CancelScope& operator=(const CancelScope&) = delete;
-
-  void Cancel();  // its coroutine continues in a later turn of the loop
-  bool cancelled() const { return cancelled_; }
-  std::span<const std::string_view> via() const { return via_; }
-
-  // A scope that is part of this one and is cancelled with it; null when it has ended.
-  void set_inner(CancelScope* inner) { inner_ = inner; }
-
-  // It may take minutes, so a stopping server does not wait for it.
-  void set_long() { long_ = true; }
-  bool is_long() const { return long_; }
-
-  // Returns false if the scope is cancelled, before or during the pause.
-  Task<bool> Pause(EventLoop& loop, int64_t nanos);
-  void EndPause();  // early; likewise in a later turn
-
- private:
-  friend class HttpClient;
-  struct Call;
-  const std::span<const std::string_view> via_;
-  bool cancelled_ = false;
-  bool long_ = false;
-  std::unordered_set<Call*> calls_;
-  Delay* pause_ = nullptr;
-  CancelScope* inner_ = nullptr;
-};
 
 struct HttpResponse {
   int status = 0;
@@ -155,8 +122,7 @@ class HttpClient {
   EventLoop& loop() { return loop_; }
 
  private:
-  friend class CancelScope;
-  using Call = CancelScope::Call;
+  struct Call;
 
   std::string WriteHead(
       const CancelScope* scope, const WorkerUrl& url, std::string_view method, std::string_view target,

@@ -10,12 +10,12 @@
 
 namespace vllm_router {
 Connection::Connection(
-    IoThread& thread, Socket socket, Endpoint peer, ListenerKind listener_kind, OwnEndpoints& own_endpoints)
+    IoThread& thread, Socket socket, Endpoint peer, ListenerKind listener_kind, const Pipeline& pipeline)
     : thread(thread),
       socket(std::move(socket)),
       peer(std::move(peer)),
       listener_kind(listener_kind),
-      own_endpoints(own_endpoints),
+      pipeline(pipeline),
       settings(thread.settings.Get()),
       in(thread.buffers) {
   thread.connections.insert(this);
@@ -29,9 +29,9 @@ Connection::~Connection() {
 }
 
 void Connection::Serve(
-    IoThread& thread, Socket socket, Endpoint peer, ListenerKind listener_kind, OwnEndpoints& own_endpoints) {
+    IoThread& thread, Socket socket, Endpoint peer, ListenerKind listener_kind, const Pipeline& pipeline) {
   if (thread.draining && listener_kind == ListenerKind::kPublic) return;
-  auto* connection = new Connection(thread, std::move(socket), std::move(peer), listener_kind, own_endpoints);
+  auto* connection = new Connection(thread, std::move(socket), std::move(peer), listener_kind, pipeline);
   Spawn([](std::unique_ptr<Connection> owned) -> Task<void> {
     co_await owned->Run();
   }(std::unique_ptr<Connection>(connection)));

@@ -24,14 +24,13 @@ namespace vllm_router {
 
 struct AdminReply;
 class Exchange;
-class OwnEndpoints;
+class Pipeline;
 
 class Connection : public IdleList::Member {
  public:
   // The thread's TLS applies to clients, except on the metrics listener.
   static void Serve(
-      IoThread& thread, Socket socket, Endpoint peer, ListenerKind listener_kind,
-      OwnEndpoints& own_endpoints);
+      IoThread& thread, Socket socket, Endpoint peer, ListenerKind listener_kind, const Pipeline& pipeline);
   ~Connection();
 
   // On shutdown. An idle connection closes; one with a running or arrived request closes after its
@@ -55,7 +54,7 @@ class Connection : public IdleList::Member {
   Socket socket;
   const Endpoint peer;
   const ListenerKind listener_kind;
-  OwnEndpoints& own_endpoints;
+  const Pipeline& pipeline;                  // its requests go through it
   std::shared_ptr<const Settings> settings;  // of the request at hand, as it began
   Buffer in;                                 // received, not yet consumed
   // Set by Exchange: how the connection continues.
@@ -65,8 +64,7 @@ class Connection : public IdleList::Member {
  private:
   friend class Exchange;
   Connection(
-      IoThread& thread, Socket socket, Endpoint peer, ListenerKind listener_kind,
-      OwnEndpoints& own_endpoints);
+      IoThread& thread, Socket socket, Endpoint peer, ListenerKind listener_kind, const Pipeline& pipeline);
   Task<void> Run();
   Task<bool> StartTls(std::shared_ptr<const TlsContext> tls);
   Task<bool> AwaitBytes();

@@ -25,7 +25,7 @@ Task<std::optional<WorkerId>> SearchResponse(
   const std::shared_ptr<const FleetView> fleet = thread.router->fleet();
   const std::vector<uint32_t> hosts = HostsOf(*fleet);
   CancelScope search(scope.via());
-  scope.set_inner(&search);
+  OnCancel cancelled(scope, [&search] { search.Cancel(); });
   std::optional<WorkerId> owner;
   co_await ForEach(hosts.size(), kMaxFanOutAtOnce, [&](size_t i) -> Task<void> {
     const Worker& worker = fleet->worker(hosts[i]);
@@ -38,7 +38,6 @@ Task<std::optional<WorkerId>> SearchResponse(
       search.Cancel();  // the others can stop
     }
   });
-  scope.set_inner(nullptr);
   co_return owner;
 }
 

@@ -41,6 +41,7 @@
 #include "proxy/control/shared_pool_service.h"
 #include "proxy/control/trtllm_poller.h"
 #include "proxy/exchange/exchange.h"
+#include "proxy/steps/steps.h"
 #include "proxy/telemetry/telemetry_shard.h"
 #include "routing/kv_connector.h"
 
@@ -401,6 +402,7 @@ Server::Server(
       limits_(options_),
       configuration_(std::make_shared<Configuration>(static_cast<int64_t>(UnixSeconds()))),
       admin_(router_),
+      pipeline_(Steps(), admin_),
       record_log_(std::move(record_log)) {
   if (options.access_log) access_log_ = std::make_unique<LineWriter>(&LogAccess);
   const Logs logs{.access = access_log_.get(), .records = record_log_.get()};
@@ -578,7 +580,7 @@ Status Server::Open() {
         thread.loop, {.host = options_.host, .port = port_, .join = i > 0 || options_.reuse_port},
         [this, &thread](Socket socket, Endpoint peer) {
           if (!MakeRoom(thread, ListenerKind::kPublic)) return;
-          Connection::Serve(thread, std::move(socket), std::move(peer), ListenerKind::kPublic, admin_);
+          Connection::Serve(thread, std::move(socket), std::move(peer), ListenerKind::kPublic, pipeline_);
         });
     if (!listener.ok()) return listener.status();
     listeners_.push_back(*std::move(listener));
@@ -600,7 +602,7 @@ Status Server::OpenAside(
       thread.loop, {.host = host, .port = static_cast<uint16_t>(port), .join = options_.reuse_port},
       [this, &thread, listener_kind](Socket socket, Endpoint peer) {
         if (!MakeRoom(thread, listener_kind)) return;
-        Connection::Serve(thread, std::move(socket), std::move(peer), listener_kind, admin_);
+        Connection::Serve(thread, std::move(socket), std::move(peer), listener_kind, pipeline_);
       });
   if (!listener.ok()) return listener.status();
   *opened = *std::move(listener);

@@ -30,6 +30,7 @@
 #include "proxy/control/health_checker.h"
 #include "proxy/control/service.h"
 #include "proxy/exchange/connection.h"
+#include "proxy/exchange/step.h"
 #include "proxy/telemetry/traffic_log.h"
 #include "proxy/thread/io_thread.h"
 #include "redis/redis_pool.h"
@@ -136,6 +137,7 @@ class Server {
   ServerLimits limits_;
   const std::shared_ptr<Configuration> configuration_;
   Admin admin_;
+  const Pipeline pipeline_;
   const std::unique_ptr<TrafficLog> record_log_;       // null: disabled
   std::unique_ptr<LineWriter> access_log_;             // likewise
   std::vector<std::unique_ptr<IoThread>> io_threads_;  // the last one is the control thread

@@ -170,6 +170,7 @@ void AccessLogLine::AppendJson(const RequestInfo& record, uint64_t number, std::
   if (record.status != 0) line.Number(R"(,"status":)", static_cast<uint64_t>(record.status));
   line.Word(R"(,"end":)", ExchangeEndName(record.end));
   line.Word(R"(,"error":)", record.error);
+  if (record.ended_early()) line.Word(R"(,"step":)", record.stopped_at);
   line.Word(R"(,"rule":)", record.bad_request_rule);
   line.Word(R"(,"cache":)", record.cache);
   line.Word(R"(,"cache_reason":)", record.cache_reason);

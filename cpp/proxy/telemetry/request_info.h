@@ -66,10 +66,14 @@ struct RequestInfo {
   std::string model;
   bool stream = false;  // the response is an event stream
 
+  // Not by a response that was relayed, or made by the router, as a whole.
+  bool ended_early() const { return !error.empty() || end > ExchangeEnd::kNoDone; }
+
   int status = 0;  // sent to the client; 0: none
   ExchangeEnd end = ExchangeEnd::kDone;
   std::string_view error;    // code of our own error response, or why the exchange was cut; empty if neither
   std::string_view refusal;  // why admission rejected it; usually empty
+  std::string_view stopped_at;        // the step that was the last one (proxy/steps/steps.cc)
   std::string_view bad_request_rule;  // label of the rule that rejected the request; usually empty
 
   std::shared_ptr<Worker> worker;  // null: the request reached no worker

@@ -94,6 +94,13 @@ def test_a_line_of_text_reads_from_left_to_right():
     )
 
 
+def test_a_line_names_the_step_that_ended_a_request_early_and_no_other():
+    early = CHAT | {"step": "relay", "end": "client_gone"}
+    assert json_line(**early)["step"] == "relay"
+    assert "step" not in json_line(**CHAT | {"step": "relay"})
+    assert json_line(**CHAT | {"step": "body", "error": "body_timeout"})["step"] == "body"
+
+
 def test_what_does_not_apply_is_left_out():
     # A head that was refused: nobody knows method or path, and no worker was asked.
     refused = {"wall_us": 0, "client": "::1", "status": 400, "error": "bad_request", "rule": "content_length"}

@@ -1,0 +1,62 @@
+// Requests to Anthropic's API get a marker, or lose a block, if the operator wants that. On top of what is removed, and
+// behind the key, which is that of the client's body. All attempts send the same pieces.
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "proxy/api/settings.h"
+#include "proxy/exchange/connection.h"
+#include "proxy/exchange/request.h"
+#include "proxy/exchange/step.h"
+#include "proxy/telemetry/telemetry.h"
+#include "proxy/thread/io_thread.h"
+#include "routing/billing_header.h"
+#include "routing/cache_control.h"
+
+namespace vllm_router {
+namespace {
+
+bool MayEdit(const Request& request) {
+  const Settings& settings = request.settings;
+  const bool marks = settings.anthropic_cache_control_injection && request.info.route == Route::kMessages;
+  const bool strips = settings.strip_anthropic_billing_header && IsAnthropic(request.info.route);
+  return (marks || strips) && request.head->method == "POST" && request.head->framing != BodyFraming::kNone;
+}
+
+uint64_t BytesNeeded(const Request& request) {
+  return MayEdit(request) ? request.settings.max_payload_size : 0;
+}
+
+bool EditMessage(Request& request) {
+  if (!MayEdit(request)) return false;
+  const PdRequest* const plan = request.plan.get();
+  std::optional<BodyMap> own;
+  if (plan == nullptr) own = BodyMap::Read(request.body->held());
+  const BodyMap& body = plan != nullptr ? plan->body : *own;
+  std::vector<BodyInsertion> edits;
+  if (request.settings.strip_anthropic_billing_header) edits = BillingHeaderEdits(body);
+  if (request.settings.anthropic_cache_control_injection && request.info.route == Route::kMessages) {
+    const CacheControlEdit marker = CacheControlEdit::Of(body);
+    request.thread.telemetry.CacheControl(CacheControlResultName(marker.result()));
+    edits.insert(edits.end(), marker.insertions().begin(), marker.insertions().end());
+  }
+  if (edits.empty()) return false;
+  request.edited_message =
+      std::make_unique<Request::EditedMessage>(Request::EditedMessage{std::move(edits), {}});
+  if (request.pd != nullptr) return false;  // each stage has a copy of its own
+  SplicedBody& copy = request.edited_message->copy;
+  if (plan != nullptr && plan->copy.removed != 0) {
+    copy = plan->copy;
+  } else {
+    copy.Add(request.body->held());
+  }
+  for (const BodyInsertion& edit : request.edited_message->edits) copy.Insert(edit);
+  return false;
+}
+
+}  // namespace
+
+extern constexpr Step kMessageStep = {.name = "message", .begin = &EditMessage, .needs = &BytesNeeded};
+
+}  // namespace vllm_router

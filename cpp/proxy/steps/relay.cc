@@ -1,0 +1,337 @@
+// The worker's response, to the client: its bytes as they come, or a tunnel after a switch of protocols.
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/limits.h"
+#include "http/body_reader.h"
+#include "proxy/api/error_event.h"
+#include "proxy/api/settings.h"
+#include "proxy/exchange/body_sink.h"
+#include "proxy/exchange/connection.h"
+#include "proxy/exchange/downstream.h"
+#include "proxy/exchange/relay.h"
+#include "proxy/exchange/request.h"
+#include "proxy/exchange/step.h"
+#include "proxy/exchange/tunnel.h"
+#include "proxy/exchange/usage_sink.h"
+#include "proxy/thread/io_thread.h"
+
+namespace vllm_router {
+namespace {
+
+// Streams of these routes end with "data: [DONE]".
+bool EndsWithDone(Route route) { return route == Route::kChatCompletions || route == Route::kCompletions; }
+
+// As the head of a client that has had a comment says.
+bool IsPlainStream(const ResponseHead& response) {
+  return response.status == 200 && response.event_stream && !FindHeader(response.fields, "content-encoding");
+}
+
+// Where a response says that its engine aborted the generation. What is asked of a stored response is why that one
+// ended, which may be long ago and by its client's wish.
+std::optional<ResponseForm> FormOf(const RequestInfo& info) {
+  if (info.status != 200) return std::nullopt;
+  switch (info.route) {
+    case Route::kChatCompletions:
+    case Route::kCompletions:
+    case Route::kGenerate:
+    case Route::kInferenceGenerate:
+      return ResponseForm::kChoices;
+    case Route::kMessages:
+      return ResponseForm::kMessage;
+    case Route::kResponses:
+      return ResponseForm::kResponse;
+    default:
+      return std::nullopt;
+  }
+}
+
+// Of what an engine computes: each piece of it shows that its worker serves.
+ResponseProgress* ProgressOf(const Request& request) {
+  const bool shows = request.settings.detects_hangs() && request.route().computes;
+  const RequestInfo& info = request.info;
+  return shows && info.status / 100 == 2 && info.worker != nullptr ? &info.worker->progress : nullptr;
+}
+
+void OnFirstByte(void* context) {
+  auto* request = static_cast<Request*>(context);
+  request->info.first_body_ns = request->thread.clock.NowNanos();
+  if (request->info.stream) request->attempts->ticket().FirstToken();
+  request->attempts->CountFirstByte();
+}
+
+template <CancelReason kReason>
+void CancelFor(void* context) {
+  static_cast<Request*>(context)->Cancel(kReason);
+}
+
+Relay::Hooks HooksFor(Request& request) {
+  return {
+      .worker_idle = &CancelFor<CancelReason::kIdleTimeout>,
+      .first_byte = &OnFirstByte,
+      .context = &request,
+      .progress = ProgressOf(request)};
+}
+
+// The worker's head, which is not needed any more.
+void DropHead(Attempts& attempts, size_t size) {
+  attempts.in().Consume(size);
+  attempts.ForgetResponseHead();
+}
+
+// Nothing is sent again once a response is being relayed, and a stream may last for minutes.
+void ForgetRequest(Request& request) {
+  request.attempts->ForgetRequest();
+  request.Forget();
+}
+
+std::optional<ExchangeEnd> EndSaid(const Request& request, const StreamSummary& summary) {
+  // Clients leave when they see such an event, so it counts for clients that left, too.
+  if (request.info.stream && summary.server_error) return ExchangeEnd::kWorkerError;
+  if (summary.aborted) return ExchangeEnd::kWorkerAborted;
+  return std::nullopt;
+}
+
+ResponseEnd ResponseEndOf(std::optional<ExchangeEnd> said) {
+  return !said                                ? ResponseEnd::kWhole
+         : *said == ExchangeEnd::kWorkerError ? ResponseEnd::kServerError
+                                              : ResponseEnd::kAborted;
+}
+
+void ReadTail(Request& request, const Relay& relay, const StreamSummary& summary) {
+  RequestInfo& info = request.info;
+  info.bytes_out = relay.bytes();
+  info.client_stalls = static_cast<uint32_t>(relay.stalls());
+  info.prompt_tokens = summary.prompt_tokens;
+  info.completion_tokens = summary.completion_tokens;
+  info.cached_tokens = summary.cached_tokens;
+  if (info.prompt != nullptr && info.stream && !info.completion_tokens.has_value()) {
+    info.events = relay.tail().EstimateEvents(relay.bytes());
+  }
+}
+
+// What the end of the response means for its worker, the log, and the client. `end`: kDone if only bytes behind the
+// last event are missing, which is then `rest_missing`.
+void RecordRelayEnd(
+    Request& request, Relay::End end, bool rest_missing, bool worker_keeps, const StreamSummary& summary) {
+  RequestInfo& info = request.info;
+  Attempts& attempts = *request.attempts;
+  const std::optional<ExchangeEnd> said = EndSaid(request, summary);
+  switch (end) {
+    case Relay::End::kDone:
+      attempts.ResponseEnded(ResponseEndOf(said));
+      request.lease_reusable = worker_keeps && attempts.sent() && attempts.in().empty() && !rest_missing;
+      if (said) {
+        request.worker_failed = true;
+        info.end = *said;
+        info.error = *said == ExchangeEnd::kWorkerError ? "worker_error_event" : "worker_aborted";
+      } else if (info.stream && !summary.done && EndsWithDone(info.route)) {
+        info.end = ExchangeEnd::kNoDone;
+      }
+      break;
+    case Relay::End::kClientGone:
+      if (said) attempts.ResponseEnded(ResponseEndOf(said));
+      request.Cancel(CancelReason::kClientGone);
+      break;
+    case Relay::End::kWorkerGone:
+    case Relay::End::kBadFraming:
+      request.worker_failed = true;
+      attempts.ResponseEnded(ResponseEnd::kBrokeOff);
+      info.end = ExchangeEnd::kWorkerGone;
+      info.error = end == Relay::End::kWorkerGone ? "worker_closed" : "worker_bad_framing";
+      request.client.Cut();
+      break;
+    case Relay::End::kClosed:
+      if (request.cancelled == CancelReason::kIdleTimeout || request.cancelled == CancelReason::kWorkerDead) {
+        attempts.ResponseEnded(ResponseEnd::kBrokeOff);
+      } else if (said) {
+        attempts.ResponseEnded(ResponseEndOf(said));
+      }
+      request.client.Cut();
+      break;
+  }
+}
+
+// The client has all of it: neither its departure nor a deadline changes what became of the request.
+Task<void> EndRelayed(Request& request, bool whole) {
+  for (const auto hook : request.pipeline.on_relayed()) {
+    std::optional<Task<void>> work = hook(request, whole);
+    if (!work) continue;
+    request.total_deadline.Disarm();
+    request.client.StopWatching();
+    co_await std::move(*work);
+  }
+}
+
+Task<void> RelayResponse(Request& request) {
+  Attempts& attempts = *request.attempts;
+  Downstream& client = request.client;
+  Connection& connection = request.connection;
+  RequestInfo& info = request.info;
+  const ResponseHead& response = attempts.response();
+  info.stream = response.event_stream;
+  const bool old_client = request.head->minor_version == 0;
+  const bool worker_keeps = response.keep_alive && response.framing != BodyFraming::kUntilClose;
+  const bool until_close =
+      response.framing == BodyFraming::kChunked || response.framing == BodyFraming::kUntilClose;
+  const bool chunked = (until_close && !old_client) || client.sent_head();
+  const bool ends_with_connection = until_close && old_client;
+  if (request.thread.draining || !request.fully_read() || ends_with_connection) connection.keep = false;
+  if (!request.fully_read()) connection.linger = true;
+
+  if (response.event_stream) request.ArmTotalDeadline(request.settings.stream_total_timeout_ms);
+  const BodyFraming framing = chunked                ? BodyFraming::kChunked
+                              : ends_with_connection ? BodyFraming::kUntilClose
+                                                     : response.framing;
+  const std::string client_head =
+      client.sent_head() ? client.TakeUnsent() : client.HeadFor(response, framing);
+  BodyReader reader(response.framing, response.content_length, MessageKind::kResponse);
+  const bool may_change = response.event_stream && response.framing != BodyFraming::kLength &&
+                          !FindHeader(response.fields, "content-encoding");
+  const std::string* const usage = may_change ? attempts.prefill_usage() : nullptr;
+  std::vector<BodySink*> taps;
+  request.pipeline.AddTaps(request, response, &taps);
+  DropHead(attempts, response.size);
+  // A worker that responds early may still be taking the body, which must then stay.
+  if (attempts.sent()) ForgetRequest(request);
+
+  client.Begin(ends_with_connection);
+  Timer client_timer;
+  ClientSink to_client(connection.socket, client_head, chunked, client.Stall(client_timer));
+  BodySink* sink = &to_client;
+  std::vector<std::unique_ptr<TeeSink>> tees;
+  for (BodySink* const tap : taps) sink = tees.emplace_back(std::make_unique<TeeSink>(*tap, *sink)).get();
+  std::optional<UsageSink> merging;
+  if (usage != nullptr) sink = &merging.emplace(*usage, *sink);
+  Relay::Hooks hooks = HooksFor(request);
+  if (info.stream && usage == nullptr) hooks.client_left = &Downstream::OnLeft;
+  Relay relay(request.thread.loop, attempts.worker(), *sink, request.settings.stream_idle_timeout_ms, hooks);
+  client.set_relay(chunked && info.stream ? &relay : nullptr);
+  request.relaying = true;
+  const Relay::End end = co_await relay.Run(attempts.in(), reader);
+  request.relaying = false;
+  request.deadline.Disarm();
+
+  const StreamSummary summary = relay.tail().Summarize(FormOf(info));
+  ReadTail(request, relay, summary);
+  const bool rest_missing = relay.client_left() && end != Relay::End::kDone && !request.is_cancelled();
+  RecordRelayEnd(request, rest_missing ? Relay::End::kDone : end, rest_missing, worker_keeps, summary);
+  client.set_relay(nullptr);
+  const bool whole = end == Relay::End::kDone && !relay.client_left();
+  co_await EndRelayed(request, whole);
+}
+
+// An error of the worker, or a response that is no event stream, for a client that has the head of a stream: read as a
+// whole, and then sent as events.
+Task<void> RelayAsEvents(Request& request) {
+  Attempts& attempts = *request.attempts;
+  Downstream& client = request.client;
+  const ResponseHead& response = attempts.response();
+  const bool worker_keeps = response.keep_alive && response.framing != BodyFraming::kUntilClose;
+  const bool is_readable = !FindHeader(response.fields, "content-encoding");
+  const int status = response.status;
+  BodyReader reader(response.framing, response.content_length, MessageKind::kResponse);
+  DropHead(attempts, response.size);
+  CapturedBody body(kDrainedResponseBytes);
+  const Relay::Hooks hooks = HooksFor(request);
+  Relay relay(request.thread.loop, attempts.worker(), body, request.settings.stream_idle_timeout_ms, hooks);
+  const Relay::End end = co_await relay.Run(attempts.in(), reader);
+  if (end == Relay::End::kDone) {
+    attempts.ResponseEnded(ResponseEnd::kWhole);
+    request.lease_reusable = worker_keeps && attempts.sent() && attempts.in().empty();
+  } else if (!request.is_cancelled() || request.cancelled == CancelReason::kIdleTimeout) {
+    request.worker_failed = true;
+    attempts.ResponseEnded(ResponseEnd::kBrokeOff);
+  }
+  if (request.is_cancelled()) {
+    co_await client.ReplyCancelled();
+  } else if (end != Relay::End::kDone) {
+    co_await client.ReplyError(
+        end == Relay::End::kBadFraming ? HttpError::kWorkerBadResponse : HttpError::kWorkerClosed);
+  } else {
+    const std::string_view text = is_readable && body.whole() ? body.bytes() : std::string_view();
+    std::string events;
+    if (status == 200) events = WholeAsEvents(request.info.route, text);
+    if (events.empty() && status >= 400) events = ErrorEvents(request.info.route, status, text);
+    if (!events.empty()) {
+      co_await client.EndStream(events);
+    } else {
+      co_await client.ReplyError(HttpError::kWorkerBadResponse, "The worker's response is no event stream.");
+    }
+  }
+  co_await EndRelayed(request, /*whole=*/false);
+}
+
+// The worker has switched protocols, as requested. Bytes that the client sent behind its request belong
+// to the new protocol.
+Task<void> RelayWebSocket(Request& request) {
+  Attempts& attempts = *request.attempts;
+  Connection& connection = request.connection;
+  RequestInfo& info = request.info;
+  const Settings& settings = request.settings;
+  connection.keep = false;
+  info.status = attempts.response().status;
+  request.ArmTotalDeadline(settings.stream_total_timeout_ms);
+  const std::string client_head = request.client.HeadFor(attempts.response(), BodyFraming::kNone);
+  DropHead(attempts, attempts.response().size);
+  request.client.StopWatching();
+  ForgetRequest(request);
+  request.client.ReturnPipelined();
+
+  request.client.Begin();
+  Tunnel tunnel(
+      request.thread.loop, connection.socket, attempts.worker(),
+      {.idle_ms = settings.stream_idle_timeout_ms,
+       .client_write_ms = settings.client_write_timeout_ms,
+       .worker_write_ms = settings.upstream_write_timeout_ms},
+      {.idle = &CancelFor<CancelReason::kIdleTimeout>,
+       .client_stalled = &CancelFor<CancelReason::kSlowClient>,
+       .worker_stalled = &CancelFor<CancelReason::kSlowWorker>,
+       .context = &request});
+  request.relaying = true;
+  const Tunnel::End end = co_await tunnel.Run(client_head, connection.in, attempts.in());
+  request.relaying = false;
+  request.deadline.Disarm();
+
+  connection.in.Clear();
+  request.tunnelled_in = tunnel.bytes_to_worker();
+  info.bytes_out = tunnel.bytes_to_client();
+  info.client_stalls = static_cast<uint32_t>(tunnel.client_stalls());
+  info.worker_stalls += static_cast<uint32_t>(tunnel.worker_stalls());
+  if (end == Tunnel::End::kClientGone) request.Cancel(CancelReason::kClientGone);
+  if (end == Tunnel::End::kWorkerGone) {
+    request.worker_failed = true;
+    info.end = ExchangeEnd::kWorkerGone;
+    info.error = "worker_closed";
+  }
+  // What the client sent may have made a worker break off, so only good ends reach the breaker.
+  if (end == Tunnel::End::kDone) attempts.ResponseEnded(ResponseEnd::kWhole);
+}
+
+// Which of the three; not a coroutine of its own.
+Task<void> RelayAny(Request& request) {
+  Attempts& attempts = *request.attempts;
+  RequestInfo& info = request.info;
+  const ResponseHead& response = attempts.response();
+  request.pipeline.OnResponse(request, response);
+  if (response.status == 101) return RelayWebSocket(request);
+  request.client.StopKeepalive();
+  // The head of an earlier attempt, if that one's response is the best available.
+  if (info.responded_ns < info.sent_ns) info.responded_ns = request.thread.clock.NowNanos();
+  info.status = response.status;
+  if (request.client.sent_head() && !IsPlainStream(response)) return RelayAsEvents(request);
+  return RelayResponse(request);
+}
+
+Task<Verdict> RunRelay(Request& request) {
+  co_await RelayAny(request);
+  co_return Verdict::kEnd;
+}
+
+}  // namespace
+
+extern constexpr Step kRelayStep = {.name = "relay", .run = &RunRelay};
+
+}  // namespace vllm_router

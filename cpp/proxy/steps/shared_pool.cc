@@ -1,0 +1,53 @@
+// What a Mooncake pool holds of the prompt. A decision that counts the pool's blocks waits for it; else it is for the
+// metrics.
+#include <optional>
+#include <utility>
+
+#include "proxy/client/mooncake_pool.h"
+#include "proxy/exchange/connection.h"
+#include "proxy/exchange/request.h"
+#include "proxy/exchange/step.h"
+#include "proxy/telemetry/telemetry.h"
+#include "proxy/thread/io_thread.h"
+#include "proxy/thread/server_limits.h"
+#include "routing/router.h"
+
+namespace vllm_router {
+namespace {
+
+PagedPrompt TakePrompt(Request& request) {
+  RoutingKey& key = request.key;
+  PagedPrompt prompt{
+      .form = key.page_form,
+      .pages = std::move(key.pages),
+      .block_tokens = request.thread.router->options().policy.block_size,
+      .blocks = key.blocks.size()};
+  key.pages.clear();
+  return prompt;
+}
+
+bool MayQuery(Request& request) {
+  IoThread& thread = request.thread;
+  if (request.key.pages.empty() || thread.limits.shared_pool == nullptr || !request.route().generates)
+    return false;
+  double multiplier = thread.router->options().policy.shared_cache_multiplier;
+  if (const auto& given = request.key.cost_override)
+    multiplier = given->shared_cache_multiplier.value_or(multiplier);
+  if (multiplier != 0 && Has(thread.router->needs(), KeyParts::kSharedHits)) return true;
+  thread.limits.shared_pool->QueryLater(thread.http, thread.telemetry, TakePrompt(request));
+  return false;
+}
+
+Task<Verdict> Query(Request& request) {
+  IoThread& thread = request.thread;
+  PagedPrompt prompt = TakePrompt(request);
+  request.key.shared_hits = co_await thread.limits.shared_pool->Query(
+      thread.http, thread.telemetry, request.scope, std::move(prompt));
+  co_return Verdict::kNext;
+}
+
+}  // namespace
+
+extern constexpr Step kSharedPoolStep = {.name = "shared_pool", .begin = &MayQuery, .run = &Query};
+
+}  // namespace vllm_router

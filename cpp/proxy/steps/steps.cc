@@ -1,0 +1,46 @@
+#include "proxy/steps/steps.h"
+
+#include <array>
+
+namespace vllm_router {
+
+// Each is defined in the file of its name; those of the response cache and of prefill and decode workers share one.
+extern const Step kHeadStep;
+extern const Step kRouteStep;
+extern const Step kAuthorizeStep;
+extern const Step kValidateStep;
+extern const Step kCacheableStep;
+extern const Step kLimitStep;
+extern const Step kLocalStep;
+extern const Step kStagedPathStep;
+extern const Step kBodyStep;
+extern const Step kModelStep;
+extern const Step kInvalidateStep;
+extern const Step kResponseCacheStep;
+extern const Step kKeyStep;
+extern const Step kStagesStep;
+extern const Step kMessageStep;
+extern const Step kQuarantineStep;
+extern const Step kAdmitStep;
+extern const Step kTokensStep;
+extern const Step kSharedPrefixesStep;
+extern const Step kSharedPoolStep;
+extern const Step kStoredResponseStep;
+extern const Step kUpstreamStep;
+extern const Step kRelayStep;
+
+std::span<const Step* const> Steps() {
+  static constexpr std::array kSteps = {
+      // From the head alone.
+      &kHeadStep, &kRouteStep, &kAuthorizeStep, &kValidateStep, &kCacheableStep, &kLimitStep, &kLocalStep,
+      // With the body.
+      &kStagedPathStep, &kBodyStep, &kModelStep, &kInvalidateStep, &kResponseCacheStep, &kKeyStep,
+      &kStagesStep, &kMessageStep, &kQuarantineStep,
+      // With a permit.
+      &kAdmitStep, &kTokensStep, &kSharedPrefixesStep, &kSharedPoolStep, &kStoredResponseStep,
+      // At workers.
+      &kUpstreamStep, &kRelayStep};
+  return kSteps;
+}
+
+}  // namespace vllm_router
