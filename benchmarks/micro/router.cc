@@ -72,6 +72,52 @@ void Register() {
 }
 [[maybe_unused]] const bool kRegistered = (Register(), true);
 
+// One user message of that many bytes, without escapes: the body of benchmarks/end_to_end's json1k and json100k.
+std::string OneMessage(size_t bytes) {
+  constexpr std::string_view kText = "lorem ipsum dolor sit amet, consectetur ";
+  constexpr std::string_view kEnd = R"("}],"max_tokens":16})";
+  std::string body = R"({"model":"mock","stream":false,"messages":[{"role":"user","content":")";
+  for (size_t i = 0; body.size() + kEnd.size() < bytes; ++i) body += kText[i % kText.size()];
+  return body.append(kEnd);
+}
+
+// A conversation: messages of 400 bytes, a line break in every 45th of them.
+std::string Conversation(size_t bytes) {
+  std::string message = R"({"role":"user","content":")";
+  for (int i = 0; i < 8; ++i) message += R"(The quick brown fox jumps over the lazy dog.\n)";
+  message += R"("},)";
+  std::string body = R"({"model":"mock","stream":false,"messages":[)";
+  while (body.size() < bytes) body += message;
+  return body + R"({"role":"user","content":"end"}],"max_tokens":16})";
+}
+
+// MakeKey from a body, Select, Finish: the default policy's share of a request whose prompt was seen before and
+// whose response fills 16 blocks.
+void BM_RouterChat(benchmark::State& state, const char* policy, std::string (*make)(size_t)) {
+  const std::shared_ptr<Router> router = MakeRouter(policy, 3, HashFunction::kFurc);
+  std::string body = make(static_cast<size_t>(state.range(0)));
+  const size_t size = body.size();
+  body.append(kBodyPadding, '\0');
+  const RequestView request{
+      .path = "/v1/chat/completions",
+      .body = std::string_view(body.data(), size),
+      .body_bytes = size,
+      .body_is_padded = true};
+  Snapshot<FleetView>::Cached fleet(&router->fleet_snapshot());
+  uint64_t checksum = 0;
+  for (auto _ : state) {
+    RoutingKey key;  // one per request, as the server has it
+    router->MakeKey(request, &key);
+    Ticket ticket = *router->Select(key, *fleet.Get());
+    checksum += key.blocks.size();
+    ticket.Finish({.status = 200, .output_tokens = 256});
+  }
+  state.counters["checksum"] = static_cast<double>(checksum) / static_cast<double>(state.iterations());
+}
+BENCHMARK_CAPTURE(BM_RouterChat, auto / one_message, "auto", OneMessage) -> Arg(1024) -> Arg(102'400);
+BENCHMARK_CAPTURE(BM_RouterChat, auto / conversation, "auto", Conversation) -> Arg(1024) -> Arg(102'400);
+BENCHMARK_CAPTURE(BM_RouterChat, round_robin / one_message, "round_robin", OneMessage)->Arg(1024);
+
 // Threads share the policy, the counters of three workers, and nothing else.
 void BM_RouterSelectFinishThreads(benchmark::State& state) {
   static const std::shared_ptr<Router> router = MakeRouter("least_load", 3, HashFunction::kFurc);

@@ -205,7 +205,8 @@ class PyTracker {
     py::dict values;
     values["workers"] = stats.index.owners;
     values["blocks"] = stats.index.blocks;
-    values["pairs"] = stats.index.pairs;
+    const uint64_t pairs = stats.worker_blocks();
+    values["pairs"] = pairs;
     values["runs"] = stats.index.runs;
     values["segments"] = stats.segments;
     values["recorded_requests"] = stats.recorded_requests;
@@ -213,8 +214,7 @@ class PyTracker {
     values["evicted_blocks"] = stats.evicted_blocks;
     values["bytes"] = stats.bytes;
     values["bytes_per_pair"] =
-        stats.index.pairs == 0 ? 0.0
-                               : static_cast<double>(stats.bytes) / static_cast<double>(stats.index.pairs);
+        pairs == 0 ? 0.0 : static_cast<double>(stats.bytes) / static_cast<double>(pairs);
     values["backlog_bytes"] = stats.index.backlog_bytes;
     return values;
   }

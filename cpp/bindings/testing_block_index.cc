@@ -274,11 +274,17 @@ void BindTestingBlockIndex(py::module_& testing) {
           "remove_worker",
           [](BlockCacheTracker& self, uint16_t worker) { self.RemoveWorker(WorkerSlot{worker}); })
       .def(
-          "record", [](BlockCacheTracker& self, uint16_t worker,
-                       const Hashes& chain) { self.Record(WorkerSlot{worker}, View(chain)); })
+          "record",
+          [](BlockCacheTracker& self, uint16_t worker, const Hashes& chain, size_t unnamed) {
+            self.Record(WorkerSlot{worker}, View(chain), unnamed);
+          },
+          "worker"_a, "chain"_a, "unnamed"_a = 0)
       .def(
-          "record_open", [](BlockCacheTracker& self, uint16_t worker,
-                            const Hashes& chain) { return self.RecordOpen(WorkerSlot{worker}, View(chain)); })
+          "record_open",
+          [](BlockCacheTracker& self, uint16_t worker, const Hashes& chain, size_t unnamed) {
+            return self.RecordOpen(WorkerSlot{worker}, View(chain), unnamed);
+          },
+          "worker"_a, "chain"_a, "unnamed"_a = 0)
       .def(
           "reloaded",
           [](BlockCacheTracker& self) {
@@ -288,6 +294,10 @@ void BindTestingBlockIndex(py::module_& testing) {
             ImageReader reader(OpenIndexImage(IndexKind::kBlockCacheTracker, image).value());
             return ValueOrThrow(BlockCacheTracker::Load(&reader));
           })
+      // Gives a worker of this one what one of `other` has.
+      .def(
+          "adopt", [](BlockCacheTracker& self, uint16_t worker, const BlockCacheTracker& other,
+                      uint16_t theirs) { self.Adopt(WorkerSlot{worker}, other, WorkerSlot{theirs}); })
       .def("confirm", &BlockCacheTracker::Confirm)
       .def("withdraw", &BlockCacheTracker::Withdraw)
       .def(
@@ -311,7 +321,9 @@ void BindTestingBlockIndex(py::module_& testing) {
           "stats",
           [](BlockCacheTracker& self) {
             const BlockCacheTrackerStats stats = self.stats();
-            return py::dict("segments"_a = stats.segments, "pairs"_a = stats.index.pairs);
+            return py::dict(
+                "segments"_a = stats.segments, "pairs"_a = stats.index.pairs,
+                "unnamed"_a = stats.unnamed_blocks, "bytes"_a = stats.bytes);
           })
       .def("check", [](BlockCacheTracker& self) { return self.index().CheckInvariants(); });
 
@@ -345,6 +357,8 @@ void BindTestingBlockIndex(py::module_& testing) {
       .def(
           "touch", [](SegmentLru& self, uint32_t run,
                       uint32_t end) { self.Touch({.first = BlockRef(run, 1, 0), .count = end}); })
+      .def("add_unnamed", &SegmentLru::AddUnnamed, "count"_a, "claim"_a = 0)
+      .def("withdraw_unnamed", &SegmentLru::WithdrawUnnamed)
       .def(
           "take_oldest",
           [](SegmentLru& self, uint64_t most) -> std::optional<std::tuple<uint32_t, uint32_t, uint32_t>> {
@@ -353,6 +367,7 @@ void BindTestingBlockIndex(py::module_& testing) {
             return std::tuple(taken.first.run(), taken.first.offset(), taken.count);
           })
       .def_property_readonly("segments", &SegmentLru::segments)
+      .def_property_readonly("unnamed", &SegmentLru::unnamed_blocks)
       .def_property_readonly("empty", &SegmentLru::empty);
 
   py::class_<TestReclaimer>(testing, "EpochReclaimer")

@@ -266,11 +266,17 @@ void BindTestingPeerSync(py::module_& testing) {
           "set_capacity", [](CoarseIndex& self, uint16_t slot,
                              uint64_t blocks) { self.SetCapacityOf(WorkerSlot{slot}, blocks); })
       .def(
-          "record", [](CoarseIndex& self, uint16_t slot,
-                       const HashList& strides) { self.Record(WorkerSlot{slot}, strides); })
+          "record",
+          [](CoarseIndex& self, uint16_t slot, const HashList& strides, size_t unnamed) {
+            self.Record(WorkerSlot{slot}, strides, unnamed);
+          },
+          "slot"_a, "strides"_a, "unnamed"_a = 0)
       .def(
-          "record_open", [](CoarseIndex& self, uint16_t slot,
-                            const HashList& strides) { return self.RecordOpen(WorkerSlot{slot}, strides); })
+          "record_open",
+          [](CoarseIndex& self, uint16_t slot, const HashList& strides, size_t unnamed) {
+            return self.RecordOpen(WorkerSlot{slot}, strides, unnamed);
+          },
+          "slot"_a, "strides"_a, "unnamed"_a = 0)
       .def("confirm", &CoarseIndex::Confirm)
       .def("withdraw", &CoarseIndex::Withdraw)
       // Matches as blocks by slot, of all tiers alike.

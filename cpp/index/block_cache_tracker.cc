@@ -17,6 +17,9 @@ constexpr size_t kRunsPerSweep = 1000;
 // The state of a worker's slot in an image.
 enum SlotState : uint8_t { kFreeSlot = 0, kCommonCapacity = 1, kOwnCapacity = 2 };
 
+// The run of a segment of unnamed blocks in an image.
+constexpr uint32_t kNoRun = UINT32_MAX;
+
 }  // namespace
 
 BlockCacheTracker::BlockCacheTracker(const BlockCacheTrackerOptions& options)
@@ -53,26 +56,29 @@ void BlockCacheTracker::RemoveWorker(WorkerSlot worker) {
   caches_[static_cast<size_t>(worker)].reset();
 }
 
-void BlockCacheTracker::Record(WorkerSlot worker, std::span<const BlockHash> chain) {
+void BlockCacheTracker::Record(WorkerSlot worker, std::span<const BlockHash> chain, size_t unnamed) {
   const MutexLock lock(mutex_);
   Cache* const cache = Find(worker);
   if (cache == nullptr) return;
   ++recorded_requests_;
-  RecordLocked(worker, cache, chain, 0);
+  RecordLocked(worker, cache, chain, unnamed, 0);
 }
 
-uint64_t BlockCacheTracker::RecordOpen(WorkerSlot worker, std::span<const BlockHash> chain) {
+uint64_t BlockCacheTracker::RecordOpen(WorkerSlot worker, std::span<const BlockHash> chain, size_t unnamed) {
   const MutexLock lock(mutex_);
   Cache* const cache = Find(worker);
   if (cache == nullptr) return 0;
   const auto fill = [&](Claimed& claimed) {
     claimed.worker = worker;
     claimed.runs.clear();
+    claimed.unnamed = 0;
   };
   const uint64_t claim = claims_.Add(fill, [](const Claimed&) {});
   ++recorded_requests_;
-  RecordLocked(worker, cache, chain, claim);
-  if (claim == 0 || !claims_.Find(claim)->runs.empty()) return claim;
+  RecordLocked(worker, cache, chain, unnamed, claim);
+  if (claim == 0) return 0;
+  const Claimed& claimed = *claims_.Find(claim);
+  if (!claimed.runs.empty() || claimed.unnamed != 0) return claim;
   claims_.Drop(claim);
   return 0;
 }
@@ -88,19 +94,25 @@ void BlockCacheTracker::Withdraw(uint64_t claim) {
       const BlockSpan gone = cache->recency.Withdraw(run, claim, claims_);
       if (gone.count != 0) spans_.push_back(gone);
     }
+    cache->recency.WithdrawUnnamed(claimed->unnamed, claim);
     index_.Remove(claimed->worker, Tier::kGpu, spans_);
   }
   claims_.Drop(claim);
 }
 
 void BlockCacheTracker::RecordLocked(
-    WorkerSlot worker, Cache* cache, std::span<const BlockHash> chain, uint64_t claim) {
+    WorkerSlot worker, Cache* cache, std::span<const BlockHash> chain, size_t unnamed, uint64_t claim) {
   const uint64_t capacity = CapacityOf(*cache);
   // The later blocks would be evicted first.
   chain = chain.first(std::min<uint64_t>(chain.size(), capacity));
+  unnamed = std::min<uint64_t>({unnamed, capacity - chain.size(), UINT32_MAX});
   spans_.clear();
   const InsertResult result = index_.Insert(worker, Tier::kGpu, BlockRef(), chain, &spans_);
-  recorded_blocks_ += result.inserted;
+  recorded_blocks_ += result.inserted + unnamed;
+  if (unnamed != 0) {  // older than the prompt's
+    const uint32_t segment = cache->recency.AddUnnamed(static_cast<uint32_t>(unnamed), claim);
+    if (claim != 0) claims_.Find(claim)->unnamed = segment;
+  }
   for (size_t i = spans_.size(); i-- > 0;) {
     // Several spans of one run follow one another; the last of them reaches furthest.
     const bool goes_on = i + 1 < spans_.size() && spans_[i + 1].first == spans_[i].first + spans_[i].count;
@@ -111,13 +123,13 @@ void BlockCacheTracker::RecordLocked(
       claims_.Find(claim)->runs.push_back(spans_[i].first.run());
     }
   }
-  EvictLocked(worker, cache, result.owner_blocks, capacity);
+  EvictLocked(worker, cache, result.owner_blocks + cache->recency.unnamed_blocks(), capacity);
 }
 
 uint64_t BlockCacheTracker::Evict(WorkerSlot worker, uint64_t max_blocks) {
   const MutexLock lock(mutex_);
   Cache* const cache = Find(worker);
-  return cache == nullptr ? 0 : EvictLocked(worker, cache, index_.BlockCount(worker), max_blocks);
+  return cache == nullptr ? 0 : EvictLocked(worker, cache, HeldBy(worker, *cache), max_blocks);
 }
 
 uint64_t BlockCacheTracker::EvictLocked(WorkerSlot worker, Cache* cache, uint64_t held, uint64_t max_blocks) {
@@ -127,10 +139,10 @@ uint64_t BlockCacheTracker::EvictLocked(WorkerSlot worker, Cache* cache, uint64_
   while (evicted < held - max_blocks) {
     const BlockSpan oldest = cache->recency.TakeOldest(held - max_blocks - evicted);
     if (oldest.count == 0) break;
-    spans_.push_back(oldest);
+    if (!oldest.first.is_root()) spans_.push_back(oldest);
     evicted += oldest.count;
   }
-  index_.Remove(worker, Tier::kGpu, spans_);
+  if (!spans_.empty()) index_.Remove(worker, Tier::kGpu, spans_);
   evicted_blocks_ += evicted;
   return evicted;
 }
@@ -140,7 +152,7 @@ void BlockCacheTracker::EvictAll(std::optional<uint64_t> max_blocks) {
     const auto worker = static_cast<WorkerSlot>(number);
     Cache* const cache = caches_[number].get();
     if (cache == nullptr) continue;
-    EvictLocked(worker, cache, index_.BlockCount(worker), max_blocks.value_or(CapacityOf(*cache)));
+    EvictLocked(worker, cache, HeldBy(worker, *cache), max_blocks.value_or(CapacityOf(*cache)));
   }
 }
 
@@ -155,12 +167,18 @@ void BlockCacheTracker::SetCapacityOf(WorkerSlot worker, uint64_t max_blocks) {
   Cache* const cache = Find(worker);
   if (cache == nullptr) return;
   cache->capacity = max_blocks;
-  EvictLocked(worker, cache, index_.BlockCount(worker), max_blocks);
+  EvictLocked(worker, cache, HeldBy(worker, *cache), max_blocks);
 }
 
 void BlockCacheTracker::Clear() {
   const MutexLock lock(mutex_);
   EvictAll(0);
+}
+
+uint64_t BlockCacheTracker::BlockCount(WorkerSlot worker) const {
+  const MutexLock lock(mutex_);
+  const Cache* const cache = Find(worker);
+  return cache == nullptr ? 0 : HeldBy(worker, *cache);
 }
 
 uint64_t BlockCacheTracker::capacity() const {
@@ -187,7 +205,7 @@ size_t BlockCacheTracker::slots() const {
 // ---- Images ------------------------------------------------------------------------------------------
 
 // Runs get numbers in the order in which workers' segments name them. A worker holds a run up to the end
-// of its deepest segment there, which is its oldest.
+// of its deepest segment there, which is its oldest. Unnamed blocks are of no run.
 void BlockCacheTracker::Save(ImageWriter* image) {
   const MutexLock lock(mutex_);
   while (index_.Sweep(kRunsPerSweep)) {
@@ -219,6 +237,10 @@ void BlockCacheTracker::Save(ImageWriter* image) {
     if (cache == nullptr) continue;
     of_one.clear();
     cache->recency.ForEach([&](BlockRef head, uint32_t end) {
+      if (head.is_root()) {
+        of_one.emplace_back(kNoRun, end);
+        return;
+      }
       const auto [known, is_new] = numbers.emplace(head.run(), static_cast<uint32_t>(runs.size()));
       if (is_new) runs.push_back(head);
       of_one.emplace_back(known->second, end);
@@ -246,10 +268,14 @@ void BlockCacheTracker::Adopt(WorkerSlot worker, const BlockCacheTracker& other,
   std::vector<BlockHash> blocks;
   source->recency.ForEach([&](BlockRef head, uint32_t end) {
     blocks.clear();
-    other.index_.CopyRun(head, &blocks);
+    const bool unnamed = head.is_root();
+    if (!unnamed) {
+      other.index_.CopyRun(head, &blocks);
+      blocks.resize(end);
+    }
     const MutexLock lock(mutex_);
     Cache* const cache = Find(worker);
-    if (cache != nullptr) RecordLocked(worker, cache, std::span<const BlockHash>(blocks).first(end), 0);
+    if (cache != nullptr) RecordLocked(worker, cache, blocks, unnamed ? end : 0, 0);
   });
 }
 
@@ -329,6 +355,11 @@ StatusOr<std::vector<BlockCacheTracker::SavedSegment>> BlockCacheTracker::LoadSe
     for (uint64_t i = 0; i < count; ++i) {
       const auto run = image->Number<uint32_t>();
       const auto end = image->Number<uint32_t>();
+      if (run == kNoRun) {
+        if (end == 0) return BadImage("worker ", number, " has a segment of no unnamed blocks");
+        segments.push_back({run, end, static_cast<WorkerSlot>(number), false});
+        continue;
+      }
       if (run >= runs.size()) {
         return BadImage("worker ", number, " holds run ", run, "; there are ", runs.size());
       }
@@ -399,17 +430,25 @@ Status BlockCacheTracker::LoadBlocks(ImageReader* image) {
     if (is_first) run.head = spans_[0].first;
   }
   if (next != runs.size()) return BadImage("run ", next, " belongs to no worker");
+  std::vector<uint64_t> unnamed(caches_.size());
+  for (const SavedSegment& segment : *segments) {
+    if (segment.run == kNoRun) unnamed[static_cast<size_t>(segment.worker)] += segment.end;
+  }
   for (size_t number = 0; number < caches_.size(); ++number) {
     if (caches_[number] == nullptr) continue;
-    const uint64_t held = index_.BlockCount(static_cast<WorkerSlot>(number));
+    const uint64_t held = index_.BlockCount(static_cast<WorkerSlot>(number)) + unnamed[number];
     if (held > CapacityOf(*caches_[number])) {
       return BadImage(
           "worker ", number, " holds ", held, " blocks; its capacity is ", CapacityOf(*caches_[number]));
     }
   }
   for (const SavedSegment& segment : *segments) {
-    caches_[static_cast<size_t>(segment.worker)]->recency.Touch(
-        BlockSpan{runs[segment.run].head, segment.end});
+    SegmentLru& recency = caches_[static_cast<size_t>(segment.worker)]->recency;
+    if (segment.run == kNoRun) {
+      recency.AddUnnamed(segment.end, 0);
+    } else {
+      recency.Touch(BlockSpan{runs[segment.run].head, segment.end});
+    }
   }
   return absl::OkStatus();
 }
@@ -423,6 +462,7 @@ BlockCacheTrackerStats BlockCacheTracker::stats() const {
   stats.evicted_blocks = evicted_blocks_;
   for (const std::unique_ptr<Cache>& cache : caches_) {
     if (cache == nullptr) continue;
+    stats.unnamed_blocks += cache->recency.unnamed_blocks();
     stats.segments += cache->recency.segments();
     stats.lru_bytes += cache->recency.bytes();
   }

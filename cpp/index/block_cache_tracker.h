@@ -6,6 +6,9 @@
 //   Record(w1, a b x)      w1: x and, again, b a are the newest        capacity 4: d has to go
 //   FindBest(a b c y)      w1 holds 3 of 4
 //
+// A request's response fills blocks, too, which no prompt that is known names: they are recorded with the
+// prompt as a number, take room and age with it, the first to be evicted of it, and are in no index.
+//
 // Exact about what was recorded: BlockIndex finds the longest prefix without a gap, whatever was
 // evicted. Time is a count of records, so there is no clock. A match refreshes nothing; the record that
 // follows a decision does.
@@ -54,9 +57,11 @@ struct BlockCacheTrackerStats {
   uint64_t recorded_requests = 0;  // also the time: every record is one tick
   uint64_t recorded_blocks = 0;
   uint64_t evicted_blocks = 0;
+  uint64_t unnamed_blocks = 0;  // held, of all workers; not in `index`
   uint64_t segments = 0;
   uint64_t lru_bytes = 0;
   uint64_t bytes = 0;  // in all, the index included
+  uint64_t worker_blocks() const { return index.pairs + unnamed_blocks; }
 };
 
 class BlockCacheTracker {
@@ -71,7 +76,8 @@ class BlockCacheTracker {
   // no tracker writes; the message is to follow the name of the file.
   static StatusOr<std::unique_ptr<BlockCacheTracker>> Load(ImageReader* image) ABSL_NO_THREAD_SAFETY_ANALYSIS;
 
-  // Gives `worker` the blocks that `theirs` holds in `other`, in the same order of use, after its own.
+  // Gives `worker` the blocks that `theirs` holds in `other`, in the same order of use, after its own. Unnamed ones are
+  // not those that it has already.
   // REQUIRES: both hash alike, and no other thread uses `other`.
   void Adopt(WorkerSlot worker, const BlockCacheTracker& other, WorkerSlot theirs)
       ABSL_NO_THREAD_SAFETY_ANALYSIS;
@@ -83,12 +89,12 @@ class BlockCacheTracker {
   // Matched no more from now on; unknown ones: no effect.
   void RemoveWorker(WorkerSlot worker);
 
-  // `worker` gets a request with these blocks, so it has them now and used them last. Beyond its
-  // capacity only the first blocks are kept. Unknown workers: no effect.
-  void Record(WorkerSlot worker, std::span<const BlockHash> chain);
+  // `worker` gets a request with these blocks, and behind them so many unnamed ones, so it has them now and
+  // used them last. Beyond its capacity only the first blocks are kept. Unknown workers: no effect.
+  void Record(WorkerSlot worker, std::span<const BlockHash> chain, size_t unnamed = 0);
   // The same for a request that has not ended: until its claim is confirmed, it may be withdrawn. 0: too
   // many claims are open, or the worker already holds all of it permanently.
-  uint64_t RecordOpen(WorkerSlot worker, std::span<const BlockHash> chain);
+  uint64_t RecordOpen(WorkerSlot worker, std::span<const BlockHash> chain, size_t unnamed = 0);
   // The request has ended, and the worker holds its blocks. Any thread, without a lock.
   void Confirm(uint64_t claim) { claims_.Confirm(claim); }
   // The worker never processed it: it keeps the blocks that it held before or that another request used
@@ -115,8 +121,8 @@ class BlockCacheTracker {
   bool Sweep(size_t runs) { return index_.Sweep(runs); }
 
   bool Has(WorkerSlot worker) const;
-  size_t slots() const;  // ids given out so far are below
-  uint64_t BlockCount(WorkerSlot worker) const { return index_.BlockCount(worker); }
+  size_t slots() const;                          // ids given out so far are below
+  uint64_t BlockCount(WorkerSlot worker) const;  // unnamed ones included
   uint64_t capacity() const;
   uint64_t CapacityOf(WorkerSlot worker) const;
   BlockCacheTrackerStats stats() const;
@@ -131,6 +137,7 @@ class BlockCacheTracker {
   struct Claimed {
     WorkerSlot worker{};
     std::vector<uint32_t> runs;
+    uint32_t unnamed = 0;  // the segment; 0: none
   };
   struct SavedRun;
   struct SavedSegment;
@@ -139,11 +146,15 @@ class BlockCacheTracker {
   Status LoadBlocks(ImageReader* image) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   StatusOr<std::vector<SavedSegment>> LoadSegments(ImageReader* image, std::span<const SavedRun> runs) const
       ABSL_NO_THREAD_SAFETY_ANALYSIS;
-  void RecordLocked(WorkerSlot worker, Cache* cache, std::span<const BlockHash> chain, uint64_t claim)
+  void RecordLocked(
+      WorkerSlot worker, Cache* cache, std::span<const BlockHash> chain, size_t unnamed, uint64_t claim)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Cache* Find(WorkerSlot worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t CapacityOf(const Cache& cache) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return cache.capacity.value_or(capacity_);
+  }
+  uint64_t HeldBy(WorkerSlot worker, const Cache& cache) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return index_.BlockCount(worker) + cache.recency.unnamed_blocks();
   }
   // Of the `held` blocks of the worker.
   uint64_t EvictLocked(WorkerSlot worker, Cache* cache, uint64_t held, uint64_t max_blocks)

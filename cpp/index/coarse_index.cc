@@ -68,14 +68,14 @@ void CoarseIndex::SetCapacityOf(WorkerSlot slot, uint64_t blocks) {
     tracker_.SetCapacityOf(*coarse, InStrides(blocks));
 }
 
-void CoarseIndex::Record(WorkerSlot slot, std::span<const BlockHash> strides) {
+void CoarseIndex::Record(WorkerSlot slot, std::span<const BlockHash> strides, size_t unnamed) {
   const std::optional<WorkerSlot> coarse = CoarseSlot(slot);
-  if (coarse && !strides.empty()) tracker_.Record(*coarse, strides);
+  if (coarse && strides.size() + unnamed != 0) tracker_.Record(*coarse, strides, unnamed);
 }
 
-uint64_t CoarseIndex::RecordOpen(WorkerSlot slot, std::span<const BlockHash> strides) {
+uint64_t CoarseIndex::RecordOpen(WorkerSlot slot, std::span<const BlockHash> strides, size_t unnamed) {
   const std::optional<WorkerSlot> coarse = CoarseSlot(slot);
-  return coarse && !strides.empty() ? tracker_.RecordOpen(*coarse, strides) : 0;
+  return coarse && strides.size() + unnamed != 0 ? tracker_.RecordOpen(*coarse, strides, unnamed) : 0;
 }
 
 std::optional<WorkerSlot> CoarseIndex::SlotIn(

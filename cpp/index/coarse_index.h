@@ -61,8 +61,8 @@ class CoarseIndex {
   void SetCapacityOf(WorkerSlot slot, uint64_t blocks);
 
   // As BlockCacheTracker's, of strides. Slots that were not added: no effect.
-  void Record(WorkerSlot slot, std::span<const BlockHash> strides);
-  uint64_t RecordOpen(WorkerSlot slot, std::span<const BlockHash> strides);
+  void Record(WorkerSlot slot, std::span<const BlockHash> strides, size_t unnamed = 0);
+  uint64_t RecordOpen(WorkerSlot slot, std::span<const BlockHash> strides, size_t unnamed = 0);
   void Confirm(uint64_t claim) { tracker_.Confirm(claim); }
   void Withdraw(uint64_t claim) { tracker_.Withdraw(claim); }
 
@@ -77,7 +77,7 @@ class CoarseIndex {
   // Brings matches of the prompt of these blocks into the range that its strides allow.
   void Refine(std::span<const BlockHash> blocks, BlockMatches* matches) const;
 
-  uint64_t strides() const { return tracker_.index().stats().pairs; }  // of all workers
+  uint64_t strides() const { return tracker_.stats().worker_blocks(); }  // of all workers
   uint64_t bytes() const { return tracker_.stats().bytes; }
 
  private:

@@ -64,8 +64,10 @@ StatusOr<std::string_view> OpenIndexImage(IndexKind kind, std::string_view image
     return BadImage("it does not start with ", kMagic, ", so it is not an index of vllm-router");
   }
   const auto version = NumberAt<uint32_t>(image, kVersionAt);
-  if (version != kIndexImageVersion) {
-    return BadImage("its version is ", version, "; this vllm-router reads version ", kIndexImageVersion);
+  if (version < kOldestIndexImageVersion || version > kIndexImageVersion) {
+    return BadImage(
+        "its version is ", version, "; this vllm-router reads versions ", kOldestIndexImageVersion, " to ",
+        kIndexImageVersion);
   }
   const auto size = NumberAt<uint64_t>(image, kSizeAt);
   if (size != image.size() - kLeastBytes) {

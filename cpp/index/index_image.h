@@ -36,7 +36,9 @@ static_assert(std::endian::native == std::endian::little, "images hold numbers a
 enum class IndexKind : uint32_t { kBlockCacheTracker = 1, kStringTree = 2, kTokenTree = 3 };
 std::string_view IndexKindName(IndexKind kind);
 
-inline constexpr uint32_t kIndexImageVersion = 1;
+// Version 1 knew no unnamed blocks; apart from them it is the same.
+inline constexpr uint32_t kIndexImageVersion = 2;
+inline constexpr uint32_t kOldestIndexImageVersion = 1;
 
 class ImageWriter {
  public:

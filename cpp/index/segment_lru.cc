@@ -67,7 +67,7 @@ BlockSpan SegmentLru::Withdraw(uint32_t run, uint64_t claim, const ClaimStates& 
     const uint32_t deeper = segments_[gone].deeper;
     furthest = segments_[gone].end;
     Unlink(gone);
-    free_.push_back(gone);
+    Free(gone);
     gone = deeper;
   }
   if (furthest <= kept) return {};
@@ -79,6 +79,22 @@ BlockSpan SegmentLru::Withdraw(uint32_t run, uint64_t claim, const ClaimStates& 
     segments_[shortened].end = std::min(segments_[shortened].end, kept);
   }
   return {head + kept, furthest - kept};
+}
+
+uint32_t SegmentLru::AddUnnamed(uint32_t count, uint64_t claim) {
+  const uint32_t added = Make();
+  segments_[added] = {.head = BlockRef(), .end = count, .claim = claim};
+  LinkNewest(added);
+  unnamed_blocks_ += count;
+  return added;
+}
+
+// The segment may have been evicted since and be in use for other blocks.
+void SegmentLru::WithdrawUnnamed(uint32_t segment, uint64_t claim) {
+  if (claim == 0 || segment >= segments_.size() || segments_[segment].claim != claim) return;
+  unnamed_blocks_ -= segments_[segment].end;
+  Unlink(segment);
+  Free(segment);
 }
 
 template <typename Which>
@@ -121,7 +137,7 @@ SegmentLru::RunUse& SegmentLru::TouchRun(BlockSpan span) {
     if (used == 0) {
       used = rest;
     } else {
-      free_.push_back(rest);
+      Free(rest);
     }
     rest = deeper;
   }
@@ -149,18 +165,19 @@ BlockSpan SegmentLru::TakeOldest(uint64_t most) {
   const uint32_t begin = segment.shallower == 0 ? 0 : segments_[segment.shallower].end;
   const auto count = static_cast<uint32_t>(std::min<uint64_t>(most, segment.end - begin));
   segment.end -= count;
-  const BlockSpan taken{segment.head + segment.end, count};
-  if (segment.end == begin) {
-    Unlink(oldest);
-    if (segment.shallower == 0) {
-      const auto found = first_.find(segment.head.run());
-      DropClaims(&found->second, [](const Claim&) { return true; });
-      first_.erase(found);
-    } else {
-      segments_[segment.shallower].deeper = 0;
-    }
-    free_.push_back(oldest);
+  const bool unnamed = segment.head.is_root();
+  if (unnamed) unnamed_blocks_ -= count;
+  const BlockSpan taken{unnamed ? BlockRef() : segment.head + segment.end, count};
+  if (segment.end != begin) return taken;
+  Unlink(oldest);
+  if (segment.shallower != 0) {
+    segments_[segment.shallower].deeper = 0;
+  } else if (!unnamed) {
+    const auto found = first_.find(segment.head.run());
+    DropClaims(&found->second, [](const Claim&) { return true; });
+    first_.erase(found);
   }
+  Free(oldest);
   return taken;
 }
 
@@ -186,6 +203,11 @@ void SegmentLru::LinkNewest(uint32_t segment) {
   segments_[segment].older = second;
   segments_[second].newer = segment;
   segments_[0].older = segment;
+}
+
+void SegmentLru::Free(uint32_t segment) {
+  segments_[segment].claim = 0;
+  free_.push_back(segment);
 }
 
 size_t SegmentLru::bytes() const {

@@ -16,8 +16,11 @@
 //   run 7   permanent 3   claim 5 reaches 8   claim 6 reaches 6
 //           Withdraw(5): blocks 6 and 7     Withdraw(6): blocks 3 to 5
 //
-// Cost: Touch one hash lookup, and the segments it replaces; TakeOldest constant. About 70 bytes per
-// segment; in chat traffic one stands for 80 blocks. One thread.
+// Blocks that nothing will ever match, such as those of a response, need neither names nor a run: a segment
+// of unnamed blocks is a number with a place in the order.
+//
+// Cost: Touch one hash lookup, and the segments it replaces; AddUnnamed and TakeOldest constant. About 80
+// bytes per segment; in chat traffic one stands for 80 blocks. One thread.
 #pragma once
 
 #include <cstddef>
@@ -43,11 +46,18 @@ class SegmentLru {
   // Drops the claim; returns the end of the run that nothing else keeps, if any.
   BlockSpan Withdraw(uint32_t run, uint64_t claim, const ClaimStates& claims);
 
-  // Takes up to `most` blocks off the oldest segment, its last ones. Count 0: there are none.
+  // `count` unnamed blocks have been used now. Returns their segment, for WithdrawUnnamed(); claim 0: they are
+  // permanent. REQUIRES: count > 0.
+  uint32_t AddUnnamed(uint32_t count, uint64_t claim);
+  // Drops what is left of the claim's unnamed blocks, which AddUnnamed() put in `segment`.
+  void WithdrawUnnamed(uint32_t segment, uint64_t claim);
+
+  // Takes up to `most` blocks off the oldest segment, its last ones; unnamed ones have the root as their
+  // first. Count 0: there are none.
   BlockSpan TakeOldest(uint64_t most);
 
   // visit(head, end) for each segment, the oldest first: in the run with first block `head` the segment
-  // ends at `end`.
+  // ends at `end`. The root as head: `end` unnamed blocks.
   template <typename Visit>
   void ForEach(Visit visit) const {
     for (uint32_t each = segments_[0].newer; each != 0; each = segments_[each].newer) {
@@ -55,18 +65,20 @@ class SegmentLru {
     }
   }
 
-  bool empty() const { return first_.empty(); }
+  bool empty() const { return segments() == 0; }
+  uint64_t unnamed_blocks() const { return unnamed_blocks_; }
   size_t segments() const { return segments_.size() - 1 - free_.size(); }
   size_t bytes() const;
 
  private:
   struct Segment {
-    BlockRef head;     // the run's first block
+    BlockRef head;     // the run's first block; the root: unnamed blocks
     uint32_t end = 0;  // the segment ends here, and starts where the shallower one ends
     uint32_t newer = 0;
     uint32_t older = 0;
     uint32_t deeper = 0;
     uint32_t shallower = 0;
+    uint64_t claim = 0;  // that may withdraw the unnamed blocks; of others 0
   };
 
   struct Claim {
@@ -86,6 +98,8 @@ class SegmentLru {
   uint32_t Make();
   void Unlink(uint32_t segment);
   void LinkNewest(uint32_t segment);
+  // Of a segment that is unlinked.
+  void Free(uint32_t segment);
   // Confirmed claims make their blocks permanent; claims that keep nothing more are dropped.
   void Fold(RunUse* use, const ClaimStates& claims);
   template <typename Which>
@@ -98,6 +112,7 @@ class SegmentLru {
   absl::flat_hash_map<uint32_t, RunUse> first_;  // by run
   std::vector<Claim> claims_;                    // [0] is unused
   uint32_t free_claim_ = 0;
+  uint64_t unnamed_blocks_ = 0;
 };
 
 }  // namespace vllm_router

@@ -47,7 +47,6 @@ KvIndex::KvIndex(const KvIndexOptions& options)
               ? std::make_unique<CoarseIndex>(CoarseIndexOptions{
                     .stride_blocks = options.coarse_stride_blocks, .tracker = options.tracker})
               : nullptr),
-      nameless_(options.seed),
       block_tokens_(
           options.worker_block_sizes ? std::make_unique<std::atomic<uint32_t>[]>(kMaxWorkers) : nullptr) {}
 
@@ -251,15 +250,7 @@ void KvIndex::Remember(WorkerSlot slot, const RoutingKey& key, Decision* decisio
     decision->prediction = predicted_.Add(slot, key.blocks);
   }
   if (coarse_ != nullptr) Share(slot, key, decision);
-  const size_t response = ResponseBlocks(key.bytes_per_token);
-  if (response == 0) {
-    decision->claim = tracker_->RecordOpen(slot, key.blocks);
-    return;
-  }
-  thread_local std::vector<BlockHash> blocks;
-  blocks.assign(key.blocks.begin(), key.blocks.end());
-  for (size_t i = 0; i < response; ++i) blocks.push_back(std::max<BlockHash>(nameless_.Next(), 1));
-  decision->claim = tracker_->RecordOpen(slot, blocks);
+  decision->claim = tracker_->RecordOpen(slot, key.blocks, ResponseBlocks(key.bytes_per_token));
 }
 
 void KvIndex::Settle(const Decision& decision, const Outcome& outcome) {
@@ -291,8 +282,8 @@ void KvIndex::Share(WorkerSlot slot, const RoutingKey& key, Decision* decision) 
   CoarseIndex::StridesOf(key.blocks, coarse_->stride_blocks(), &strides);
   const bool events_tell = key.blocks_are_tokens && IsComplete(reported_.trust(slot));
   if (!strides.empty() && !events_tell) outgoing_.Add(decision->worker, key.prompt_tokens, strides);
-  AddResponse(key.blocks.size(), key.bytes_per_token, &strides);
-  decision->coarse_claim = coarse_->RecordOpen(slot, strides);
+  const size_t response = ResponseStrides(key.blocks.size(), key.bytes_per_token, strides.size());
+  decision->coarse_claim = coarse_->RecordOpen(slot, strides, response);
 }
 
 void KvIndex::RecordPeerDecision(
@@ -300,15 +291,12 @@ void KvIndex::RecordPeerDecision(
   if (coarse_ == nullptr) return;
   const std::optional<WorkerSlot> slot = FindSlot(worker);
   if (!slot) return;
-  thread_local std::vector<BlockHash> chain;
-  chain.assign(strides.begin(), strides.end());
   // Strides of text are as many bytes as those of tokens, whatever a peer's prompt was of. Beyond its strides a prompt
   // has less than one more: a peer may say anything.
   const size_t least = strides.size() * coarse_->stride_blocks();
   const size_t blocks = std::clamp<size_t>(
       prompt_tokens / tracker_->hasher().block_size(), least, least + coarse_->stride_blocks() - 1);
-  AddResponse(blocks, kBytesPerTokenId, &chain);
-  coarse_->Record(*slot, chain);
+  coarse_->Record(*slot, strides, ResponseStrides(blocks, kBytesPerTokenId, strides.size()));
 }
 
 bool KvIndex::SaveStrides(const FleetView& fleet, ImageWriter* image) {
@@ -344,12 +332,12 @@ void KvIndex::AdoptStrides(WorkerId worker, const BlockCacheTracker& saved, Work
   if (slot && coarse_ != nullptr) coarse_->Adopt(*slot, saved, theirs);
 }
 
-void KvIndex::AddResponse(size_t prompt_blocks, double bytes_per_token, std::vector<BlockHash>* strides) {
+size_t KvIndex::ResponseStrides(size_t prompt_blocks, double bytes_per_token, size_t strides) const {
   const size_t response = ResponseBlocks(bytes_per_token);
-  if (response == 0) return;
+  if (response == 0) return 0;
   const size_t stride = coarse_->stride_blocks();
   const size_t all = (prompt_blocks + response + stride / 2) / stride;
-  while (strides->size() < all) strides->push_back(std::max<BlockHash>(nameless_.Next(), 1));
+  return all - std::min(all, strides);
 }
 
 void KvIndex::RecordBlocks(WorkerId worker, std::span<const BlockHash> blocks) {
@@ -433,7 +421,7 @@ void KvIndex::Report(const FleetView& fleet, StatsWriter* writer) const {
        "Blocks evicted from the block index because a worker's capacity was reached."},
       stats.evicted_blocks);
   writer->Gauge({"blocks", "index_blocks", "Distinct blocks in the block index."}, stats.index.blocks);
-  writer->Gauge({"worker_blocks", {}, {}}, stats.index.pairs);
+  writer->Gauge({"worker_blocks", {}, {}}, stats.worker_blocks());
   writer->Gauge({"bytes", "index_bytes", "Memory of the block index."}, stats.bytes);
   writer->PerWorker(
       {"workers", "index_worker_blocks", "Blocks that the worker is expected to have cached."}, blocks);

@@ -6,7 +6,7 @@
 //   tracker    slot 3       0       1
 //
 // A worker that joins enters with nothing; one that leaves is forgotten. Behind each prompt follow
-// anonymous blocks, as many as a mean response fills: an engine's cache holds those too, so without them
+// unnamed blocks, as many as a mean response fills: an engine's cache holds those too, so without them
 // the model of the cache would fit too many prompts.
 //
 // With worker_block_sizes each match is rounded down to complete blocks of the worker's own size, which
@@ -44,7 +44,6 @@
 #include <absl/container/flat_hash_map.h>
 
 #include "base/mutex.h"
-#include "base/random.h"
 #include "index/block_cache_tracker.h"
 #include "index/block_matches.h"
 #include "index/coarse_index.h"
@@ -63,7 +62,6 @@ namespace vllm_router {
 struct KvIndexOptions {
   BlockCacheTrackerOptions tracker;
   bool worker_block_sizes = false;  // matches count in complete blocks of each worker's own size
-  uint64_t seed = 0;                // of the anonymous blocks
   std::optional<PrefixTableOptions> prefixes = {};  // nullopt: no table of prefixes
   uint32_t coarse_stride_blocks = 0;                // 0: routers tell each other nothing
 };
@@ -195,8 +193,8 @@ class KvIndex {
   uint64_t BlockTokensOf(WorkerSlot slot) const;
 
   void Share(WorkerSlot slot, const RoutingKey& key, Decision* decision);
-  // Strides of a prompt of so many blocks, `strides`, and as many without a name as a mean response fills.
-  void AddResponse(size_t prompt_blocks, double bytes_per_token, std::vector<BlockHash>* strides);
+  // Unnamed strides behind the `strides` of a prompt of so many blocks: what a mean response fills.
+  size_t ResponseStrides(size_t prompt_blocks, double bytes_per_token, size_t strides) const;
   // Blocks of a mean response; 0 before the first one has ended.
   size_t ResponseBlocks(double bytes_per_token) const;
 
@@ -207,7 +205,6 @@ class KvIndex {
   const std::unique_ptr<CoarseIndex> coarse_;  // null: routers tell each other nothing
   DecisionBuffer outgoing_;
   std::atomic<bool> alone_{false};
-  Random nameless_;
   MovingMean output_tokens_;
   mutable Mutex mutex_;                                                        // leaf
   absl::flat_hash_map<uint32_t, WorkerSlot> slot_of_ ABSL_GUARDED_BY(mutex_);  // by WorkerId

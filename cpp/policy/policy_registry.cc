@@ -132,7 +132,6 @@ std::shared_ptr<KvIndex> MakeKvIndex(const PolicyOptions& options) {
   return std::make_shared<KvIndex>(KvIndexOptions{
       .tracker = {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
       .worker_block_sizes = options.worker_block_sizes,
-      .seed = options.seed,
       .prefixes = prefixes,
       .coarse_stride_blocks = options.peer_sync_stride_tokens == 0
                                   ? 0

@@ -19,27 +19,34 @@ inline constexpr std::string_view kBlanks = " \t\r\n\v\f";
 // A member's name, unescaped. Nearly every name is written without a backslash and is a view into the
 // body. A name that cannot be unescaped equals no name.
 inline std::string_view MemberName(ondemand::field& field, const char* end) {
-  const char* begin = field.key().raw();
-  const void* quote = std::memchr(begin, '"', static_cast<size_t>(end - begin));
-  if (quote == nullptr) return {};
-  const std::string_view raw(begin, static_cast<size_t>(static_cast<const char*>(quote) - begin));
-  if (raw.find('\\') == std::string_view::npos) return raw;
+  const char* const begin = field.key().raw();
+  const char* at = begin;
+  while (at != end && *at != '"' && *at != '\\') ++at;
+  if (at == end) return {};
+  if (*at == '"') return {begin, static_cast<size_t>(at - begin)};
   std::string_view unescaped;
   if (field.unescaped_key().get(unescaped) != simdjson::SUCCESS) return {};
   return unescaped;
-}
-
-// Unescaped, valid as long as the parser reads this body. nullopt for a bad escape or a lone surrogate.
-inline std::optional<std::string_view> ReadString(ondemand::value& value) {
-  std::string_view text;
-  if (value.get_string().get(text) != simdjson::SUCCESS) return std::nullopt;
-  return text;
 }
 
 // The spelling of a number, `true`, `false` or `null`.
 inline std::string_view ReadToken(ondemand::value& value) {
   const std::string_view token = value.raw_json_token();
   return token.substr(0, token.find_last_not_of(kBlanks) + 1);
+}
+
+// Unescaped, valid as long as the parser reads this body: a string without a backslash where it lies, others in the
+// parser's buffer. nullopt for a bad escape or a lone surrogate.
+inline std::optional<std::string_view> ReadString(ondemand::value& value) {
+  const std::string_view token = ReadToken(value);
+  if (token.starts_with('"') && token.size() > 1 && token.find('\\') == std::string_view::npos) {
+    ondemand::raw_json_string raw;
+    if (value.get_raw_json_string().get(raw) != simdjson::SUCCESS) return std::nullopt;
+    return token.substr(1, token.size() - 2);
+  }
+  std::string_view text;
+  if (value.get_string().get(text) != simdjson::SUCCESS) return std::nullopt;
+  return text;
 }
 
 inline bool IsNull(ondemand::value& value) { return value.raw_json_token().starts_with("null"); }
@@ -57,7 +64,7 @@ inline std::optional<ondemand::json_type> TypeOf(ondemand::value& value) {
 inline bool IsProper(ondemand::value& value, char closing, const char* end) {
   const std::string_view token = value.raw_json_token();  // reaches to the next token
   if (token.starts_with('{') || token.starts_with('[')) return true;
-  if (token.empty() || std::string_view("]},:").find(token[0]) != std::string_view::npos) return false;
+  if (token.empty() || token[0] == ']' || token[0] == '}' || token[0] == ',' || token[0] == ':') return false;
   const char* next = token.data() + token.size();
   return next < end && (*next == ',' || *next == closing);
 }

@@ -68,10 +68,11 @@ bool AppendValue(ondemand::value& value, const char* end, std::string* out) {
 }
 
 // False for anything but a string; null is accepted and leaves `out` alone.
-bool TakeString(ondemand::value& value, std::string* out) {
+template <typename Text>
+bool TakeString(ondemand::value& value, Text* out) {
   if (IsNull(value)) return true;
   const std::optional<std::string_view> text = ReadString(value);
-  if (text) out->assign(*text);
+  if (text) *out = *text;
   return text.has_value();
 }
 
@@ -202,9 +203,19 @@ void RoutingTextReader::StartOver(PromptForm form) {
 }
 
 void RoutingTextReader::Message::Clear() {
-  for (std::string* member : {&type, &role, &name, &reasoning, &content, &calls, &arguments, &result}) {
-    member->clear();
+  type = role = name = {};
+  text.reset();
+  for (std::string* member : {&reasoning, &content, &calls, &arguments, &result}) member->clear();
+}
+
+bool RoutingTextReader::ReadMessageContent(ondemand::value& value) {
+  Message& read = message_;
+  if (!read.text && read.content.empty() && TypeOf(value) == json_type::string) {
+    read.text = ReadString(value);
+    return read.text.has_value();
   }
+  if (read.text) AddText(*std::exchange(read.text, std::nullopt), &read.content);
+  return ReadContent(value, &read.content);
 }
 
 // One item; its parts in a canonical order, since the client's order of members has no meaning:
@@ -218,8 +229,8 @@ bool RoutingTextReader::ReadMessage(ondemand::value& value) {
   const std::string_view content = form_ == PromptForm::kContents ? "parts" : "content";
   const bool whole = ForEachMember(message, end_, [&](std::string_view member, ondemand::value& field) {
     if (member == "role") return TakeString(field, &read.role);
+    if (member == content) return IsNull(field) || ReadMessageContent(field);
     if (member == "type") return TakeString(field, &read.type);
-    if (member == content) return IsNull(field) || ReadContent(field, &read.content);
     if (member == "tool_calls") return IsNull(field) || ReadCalls(field, &read.calls);
     if (member == "function_call") return IsNull(field) || ReadCall(field, &read.calls);
     if (member == "reasoning_content" || member == "reasoning" || member == "summary") {
@@ -237,6 +248,7 @@ bool RoutingTextReader::ReadMessage(ondemand::value& value) {
     read.calls.append(std::exchange(read.name, {})).append(":").append(read.arguments);
   } else if (read.type == "function_call_output") {
     read.role = "tool";
+    read.text.reset();
     read.content = read.result;
   } else if (read.type == "reasoning") {
     read.role = "assistant";
@@ -248,7 +260,9 @@ bool RoutingTextReader::ReadMessage(ondemand::value& value) {
   if (!read.type.empty() && read.type != "message" && read.role.empty()) {
     if (!AppendWhole(message, &items_)) return false;
   } else {
-    items_.append(read.reasoning).append(read.content).append(read.calls);
+    items_.append(read.reasoning);
+    if (read.text) AddText(*read.text, &items_);
+    items_.append(read.content).append(read.calls);
   }
   if (leads) lead_size_ = items_.size();
   return true;
@@ -306,13 +320,15 @@ void RoutingTextReader::StartPart(std::string* parts) {
 }
 
 void RoutingTextReader::AddText(std::string_view text, std::string* parts) {
-  parts->append({kText}).append(text);
+  parts->push_back(kText);
+  parts->append(text);
 }
 
 bool RoutingTextReader::ReadPart(ondemand::value& value, std::string* parts) {
   ondemand::object part;
   if (value.get_object().get(part) != simdjson::SUCCESS) return false;
-  std::string type, text, uuid, name, input, result, calls;
+  std::string_view type, text, uuid, name;
+  std::string input, result, calls;
   MediaIdentity media;
   const bool gemini = form_ == PromptForm::kContents;
   bool has_text = false;
@@ -344,11 +360,11 @@ bool RoutingTextReader::ReadPart(ondemand::value& value, std::string* parts) {
 
   if (IsText(type) || (type.empty() && has_text)) {
     if (parts == &system_ && is_system_ && IsBillingHeader(text)) return true;
-    parts->append({kText}).append(text);
+    AddText(text, parts);
   } else if (const std::string_view tag = MediaTag(type); !tag.empty()) {
     ++out_->media;
     AppendTag(tag, parts);
-    parts->append(uuid.empty() ? media.First() : uuid);
+    parts->append(uuid.empty() ? std::string_view(media.First()) : uuid);
   } else if (type == "tool_use" || type == "server_tool_use") {
     AppendTag("call", parts);
     parts->append(name).append(":").append(input);

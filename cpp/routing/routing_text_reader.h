@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,7 @@ class RoutingTextReader : private PromptWalker<RoutingTextReader, std::string> {
   // take.
   void StartOver(PromptForm form);
   bool ReadMessage(json::ondemand::value& value);
+  bool ReadMessageContent(json::ondemand::value& value);
   void SetText(std::string_view text, bool alone);
   bool WantsIds() const { return true; }
   void AddId(uint32_t id);
@@ -63,9 +65,11 @@ class RoutingTextReader : private PromptWalker<RoutingTextReader, std::string> {
   const size_t most_;  // maximum bytes of the prompt
   RoutingText* const out_;
 
-  // The parts of one message; reused for the next one.
+  // The parts of one message; their memory is reused for the next one.
   struct Message {
-    std::string type, role, name, reasoning, content, calls, arguments, result;
+    std::string_view type, role, name;
+    std::optional<std::string_view> text;  // the content while it is one string, which is copied only once
+    std::string reasoning, content, calls, arguments, result;
     void Clear();
   };
 

@@ -40,8 +40,7 @@ class Comparison : public Policy {
         caches_(caches),
         index_(
             {.tracker =
-                 {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker},
-             .seed = options.seed}),
+                 {.block_size = options.block_size, .max_blocks_per_worker = options.max_blocks_per_worker}}),
         random_(options.seed) {}
 
   std::string_view name() const override { return name_; }

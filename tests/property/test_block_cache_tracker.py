@@ -13,6 +13,7 @@ from vllm_router import BlockCacheTracker, hash_blocks
 from vllm_router import _core_testing as testing
 
 WORKERS = st.sampled_from(["w0", "w1", "w2", "w3"])
+UNNAMED = st.sampled_from([0, 0, 0, 1, 3, 7])
 PROMPTS = st.lists(st.sampled_from([0, 0, 0, 0, 1]), max_size=20)
 
 
@@ -110,25 +111,38 @@ test_random_histories_agree_with_the_slow_twin = Machine.TestCase
 
 
 class Claims(RuleBasedStateMachine):
-    """Records of requests that have not ended, and may be taken back."""
+    """Records of requests that have not ended, and may be taken back. The twin gives unnamed blocks names."""
 
     @initialize(capacity=st.sampled_from([0, 1, 5, 12, 30, 1000]))
     def begin(self, capacity):
         self.tracker, self.slow = testing.ClaimTracker(capacity), SlowTracker(capacity)
         self.ids = {worker: self.tracker.add_worker() for worker in ("w0", "w1")}
-        self.open, self.count = [], 0
+        self.open, self.count, self.unnamed = [], 0, 0
 
-    @rule(worker=st.sampled_from(["w0", "w1"]), prompt=PROMPTS)
-    def record(self, worker, prompt):
-        self.tracker.record(self.ids[worker], chain(prompt))
-        self.slow.record(worker, chain(prompt))
+    def named(self, prompt, unnamed):
+        """The prompt's blocks and the unnamed ones behind them, under names that none had."""
+        self.unnamed += unnamed
+        return [*chain(prompt), *(i - self.unnamed for i in range(unnamed))]
 
-    @rule(worker=st.sampled_from(["w0", "w1"]), prompt=PROMPTS)
-    def record_open(self, worker, prompt):
-        claim = self.tracker.record_open(self.ids[worker], chain(prompt))
+    @rule(worker=st.sampled_from(["w0", "w1"]), prompt=PROMPTS, unnamed=UNNAMED)
+    def record(self, worker, prompt, unnamed):
+        self.tracker.record(self.ids[worker], chain(prompt), unnamed)
+        self.slow.record(worker, self.named(prompt, unnamed))
+
+    @rule(worker=st.sampled_from(["w0", "w1"]), prompt=PROMPTS, unnamed=UNNAMED)
+    def record_open(self, worker, prompt, unnamed):
+        claim = self.tracker.record_open(self.ids[worker], chain(prompt), unnamed)
         self.count += 1
-        self.slow.record(worker, chain(prompt), claim=(self.count, claim))
+        self.slow.record(worker, self.named(prompt, unnamed), claim=(self.count, claim))
         self.open.append((self.count, claim))
+
+    @rule(worker=st.sampled_from(["w0", "w1"]), theirs=st.sampled_from(["w0", "w1"]))
+    def adopt(self, worker, theirs):
+        """What a saved tracker has, in its order of use; unnamed blocks become others."""
+        self.tracker.adopt(self.ids[worker], self.tracker.reloaded(), self.ids[theirs])
+        held = self.slow.used.get(theirs, {})
+        for block in sorted(held, key=held.__getitem__):
+            self.slow.record(worker, [block] if block > 0 else self.named([], 1))
 
     @rule(which=st.integers(0, 1000), end=st.sampled_from(["confirm", "withdraw"]))
     def end(self, which, end):
@@ -169,6 +183,10 @@ class Claims(RuleBasedStateMachine):
             return
         for worker, blocks in self.slow.used.items():
             assert self.tracker.block_count(self.ids[worker]) == len(blocks)
+        names = [block for blocks in self.slow.used.values() for block in blocks]
+        stats = self.tracker.stats()
+        assert stats["pairs"] >= sum(block > 0 for block in names)  # those that left are swept later
+        assert stats["unnamed"] == sum(block < 0 for block in names)
         assert self.tracker.check() == ""
 
     def teardown(self):
@@ -176,7 +194,8 @@ class Claims(RuleBasedStateMachine):
             return
         for number in self.ids.values():
             self.tracker.evict(number, 0)
-        assert self.tracker.stats()["segments"] == 0
+        stats = self.tracker.stats()
+        assert (stats["segments"], stats["unnamed"]) == (0, 0)
 
 
 Claims.TestCase.settings = settings(

@@ -49,7 +49,7 @@ void WhoIsLeftAloneIsFoundInFull() {
         const WorkerSlot worker = random.Below(8) == 0 ? WorkerSlot{coming_and_going.load()}
                                                        : workers[random.Below(workers.size())];
         if (worker == left_alone) continue;
-        tracker.Record(worker, {chain.data(), 1 + random.Below(kLength)});
+        tracker.Record(worker, {chain.data(), 1 + random.Below(kLength)}, random.Below(20));
         if (random.Below(50) == 0) tracker.Evict(worker, random.Below(100));
       }
       --recording;

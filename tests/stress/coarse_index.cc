@@ -38,7 +38,7 @@ void ThreadsShareAnIndex() {
         CoarseIndex::StridesOf(MakePrompt(&random), kStride, &strides);
         if (random.Below(2) == 0) {
           coarse.Record(slot, strides);
-        } else if (const uint64_t claim = coarse.RecordOpen(slot, strides); claim != 0) {
+        } else if (const uint64_t claim = coarse.RecordOpen(slot, strides, random.Below(3)); claim != 0) {
           random.Below(2) == 0 ? coarse.Confirm(claim) : coarse.Withdraw(claim);
         }
       }

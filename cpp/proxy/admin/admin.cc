@@ -784,7 +784,7 @@ AdminReply Admin::IndexStats() const {
 
 AdminReply Admin::IndexClear() const {
   KvIndex* const index = router_->pool().index();
-  const uint64_t held = index != nullptr ? index->tracker().stats().index.pairs : 0;
+  const uint64_t held = index != nullptr ? index->tracker().stats().worker_blocks() : 0;
   if (index != nullptr) index->Clear();
   return Json(200, {{"cleared_worker_blocks", held}});
 }

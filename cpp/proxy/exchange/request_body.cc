@@ -70,8 +70,9 @@ void RequestBody::OnClientEnded(void* context) {
   body->memory_.Leave();
 }
 
-// Reads once, waiting for the client if needed. `maximum` limits what is taken from the socket.
-Task<RequestBody::End> RequestBody::ReadMore(Buffer& into, size_t maximum) {
+// Reads once, waiting for the client if needed. `maximum` limits what is taken from the socket; `left` bytes complete
+// the body.
+Task<RequestBody::End> RequestBody::ReadMore(Buffer& into, size_t maximum, uint64_t left) {
   Socket& socket = connection_.socket;
   for (;;) {
     const std::span<char> room = into.room().first(std::min(maximum, into.room().size()));
@@ -79,9 +80,11 @@ Task<RequestBody::End> RequestBody::ReadMore(Buffer& into, size_t maximum) {
     if (read.ok()) {
       into.Commit(static_cast<size_t>(read.bytes));
       pace_.Arrived(static_cast<uint64_t>(read.bytes));
-      // A client that sends faster than its bytes pass through would never be waited for.
+      // A client that sends faster than its bytes pass through would never be waited for. Behind the last of them
+      // there is nothing to read.
       unshared_ += static_cast<size_t>(read.bytes);
-      if (unshared_ < kFairnessBytes) co_return End::kOk;
+      const bool completes = static_cast<uint64_t>(read.bytes) == left;
+      if (unshared_ < kFairnessBytes || completes) co_return End::kOk;
       unshared_ = 0;
       co_await connection_.thread.loop.Yield();
       co_return stopped_ ? End::kStopped : End::kOk;
@@ -174,7 +177,8 @@ void RequestBody::TakeLength(size_t read) {
 Task<RequestBody::End> RequestBody::ReadLength(uint64_t maximum) {
   Buffer& into = LengthBuffer();
   const size_t before = into.size();
-  const End end = co_await ReadMore(into, static_cast<size_t>(std::min(maximum, content_length_ - bytes_)));
+  const uint64_t left = content_length_ - bytes_;
+  const End end = co_await ReadMore(into, static_cast<size_t>(std::min(maximum, left)), left);
   TakeLength(into.size() - before);
   co_return end;
 }
@@ -235,7 +239,7 @@ Task<RequestBody::End> RequestBody::Fill(uint64_t limit) {
       if (end != End::kOk) co_return end;
     }
     raw_.Reserve(kRelayBufferFirst);
-    const End end = co_await ReadMore(raw_, SIZE_MAX);
+    const End end = co_await ReadMore(raw_, SIZE_MAX, UINT64_MAX);
     if (end != End::kOk) co_return end;
   }
   co_return End::kOk;
@@ -267,7 +271,7 @@ Task<RequestBody::End> RequestBody::Next() {
       if (brimful_) window = std::min(window * 4, kRelayBufferMost);
       raw_.Reserve(window);
       const uint64_t left = framing_ == BodyFraming::kLength ? reader_.left() : UINT64_MAX;
-      const End end = co_await ReadMore(raw_, static_cast<size_t>(std::min<uint64_t>(left, window)));
+      const End end = co_await ReadMore(raw_, static_cast<size_t>(std::min<uint64_t>(left, window)), left);
       if (end != End::kOk) co_return end;
       brimful_ = raw_.room().empty();
     }

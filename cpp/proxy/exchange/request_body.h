@@ -88,7 +88,7 @@ class RequestBody {
 
  private:
   Task<End> TakeMemory(uint64_t bytes, uint64_t need);
-  Task<End> ReadMore(Buffer& into, size_t maximum);
+  Task<End> ReadMore(Buffer& into, size_t maximum, uint64_t left);
   SlowUploads* WhereSlow() const;
   Task<End> WaitForClient();
   void ArmTimer(int64_t left_ns);

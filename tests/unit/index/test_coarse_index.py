@@ -55,6 +55,19 @@ def test_the_capacity_is_in_blocks_and_evicts_the_oldest_strides():
     assert coarse.strides == 1
 
 
+def test_unnamed_strides_take_room_and_are_withdrawn_with_their_claim():
+    coarse = testing.CoarseIndex(4, 12)  # three strides
+    coarse.add(1)
+    coarse.record(1, STRIDES)
+    claim = coarse.record_open(1, [], unnamed=2)
+    assert (coarse.refine(PROMPT, {}), coarse.strides) == ({1: 4}, 3)
+    coarse.withdraw(claim)
+    assert (coarse.refine(PROMPT, {}), coarse.strides) == ({1: 4}, 1)
+    coarse.record(1, [], unnamed=2)
+    coarse.record(1, STRIDES)
+    assert (coarse.refine(PROMPT, {}), coarse.strides) == ({1: 8}, 3)
+
+
 def test_a_slot_that_was_removed_and_added_again_holds_nothing(coarse):
     coarse.record(1, STRIDES)
     coarse.remove(1)

@@ -8,7 +8,7 @@ import xxhash
 from vllm_router import _core_testing as testing
 
 
-def image(payload, kind=1, version=1, magic=b"VLLMRIDX", size=None):
+def image(payload, kind=1, version=2, magic=b"VLLMRIDX", size=None):
     """The slow twin of SealIndexImage."""
     head = struct.pack("<8sIIQ", magic, version, kind, len(payload) if size is None else size)
     return head + payload + struct.pack("<Q", xxhash.xxh3_64_intdigest(head + payload))
@@ -27,6 +27,7 @@ def test_an_image_is_what_the_page_says():
     assert testing.seal_image(2, numbers, "abc") == image(payload, kind=2)
     assert testing.open_image(2, image(payload, kind=2)) == payload
     assert testing.open_image(1, image(b"")) == b""
+    assert testing.open_image(1, image(payload, version=1)) == payload
 
 
 def test_what_is_no_image_is_refused_with_the_value_and_what_it_should_be():
@@ -34,7 +35,9 @@ def test_what_is_no_image_is_refused_with_the_value_and_what_it_should_be():
     whole = image(b"payload", kind=3)
     assert "it has 0 bytes; an index has at least 32, so it was truncated" in refused(3, b"")
     assert "does not start with VLLMRIDX" in refused(3, image(b"payload", magic=b"VLLMRIDY"))
-    assert "its version is 2; this vllm-router reads version 1" in refused(3, image(b"payload", 3, version=2))
+    for version in (0, 3):
+        other = image(b"payload", 3, version=version)
+        assert f"its version is {version}; this vllm-router reads versions 1 to 2" in refused(3, other)
     assert "its kind is 3 (TokenTree); here a BlockCacheTracker is loaded" in refused(1, whole)
     assert "its kind is 9 (unknown); here a StringTree is loaded" in refused(2, image(b"", kind=9))
     assert "has 6 bytes and its header says 7; it was truncated" in refused(3, whole[:-1])
