@@ -51,7 +51,7 @@ bool IsFailureOfPrefill(PdEventType type) {
 }
 bool IsFailureOfDecode(PdEventType type) {
   return (type >= PdEventType::kDRejected && type <= PdEventType::kDUnreached) ||
-         (type >= PdEventType::kDStale && type <= PdEventType::kDTimeout);
+         (type >= PdEventType::kDLost && type <= PdEventType::kDTimeout);
 }
 
 }  // namespace
@@ -205,13 +205,6 @@ void PdExchange::Do(PdAction action) {
       return Spawn(Retry());
     case PdAction::kLearnIdentity:
       if (prefill_.leg != nullptr) LearnIdentity(prefill_.leg->prefill());
-      return;
-    case PdAction::kReopenP:  // an UpstreamRequest takes a fresh connection by itself
-    case PdAction::kReopenD:
-    case PdAction::kRelay:
-    case PdAction::kComplete:
-    case PdAction::kAbortClient:  // the exchange does, or finds the worker's connection closed
-    case PdAction::kEnd:
       return;
   }
 }
@@ -584,7 +577,7 @@ Task<void> PdExchange::Retry() {
     Plan(PdAttemptKind::kPair);
   } else if (may || (unreached && !is_local)) {
     no_other_pair_ = true;
-    Post({.type = PdEventType::kNoOtherPair, .p_failed = unreached});
+    Post({.type = PdEventType::kNoOtherPair, .p_unreached = unreached});
   } else {
     Post({.type = PdEventType::kNoRetry});
   }
@@ -789,7 +782,7 @@ void PdExchange::WorkerDied(const Worker& worker) {
   }
   if (!WaitsForBlocksOf(worker)) return;
   SetDecodeFailure(AttemptFailure::kStatus, 504, HttpError::kFirstByteTimeout, "transfer");
-  Post({.type = PdEventType::kDTimeout, .early = true});
+  Post({.type = PdEventType::kDTimeout});
 }
 
 // Decode may still wait for blocks of a prefill worker that has nothing more to do for the request: that goes on.

@@ -139,7 +139,7 @@ PdEvent StageLeg::FailedPrefill() const {
       return {.type = PdEventType::kPUnreached, .timed_out = request_->error() == HttpError::kConnectTimeout};
     case AttemptFailure::kFirstByteTimeout:
     case AttemptFailure::kSendTimeout:
-      return {.type = PdEventType::kPTimeout, .early = true};
+      return {.type = PdEventType::kPTimeout};
     default:
       return {.type = PdEventType::kPLost};
   }
@@ -262,7 +262,7 @@ PdEvent StageLeg::FailedDecode() const {
       return {.type = PdEventType::kDUnreached, .timed_out = request_->error() == HttpError::kConnectTimeout};
     case AttemptFailure::kFirstByteTimeout:
     case AttemptFailure::kSendTimeout:
-      return {.type = PdEventType::kDTimeout, .early = true};
+      return {.type = PdEventType::kDTimeout};
     default:
       return {.type = PdEventType::kDLost};
   }
