@@ -191,7 +191,7 @@ Task<void> Exchange::Run() {
     next = co_await Ask();  // 6 SELECT, 7 LEASE, 8 SEND, 9 AWAIT: proxy/exchange/retry_loop.h
   if (next == Next::kOn) {  // 10 RELAY
     if (key_.partly_tokenized_prompt) FindTokensLater();
-    if (attempts_->response().status == 101) {
+    if (attempts_->response().head().status == 101) {
       co_await RelayWebSocket();
     } else {
       co_await RelayResponse();
@@ -1066,7 +1066,7 @@ Task<Exchange::Next> Exchange::QueryPool() {
 
 // For a prompt whose response has begun; its token IDs are for the next turn.
 void Exchange::FindTokensLater() {
-  if (stream_body_ || !RouteOf(record_.route).generates || attempts_->response().status != 200) return;
+  if (stream_body_ || !RouteOf(record_.route).generates || attempts_->response().head().status != 200) return;
   thread_.tokenizer.TokenizeLater(
       *key_.partly_tokenized_prompt, body_->held(), head_->via, *record_.worker,
       settings_.tokenize_timeout_ms);
@@ -1402,7 +1402,7 @@ Task<Exchange::Next> Exchange::Ask() {
   attempts_->SettleServerErrors();
   if (end == Attempts::End::kResponded) {
     // A 404 may also be about a stored response, or about the path.
-    const bool may_lack_model = attempts_->response().status == 404 && model_ != nullptr &&
+    const bool may_lack_model = attempts_->response().head().status == 404 && model_ != nullptr &&
                                 RouteOf(record_.route).computes && !MayContinueResponse(record_.route) &&
                                 head_->path.starts_with("/v1/") &&
                                 thread_.fleet.Get()->models()->names->any_said;
@@ -1445,7 +1445,7 @@ void Exchange::OnBodySent(void* context) { static_cast<Exchange*>(context)->Watc
 // ---- 10 RELAY
 
 Task<void> Exchange::RelayResponse() {
-  const ResponseHead& response = attempts_->response();
+  const ResponseHead& response = attempts_->response().head();
   if (keepalive_ != nullptr) keepalive_->Stop();
   if (SentHead() && !IsPlainStream(response)) {
     co_await RelayAsEvents();
@@ -1479,8 +1479,8 @@ Task<void> Exchange::RelayResponse() {
                           !FindHeader(response.fields, "content-encoding");
   const std::string* const usage = may_change ? attempts_->prefill_usage() : nullptr;
   BodySink* const captured = cache_ != nullptr && attempts_->sent() ? cache_->Capture(response) : nullptr;
-  attempts_->in().Consume(response.size);
-  attempts_->ForgetResponseHead();
+  attempts_->response().in().Consume(response.size);
+  attempts_->response().ForgetHead();
   // A worker that responds early may still be taking the body, which must then stay.
   if (attempts_->sent()) ForgetRequest();
 
@@ -1495,7 +1495,7 @@ Task<void> Exchange::RelayResponse() {
   std::optional<UsageSink> merging;
   if (usage != nullptr) sink = &merging.emplace(*usage, *sink);
   Relay relay(
-      thread_.loop, attempts_->worker(), *sink, settings_.stream_idle_timeout_ms,
+      thread_.loop, attempts_->response().socket(), *sink, settings_.stream_idle_timeout_ms,
       {.worker_idle = &Exchange::OnWorkerIdle,
        .first_byte = &Exchange::OnFirstBodyByte,
        .context = this,
@@ -1503,7 +1503,7 @@ Task<void> Exchange::RelayResponse() {
        .client_left = record_.stream && usage == nullptr ? &Exchange::OnClientLeft : nullptr});
   relay_ = chunked && record_.stream ? &relay : nullptr;
   relaying_ = true;
-  const Relay::End end = co_await relay.Run(attempts_->in(), reader);
+  const Relay::End end = co_await relay.Run(attempts_->response().in(), reader);
   relaying_ = false;
   deadline_.Disarm();
 
@@ -1527,7 +1527,8 @@ Task<void> Exchange::RelayResponse() {
   switch (rest_missing ? Relay::End::kDone : end) {
     case Relay::End::kDone:
       attempts_->ResponseEnded(said);
-      lease_reusable_ = worker_keeps && attempts_->sent() && attempts_->in().empty() && !rest_missing;
+      lease_reusable_ =
+          worker_keeps && attempts_->sent() && attempts_->response().in().empty() && !rest_missing;
       if (worker_error) {
         worker_failed_ = true;
         record_.end = ExchangeEnd::kWorkerError;
@@ -1576,26 +1577,26 @@ Task<void> Exchange::RelayResponse() {
 // An error of the worker, or a response that is no event stream, for a client that has the head of a stream: read as a
 // whole, and then sent as events.
 Task<void> Exchange::RelayAsEvents() {
-  const ResponseHead& response = attempts_->response();
+  const ResponseHead& response = attempts_->response().head();
   const bool worker_keeps = response.keep_alive && response.framing != BodyFraming::kUntilClose;
   const bool is_readable = !FindHeader(response.fields, "content-encoding");
   const int status = response.status;
   if (record_.responded_ns < record_.sent_ns) record_.responded_ns = thread_.clock.NowNanos();
   record_.status = status;
   BodyReader reader(response.framing, response.content_length, MessageKind::kResponse);
-  attempts_->in().Consume(response.size);
-  attempts_->ForgetResponseHead();
+  attempts_->response().in().Consume(response.size);
+  attempts_->response().ForgetHead();
   CapturedBody body(kDrainedResponseBytes);
   Relay relay(
-      thread_.loop, attempts_->worker(), body, settings_.stream_idle_timeout_ms,
+      thread_.loop, attempts_->response().socket(), body, settings_.stream_idle_timeout_ms,
       {.worker_idle = &Exchange::OnWorkerIdle,
        .first_byte = &Exchange::OnFirstBodyByte,
        .context = this,
        .progress = ProgressOfResponse()});
-  const Relay::End end = co_await relay.Run(attempts_->in(), reader);
+  const Relay::End end = co_await relay.Run(attempts_->response().in(), reader);
   if (end == Relay::End::kDone) {
     attempts_->ResponseEnded(ResponseEnd::kWhole);
-    lease_reusable_ = worker_keeps && attempts_->sent() && attempts_->in().empty();
+    lease_reusable_ = worker_keeps && attempts_->sent() && attempts_->response().in().empty();
   } else if (cancelled_ == CancelReason::kNone || cancelled_ == CancelReason::kIdleTimeout) {
     worker_failed_ = true;
     attempts_->ResponseEnded(ResponseEnd::kBrokeOff);
@@ -1693,12 +1694,12 @@ void Exchange::ForgetRequest() {
 // to the new protocol.
 Task<void> Exchange::RelayWebSocket() {
   connection_.keep = false;
-  record_.status = attempts_->response().status;
+  record_.status = attempts_->response().head().status;
   total_deadline_.Arm(
       thread_.loop.timers(), settings_.stream_total_timeout_ms, &Exchange::OnTotalDeadline, this);
-  const std::string client_head = HeadForClient(attempts_->response(), BodyFraming::kNone);
-  attempts_->in().Consume(attempts_->response().size);
-  attempts_->ForgetResponseHead();
+  const std::string client_head = HeadForClient(attempts_->response().head(), BodyFraming::kNone);
+  attempts_->response().in().Consume(attempts_->response().head().size);
+  attempts_->response().ForgetHead();
   connection_.socket.WatchReadable(nullptr, nullptr);
   ForgetRequest();
   if (ahead_ != nullptr) connection_.in.Append(*ahead_);
@@ -1706,7 +1707,7 @@ Task<void> Exchange::RelayWebSocket() {
 
   client_has_bytes_ = true;
   Tunnel tunnel(
-      thread_.loop, connection_.socket, attempts_->worker(),
+      thread_.loop, connection_.socket, attempts_->response().socket(),
       {.idle_ms = settings_.stream_idle_timeout_ms,
        .client_write_ms = settings_.client_write_timeout_ms,
        .worker_write_ms = settings_.upstream_write_timeout_ms},
@@ -1715,7 +1716,7 @@ Task<void> Exchange::RelayWebSocket() {
        .worker_stalled = &Exchange::OnWorkerStalled,
        .context = this});
   relaying_ = true;
-  const Tunnel::End end = co_await tunnel.Run(client_head, connection_.in, attempts_->in());
+  const Tunnel::End end = co_await tunnel.Run(client_head, connection_.in, attempts_->response().in());
   relaying_ = false;
   deadline_.Disarm();
 
@@ -1776,8 +1777,9 @@ ResponseProgress* Exchange::ProgressOfResponse() const {
 void Exchange::OnFirstBodyByte(void* context) {
   auto* exchange = static_cast<Exchange*>(context);
   exchange->record_.first_body_ns = exchange->thread_.clock.NowNanos();
-  if (exchange->record_.stream) exchange->attempts_->ticket().FirstToken();
-  exchange->attempts_->CountFirstByte();
+  ArrivingResponse& response = exchange->attempts_->response();
+  if (exchange->record_.stream && response.ticket() != nullptr) response.ticket()->FirstToken();
+  response.CountFirstByte();
 }
 
 void Exchange::OnWorkerIdle(void* context) {
@@ -1855,7 +1857,8 @@ void Exchange::Finish() {
       record_.end = ExchangeEnd::kDrain;
       break;
   }
-  if (!attempts_->ticket().finished()) {
+  Ticket* const ticket = attempts_->response().ticket();
+  if (ticket != nullptr && !ticket->finished()) {
     Outcome outcome{.status = record_.worker != nullptr && client_has_bytes_ ? record_.status : 0};
     outcome.end = record_.end == ExchangeEnd::kClientGone || record_.end == ExchangeEnd::kSlowClient
                       ? Outcome::End::kClientGone
@@ -1870,9 +1873,9 @@ void Exchange::Finish() {
     const bool is_own = record_.pd == nullptr || !record_.pd->transferred;
     if (is_own) outcome.cached_tokens = record_.cached_tokens;
     outcome.output_tokens = record_.completion_tokens;
-    attempts_->ticket().Finish(outcome);
+    ticket->Finish(outcome);
   }
-  attempts_->ReleaseConnection(lease_reusable_);
+  attempts_->response().ReleaseConnection(lease_reusable_);
   permit_.Release();
   if (restricted_client_.has_value()) thread_.limits.quarantine.Leave(*restricted_client_);
 
@@ -1972,7 +1975,9 @@ void Exchange::OnClientLeft(void* context) {
   exchange->ArmDeadline(kRestMs, &Exchange::OnRestLate);
 }
 
-void Exchange::OnRestLate(void* context) { static_cast<Exchange*>(context)->attempts_->worker().Close(); }
+void Exchange::OnRestLate(void* context) {
+  static_cast<Exchange*>(context)->attempts_->response().socket().Close();
+}
 
 void Exchange::ArmDeadline(int64_t ms, Timer::Callback callback) {
   deadline_.Arm(thread_.loop.timers(), ms, callback, this);

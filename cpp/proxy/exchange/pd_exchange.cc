@@ -57,14 +57,15 @@ bool IsFailureOfDecode(PdEventType type) {
 }  // namespace
 
 PdExchange::PdExchange(IoThread& thread, const Settings& settings, RequestInfo& info)
-    : thread_(thread),
+    : Attempts(thread),
+      thread_(thread),
       settings_(settings),
       info_(info),
       pd_(*info.pd),
       machine_(settings.pd.cancel_prefill),
       prefill_(thread, settings),
       decode_(thread, settings),
-      losses_(thread, settings) {}
+      retries_(thread, settings, info) {}
 
 PdExchange::~PdExchange() = default;
 
@@ -78,10 +79,11 @@ Task<PdExchange::End> PdExchange::Run(const Request& request) {
   request_.choice.stage = Stage::kDecode;
   decode_.choice.Begin(request_.choice);
   decode_.choice.set_probe(WorkerChoice::Probe::kLate);
-  if (!plan_) {  // kFull may have ended an earlier run
-    thread_.retry_budget.CountRequest(info_.body_ns);
-    plan_.emplace(settings_.retry, /*repeatable=*/true, !request.client_restricted);
-  }
+  retries_.Begin(
+      {.message = &request_.message,
+       .id = request_.id->id,
+       .repeatable = true,
+       .client_restricted = request_.client_restricted});
   ChooseFirst();
   while (!end_) co_await Wakeup{this};
   co_return *end_;
@@ -239,7 +241,7 @@ KvFreeing PdExchange::Freeing() const {
   freeing.authorization = ForwardedAuthorization(*request_.message.head, request_.message.client);
   // One that could not be reached, or had not been when the client left.
   const bool is_connecting = decode_.leg != nullptr && decode_.leg->request().first_sent_ns() == 0;
-  if (is_connecting || (failed_ == &decode_ && failure_.how == AttemptFailure::kConnect))
+  if (is_connecting || (failed_ == &decode_ && retries_.failure().how == AttemptFailure::kConnect))
     freeing.avoid = decode_.worker->id;
   if (settings_.pd.orphan != PdOrphan::kCollect) return freeing;
   // Prefill's copy, one token and no stream, with the parameters for decode.
@@ -468,8 +470,6 @@ void PdExchange::NoteFailure(const StageLeg& leg, StageState& stage, const PdEve
   const bool is_rejected = event.type == PdEventType::kPRejected || event.type == PdEventType::kDRejected;
   const bool is_of_pair = &stage == &prefill_ || leg.has_parameters();
   if (engine_id_ != nullptr && is_of_pair && !is_rejected) thread_.health.transfer_failed(prefill_.worker);
-  failure_.retry_after_ms = leg.retry_after_ms();
-  if (failure_.first_sent_ns == 0) failure_.first_sent_ns = leg.request().first_sent_ns();
   const bool is_transfer =
       leg.has_parameters() && (event.type == PdEventType::kDError || event.type == PdEventType::kDErrorEvent);
   const bool is_late = leg.has_parameters() && event.type == PdEventType::kDTimeout;
@@ -477,29 +477,24 @@ void PdExchange::NoteFailure(const StageLeg& leg, StageState& stage, const PdEve
   if (is_transfer && leg.worker()->failed_transfers.fetch_add(1, std::memory_order_relaxed) >= kPardoned) {
     stage.leg->request().RecordAttempt();  // not for want of a prefill worker
   }
+  FailedAttempt failure{.how = leg.request().failure(), .retry_after_ms = leg.retry_after_ms()};
   if (leg.request().drained()) {
-    failure_.how = leg.request().failure();
-    failure_.status = 0;
     failure_error_ = leg.request().error();
-    return;
+  } else if (leg.broke_off()) {
+    failure.how = AttemptFailure::kLost;
+    failure_error_ = HttpError::kWorkerClosed;
+  } else if (leg.status() != 0) {
+    failure.how = AttemptFailure::kStatus;
+    failure.status = leg.error_event() ? 500 : leg.status();
+  } else {
+    failure_error_ = leg.request().error();
+    if (is_late) {  // the limit of a transfer says nothing against another attempt
+      failure.how = AttemptFailure::kStatus;
+      failure.status = 504;
+    }
   }
-  if (leg.status() != 0 && !leg.broke_off()) {
-    failure_.how = AttemptFailure::kStatus;
-    failure_.status = leg.error_event() ? 500 : leg.status();
-    return;
-  }
-  failure_.how = leg.broke_off() ? AttemptFailure::kLost : leg.request().failure();
-  failure_.status = 0;
-  failure_error_ = leg.broke_off() ? HttpError::kWorkerClosed : leg.request().error();
-  // The limit of a transfer says nothing against another attempt.
-  if (is_late) {
-    failure_.how = AttemptFailure::kStatus;
-    failure_.status = 504;
-  }
-  const bool lost = failure_.how == AttemptFailure::kLost || failure_.how == AttemptFailure::kBroken;
-  if (!lost) return;
-  stage.lost = true;
-  losses_.Report(request_.message, *leg.worker(), leg.request().first_sent_ns(), request_.id->id);
+  retries_.Failed(failure, leg.request());
+  stage.lost = stage.lost || retries_.WasLost();
 }
 
 // One that no leg has reported.
@@ -507,8 +502,7 @@ void PdExchange::SetDecodeFailure(AttemptFailure how, int status, HttpError erro
   failed_ = &decode_;
   what_failed_ = what;
   thread_.telemetry.PairFailed(decode_.worker);
-  failure_.how = how;
-  failure_.status = status;
+  retries_.Failed(how, status, decode_.worker);
   failure_error_ = error;
 }
 
@@ -516,18 +510,10 @@ bool PdExchange::MayRetry(const PdRetry& retry, int64_t* pause_ns) {
   *pause_ns = 0;
   // Another kind of attempt, since there was no other pair, is part of the retry that was permitted.
   if (std::exchange(no_other_pair_, false) || !retry.counted) return true;
-  const int64_t now = thread_.clock.NowNanos();
-  failure_.untried_left = failed_ == nullptr || failed_->choice.AnyUntried();
-  const std::optional<int64_t> pause = plan_->Next(failure_, now, thread_.ids);
-  info_.retries_exhausted = plan_->exhausted();
-  if (!pause || losses_.IsSuspected()) return false;
-  if (failure_.how != AttemptFailure::kConnect && !thread_.retry_budget.Take(now)) return false;
+  const std::optional<int64_t> pause = retries_.Next(failed_ == nullptr || failed_->choice.AnyUntried());
+  if (!pause) return false;
   *pause_ns = *pause;
-  ++info_.retries;
   thread_.telemetry.PairRetried(what_failed_);
-  if (failed_ == nullptr) return true;
-  const bool is_drained = failure_error_ == HttpError::kWorkerDrained;
-  thread_.telemetry.Retried(is_drained ? nullptr : failed_->worker, plan_->failures(), *pause);
   return true;
 }
 
@@ -675,8 +661,7 @@ void PdExchange::Release(StageState& stage) {
     if (leg->status() != 0) pd_.prefill_ns = pd_.prefill_end_ns - prefill_info_.sent_ns;
   }
   if (std::string bytes = leg->TakeBytes(); !bytes.empty()) {
-    stage.kept.emplace(std::move(bytes));
-    stage.kept_worker = leg->worker();
+    stage.kept.emplace(std::move(bytes), leg->worker());
   }
   Outcome outcome = leg->outcome();
   if (leg->request().first_sent_ns() == 0) outcome.end = Outcome::End::kNotSent;
@@ -688,6 +673,7 @@ void PdExchange::Release(StageState& stage) {
 void PdExchange::Commit() {
   relayed_ = decode_.leg;
   UpstreamRequest& request = relayed_->request();
+  response_.Begin(request);
   request.RecordAttempt();
   info_.worker = request.worker();
   info_.decision = request.ticket().decision();
@@ -711,9 +697,9 @@ void PdExchange::UseMerged() {
   std::string bytes;
   WriteWholeHead(relayed_->request().response(), body.size(), &bytes);
   bytes.append(body);
-  decode_.kept.emplace(std::move(bytes));
-  decode_.kept->Use(thread_, /*to_head=*/false);
-  kept_ = &*decode_.kept;
+  relayed_->request().CountFirstByte();
+  decode_.kept.emplace(std::move(bytes), relayed_->worker());
+  response_.Use(*decode_.kept, /*to_head=*/false);
 }
 
 // What decode says of a prompt that it has computed itself is right.
@@ -733,9 +719,8 @@ void PdExchange::RespondWith(StageState& stage) {
             request_.connector->traits().name, " no decode worker serves the request without them."));
   }
   if (!stage.kept) return RespondWith(failure_error_);
-  stage.kept->Use(thread_, /*to_head=*/false);
-  kept_ = &*stage.kept;
-  info_.worker = stage.kept_worker;
+  response_.Use(*stage.kept, /*to_head=*/false);
+  info_.worker = stage.kept->worker();
   SetEnd(End::kResponded);
 }
 
@@ -806,22 +791,7 @@ void PdExchange::AddWaits(
   }
 }
 
-void PdExchange::CountFirstByte() {
-  if (relayed_ != nullptr) relayed_->request().CountFirstByte();
-}
-
 // ---- afterwards
-
-const ResponseHead& PdExchange::response() const {
-  return kept_ != nullptr ? kept_->head() : relayed_->request().response();
-}
-
-Buffer& PdExchange::in() { return kept_ != nullptr ? kept_->in() : relayed_->request().in(); }
-
-Socket& PdExchange::worker() {
-  const bool relays = relayed_ != nullptr && relayed_->request().has_connection();
-  return relays ? relayed_->request().socket() : no_connection_;
-}
 
 // A leg that runs may have to send its request once more, on a fresh connection.
 bool PdExchange::sent() const {
@@ -831,17 +801,9 @@ bool PdExchange::sent() const {
   return relayed_ == nullptr || relayed_->request().sent();
 }
 
-void PdExchange::ForgetResponseHead() {
-  if (kept_ != nullptr) {
-    kept_->ForgetHead(thread_);
-  } else {
-    relayed_->request().ForgetResponseHead();
-  }
-}
-
 void PdExchange::ResponseEnded(ResponseEnd end) {
   if (relayed_ == nullptr) return;
-  if (end == ResponseEnd::kWhole) losses_.ReportServed(*relayed_->worker(), request_.id->id);
+  if (end == ResponseEnd::kWhole) retries_.ReportServed(*relayed_->worker());
   if (relayed_->closed()) return;  // because of prefill
   relayed_->request().RecordResponseEnd(end);
   if (end != ResponseEnd::kWhole) thread_.telemetry.PairBrokeOff(relayed_->worker());
@@ -874,10 +836,6 @@ Task<void> PdExchange::Finished() {
   }
   while (tasks_ != 0 || (began_ && !machine_.over())) co_await Wakeup{this};
   if (relayed_ != nullptr) co_await relayed_->request().StopSending();
-}
-
-void PdExchange::ReleaseConnection(bool reusable) {
-  if (relayed_ != nullptr) relayed_->request().ReleaseConnection(reusable);
 }
 
 // ---- timers

@@ -15,7 +15,7 @@
 // counts. The two requests are PdLegs; each leg's last act is an event. Post() may be called from any of them; a resumed
 // waiter always runs in a later turn of the loop, so that no step is interrupted by what it causes.
 //
-// How often, after what pause and within which budget there is a retry is RetryPlan's matter, as in a RetryLoop.
+// Whether and when there is a retry is RetryState's matter (retry_state.h), as in a RetryLoop.
 // One thread.
 #pragma once
 
@@ -32,13 +32,12 @@
 #include "proxy/api/request_id.h"
 #include "proxy/exchange/attempts.h"
 #include "proxy/exchange/kept_response.h"
-#include "proxy/exchange/request_losses.h"
+#include "proxy/exchange/retry_state.h"
 #include "proxy/exchange/stage_leg.h"
 #include "proxy/exchange/worker_choice.h"
 #include "routing/kv_claim.h"
 #include "routing/pd_machine.h"
 #include "routing/pd_plan.h"
-#include "routing/retry_plan.h"
 
 namespace vllm_router {
 
@@ -75,21 +74,14 @@ class PdExchange final : public Attempts {
       const Worker& /*worker*/, const HangDetector::Doubt& /*doubt*/, size_t* /*reads_bodies*/) override {
     return false;
   }
-  void CountFirstByte() override;
 
-  const ResponseHead& response() const override;
-  Buffer& in() override;
-  Socket& worker() override;
   bool sent() const override;
-  void ForgetResponseHead() override;
-  void ForgetRequest() override { losses_.Keep(request_.message); }
+  void ForgetRequest() override { retries_.KeepDigest(); }
   const std::string* prefill_usage() const override;
-  Ticket& ticket() override { return relayed_ != nullptr ? relayed_->request().ticket() : no_ticket_; }
   void ResponseEnded(ResponseEnd end) override;
   void RecordTimeout() override;
   void SettleServerErrors() override;
   Task<void> Finished() override;
-  void ReleaseConnection(bool reusable) override;
 
   // For legs. An event, and what follows from it.
   void Post(const PdEvent& event);
@@ -108,7 +100,6 @@ class PdExchange final : public Attempts {
     StageLeg* leg = nullptr;
     bool lost = false;  // a worker was lost, so only fresh connections are used
     std::optional<KeptResponse> kept;
-    std::shared_ptr<Worker> kept_worker;
   };
 
   void Do(PdAction action);
@@ -185,9 +176,7 @@ class PdExchange final : public Attempts {
   PairBits bits_;
   std::vector<uint64_t> rooms_;
   PdOrder order_ = PdOrder::kSerial;
-  RequestLosses losses_;
-  std::optional<RetryPlan> plan_;
-  FailedAttempt failure_;  // the last one
+  RetryState retries_;
   HttpError failure_error_ = HttpError::kWorkerClosed;
   StageState* failed_ = nullptr;
   std::string_view what_failed_;  // prefill, decode, transfer
@@ -199,7 +188,6 @@ class PdExchange final : public Attempts {
   KvClaim claim_;
 
   StageLeg* relayed_ = nullptr;
-  KeptResponse* kept_ = nullptr;  // which is what the client gets
   std::optional<End> end_;
   uint32_t tasks_ = 0;  // of legs, and of retries
   Delay* pause_ = nullptr;
@@ -208,8 +196,6 @@ class PdExchange final : public Attempts {
   Timer handoff_;
   Timer grace_;
   Timer keep_;
-  Socket no_connection_;
-  Ticket no_ticket_;
 };
 
 }  // namespace vllm_router
