@@ -41,7 +41,7 @@ PdEventType PdEventByName(const std::string& name) {
 
 std::vector<std::string> StepByName(
     PdMachine& machine, const std::string& event, const std::string& kind, const std::string& order,
-    bool rebindable, bool p_readable, bool p_failed, bool early, bool timed_out, bool server_error,
+    bool rebindable, bool p_readable, bool p_unreached, bool timed_out, bool server_error,
     bool decode_can_prefill) {
   std::vector<std::string> names;
   for (const PdAction action : machine.Step(
@@ -52,8 +52,7 @@ std::vector<std::string> StepByName(
                 .rebindable = rebindable,
                 .decode_can_prefill = decode_can_prefill},
      .p_readable = p_readable,
-     .p_failed = p_failed,
-     .early = early,
+     .p_unreached = p_unreached,
      .timed_out = timed_out,
      .server_error = server_error})) {
     names.emplace_back(PdActionName(action));
@@ -61,7 +60,7 @@ std::vector<std::string> StepByName(
   return names;
 }
 
-// Claims by number, and what the keeper was told of them.
+// Claims by number, and the ends that the keeper got.
 class KvClaimHarness final : public KvClaimKeeper {
  public:
   ~KvClaimHarness() override { claims_.clear(); }
@@ -119,8 +118,8 @@ void BindTestingPdMachine(py::module_& testing) {
           "cancel_prefill"_a = "auto")
       .def(
           "step", &StepByName, "event"_a, "kind"_a = "pair", "order"_a = "serial", "rebindable"_a = false,
-          "p_readable"_a = false, "p_failed"_a = false, "early"_a = false, "timed_out"_a = false,
-          "server_error"_a = false, "decode_can_prefill"_a = true)
+          "p_readable"_a = false, "p_unreached"_a = false, "timed_out"_a = false, "server_error"_a = false,
+          "decode_can_prefill"_a = true)
       // (next, exclude_p, exclude_d, prefer_p, counted)
       .def_property_readonly(
           "retry",
@@ -141,16 +140,6 @@ void BindTestingPdMachine(py::module_& testing) {
   testing.def("pd_response_class", [](int status, bool has_retry_after) {
     constexpr std::string_view kClasses[] = {"ok", "busy", "error", "rejected"};
     return kClasses[static_cast<size_t>(PdResponseClassOf(status, has_retry_after))];
-  });
-  testing.def("pd_events", [] {
-    std::vector<std::string> names;
-    for (int i = 0; i < kPdEventCount; ++i) names.emplace_back(PdEventName(static_cast<PdEventType>(i)));
-    return names;
-  });
-  testing.def("pd_actions", [] {
-    std::vector<std::string> names;
-    for (int i = 0; i < kPdActionCount; ++i) names.emplace_back(PdActionName(static_cast<PdAction>(i)));
-    return names;
   });
   py::class_<KvClaimHarness>(testing, "KvClaimHarness")
       .def(py::init<>())

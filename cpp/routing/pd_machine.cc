@@ -10,21 +10,19 @@ namespace vllm_router {
 namespace {
 
 constexpr std::string_view kEventNames[] = {
-    "planned",        "no_other_pair",  "no_retry",     "p_ok_whole",    "p_ok_without",  "p_too_large",
-    "p_over_budget",  "p_rejected",     "p_busy",       "p_error",       "p_unreached",   "p_stale",
-    "p_lost",         "p_timeout",      "d_sent",       "d_head",        "d_first_byte",  "d_done",
-    "d_rejected",     "d_busy",         "d_error",      "d_error_event", "d_engine_dead", "d_unreached",
-    "d_ineligible",   "d_stale",        "d_lost",       "d_timeout",     "client_gone",   "client_too_slow",
-    "drain_deadline", "worker_removed", "handoff_late", "grace_over",    "keep_over"};
+    "planned",       "no_other_pair", "no_retry",      "p_ok_whole",    "p_ok_without", "p_too_large",
+    "p_over_budget", "p_rejected",    "p_busy",        "p_error",       "p_unreached",  "p_lost",
+    "p_timeout",     "d_sent",        "d_head",        "d_first_byte",  "d_done",       "d_rejected",
+    "d_busy",        "d_error",       "d_error_event", "d_engine_dead", "d_unreached",  "d_ineligible",
+    "d_lost",        "d_timeout",     "client_gone",   "handoff_late",  "grace_over",   "keep_over"};
 static_assert(std::size(kEventNames) == kPdEventCount);
 
 constexpr std::string_view kActionNames[] = {
-    "p_failed",     "p_succeeded",  "d_failed",     "d_succeeded",    "close_d",        "keep_d",
-    "close_p",      "keep_p",       "release_p",    "release_d",      "make_claim",     "redeem_claim",
-    "reject_claim", "expire_claim", "orphan_claim", "reuse_claim",    "learn_identity", "reopen_p",
-    "reopen_d",     "open_p",       "open_d_with",  "open_d_without", "commit",         "relay",
-    "complete",     "respond_p",    "respond_d",    "respond_502",    "respond_503",    "respond_504",
-    "abort_client", "retry",        "end"};
+    "p_failed",     "p_succeeded",    "d_failed",     "d_succeeded", "close_d",        "keep_d",
+    "close_p",      "keep_p",         "release_p",    "release_d",   "make_claim",     "redeem_claim",
+    "reject_claim", "expire_claim",   "orphan_claim", "reuse_claim", "learn_identity", "open_p",
+    "open_d_with",  "open_d_without", "commit",       "respond_p",   "respond_d",      "respond_502",
+    "respond_503",  "respond_504",    "retry"};
 static_assert(std::size(kActionNames) == kPdActionCount);
 
 }  // namespace
@@ -63,7 +61,7 @@ void PdMachine::OnOther(const PdEvent& event) {
     case PdEventType::kPlanned:
       return OnPlanned(event.plan);
     case PdEventType::kNoOtherPair:
-      if (choosing_ && event.p_failed && p_ == PdLeg::kFailed) transfer_failed_ = true;  // it never began
+      if (choosing_ && event.p_unreached && p_ == PdLeg::kFailed) transfer_failed_ = true;  // it never began
       return OnNoOtherPair();
     case PdEventType::kNoRetry:
       if (choosing_) Conclude();
@@ -75,7 +73,7 @@ void PdMachine::OnOther(const PdEvent& event) {
     case PdEventType::kKeepOver:
       return OnKeepOver();
     default:
-      if (!responded_) OnDeparture(event);
+      if (!responded_) OnClientGone(event.p_readable);
   }
 }
 
@@ -86,11 +84,10 @@ void PdMachine::OnPlanned(const PdAttempt& plan) {
   ROUTER_CHECK(plan.kind != PdAttemptKind::kDecodeOnly || claim_, "decode alone needs a claim or is local");
   ROUTER_CHECK(plan.kind == PdAttemptKind::kLocal || !is_local(), "a request that is local stays local");
   choosing_ = false;
-  order_ = plan.order;
-  rebindable_ = plan.rebindable;
+  attempt_ = plan;
   if (!plan.decode_can_prefill) alone_ = Alone::kNever;
   p_ = d_ = PdLeg::kIdle;
-  parameters_ = d_sent_ = p_reopened_ = d_reopened_ = false;
+  parameters_ = d_sent_ = false;
   d_ticket_ = true;
   if (plan.kind == PdAttemptKind::kDecodeOnly) {
     Do(PdAction::kReuseClaim);
@@ -105,7 +102,7 @@ void PdMachine::OnPlanned(const PdAttempt& plan) {
   p_ticket_ = true;
   p_ = PdLeg::kOpen;
   Do(PdAction::kOpenP);
-  if (order_ != PdOrder::kSerial) OpenD(/*with_parameters=*/true);
+  if (attempt_.order != PdOrder::kSerial) OpenD(/*with_parameters=*/true);
 }
 
 // D can compute the prompt itself, and a transfer that failed says little about either worker.
@@ -131,10 +128,8 @@ void PdMachine::OnP(const PdEvent& event) {
     case PdEventType::kPBusy:
     case PdEventType::kPError:
       return OnPStatus(event.type);
-    case PdEventType::kPStale:
-      return OnPStale();
     case PdEventType::kPTimeout:
-      return OnPTimeout(event.early);
+      return OnPTimeout();
     default:
       return OnPLost(event);
   }
@@ -146,9 +141,9 @@ void PdMachine::OnPSuccess(PdEventType type) {
   if (!kept && !too_large) Do(PdAction::kPSucceeded);
   EndP(PdLeg::kOk);
   const bool whole = type == PdEventType::kPOkWhole;
-  if (whole && order_ != PdOrder::kSglang) Do(PdAction::kLearnIdentity);
+  if (whole && attempt_.order != PdOrder::kSglang) Do(PdAction::kLearnIdentity);
   // If D has its parameters already, a response over the limit is read on, and dropped.
-  if (order_ != PdOrder::kSerial) return EndIfOver();
+  if (attempt_.order != PdOrder::kSerial) return;
   if (too_large) {
     Do(PdAction::kCloseP);
     p_ = PdLeg::kClosed;
@@ -159,7 +154,6 @@ void PdMachine::OnPSuccess(PdEventType type) {
   }
   if (waits()) return OpenD(/*with_parameters=*/claim_);
   EndClaim(PdAction::kOrphanClaim);
-  EndIfOver();
 }
 
 void PdMachine::OnPOverBudget() {
@@ -168,7 +162,6 @@ void PdMachine::OnPOverBudget() {
   CloseD();
   Do(PdAction::kRespond503);
   responded_ = true;
-  EndIfOver();
 }
 
 void PdMachine::OnPStatus(PdEventType type) {
@@ -176,36 +169,31 @@ void PdMachine::OnPStatus(PdEventType type) {
   if (p_ == PdLeg::kOpen && type == PdEventType::kPError) Do(PdAction::kPFailed);
   EndP(PdLeg::kFailed);
   CloseD();  // no blocks come, or wrong ones
-  if (flows()) return Abort();
-  if (responded_) return EndIfOver();
+  if (!waits()) {
+    responded_ = true;
+    return;
+  }
   SetLast(Last::kP);
   if (type == PdEventType::kPRejected) return Conclude();
   EndAttempt({.next = Next(), .exclude_p = true});
 }
 
-void PdMachine::OnPStale() {
-  if (p_ != PdLeg::kOpen || p_reopened_) return OnPLost({.type = PdEventType::kPLost});
-  p_reopened_ = true;
-  Do(PdAction::kReopenP);
-}
-
 void PdMachine::OnPLost(const PdEvent& event) {
   if (p_ == PdLeg::kOpen) Do(PdAction::kPFailed);
   EndP(PdLeg::kFailed);
-  if (!waits()) return EndIfOver();  // D has its blocks, or waits for its grace
+  if (!waits()) return;  // D has its blocks, or waits for its grace
   CloseD();
   SetLast(event.timed_out ? Last::kTimeout : Last::kBadGateway);
   EndAttempt({.next = Next(), .exclude_p = true});
 }
 
-void PdMachine::OnPTimeout(bool early) {
-  if (p_ == PdLeg::kKept) return;  // the keeper has limits of its own
+void PdMachine::OnPTimeout() {
+  if (p_ == PdLeg::kKept) return;  // kept legs have a limit of their own
   Do(PdAction::kPFailed);
   StopP(/*d_waited=*/waits() && d_sent_);
-  if (!waits()) return EndIfOver();
+  if (!waits()) return;
   CloseD();
   SetLast(Last::kTimeout);
-  if (!early) return Conclude();
   EndAttempt({.next = Next(), .exclude_p = true});
 }
 
@@ -232,7 +220,7 @@ void PdMachine::OnD(const PdEvent& event) {
       return OnDBusy();
     case PdEventType::kDError:
     case PdEventType::kDErrorEvent:
-      return OnDError(event.p_failed);
+      return OnDError();
     case PdEventType::kDEngineDead:
       return OnDLost(Last::kD);
     case PdEventType::kDIneligible:
@@ -240,10 +228,8 @@ void PdMachine::OnD(const PdEvent& event) {
       [[fallthrough]];
     case PdEventType::kDUnreached:
       return OnDUnreached(event);
-    case PdEventType::kDStale:
-      return OnDStale();
     case PdEventType::kDTimeout:
-      return OnDTimeout(event);
+      return OnDTimeout();
     default:
       return OnDLost(Last::kBadGateway);
   }
@@ -260,27 +246,24 @@ void PdMachine::OnDFirstByte() {
   EndClaim(PdAction::kRedeemClaim);
   if (waits()) return Commit();
   CloseD();  // its blocks have arrived, and no client waits for tokens
-  EndIfOver();
 }
 
 void PdMachine::OnDDone(bool server_error) {
   EndClaim(PdAction::kRedeemClaim);
   const bool kept = d_ == PdLeg::kKept;
   EndD(PdLeg::kDone);
-  if (kept) return EndIfOver();
+  if (kept) return;
   Do(server_error ? PdAction::kDFailed : PdAction::kDSucceeded);
   if (waits()) Commit();  // without a body
-  Do(PdAction::kComplete);
   responded_ = true;
   if (p_ == PdLeg::kOpen) KeepP();
-  EndIfOver();
 }
 
 void PdMachine::OnDRejected() {
   EndClaim(PdAction::kRejectClaim);
   const bool kept = d_ == PdLeg::kKept;
   EndD(PdLeg::kFailed);
-  if (kept) return EndIfOver();
+  if (kept) return;
   Do(PdAction::kDSucceeded);
   StopP(/*d_waited=*/false);
   SetLast(Last::kD);
@@ -291,20 +274,19 @@ void PdMachine::OnDBusy() {
   EndClaim(PdAction::kExpireClaim);
   const bool kept = d_ == PdLeg::kKept;
   EndD(PdLeg::kFailed);
-  if (kept) return EndIfOver();
+  if (kept) return;
   StopP(/*d_waited=*/false);
   SetLast(Last::kD);
   EndAttempt({.next = Next(), .exclude_d = true, .prefer_p = true});
 }
 
 // With parameters it is taken for a failed transfer: those of P, D and the way between look alike.
-void PdMachine::OnDError(bool p_failed) {
+void PdMachine::OnDError() {
   EndClaim(PdAction::kExpireClaim);
   const bool kept = d_ == PdLeg::kKept;
   EndD(PdLeg::kFailed);
-  if (kept) return EndIfOver();
+  if (kept) return;
   if (!parameters_) Do(PdAction::kDFailed);
-  if (parameters_ && p_failed) Do(PdAction::kPFailed);
   StopP(/*d_waited=*/false);
   SetLast(Last::kD);
   transfer_failed_ |= parameters_;
@@ -321,17 +303,11 @@ void PdMachine::OnDUnreached(const PdEvent& event) {
   }
   EndD(PdLeg::kFailed);
   StopP(/*d_waited=*/false);
-  if (claim_ && rebindable_) {
+  if (claim_ && attempt_.rebindable) {
     return EndAttempt({.next = PdAttemptKind::kDecodeOnly, .exclude_d = true, .counted = counted});
   }
   EndClaim(PdAction::kOrphanClaim);
   EndAttempt({.next = Next(), .exclude_d = true, .prefer_p = true, .counted = counted});
-}
-
-void PdMachine::OnDStale() {
-  if (d_ != PdLeg::kOpen || d_reopened_) return OnDLost(Last::kBadGateway);
-  d_reopened_ = true;
-  Do(PdAction::kReopenD);
 }
 
 // The request may have ended its engine. It gets one more, without parameters.
@@ -339,10 +315,13 @@ void PdMachine::OnDLost(Last last) {
   EndClaim(PdAction::kExpireClaim);
   const bool kept = d_ == PdLeg::kKept;
   EndD(PdLeg::kFailed);
-  if (kept) return EndIfOver();
+  if (kept) return;
   Do(PdAction::kDFailed);
   StopP(/*d_waited=*/false);
-  if (flows()) return Abort();
+  if (flows()) {
+    responded_ = true;
+    return;
+  }
   SetLast(last);
   const bool repeatable = !d_lost_ && may_be_alone();
   d_lost_ = true;
@@ -351,7 +330,7 @@ void PdMachine::OnDLost(Last last) {
   EndAttempt({.next = PdAttemptKind::kLocal, .exclude_p = true, .exclude_d = true});
 }
 
-void PdMachine::OnDTimeout(const PdEvent& event) {
+void PdMachine::OnDTimeout() {
   if (d_ == PdLeg::kKept) return;
   if (!d_sent_) {
     Do(PdAction::kCloseD);
@@ -360,30 +339,26 @@ void PdMachine::OnDTimeout(const PdEvent& event) {
   // Nothing at D ends its wait for a P that has stopped.
   const bool transfer = waits() && parameters_;
   if (!transfer) Do(PdAction::kDFailed);
-  if (transfer && event.p_failed) Do(PdAction::kPFailed);
   EndClaim(PdAction::kExpireClaim);
   StopP(/*d_waited=*/waits());
   CloseD();
-  if (flows()) return Abort();
+  if (flows()) {
+    responded_ = true;
+    return;
+  }
   SetLast(Last::kTimeout);
   transfer_failed_ |= parameters_;
-  if (!event.early) return Conclude();
   EndAttempt({.next = Next(), .exclude_p = parameters_, .exclude_d = true, .prefer_p = !parameters_});
 }
 
 // ---- the client, times
 
-// A worker that is removed under a waiting client gets it an error; all others find a connection closed.
-void PdMachine::OnDeparture(const PdEvent& event) {
-  if (choosing_ && event.type == PdEventType::kWorkerRemoved) return;  // it has no part in the request
-  const bool error = event.type == PdEventType::kWorkerRemoved && waits();
-  if (error) Do(PdAction::kRespond503);
-  if (!error && event.type != PdEventType::kClientGone) Do(PdAction::kAbortClient);
-  const bool transfer_waits = waits() && d_sent_ && parameters_ && order_ != PdOrder::kSglang;
+void PdMachine::OnClientGone(bool p_readable) {
+  const bool transfer_waits = waits() && d_sent_ && parameters_ && attempt_.order != PdOrder::kSglang;
   client_ = PdClient::kGone;
   responded_ = true;
   choosing_ = false;
-  if (order_ == PdOrder::kSerial && p_ == PdLeg::kOpen && event.p_readable) {
+  if (attempt_.order == PdOrder::kSerial && p_ == PdLeg::kOpen && p_readable) {
     KeepP();
   } else {
     StopP(d_sent_);
@@ -395,7 +370,6 @@ void PdMachine::OnDeparture(const PdEvent& event) {
     CloseD();
     EndClaim(PdAction::kOrphanClaim);
   }
-  EndIfOver();
 }
 
 void PdMachine::OnHandoffLate() {
@@ -413,7 +387,6 @@ void PdMachine::OnGraceOver() {
   if (d_ != PdLeg::kKept) return;
   CloseD();
   EndClaim(PdAction::kExpireClaim);
-  EndIfOver();
 }
 
 void PdMachine::OnKeepOver() {
@@ -422,7 +395,6 @@ void PdMachine::OnKeepOver() {
     EndP(PdLeg::kClosed);
   }
   OnGraceOver();
-  EndIfOver();
 }
 
 // ---- what the above is made of
@@ -455,7 +427,8 @@ void PdMachine::EndP(PdLeg how) {
 // its own choice; vLLM's blocks at D may stay held if both are closed.
 void PdMachine::StopP(bool d_waited) {
   if (p_ != PdLeg::kOpen) return;
-  const bool needed = order_ == PdOrder::kConcurrent && d_waited && cancel_prefill_ == PdCancelPrefill::kAuto;
+  const bool needed =
+      attempt_.order == PdOrder::kConcurrent && d_waited && cancel_prefill_ == PdCancelPrefill::kAuto;
   if (needed || cancel_prefill_ == PdCancelPrefill::kNever) return KeepP();
   Do(PdAction::kCloseP);
   EndP(PdLeg::kClosed);
@@ -474,14 +447,7 @@ void PdMachine::EndClaim(PdAction how) {
 void PdMachine::Commit() {
   client_ = PdClient::kBegun;
   Do(PdAction::kCommit);
-  Do(PdAction::kRelay);
   if (d_ == PdLeg::kOpen) d_ = PdLeg::kHead;
-}
-
-void PdMachine::Abort() {
-  Do(PdAction::kAbortClient);
-  responded_ = true;
-  EndIfOver();
 }
 
 // A worker's response is better than the router's own, even if it is of an earlier attempt.
@@ -506,11 +472,6 @@ void PdMachine::Conclude() {
   Do(kResponses[static_cast<size_t>(last_)]);
   choosing_ = false;
   responded_ = true;
-  EndIfOver();
-}
-
-void PdMachine::EndIfOver() {
-  if (over()) Do(PdAction::kEnd);
 }
 
 }  // namespace vllm_router

@@ -16,28 +16,28 @@
 // are excluded. How often, after what pause and within which budget is RetryPlan's matter.
 //
 // Which breaker counts: a D that cannot fetch the blocks fails for no fault of its own, so a 5xx of a D with
-// parameters counts against no worker, or against P if P is known to fail as well (`p_failed`). A request
+// parameters counts against no worker. A request
 // may have killed a D whose connection is lost, so it never reaches a second D with parameters: its one
 // retry is local.
 //
 // A kept leg runs on when the client needs it no more, because the engines do not bear its end there (blocks
-// would stay held). The host moves the leg, its ticket and this machine to the keeper of legs,
-// which goes on stepping it with the leg's events until kEnd.
+// would stay held). The host goes on stepping its events until over(). A response that flows and is cut has no action of
+// its own: D's leg is closed or has ended, which whoever relays it notices.
 //
 // Invariants. tests/stress/pd_machine.cc checks them in every order of events:
-//   - A client gets one response or an abort, never both but for a response that has begun; nothing once it
-//     has gone.
+//   - A client gets one response, and nothing once it has gone.
 //   - At kRetry no leg and no ticket is open. There is no retry after a body byte or the client's departure.
-//   - At kEnd no leg is live, both tickets are back, and the claim has ended. A claim ends exactly once.
+//   - When it is over() no leg is live, both tickets are back, and the claim has ended. A claim ends exactly once.
 //   - P is not closed while a vLLM D waits for its blocks, and they are not closed together
 //     (except kKeepOver and PdCancelPrefill::kAlways).
 //   - D gets parameters of the same attempt's prefill, or of a claim that no D has seen.
 //   - After a D was lost, no D gets parameters. A request that was local once stays local.
 //   - A D that cannot prefill by itself is never alone.
-//   - A response that flows is not aborted because P's connection is lost.
+//   - A response that flows is not cut because P's connection is lost.
 //
 // The host guarantees that no event is of an earlier attempt's leg: it joins the leg's task at kCloseP and
-// kCloseD. Events of legs that are over are ignored. Where P's response is merged into D's, the host holds
+// kCloseD. Events of legs that are over are ignored. Each event is posted and each action has an effect there
+// (tests/repo/test_pair_machine.py). Where P's response is merged into D's, the host holds
 // back kDFirstByte until it has both. It finishes the loop over a step's actions before the next step.
 //
 // Pure: no clock, socket, lock or allocation; times arrive as events. 32 bytes without padding, so equal
@@ -80,7 +80,7 @@ struct PdAttempt {
 
 enum class PdEventType : uint8_t {
   // Choosing. Workers were chosen and their tickets made. No worker that retry() permits is eligible. No
-  // more attempts, or no eligible worker at all. p_failed of kNoOtherPair: no P was reached, and D may serve alone.
+  // more attempts, or no eligible worker at all.
   kPlanned,
   kNoOtherPair,
   kNoRetry,
@@ -94,10 +94,8 @@ enum class PdEventType : uint8_t {
   kPRejected,
   kPBusy,
   kPError,
-  // P, without a response: not reached (connect, TLS); reused connection that was closed before; lost
-  // before the response was whole; silent for too long.
+  // P, without a response: not reached (connect, TLS); lost before the response was whole; silent for too long.
   kPUnreached,
-  kPStale,
   kPLost,
   kPTimeout,
   // D. The first byte of the request leaves: stepped before it is written, so that no claim passes for
@@ -114,34 +112,26 @@ enum class PdEventType : uint8_t {
   kDError,
   kDErrorEvent,
   kDEngineDead,
-  // D, without a response: not one byte of the request left; not eligible any more at the hand-over; a
-  // reused connection that was provably closed before the request; lost, at any time; silent for too
-  // long: before the head, before the first byte, or within the response.
+  // D, without a response: not one byte of the request left; not eligible any more at the hand-over; lost, at
+  // any time; silent for too long: before the head, before the first byte, or within the response.
   kDUnreached,
   kDIneligible,
-  kDStale,
   kDLost,
   kDTimeout,
-  // Departures: of the client, or forced by the shutdown's deadline or the drain timeout of P or D.
+  // The client left, or the exchange was cancelled for another reason.
   kClientGone,
-  kClientTooSlow,
-  kDrainDeadline,
-  kWorkerRemoved,
   // Times.
   kHandoffLate,  // the claim is too old to be sent to a D now
   kGraceOver,    // of a kept D
-  kKeepOver,     // of kept legs: a second behind a complete response, else the keeper's limits, a shutdown
+  kKeepOver,     // of kept legs: a second behind a complete response, else --pd-drain-ms, or a shutdown
 };
 inline constexpr int kPdEventCount = static_cast<int>(PdEventType::kKeepOver) + 1;
 
 struct PdEvent {
   PdEventType type;
-  PdAttempt plan{};         // with kPlanned
-  bool p_readable = false;  // with departures: bytes of P's response have arrived
-  bool p_failed = false;    // with failures of D: P's connection or health check fails, too; see kNoOtherPair
-  // With kPTimeout, kDTimeout: another attempt is worth its time, since little has passed since the first
-  // send, or since it was the limit of a transfer, behind which D alone needs no P.
-  bool early = false;
+  PdAttempt plan{};           // with kPlanned
+  bool p_readable = false;    // with kClientGone: bytes of P's response have arrived
+  bool p_unreached = false;   // with kNoOtherPair: no P was reached, and D may serve alone
   bool timed_out = false;     // with kPUnreached, kDUnreached: by a timeout, so it is 504 at the end
   bool server_error = false;  // with kDDone: the stream's last event reports an error of the engine
 };
@@ -153,7 +143,7 @@ enum class PdAction : uint8_t {
   kPSucceeded,
   kDFailed,
   kDSucceeded,
-  // Legs. A closed connection does not return to the pool. A kept leg moves to the keeper.
+  // Legs. A closed connection does not return to the pool. A kept leg has a limit from now on.
   kCloseD,
   kKeepD,
   kCloseP,
@@ -169,26 +159,20 @@ enum class PdAction : uint8_t {
   kOrphanClaim,    // no D has seen it
   kReuseClaim,     // and a new one takes its place
   kLearnIdentity,  // P's response names its identity, if the connector needs one (NIXL push)
-  // Legs again. To the same worker on a fresh connection, with what it got before; to a new one.
-  kReopenP,
-  kReopenD,
+  // Legs again, to workers of this attempt.
   kOpenP,
   kOpenDWith,     // with parameters
   kOpenDWithout,  // without
-  // The client. kCommit writes D's head, kRelay lets bytes through from now on, kComplete ends the response.
-  kCommit,
-  kRelay,
-  kComplete,
+  // The client.
+  kCommit,    // it gets D's response
   kRespondP,  // the last response of a P; of a D. If the host could not keep it: 502
   kRespondD,
   kRespond502,
   kRespond503,
   kRespond504,
-  kAbortClient,  // the connection is closed, without a last chunk
-  kRetry,        // choose as retry() says
-  kEnd,          // nothing is left to do
+  kRetry,  // choose as retry() says
 };
-inline constexpr int kPdActionCount = static_cast<int>(PdAction::kEnd) + 1;
+inline constexpr int kPdActionCount = static_cast<int>(PdAction::kRetry) + 1;
 
 std::string_view PdEventName(PdEventType type);  // planned, p_ok_whole …
 std::string_view PdActionName(PdAction action);  // close_p, open_d_with …
@@ -247,7 +231,6 @@ enum class PdLeg : uint8_t {
 
 enum class PdClient : uint8_t { kWait, kBegun, kGone };
 
-// The class of a status, for P and D alike.
 // The class of a status, for P and D alike; it follows VerdictOf of worker/circuit_breaker.h.
 enum class PdResponseClass : uint8_t {
   kOk,        // 2xx
@@ -268,7 +251,7 @@ class PdMachine {
 
   bool choosing() const { return choosing_; }
   const PdRetry& retry() const { return retry_; }
-  // Steps do nothing any more.
+  // Nothing is left to do: steps have no effect.
   bool over() const { return responded_ && !choosing_ && !IsLive(p_) && !IsLive(d_); }
   PdLeg p() const { return p_; }
   PdLeg d() const { return d_; }
@@ -291,20 +274,18 @@ class PdMachine {
   void OnPSuccess(PdEventType type);
   void OnPOverBudget();
   void OnPStatus(PdEventType type);
-  void OnPStale();
   void OnPLost(const PdEvent& event);
-  void OnPTimeout(bool early);
+  void OnPTimeout();
   void OnDHead();
   void OnDFirstByte();
   void OnDDone(bool server_error);
   void OnDRejected();
   void OnDBusy();
-  void OnDError(bool p_failed);
+  void OnDError();
   void OnDUnreached(const PdEvent& event);
-  void OnDStale();
   void OnDLost(Last last);
-  void OnDTimeout(const PdEvent& event);
-  void OnDeparture(const PdEvent& event);
+  void OnDTimeout();
+  void OnClientGone(bool p_readable);
   void OnHandoffLate();
   void OnGraceOver();
   void OnKeepOver();
@@ -313,7 +294,7 @@ class PdMachine {
   bool waits() const { return client_ == PdClient::kWait && !responded_; }
   bool flows() const { return client_ == PdClient::kBegun && !responded_; }
   bool is_local() const { return alone_ == Alone::kMust; }
-  bool may_be_alone() const { return alone_ != Alone::kNever && order_ != PdOrder::kSglang; }
+  bool may_be_alone() const { return alone_ != Alone::kNever && attempt_.order != PdOrder::kSglang; }
   PdAttemptKind Next() const { return is_local() ? PdAttemptKind::kLocal : PdAttemptKind::kPair; }
 
   void Do(PdAction action) { actions_.Add(action); }
@@ -325,31 +306,26 @@ class PdMachine {
   void KeepP();
   void EndClaim(PdAction how);
   void Commit();
-  void Abort();
   void SetLast(Last last);
   void EndAttempt(const PdRetry& retry);
   void Conclude();
-  void EndIfOver();
 
   PdActions actions_;  // of the step under way; empty between steps
   PdRetry retry_;
+  PdAttempt attempt_;  // under way, or the last one
   PdCancelPrefill cancel_prefill_;
-  PdOrder order_ = PdOrder::kSerial;
   PdLeg p_ = PdLeg::kIdle;
   PdLeg d_ = PdLeg::kIdle;
   PdClient client_ = PdClient::kWait;
   Last last_ = Last::kNone;  // the best response so far that can be given when no attempt is left
   bool choosing_ = true;
   bool responded_ = false;
-  bool rebindable_ = false;
   bool p_ticket_ = false;
   bool d_ticket_ = false;
   bool claim_ = false;
   bool parameters_ = false;  // this attempt's D has them
-  bool d_sent_ = false;      // a byte of D's request has left; stays so on a fresh connection
-  bool p_reopened_ = false;
-  bool d_reopened_ = false;
-  bool d_lost_ = false;  // of the request, as are those below
+  bool d_sent_ = false;      // a byte of D's request has left
+  bool d_lost_ = false;      // of the request, as are those below
   bool transfer_failed_ = false;
   Alone alone_ = Alone::kMay;
 };

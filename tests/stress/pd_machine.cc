@@ -45,9 +45,9 @@ constexpr const char* kClaimOnce = "a claim ends exactly once";
 constexpr const char* kOrphanUnseen = "an orphaned claim was seen by no D";
 constexpr const char* kOneLost = "no D with parameters after one was lost";
 constexpr const char* kLocalStays = "a local request gets no parameters";
-constexpr const char* kFlowGoesOn = "a response that flows is not aborted because P's connection was lost";
+constexpr const char* kFlowGoesOn = "a response that flows is not cut because P's connection was lost";
 constexpr const char* kTransferNeutral = "a transfer that failed does not count against D";
-constexpr const char* kDepartureNeutral = "departures and kept legs count for no worker";
+constexpr const char* kDepartureNeutral = "the client's departure and kept legs count for no worker";
 constexpr const char* kDeadLegs = "events of legs that are over do nothing";
 constexpr const char* kLegsFit = "legs are opened once, and closed or kept while they are open";
 constexpr const char* kTicketsFit = "tickets go back once";
@@ -70,7 +70,7 @@ struct World {
   bool d_parameters = false;
   bool begun = false;
   bool gone = false;
-  bool responded = false;  // a response, an abort, or a complete one
+  bool responded = false;  // it has an error, or D's response to its end, cut or whole
   bool lost = false;       // a D of this request was
   bool local = false;
   bool claim = false;
@@ -81,9 +81,6 @@ struct World {
   bool d_waits() const { return d_open && d_sent && d_parameters && !begun && order != PdOrder::kSglang; }
 };
 
-bool IsDeparture(PdEventType type) {
-  return type >= PdEventType::kClientGone && type <= PdEventType::kWorkerRemoved;
-}
 bool IsOfP(PdEventType type) { return type >= PdEventType::kPOkWhole && type <= PdEventType::kPTimeout; }
 bool IsOfD(PdEventType type) { return type >= PdEventType::kDSent && type <= PdEventType::kDTimeout; }
 
@@ -93,9 +90,7 @@ bool IsResponseOfD(PdEventType type) {
 }
 
 // D's connection or reservation is over after it.
-bool EndsD(PdEventType type) {
-  return type >= PdEventType::kDDone && type <= PdEventType::kDLost && type != PdEventType::kDStale;
-}
+bool EndsD(PdEventType type) { return type >= PdEventType::kDDone && type <= PdEventType::kDLost; }
 
 // What cannot come in a response that flows, or once the request has left; the machine ignores it.
 bool IsIgnored(const World& world, PdEventType type) {
@@ -104,13 +99,14 @@ bool IsIgnored(const World& world, PdEventType type) {
   return IsResponseOfD(type) && type != PdEventType::kDDone;
 }
 
-// The event happens; then the actions are carried out, in their order. Returns the assertion that breaks.
+// The event happens; then the actions are carried out, in their order. `over`: the machine is, after them. Returns the
+// assertion that breaks.
 class Checker {
  public:
   Checker(World& world, const PdEvent& event, PdCancelPrefill cancel)
       : world_(world), event_(event), cancel_(cancel), before_(world) {}
 
-  const char* Check(const PdActions& actions) {
+  const char* Check(const PdActions& actions, bool over) {
     const PdEventType type = event_.type;
     const bool dead = (IsOfP(type) && !world_.p_open) || (IsOfD(type) && !world_.d_open);
     if (world_.ended || dead || IsIgnored(world_, type)) return actions.empty() ? nullptr : kDeadLegs;
@@ -118,9 +114,10 @@ class Checker {
     for (const PdAction action : actions) {
       if (const char* broken = Do(action)) return broken;
     }
-    const char* const broken = After(actions);
+    if (const char* broken = After(actions)) return broken;
+    if (over) return End();
     Forget();
-    return broken;
+    return nullptr;
   }
 
  private:
@@ -132,9 +129,9 @@ class Checker {
     const bool lost_now = type == PdEventType::kDLost || type == PdEventType::kDEngineDead ||
                           (type == PdEventType::kDUnreached && world_.d_sent);
     if (lost_now && !world_.d_kept) world_.lost = true;
-    if (EndsD(type)) world_.d_open = world_.d_kept = false;
-    if (type == PdEventType::kDStale && !actions.Has(PdAction::kReopenD)) {
+    if (EndsD(type)) {
       world_.d_open = world_.d_kept = false;
+      if (Flows()) world_.responded = true;
     }
     if (IsOfP(type)) HappenAtP(actions);
     if (type == PdEventType::kClientGone) world_.gone = true;
@@ -145,7 +142,6 @@ class Checker {
     const bool halted = actions.Has(PdAction::kCloseP) || actions.Has(PdAction::kKeepP);
     const bool unread = type == PdEventType::kPTooLarge || type == PdEventType::kPOverBudget;
     if (type == PdEventType::kPTimeout || (unread && halted)) return;  // still connected
-    if (type == PdEventType::kPStale && actions.Has(PdAction::kReopenP)) return;
     world_.p_open = world_.p_kept = false;
   }
 
@@ -162,7 +158,7 @@ class Checker {
   const char* Do(PdAction action) {
     switch (action) {
       case PdAction::kCloseD:
-        return EndLeg(world_.d_open, world_.d_kept);
+        return CloseD();
       case PdAction::kCloseP:
         return EndLeg(world_.p_open, world_.p_kept);
       case PdAction::kKeepD:
@@ -196,10 +192,7 @@ class Checker {
         if (world_.gone) return kNoneAfterDeparture;
         if (world_.responded || world_.begun) return kOneResponse;
         world_.begun = true;
-        return nullptr;
-      case PdAction::kComplete:
-        if (world_.gone) return kNoneAfterDeparture;
-        if (!world_.begun || std::exchange(world_.responded, true)) return kOneResponse;
+        if (!world_.d_open) world_.responded = true;  // it has no body
         return nullptr;
       case PdAction::kRespondP:
       case PdAction::kRespondD:
@@ -209,17 +202,11 @@ class Checker {
         if (world_.gone) return kNoneAfterDeparture;
         if (world_.begun) return kNoErrorHead;
         return std::exchange(world_.responded, true) ? kOneResponse : nullptr;
-      case PdAction::kAbortClient:
-        if (world_.gone) return kNoneAfterDeparture;
-        if (before_.begun && before_.p_open && IsLossOfP()) return kFlowGoesOn;
-        return std::exchange(world_.responded, true) ? kOneResponse : nullptr;
       case PdAction::kRetry:
         if (world_.p_open || world_.d_open || world_.p_ticket || world_.d_ticket) return kRetryClean;
         if (world_.begun || world_.gone || world_.responded) return kRetryInTime;
         world_.choosing = true;
         return nullptr;
-      case PdAction::kEnd:
-        return End();
       default:
         return nullptr;  // verdicts, and what changes nothing here
     }
@@ -229,6 +216,13 @@ class Checker {
     kept = false;
     return std::exchange(open, false) ? nullptr : kLegsFit;
   }
+  // A response that flows is cut by it.
+  const char* CloseD() {
+    if (Flows() && before_.p_open && IsLossOfP()) return kFlowGoesOn;
+    if (Flows()) world_.responded = true;
+    return EndLeg(world_.d_open, world_.d_kept);
+  }
+  bool Flows() const { return world_.begun && !world_.gone && !world_.responded; }
   static const char* Keep(bool open, bool& kept) {
     return !open || std::exchange(kept, true) ? kLegsFit : nullptr;
   }
@@ -265,8 +259,7 @@ class Checker {
 
   bool IsLossOfP() const {
     const PdEventType type = event_.type;
-    return type == PdEventType::kPLost || type == PdEventType::kPUnreached || type == PdEventType::kPStale ||
-           type == PdEventType::kPTimeout;
+    return type == PdEventType::kPLost || type == PdEventType::kPUnreached || type == PdEventType::kPTimeout;
   }
 
   const char* After(const PdActions& actions) const {
@@ -279,7 +272,7 @@ class Checker {
     const bool verdict_p = actions.Has(PdAction::kPFailed) || actions.Has(PdAction::kPSucceeded);
     const bool verdict_d = actions.Has(PdAction::kDFailed) || actions.Has(PdAction::kDSucceeded);
     const bool kept = (IsOfP(type) && before_.p_kept) || (IsOfD(type) && before_.d_kept);
-    if ((IsDeparture(type) || kept) && (verdict_p || verdict_d)) return kDepartureNeutral;
+    if ((type == PdEventType::kClientGone || kept) && (verdict_p || verdict_d)) return kDepartureNeutral;
     const bool failed = type == PdEventType::kDError || type == PdEventType::kDErrorEvent ||
                         (type == PdEventType::kDTimeout && before_.d_sent);
     const bool transfer = before_.d_open && before_.d_parameters && !before_.begun;
@@ -330,6 +323,7 @@ struct Result {
   size_t transitions = 0;
   std::set<std::string> broken;
   std::string first_path;
+  PdActions done;  // in any step
 };
 
 std::string Name(const PdEvent& event) {
@@ -342,8 +336,7 @@ std::string Name(const PdEvent& event) {
     if (event.plan.rebindable) name += " rebindable";
   }
   if (event.p_readable) name += " p_readable";
-  if (event.p_failed) name += " p_failed";
-  if (event.early) name += " early";
+  if (event.p_unreached) name += " p_unreached";
   if (event.timed_out) name += " timed_out";
   return name;
 }
@@ -354,18 +347,11 @@ std::vector<PdEvent> Events() {
   for (int i = static_cast<int>(PdEventType::kNoOtherPair); i < kPdEventCount; ++i) {
     const auto type = static_cast<PdEventType>(i);
     events.push_back({.type = type});
-    if (type == PdEventType::kPTimeout || type == PdEventType::kDTimeout) {
-      events.push_back({.type = type, .early = true});
-    }
-    if (type == PdEventType::kDError || type == PdEventType::kDErrorEvent || type == PdEventType::kDTimeout) {
-      events.push_back({.type = type, .p_failed = true});
-    }
     if (type == PdEventType::kPUnreached || type == PdEventType::kDUnreached) {
       events.push_back({.type = type, .timed_out = true});
     }
-    if (type == PdEventType::kNoOtherPair) events.push_back({.type = type, .p_failed = true});
-    if (IsDeparture(type)) events.push_back({.type = type, .p_readable = true});
-    if (type == PdEventType::kDTimeout) events.push_back({.type = type, .p_failed = true, .early = true});
+    if (type == PdEventType::kNoOtherPair) events.push_back({.type = type, .p_unreached = true});
+    if (type == PdEventType::kClientGone) events.push_back({.type = type, .p_readable = true});
   }
   return events;
 }
@@ -442,7 +428,8 @@ Result Search(Step step, PdCancelPrefill cancel, bool sglang, uint8_t attempts, 
     State state = visited[at].state;
     ++result.transitions;
     const PdActions actions = step(state.machine, event);
-    if (const char* broken = Checker(state.world, event, cancel).Check(actions)) {
+    for (const PdAction action : actions) result.done.Add(action);
+    if (const char* broken = Checker(state.world, event, cancel).Check(actions, state.machine.over())) {
       if (result.broken.empty()) result.first_path = std::string(broken) + PathTo(visited, at, event);
       result.broken.insert(broken);
       return;
@@ -498,16 +485,16 @@ constexpr Mutant kMutants[] = {
        const bool departs = event.type == PdEventType::kClientGone;
        return departs ? WithoutAction(actions, PdAction::kReleaseD) : actions;
      }},
-    {"D's response follows the abort of a prefill's failure", kNoErrorHead,
+    {"an error follows a response that prefill's failure has cut", kNoErrorHead,
      [](PdMachine& machine, const PdEvent& event) {
        const bool begun = Begun(machine);
        PdActions actions = machine.Step(event);
-       if (begun && event.type == PdEventType::kPError && actions.Has(PdAction::kAbortClient)) {
+       if (begun && event.type == PdEventType::kPError && actions.Has(PdAction::kCloseD)) {
          actions.Add(PdAction::kRespond502);
        }
        return actions;
      }},
-    {"a departure is not heard", kNoneAfterDeparture,
+    {"the client's departure has no effect", kNoneAfterDeparture,
      [](PdMachine& machine, const PdEvent& event) {
        return event.type == PdEventType::kClientGone ? PdActions() : machine.Step(event);
      }},
@@ -519,9 +506,9 @@ constexpr Mutant kMutants[] = {
     {"a response that was cut is retried", kRetryInTime,
      [](PdMachine& machine, const PdEvent& event) {
        const bool begun = Begun(machine);
-       const PdActions actions = machine.Step(event);
-       const bool cut = begun && event.type == PdEventType::kDLost;
-       return cut ? InsteadOf(actions, PdAction::kAbortClient, PdAction::kRetry) : actions;
+       PdActions actions = machine.Step(event);
+       if (begun && event.type == PdEventType::kDLost && !actions.empty()) actions.Add(PdAction::kRetry);
+       return actions;
      }},
     {"P is closed at the client's departure though D waits", kPStays,
      [](PdMachine& machine, const PdEvent& event) {
@@ -590,10 +577,11 @@ constexpr Mutant kMutants[] = {
        }
        return actions;
      }},
-    {"a response is complete twice", kOneResponse,
+    {"a response begins twice", kOneResponse,
      [](PdMachine& machine, const PdEvent& event) {
+       const bool begun = Begun(machine);
        PdActions actions = machine.Step(event);
-       if (actions.Has(PdAction::kComplete)) actions.Add(PdAction::kAbortClient);
+       if (begun && event.type == PdEventType::kDDone && !actions.empty()) actions.Add(PdAction::kCommit);
        return actions;
      }},
     {"a kept leg of D is closed again", kLegsFit,
@@ -622,6 +610,7 @@ constexpr Mutant kMutants[] = {
 int main() {
   using namespace vllm_router;
   constexpr const char* kCancels[] = {"auto", "always", "never"};
+  PdActions done;
   for (const bool sglang : {false, true}) {
     for (const PdCancelPrefill cancel :
          {PdCancelPrefill::kAuto, PdCancelPrefill::kAlways, PdCancelPrefill::kNever}) {
@@ -632,7 +621,14 @@ int main() {
       if (!result.broken.empty()) std::fprintf(stderr, "broken: %s\n", result.first_path.c_str());
       STRESS_CHECK(result.broken.empty());
       STRESS_CHECK(result.states > 100);
+      for (const PdAction action : result.done) done.Add(action);
     }
+  }
+  for (int i = 0; i < kPdActionCount; ++i) {
+    const auto action = static_cast<PdAction>(i);
+    if (!done.Has(action))
+      std::fprintf(stderr, "never done: %s\n", std::string(PdActionName(action)).c_str());
+    STRESS_CHECK(done.Has(action));
   }
   for (const Mutant& mutant : kMutants) {
     const Result result =

@@ -5,8 +5,7 @@
 //
 // An implementation has a Run() of its own, whose result is an End:
 //
-//   kResponded -> response(), in(), worker() hold the head, what came behind it, and the rest to come (which is
-//                 none if an earlier attempt's response is the best available)
+//   kResponded -> response(): it arrives, or is an earlier attempt's if that is the best available
 //   kFailed    -> error(), message()
 //   kFull      -> no attempt was made: all eligible workers have --max-worker-requests; run again later
 //   kCancelled -> Cancel() came first, and its caller has the reason
@@ -19,13 +18,10 @@
 #include <utility>
 #include <vector>
 
-#include "http/head_parser.h"
-#include "net/buffer.h"
-#include "net/socket.h"
 #include "net/task.h"
 #include "proxy/api/error_response.h"
+#include "proxy/exchange/arriving_response.h"
 #include "proxy/exchange/upstream_request.h"
-#include "routing/ticket.h"
 #include "worker/hang_detector.h"
 
 namespace vllm_router {
@@ -34,7 +30,7 @@ class Attempts {
  public:
   enum class End : uint8_t { kResponded, kFailed, kFull, kCancelled };
 
-  Attempts() = default;
+  explicit Attempts(IoThread& thread) : response_(thread) {}
   virtual ~Attempts() = default;
   Attempts(const Attempts&) = delete;
   Attempts& operator=(const Attempts&) = delete;
@@ -43,7 +39,7 @@ class Attempts {
   virtual void Cancel() = 0;
   // After Cancel(): what is kept open for the workers' sake ends now, too.
   virtual void CancelKept() {}
-  // A request of it is at this worker.
+  // Whether this worker has the request.
   virtual bool IsAt(const Worker& worker) const = 0;
   // The worker was found dead: an attempt that waits for its response ends as lost.
   virtual void WorkerDied(const Worker& worker) = 0;
@@ -51,14 +47,12 @@ class Attempts {
   // another may follow. False: it is too late for that, since there is a response.
   virtual bool WorkerDrained(const Worker& worker) = 0;
 
-  // A request that waits at a worker for its first token; none if the exchange has none there. `reads_bodies`: how many
-  // may still be parsed.
+  // Adds a request that waits at a worker for its first token, if there is one. `reads_bodies`: how many may still be
+  // parsed.
   virtual void AddWaits(
       const Worker& worker, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) = 0;
-  // That worker is in doubt: a request that is overdue there goes to another worker, if it may. True: it does.
+  // The worker is in doubt: a request that is overdue there goes to another worker, if it may. True: it does.
   virtual bool MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt, size_t* reads_bodies) = 0;
-  // The first byte of the body of the response that is relayed.
-  virtual void CountFirstByte() = 0;
 
   // After kFailed.
   HttpError error() const { return error_; }
@@ -67,21 +61,17 @@ class Attempts {
     return error_ == HttpError::kFirstByteTimeout || error_ == HttpError::kWorkerWriteTimeout;
   }
 
-  // After kResponded.
-  virtual const ResponseHead& response() const = 0;
-  virtual Buffer& in() = 0;
-  virtual Socket& worker() = 0;
+  // After kResponded; its ticket and its connection at any time: they are those of the last attempt then.
+  ArrivingResponse& response() { return response_; }
+  const ArrivingResponse& response() const { return response_; }
+
   virtual bool sent() const = 0;  // the request, to its last byte
-  // Frees what only the head needed; what only the request needed. REQUIRES for the latter: sent().
-  virtual void ForgetResponseHead() = 0;
+  // Frees what only the request needed. REQUIRES: sent().
   virtual void ForgetRequest() = 0;
 
-  // Of a stream that is relayed: prefill's usage, as UsageOf(), which decode's gets; empty as long as it is not known.
-  // Null: decode's stays as it is.
+  // Prefill's usage, as UsageOf(), which the stream that decode sends gets; empty as long as it is not known. Null:
+  // decode's stays as it is.
   virtual const std::string* prefill_usage() const { return nullptr; }
-
-  // The load of the attempt whose response is relayed, or of the last one, until finished.
-  virtual Ticket& ticket() = 0;
 
   // Reports to the worker's circuit breaker and the quarantine how a response ended; or that the worker
   // did not respond within the deadline of the whole request.
@@ -92,14 +82,14 @@ class Attempts {
 
   // Await this before the end: senders use the request, and what is kept open uses all of it.
   virtual Task<void> Finished() = 0;
-  // Returns the connection to the worker to the pool, if it is reusable.
-  virtual void ReleaseConnection(bool reusable) = 0;
 
  protected:
   void Fail(HttpError error, std::string message = {}) {
     error_ = error;
     message_ = std::move(message);
   }
+
+  ArrivingResponse response_;
 
  private:
   HttpError error_{};

@@ -417,7 +417,8 @@ void Downstream::SendCutEvent() {
 void Downstream::OnLeft(void* context) {
   auto* request = static_cast<Request*>(context);
   request->connection.keep = false;
-  request->ArmDeadline(kRestMs, [](void* late) { static_cast<Request*>(late)->attempts->worker().Close(); });
+  request->ArmDeadline(
+      kRestMs, [](void* late) { static_cast<Request*>(late)->attempts->response().socket().Close(); });
 }
 
 // ---- while it waits

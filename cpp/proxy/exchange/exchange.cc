@@ -71,8 +71,9 @@ void Exchange::Finish() {
   info.end_ns = request.thread.clock.NowNanos();
   client_.Finish();
   RecordEnd();
-  if (!request.attempts->ticket().finished()) FinishTicket();
-  request.attempts->ReleaseConnection(request.lease_reusable);
+  ArrivingResponse& response = request.attempts->response();
+  if (response.ticket() != nullptr && !response.ticket()->finished()) FinishTicket(*response.ticket());
+  response.ReleaseConnection(request.lease_reusable);
   request.permit.Release();
   if (request.body.has_value()) {
     info.bytes_in = request.body->bytes() + request.tunnelled_in;
@@ -124,7 +125,7 @@ void Exchange::RecordEnd() {
   }
 }
 
-void Exchange::FinishTicket() {
+void Exchange::FinishTicket(Ticket& ticket) {
   const RequestInfo& info = request_.info;
   Outcome outcome{.status = info.worker != nullptr && client_.has_bytes() ? info.status : 0};
   outcome.end = info.end == ExchangeEnd::kClientGone || info.end == ExchangeEnd::kSlowClient
@@ -140,7 +141,7 @@ void Exchange::FinishTicket() {
   const bool is_own = info.pd == nullptr || !info.pd->transferred;
   if (is_own) outcome.cached_tokens = info.cached_tokens;
   outcome.output_tokens = info.completion_tokens;
-  request_.attempts->ticket().Finish(outcome);
+  ticket.Finish(outcome);
 }
 
 }  // namespace vllm_router

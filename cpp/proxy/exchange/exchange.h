@@ -58,7 +58,7 @@ class Exchange {
  private:
   void Finish();
   void RecordEnd();
-  void FinishTicket();
+  void FinishTicket(Ticket& ticket);
 
   Request request_;
   Downstream client_;

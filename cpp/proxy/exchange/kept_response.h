@@ -1,7 +1,7 @@
 // KeptResponse: a whole response of a failed attempt, as it came, which the client gets if nothing better follows.
 //
-//   KeptResponse kept(std::move(bytes));         // head and body
-//   kept.Use(thread, to_head);                   // from now on head() and in() are as those of an attempt
+//   KeptResponse kept(std::move(bytes), worker, decision);   // head and body, and whose it is
+//   kept.Use(thread, to_head);                               // from now on head() and in() are as those of an attempt
 //
 // Belongs to one exchange.
 #pragma once
@@ -14,13 +14,19 @@
 #include "base/check.h"
 #include "http/head_parser.h"
 #include "net/buffer.h"
+#include "policy/decision.h"
 #include "proxy/thread/io_thread.h"
+#include "worker/worker.h"
 
 namespace vllm_router {
 
 class KeptResponse {
  public:
-  explicit KeptResponse(std::string bytes) : bytes_(std::move(bytes)) {}
+  KeptResponse(std::string bytes, std::shared_ptr<Worker> worker, std::optional<Decision> decision = {})
+      : bytes_(std::move(bytes)), worker_(std::move(worker)), decision_(std::move(decision)) {}
+
+  const std::shared_ptr<Worker>& worker() const { return worker_; }
+  const std::optional<Decision>& decision() const { return decision_; }
 
   void Use(IoThread& thread, bool to_head) {
     parser_ = thread.response_parsers.Acquire();
@@ -40,6 +46,8 @@ class KeptResponse {
 
  private:
   std::string bytes_;
+  std::shared_ptr<Worker> worker_;
+  std::optional<Decision> decision_;
   std::unique_ptr<ResponseHeadParser> parser_;
   std::optional<Buffer> in_;
 };

@@ -22,22 +22,23 @@ bool MayBeRepeated(const RequestHead& head, Route route) {
 
 RetryLoop::RetryLoop(
     IoThread& thread, const Settings& settings, RequestInfo& info, const UpstreamRequest::Hooks& hooks)
-    : thread_(thread),
+    : Attempts(thread),
+      thread_(thread),
       settings_(settings),
       info_(info),
       hooks_(hooks),
+      retries_(thread, settings, info),
       choice_(thread, settings),
-      losses_(thread, settings),
       server_errors_(thread, settings.breaker) {}
 
 Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
   request_ = request;
   choice_.Begin(request.choice);
-  if (!plan_) {  // kFull may have ended an earlier run
-    thread_.retry_budget.CountRequest(info_.body_ns);
-    plan_.emplace(
-        settings_.retry, MayBeRepeated(*request_.message.head, info_.route), !request.client_restricted);
-  }
+  retries_.Begin(
+      {.message = &request_.message,
+       .id = request_.id->id,
+       .repeatable = MayBeRepeated(*request_.message.head, info_.route),
+       .client_restricted = request_.client_restricted});
   choice_.set_probe(
       !RouteOf(info_.route).computes ? WorkerChoice::Probe::kNever
       : MayMove()                    ? WorkerChoice::Probe::kEarly
@@ -54,6 +55,7 @@ Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
     attempt_.emplace(
         thread_, settings_, info_, server_errors_, request_.message, hooks_, std::move(selected->ticket),
         std::move(selected->pass));
+    response_.Begin(*attempt_);
     if (lost_once_) endangers_.Begin(info_.worker);
     attempting_ = true;
     const UpstreamRequest::End end = co_await attempt_->Run(/*fresh_connection=*/lost_once_);
@@ -61,36 +63,23 @@ Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
     endangers_.End();
     if (cancelled_) co_return End::kCancelled;
     attempt_->RecordAttempt();
-    if (first_sent_ns_ == 0) first_sent_ns_ = attempt_->first_sent_ns();
     const bool responded = end == UpstreamRequest::End::kResponded;
-    if (responded && !IsRetryableStatus(response().status)) co_return End::kResponded;
+    if (responded && !IsRetryableStatus(response_.head().status)) co_return End::kResponded;
     if (!responded) Fail(attempt_->error());
 
-    FailedAttempt failed = Failure();
+    const FailedAttempt failed = Failure();
+    retries_.Failed(failed, *attempt_);
+    lost_once_ = lost_once_ || retries_.WasLost();
     choice_.SetAttempted(info_.worker->id);
-    failed.untried_left = !choice_.pinned() && choice_.AnyUntried();
-    const int64_t now = thread_.clock.NowNanos();
-    std::optional<int64_t> pause;
     const bool is_bad = info_.retries == 0 && failed.status == 500 && HasBadBody();
     if (is_bad) server_errors_.RequestIsBad();
-    if (request_.message.replayable() && !is_bad) pause = plan_->Next(failed, now, thread_.ids);
-    if (failed.how == AttemptFailure::kLost || failed.how == AttemptFailure::kBroken) {
-      lost_once_ = true;
-      losses_.Report(request_.message, *info_.worker, attempt_->first_sent_ns(), request_.id->id);
-      if (pause && losses_.IsSuspected()) pause.reset();  // it may have caused two workers to fail already
+    std::optional<int64_t> pause;
+    if (request_.message.replayable() && !is_bad) {
+      pause = retries_.Next(!choice_.pinned() && choice_.AnyUntried());
     }
-    // A request that reached no worker causes no load when it is sent again, so the budget does not
-    // apply. One that was moved has been paid for.
-    const bool makes_load = failed.how != AttemptFailure::kConnect && failed.how != AttemptFailure::kMoved;
-    if (pause && makes_load && !thread_.retry_budget.Take(now)) pause.reset();
-    info_.retries_exhausted = plan_->exhausted();
     if (!pause) co_return responded || UseKeptResponse() ? End::kResponded : End::kFailed;
 
-    ++info_.retries;
-    moved_ = moved_ || attempt_->moved();
     const bool is_blamed = !attempt_->drained() && !attempt_->moved();
-    const std::shared_ptr<Worker> failing = is_blamed ? info_.worker : nullptr;
-    thread_.telemetry.Retried(failing, plan_->failures(), *pause);
     attempt_->ticket().Finish(
         {.end = is_blamed ? Outcome::End::kWorkerFailed : Outcome::End::kClientGone,
          .status = failed.status});
@@ -116,15 +105,12 @@ bool RetryLoop::HasBadBody() const {
 
 // The failure of the attempt that has just ended.
 FailedAttempt RetryLoop::Failure() const {
-  FailedAttempt failed{.first_sent_ns = first_sent_ns_};
-  if (HasConnection()) {
-    failed.how = AttemptFailure::kStatus;
-    failed.status = response().status;
-    failed.retry_after_ms = ParseRetryAfter(FindHeader(response().fields, "retry-after").value_or(""));
-    return failed;
-  }
-  failed.how = attempt_->failure();
-  return failed;
+  if (!HasConnection()) return {.how = attempt_->failure()};
+  const ResponseHead& head = response_.head();
+  return {
+      .how = AttemptFailure::kStatus,
+      .status = head.status,
+      .retry_after_ms = ParseRetryAfter(FindHeader(head.fields, "retry-after").value_or(""))};
 }
 
 // The response stays available meanwhile, in case no other worker may be chosen afterwards.
@@ -148,18 +134,17 @@ void RetryLoop::KeepResponse() {
   if (!attempt_) return;
   std::optional<std::string> bytes = attempt_->TakeWholeResponse();
   if (!bytes) return;
-  kept_.emplace(*std::move(bytes));
-  kept_worker_ = attempt_->worker();
-  kept_decision_ = attempt_->ticket().decision();
+  kept_.emplace(*std::move(bytes), attempt_->worker(), attempt_->ticket().decision());
 }
 
 // A worker's response is better than the router's own.
 bool RetryLoop::UseKeptResponse() {
   if (!kept_ || kept_->used()) return false;
-  if (!ticket().finished()) ticket().Finish({.end = Outcome::End::kWorkerFailed});
-  kept_->Use(thread_, request_.message.head->method == "HEAD");
-  info_.worker = std::move(kept_worker_);
-  info_.decision = std::move(kept_decision_);
+  Ticket& ticket = attempt_->ticket();
+  if (!ticket.finished()) ticket.Finish({.end = Outcome::End::kWorkerFailed});
+  response_.Use(*kept_, request_.message.head->method == "HEAD");
+  info_.worker = kept_->worker();
+  info_.decision = kept_->decision();
   return true;
 }
 
@@ -176,18 +161,14 @@ void RetryLoop::WorkerDied(const Worker& /*worker*/) {
 // Between two attempts it has no part in the request.
 bool RetryLoop::WorkerDrained(const Worker& /*worker*/) {
   if (attempting_) attempt_->WorkerDrained();
-  return attempting_ || pause_ != nullptr || !(HasConnection() || IsKept());
+  return attempting_ || pause_ != nullptr || !(HasConnection() || response_.is_kept());
 }
 
 void RetryLoop::AddWaits(const Worker& worker, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) {
   if (WaitsAt(worker)) AddWait(*attempt_, info_.route, reads_bodies, waits);
 }
 
-// Once: a request that makes engines hang costs two workers, as one that ends them does.
-bool RetryLoop::MayMove() const {
-  return !moved_ && !choice_.pinned() && !request_.client_restricted && request_.message.replayable() &&
-         plan_->MayMove();
-}
+bool RetryLoop::MayMove() const { return !choice_.pinned() && retries_.MayMove(); }
 
 // Only if another worker has room for it: else it is better off where it is, since the worker may go on.
 bool RetryLoop::MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt, size_t* reads_bodies) {
@@ -196,13 +177,9 @@ bool RetryLoop::MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt,
   const int64_t now = thread_.clock.NowNanos();
   const HangDetector::Wait wait = attempt_->DescribeWait(reads_bodies);
   if (!HangDetector::IsOverdue(wait, doubt.limits, doubt.silent_since_ns, now)) return false;
-  if (!thread_.retry_budget.Take(now)) return false;
+  if (!retries_.TakeMove(now)) return false;
   attempt_->MoveAway();
   return true;
-}
-
-void RetryLoop::CountFirstByte() {
-  if (attempt_ && !IsKept()) attempt_->CountFirstByte();
 }
 
 std::optional<WorkerChoice::Selected> RetryLoop::Select() {
@@ -222,31 +199,18 @@ void RetryLoop::RecordTimeout() {
 
 void RetryLoop::ResponseEnded(ResponseEnd end) {
   const bool served = info_.status / 100 == 2 || info_.status == 101;
-  if (end == ResponseEnd::kWhole && served) losses_.ReportServed(*info_.worker, request_.id->id);
+  if (end == ResponseEnd::kWhole && served) retries_.ReportServed(*info_.worker);
   if (attempt_) attempt_->RecordResponseEnd(end);
 }
 
-void RetryLoop::ForgetResponseHead() {
-  if (IsKept()) {
-    kept_->ForgetHead(thread_);
-  } else {
-    attempt_->ForgetResponseHead();
-  }
-}
-
 void RetryLoop::ForgetRequest() {
-  // If it is served to its end, the quarantine is informed.
-  losses_.Keep(request_.message);
+  retries_.KeepDigest();
   if (attempt_) attempt_->ForgetRequest();
-  if (!IsKept()) kept_.reset();
+  if (!response_.is_kept()) kept_.reset();
 }
 
 Task<void> RetryLoop::Finished() {
   if (attempt_) co_await attempt_->StopSending();
-}
-
-void RetryLoop::ReleaseConnection(bool reusable) {
-  if (attempt_) attempt_->ReleaseConnection(reusable);
 }
 
 }  // namespace vllm_router

@@ -1,5 +1,5 @@
 // RetryLoop: step 6 of an exchange, SELECT (worker_choice.h), and the attempts that follow it (upstream_request.h).
-// After a failed one, routing/retry_plan.h decides whether there is another.
+// After a failed one, retry_state.h decides whether there is another.
 //
 //   SELECT -> UpstreamRequest -> responded         workers that were attempted are left out, while there
 //     ^             |                              are others
@@ -17,10 +17,9 @@
 #include "proxy/api/request_id.h"
 #include "proxy/exchange/attempts.h"
 #include "proxy/exchange/kept_response.h"
-#include "proxy/exchange/request_losses.h"
+#include "proxy/exchange/retry_state.h"
 #include "proxy/exchange/upstream_request.h"
 #include "proxy/exchange/worker_choice.h"
-#include "routing/retry_plan.h"
 
 namespace vllm_router {
 
@@ -47,20 +46,12 @@ class RetryLoop final : public Attempts {
   bool WorkerDrained(const Worker& worker) override;
   void AddWaits(const Worker& worker, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) override;
   bool MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt, size_t* reads_bodies) override;
-  void CountFirstByte() override;
-
-  const ResponseHead& response() const override { return IsKept() ? kept_->head() : attempt_->response(); }
-  Buffer& in() override { return IsKept() ? kept_->in() : attempt_->in(); }
-  Socket& worker() override { return HasConnection() ? attempt_->socket() : no_connection_; }
   bool sent() const override { return attempt_ && attempt_->sent(); }
-  void ForgetResponseHead() override;
   void ForgetRequest() override;
-  Ticket& ticket() override { return attempt_ ? attempt_->ticket() : no_ticket_; }
   void ResponseEnded(ResponseEnd end) override;
   void RecordTimeout() override;
   void SettleServerErrors() override { server_errors_.Ended(); }
   Task<void> Finished() override;
-  void ReleaseConnection(bool reusable) override;
 
  private:
   // Counts a request that was in flight at a lost worker at the worker that gets it next.
@@ -90,7 +81,6 @@ class RetryLoop final : public Attempts {
   bool MayMove() const;
   bool HasBadBody() const;
   bool HasConnection() const { return attempt_ && attempt_->has_connection(); }
-  bool IsKept() const { return kept_ && kept_->used(); }
   std::optional<WorkerChoice::Selected> Select();
   FailedAttempt Failure() const;
   Task<bool> WaitForNextAttempt(int64_t pause_ns);
@@ -104,24 +94,17 @@ class RetryLoop final : public Attempts {
   Request request_{};
   bool cancelled_ = false;
   bool attempting_ = false;  // the last attempt has not ended
-  bool moved_ = false;       // an attempt was ended since its worker was in doubt
 
-  std::optional<RetryPlan> plan_;
+  RetryState retries_;
   WorkerChoice choice_;
-  int64_t first_sent_ns_ = 0;
   Delay* pause_ = nullptr;  // before the next attempt
   bool lost_once_ = false;  // in this or an earlier attempt, so only fresh connections are used
   Endangers endangers_;     // the worker of this attempt, if there was a loss before
-  RequestLosses losses_;
   ServerErrors server_errors_;
   std::optional<UpstreamRequest> attempt_;  // the last one
 
-  // The last response of a failed attempt, and whose it is: for the client, if no other worker responds.
+  // The last response of a failed attempt: for the client, if no other worker responds.
   std::optional<KeptResponse> kept_;
-  std::shared_ptr<Worker> kept_worker_;
-  std::optional<Decision> kept_decision_;
-  Socket no_connection_;
-  Ticket no_ticket_;
 };
 
 }  // namespace vllm_router

@@ -126,10 +126,10 @@ Task<PdEvent> StageLeg::RunPrefill(bool fresh) {
   const UpstreamRequest::End end = co_await request_->Run(fresh);
   if (end != UpstreamRequest::End::kResponded) co_return FailedPrefill();
   const bool is_error = request_->response().status / 100 != 2;
-  const size_t most = is_error ? kErrorBytes : setup_.most_bytes;
+  const size_t max_bytes = is_error ? kErrorBytes : setup_.max_bytes;
   BodyClaim* const memory = is_error ? nullptr : &memory_;
   const UpstreamRequest::Rest rest =
-      co_await request_->ReadWhole(most, kPrefillRestMs, is_error, &whole_, memory);
+      co_await request_->ReadWhole(max_bytes, kPrefillRestMs, is_error, &whole_, memory);
   co_return OnPrefillResponse(rest);
 }
 
@@ -139,7 +139,7 @@ PdEvent StageLeg::FailedPrefill() const {
       return {.type = PdEventType::kPUnreached, .timed_out = request_->error() == HttpError::kConnectTimeout};
     case AttemptFailure::kFirstByteTimeout:
     case AttemptFailure::kSendTimeout:
-      return {.type = PdEventType::kPTimeout, .early = true};
+      return {.type = PdEventType::kPTimeout};
     default:
       return {.type = PdEventType::kPLost};
   }
@@ -246,7 +246,7 @@ Task<PdEvent> StageLeg::RunDecode(bool fresh) {
   co_return PdEvent{.type = PdEventType::kDErrorEvent};
 }
 
-// Of a length that says so and that there is memory for, and not compressed.
+// A response whose length is known and not too large for the memory, and that is not compressed.
 bool StageLeg::IsToBeMerged() {
   const ResponseHead& head = request_->response();
   const bool may = setup_.may_merge && !head.event_stream && head.framing == BodyFraming::kLength &&
@@ -262,7 +262,7 @@ PdEvent StageLeg::FailedDecode() const {
       return {.type = PdEventType::kDUnreached, .timed_out = request_->error() == HttpError::kConnectTimeout};
     case AttemptFailure::kFirstByteTimeout:
     case AttemptFailure::kSendTimeout:
-      return {.type = PdEventType::kDTimeout, .early = true};
+      return {.type = PdEventType::kDTimeout};
     default:
       return {.type = PdEventType::kDLost};
   }

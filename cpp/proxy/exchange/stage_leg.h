@@ -40,8 +40,8 @@ class StageLeg {
     const BodyMap* body = nullptr;
     const KvConnector* connector = nullptr;
     std::span<const BodyInsertion> insertions = {};
-    size_t most_bytes = 0;  // of the prefill worker's response
-    // A response of prefill without parameters is a failure of its: decode could do nothing without them.
+    size_t max_bytes = 0;  // of the prefill worker's response
+    // A response of prefill without parameters counts as its failure: decode could do nothing without them.
     bool must_hand_over = false;
     bool has_parameters = false;
     // Decode's response gets a part of prefill's, so it is read whole if it is not long. Prefill's response is kept
@@ -66,15 +66,16 @@ class StageLeg {
   const UpstreamRequest& request() const { return *request_; }
   const std::shared_ptr<Worker>& worker() const { return request_->worker(); }
   const RequestInfo& info() const { return info_; }
+  Stage stage() const { return stage_; }
   bool closed() const { return closed_; }
   bool runs() const { return runs_; }  // its task; the response may still be relayed afterwards
   bool has_parameters() const { return setup_.has_parameters; }
 
-  // Of a response that was read: its status, its bytes as they came if it is not 2xx, and how a retry sees it.
+  // A response that was read: its status, its bytes as they came if it is not 2xx, and how a retry sees it.
   int status() const { return status_; }
   std::optional<int64_t> retry_after_ms() const { return retry_after_ms_; }
   std::string TakeBytes() { return std::move(whole_.bytes); }
-  // Of prefill's 2xx response.
+  // What prefill's 2xx response says.
   const PrefillResponse& prefill() const { return prefill_; }
   const std::string& usage() const { return usage_; }  // as UsageOf(); empty if there is none
   const Outcome& outcome() const { return outcome_; }

@@ -58,8 +58,9 @@ ResponseProgress* ProgressOf(const Request& request) {
 void OnFirstByte(void* context) {
   auto* request = static_cast<Request*>(context);
   request->info.first_body_ns = request->thread.clock.NowNanos();
-  if (request->info.stream) request->attempts->ticket().FirstToken();
-  request->attempts->CountFirstByte();
+  ArrivingResponse& response = request->attempts->response();
+  if (request->info.stream && response.ticket() != nullptr) response.ticket()->FirstToken();
+  response.CountFirstByte();
 }
 
 template <CancelReason kReason>
@@ -76,9 +77,9 @@ Relay::Hooks HooksFor(Request& request) {
 }
 
 // The worker's head, which is not needed any more.
-void DropHead(Attempts& attempts, size_t size) {
-  attempts.in().Consume(size);
-  attempts.ForgetResponseHead();
+void DropHead(ArrivingResponse& response) {
+  response.in().Consume(response.head().size);
+  response.ForgetHead();
 }
 
 // Nothing is sent again once a response is being relayed, and a stream may last for minutes.
@@ -122,7 +123,8 @@ void RecordRelayEnd(
   switch (end) {
     case Relay::End::kDone:
       attempts.ResponseEnded(ResponseEndOf(said));
-      request.lease_reusable = worker_keeps && attempts.sent() && attempts.in().empty() && !rest_missing;
+      request.lease_reusable =
+          worker_keeps && attempts.sent() && attempts.response().in().empty() && !rest_missing;
       if (said) {
         request.worker_failed = true;
         info.end = *said;
@@ -170,7 +172,7 @@ Task<void> RelayResponse(Request& request) {
   Downstream& client = request.client;
   Connection& connection = request.connection;
   RequestInfo& info = request.info;
-  const ResponseHead& response = attempts.response();
+  const ResponseHead& response = attempts.response().head();
   info.stream = response.event_stream;
   const bool old_client = request.head->minor_version == 0;
   const bool worker_keeps = response.keep_alive && response.framing != BodyFraming::kUntilClose;
@@ -193,7 +195,7 @@ Task<void> RelayResponse(Request& request) {
   const std::string* const usage = may_change ? attempts.prefill_usage() : nullptr;
   std::vector<BodySink*> taps;
   request.pipeline.AddTaps(request, response, &taps);
-  DropHead(attempts, response.size);
+  DropHead(attempts.response());
   // A worker that responds early may still be taking the body, which must then stay.
   if (attempts.sent()) ForgetRequest(request);
 
@@ -207,10 +209,12 @@ Task<void> RelayResponse(Request& request) {
   if (usage != nullptr) sink = &merging.emplace(*usage, *sink);
   Relay::Hooks hooks = HooksFor(request);
   if (info.stream && usage == nullptr) hooks.client_left = &Downstream::OnLeft;
-  Relay relay(request.thread.loop, attempts.worker(), *sink, request.settings.stream_idle_timeout_ms, hooks);
+  Relay relay(
+      request.thread.loop, attempts.response().socket(), *sink, request.settings.stream_idle_timeout_ms,
+      hooks);
   client.set_relay(chunked && info.stream ? &relay : nullptr);
   request.relaying = true;
-  const Relay::End end = co_await relay.Run(attempts.in(), reader);
+  const Relay::End end = co_await relay.Run(attempts.response().in(), reader);
   request.relaying = false;
   request.deadline.Disarm();
 
@@ -228,19 +232,21 @@ Task<void> RelayResponse(Request& request) {
 Task<void> RelayAsEvents(Request& request) {
   Attempts& attempts = *request.attempts;
   Downstream& client = request.client;
-  const ResponseHead& response = attempts.response();
+  const ResponseHead& response = attempts.response().head();
   const bool worker_keeps = response.keep_alive && response.framing != BodyFraming::kUntilClose;
   const bool is_readable = !FindHeader(response.fields, "content-encoding");
   const int status = response.status;
   BodyReader reader(response.framing, response.content_length, MessageKind::kResponse);
-  DropHead(attempts, response.size);
+  DropHead(attempts.response());
   CapturedBody body(kDrainedResponseBytes);
   const Relay::Hooks hooks = HooksFor(request);
-  Relay relay(request.thread.loop, attempts.worker(), body, request.settings.stream_idle_timeout_ms, hooks);
-  const Relay::End end = co_await relay.Run(attempts.in(), reader);
+  Relay relay(
+      request.thread.loop, attempts.response().socket(), body, request.settings.stream_idle_timeout_ms,
+      hooks);
+  const Relay::End end = co_await relay.Run(attempts.response().in(), reader);
   if (end == Relay::End::kDone) {
     attempts.ResponseEnded(ResponseEnd::kWhole);
-    request.lease_reusable = worker_keeps && attempts.sent() && attempts.in().empty();
+    request.lease_reusable = worker_keeps && attempts.sent() && attempts.response().in().empty();
   } else if (!request.is_cancelled() || request.cancelled == CancelReason::kIdleTimeout) {
     request.worker_failed = true;
     attempts.ResponseEnded(ResponseEnd::kBrokeOff);
@@ -272,17 +278,17 @@ Task<void> RelayWebSocket(Request& request) {
   RequestInfo& info = request.info;
   const Settings& settings = request.settings;
   connection.keep = false;
-  info.status = attempts.response().status;
+  info.status = attempts.response().head().status;
   request.ArmTotalDeadline(settings.stream_total_timeout_ms);
-  const std::string client_head = request.client.HeadFor(attempts.response(), BodyFraming::kNone);
-  DropHead(attempts, attempts.response().size);
+  const std::string client_head = request.client.HeadFor(attempts.response().head(), BodyFraming::kNone);
+  DropHead(attempts.response());
   request.client.StopWatching();
   ForgetRequest(request);
   request.client.ReturnPipelined();
 
   request.client.Begin();
   Tunnel tunnel(
-      request.thread.loop, connection.socket, attempts.worker(),
+      request.thread.loop, connection.socket, attempts.response().socket(),
       {.idle_ms = settings.stream_idle_timeout_ms,
        .client_write_ms = settings.client_write_timeout_ms,
        .worker_write_ms = settings.upstream_write_timeout_ms},
@@ -291,7 +297,7 @@ Task<void> RelayWebSocket(Request& request) {
        .worker_stalled = &CancelFor<CancelReason::kSlowWorker>,
        .context = &request});
   request.relaying = true;
-  const Tunnel::End end = co_await tunnel.Run(client_head, connection.in, attempts.in());
+  const Tunnel::End end = co_await tunnel.Run(client_head, connection.in, attempts.response().in());
   request.relaying = false;
   request.deadline.Disarm();
 
@@ -314,7 +320,7 @@ Task<void> RelayWebSocket(Request& request) {
 Task<void> RelayAny(Request& request) {
   Attempts& attempts = *request.attempts;
   RequestInfo& info = request.info;
-  const ResponseHead& response = attempts.response();
+  const ResponseHead& response = attempts.response().head();
   request.pipeline.OnResponse(request, response);
   if (response.status == 101) return RelayWebSocket(request);
   request.client.StopKeepalive();

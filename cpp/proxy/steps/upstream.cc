@@ -59,9 +59,9 @@ Task<Attempts::End> RunAttempts(Request& request) {
 
 // A 404 may also be about a stored response, or about the path.
 bool MayLackModel(const Request& request) {
-  return request.attempts->response().status == 404 && request.model != nullptr && request.route().computes &&
-         !request.may_continue_response() && request.head->path.starts_with("/v1/") &&
-         request.thread.fleet.Get()->models()->names->any_said;
+  return request.attempts->response().head().status == 404 && request.model != nullptr &&
+         request.route().computes && !request.may_continue_response() &&
+         request.head->path.starts_with("/v1/") && request.thread.fleet.Get()->models()->names->any_said;
 }
 
 Task<Verdict> Attempt(Request& request) {
