@@ -1,4 +1,4 @@
-"""cpp/proxy/exchange/exchange.h: what is checked first. What each step does on the wire is in tests/proxy/."""
+"""cpp/proxy/exchange/exchange.h: what is checked first; the steps on the wire are in tests/proxy/."""
 
 from tests.fakes.harness import error_of
 from tests.fakes.wire import request, response

@@ -10,14 +10,14 @@ def whole(connection, _message):
 
 
 def test_the_neediest_step_decides_how_much_of_a_body_is_read(harness):
-    """round_robin needs none of it; the response cache needs all, and then sends it on."""
-    for options in ({}, {"response_cache": "enabled"}):
+    """round_robin needs none of it; consistent_hash needs all, and then sends it on."""
+    for policy in ("round_robin", "consistent_hash"):
         worker = harness.worker(whole)
-        client = harness.client(harness.router(worker, **options))
+        client = harness.client(harness.router(worker, policy=policy))
         half = len(LONG) // 2
         head = request("POST", "/v1/completions", ("Content-Length", str(len(LONG))))
         client.send(head, LONG[:half])
-        if not options:
+        if policy == "round_robin":
             worker.wait_for_connections(1)
         else:
             client.wait_until_read()
