@@ -157,17 +157,12 @@ void RecordRelayEnd(
 }
 
 // The client has all of it: neither its departure nor a deadline changes what became of the request.
-Task<void> EndRelayed(Request& request, bool whole) {
-  for (const auto hook : request.pipeline.on_relayed()) {
-    std::optional<Task<void>> work = hook(request, whole);
-    if (!work) continue;
-    request.total_deadline.Disarm();
-    request.client.StopWatching();
-    co_await std::move(*work);
-  }
+void EndWaits(Request& request) {
+  request.total_deadline.Disarm();
+  request.client.StopWatching();
 }
 
-Task<void> RelayResponse(Request& request) {
+Task<Verdict> RelayResponse(Request& request) {
   Attempts& attempts = *request.attempts;
   Downstream& client = request.client;
   Connection& connection = request.connection;
@@ -224,12 +219,18 @@ Task<void> RelayResponse(Request& request) {
   RecordRelayEnd(request, rest_missing ? Relay::End::kDone : end, rest_missing, worker_keeps, summary);
   client.set_relay(nullptr);
   const bool whole = end == Relay::End::kDone && !relay.client_left();
-  co_await EndRelayed(request, whole);
+  for (const auto hook : request.pipeline.on_relayed()) {
+    std::optional<Task<void>> work = hook(request, whole);
+    if (!work) continue;
+    EndWaits(request);
+    co_await std::move(*work);
+  }
+  co_return Verdict::kEnd;
 }
 
 // An error of the worker, or a response that is no event stream, for a client that has the head of a stream: read as a
 // whole, and then sent as events.
-Task<void> RelayAsEvents(Request& request) {
+Task<Verdict> RelayAsEvents(Request& request) {
   Attempts& attempts = *request.attempts;
   Downstream& client = request.client;
   const ResponseHead& response = attempts.response().head();
@@ -267,12 +268,18 @@ Task<void> RelayAsEvents(Request& request) {
       co_await client.ReplyError(HttpError::kWorkerBadResponse, "The worker's response is no event stream.");
     }
   }
-  co_await EndRelayed(request, /*whole=*/false);
+  for (const auto hook : request.pipeline.on_relayed()) {
+    std::optional<Task<void>> work = hook(request, /*whole=*/false);
+    if (!work) continue;
+    EndWaits(request);
+    co_await std::move(*work);
+  }
+  co_return Verdict::kEnd;
 }
 
 // The worker has switched protocols, as requested. Bytes that the client sent behind its request belong
 // to the new protocol.
-Task<void> RelayWebSocket(Request& request) {
+Task<Verdict> RelayWebSocket(Request& request) {
   Attempts& attempts = *request.attempts;
   Connection& connection = request.connection;
   RequestInfo& info = request.info;
@@ -314,10 +321,11 @@ Task<void> RelayWebSocket(Request& request) {
   }
   // What the client sent may have made a worker break off, so only good ends reach the breaker.
   if (end == Tunnel::End::kDone) attempts.ResponseEnded(ResponseEnd::kWhole);
+  co_return Verdict::kEnd;
 }
 
-// Which of the three; not a coroutine of its own.
-Task<void> RelayAny(Request& request) {
+// Which of the three.
+Task<Verdict> RelayAny(Request& request) {
   Attempts& attempts = *request.attempts;
   RequestInfo& info = request.info;
   const ResponseHead& response = attempts.response().head();
@@ -331,13 +339,8 @@ Task<void> RelayAny(Request& request) {
   return RelayResponse(request);
 }
 
-Task<Verdict> RunRelay(Request& request) {
-  co_await RelayAny(request);
-  co_return Verdict::kEnd;
-}
-
 }  // namespace
 
-extern constexpr Step kRelayStep = {.name = "relay", .run = &RunRelay};
+extern constexpr Step kRelayStep = {.name = "relay", .run = &RelayAny};
 
 }  // namespace vllm_router
