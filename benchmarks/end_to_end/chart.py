@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Draws what run.py measured as a bar chart in SVG: CPU per request, ours beside nginx and HAProxy.
 
-python benchmarks/end_to_end/chart.py build/bench/end_to_end.json > docs/images/cost.svg
+python benchmarks/end_to_end/run.py --policies auto --scenarios json1k json16k json100k sse1000
+python benchmarks/end_to_end/chart.py build/release/end_to_end.json > docs/images/cost.svg
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ SCENARIOS = {
     "sse1000": "one event of 1,000 streams",
 }
 CONTENDERS = {
-    "ours": ("vllm-router", "#1d6fa5"),
+    "ours": ("vllm-router, round_robin", "#1d6fa5"),
+    "ours/auto": ("vllm-router, auto", "#6aa9cf"),
     "nginx": ("nginx", "#8a9199"),
     "haproxy": ("HAProxy", "#c3c8cd"),
 }
@@ -43,7 +45,7 @@ def svg(results: dict[str, Any]) -> str:
     """The chart. Bars of a scenario share a scale of their own: its longest bar fills the width."""
     costs = medians(results)
     height = 30 + len(costs) * (len(CONTENDERS) * (BAR + 2) + GAP) + 34
-    total = LEFT + WIDTH + 75
+    total = LEFT + WIDTH + 190
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total} {height}" '
         'font-family="system-ui, sans-serif" font-size="12">',

@@ -188,14 +188,20 @@ def test_the_chart_shows_each_median_and_leaves_out_what_is_not_valid():
 
     results = {
         "rows": {
-            "json1k": {"ours": rows(20.0, 22.0, 21.0), "nginx": rows(25.0), "haproxy": rows()},
+            "json1k": {
+                "ours": rows(20.0, 22.0, 21.0),
+                "ours/auto": rows(23.0),
+                "nginx": rows(25.0),
+                "haproxy": rows(),
+            },
             "lat1": {},
         },
         "about": {"machine": "2 x CPU", "commit": "abc-dirty"},
     }
-    assert chart.medians(results) == {"json1k": {"ours": 21.0, "nginx": 25.0}}
+    assert chart.medians(results) == {"json1k": {"ours": 21.0, "ours/auto": 23.0, "nginx": 25.0}}
     drawn = chart.svg(results)
-    assert "21.0 vllm-router" in drawn
+    assert "21.0 vllm-router, round_robin" in drawn
+    assert "23.0 vllm-router, auto" in drawn
     assert "25.0 nginx" in drawn
     assert "99.0" not in drawn
     assert "commit abc." in drawn
