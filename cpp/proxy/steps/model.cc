@@ -45,6 +45,10 @@ bool ReadsModel(const Request& request) {
 
 uint64_t BytesNeeded(const Request& request) { return ReadsModel(request) ? kRoutedBodyBytes : 0; }
 
+bool IsOfApi(const RequestHead& head) {
+  return head.path.starts_with("/v1/") || head.path.starts_with("/v2/");
+}
+
 // The body has been read as far as it is before a worker is chosen.
 void EndReading(Request& request) {
   request.stream_body = !request.body->complete();
@@ -161,8 +165,7 @@ Task<Verdict> FindInQuery(Request& request) {
         head.query.substr(before + found->spelled.size()));
     request.parser->ReplaceQueryBy(request.rewritten->target);
   }
-  const bool is_of_api = head.path.starts_with("/v1/") || head.path.starts_with("/v2/");
-  const Verdict verdict = co_await FindWorkers(request, std::move(name), is_of_api);
+  const Verdict verdict = co_await FindWorkers(request, std::move(name), IsOfApi(head));
   co_return verdict;
 }
 
@@ -180,7 +183,7 @@ Task<Verdict> FindInBody(Request& request) {
   const ModelAliases::Alias* alias = aliases.Find(found.name);
   // Engines have endpoints of their own, to which each of them gives its only model.
   const bool is_known_path = request.route().inference;
-  const bool names_one = is_known_path && (head.path.starts_with("/v1/") || head.path.starts_with("/v2/"));
+  const bool names_one = is_known_path && IsOfApi(head);
   const bool is_cut = found.kind == ModelMember::Kind::kMissing || alias != nullptr;
   if (!body.complete() && is_cut && names_one) {
     const RequestBody::End end = co_await body.Fill(kNamedBodyBytes);

@@ -48,7 +48,7 @@ std::optional<ResponseForm> FormOf(const RequestInfo& info) {
   }
 }
 
-// Of what an engine computes: each piece of it shows that its worker serves.
+// Each piece of what an engine computes shows that its worker serves.
 ResponseProgress* ProgressOf(const Request& request) {
   const bool shows = request.settings.detects_hangs() && request.route().computes;
   const RequestInfo& info = request.info;
@@ -156,10 +156,18 @@ void RecordRelayEnd(
   }
 }
 
-// The client has all of it: neither its departure nor a deadline changes what became of the request.
-void EndWaits(Request& request) {
-  request.total_deadline.Disarm();
-  request.client.StopWatching();
+// What steps still have to do with the response. The client has all of it: neither its departure nor a deadline changes
+// what became of the request.
+std::vector<Task<void>> WorkAfter(Request& request, bool whole) {
+  std::vector<Task<void>> work;
+  for (const auto hook : request.pipeline.on_relayed()) {
+    if (std::optional<Task<void>> each = hook(request, whole)) work.push_back(*std::move(each));
+  }
+  if (!work.empty()) {
+    request.total_deadline.Disarm();
+    request.client.StopWatching();
+  }
+  return work;
 }
 
 Task<Verdict> RelayResponse(Request& request) {
@@ -219,12 +227,8 @@ Task<Verdict> RelayResponse(Request& request) {
   RecordRelayEnd(request, rest_missing ? Relay::End::kDone : end, rest_missing, worker_keeps, summary);
   client.set_relay(nullptr);
   const bool whole = end == Relay::End::kDone && !relay.client_left();
-  for (const auto hook : request.pipeline.on_relayed()) {
-    std::optional<Task<void>> work = hook(request, whole);
-    if (!work) continue;
-    EndWaits(request);
-    co_await std::move(*work);
-  }
+  std::vector<Task<void>> work = WorkAfter(request, whole);
+  for (Task<void>& each : work) co_await std::move(each);
   co_return Verdict::kEnd;
 }
 
@@ -268,12 +272,8 @@ Task<Verdict> RelayAsEvents(Request& request) {
       co_await client.ReplyError(HttpError::kWorkerBadResponse, "The worker's response is no event stream.");
     }
   }
-  for (const auto hook : request.pipeline.on_relayed()) {
-    std::optional<Task<void>> work = hook(request, /*whole=*/false);
-    if (!work) continue;
-    EndWaits(request);
-    co_await std::move(*work);
-  }
+  std::vector<Task<void>> work = WorkAfter(request, /*whole=*/false);
+  for (Task<void>& each : work) co_await std::move(each);
   co_return Verdict::kEnd;
 }
 

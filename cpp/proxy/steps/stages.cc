@@ -49,8 +49,10 @@ bool Strips(const Request& request) {
   return !request.has_stages() && request.settings.pd.strip_client_params == PdStrip::kAlways;
 }
 
+bool Plans(const Request& request) { return request.has_stages() || Strips(request); }
+
 uint64_t BytesNeeded(const Request& request) {
-  return request.has_stages() || Strips(request) ? request.settings.max_payload_size : 0;
+  return Plans(request) ? request.settings.max_payload_size : 0;
 }
 
 void CountRemoved(Telemetry& telemetry, const StrippedMembers& removed) {
@@ -126,7 +128,7 @@ Task<Verdict> StripBody(Request& request) {
   co_return Verdict::kNext;
 }
 
-bool MayPlan(Request& request) { return request.has_stages() || Strips(request); }
+bool MayPlan(Request& request) { return Plans(request); }
 
 Task<Verdict> Plan(Request& request) {
   const std::shared_ptr<const FleetView> fleet = request.thread.fleet.Get();

@@ -1,4 +1,4 @@
-"""cpp/proxy/exchange/request.h: what a request holds, and when it is let go."""
+"""cpp/proxy/exchange/request.h: what a request holds, and when it is released."""
 
 from tests.fakes.harness import Streaming
 from tests.fakes.prometheus_text import parse
