@@ -22,7 +22,7 @@
 //
 // A kept leg runs on when the client needs it no more, because the engines do not bear its end there (blocks
 // would stay held). The host goes on stepping its events until over(). A response that flows and is cut has no action of
-// its own: D's leg is closed or has ended, which whoever relays it notices.
+// its own: D's leg is closed or has ended, which its relay notices.
 //
 // Invariants. tests/stress/pd_machine.cc checks them in every order of events:
 //   - A client gets one response, and nothing once it has gone.

@@ -27,7 +27,7 @@ def without_effect(text):
 def test_each_event_is_posted():
     given = [value for text in HOST.values() for value in re.findall(r"\btype = ([^;}]*)", text)]
     posted = set(re.findall(r"PdEventType::(k\w+)", " ".join(given)))
-    none_of(members("PdEventType") - posted, "nobody posts these: take them out of the machine")
+    none_of(members("PdEventType") - posted, "no code posts these: take them out of the machine")
 
 
 def test_each_action_has_an_effect():

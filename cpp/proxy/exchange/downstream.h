@@ -50,7 +50,6 @@ class Downstream {
     std::vector<HeaderField> fields;
   };
   Browser& BeginBrowser() { return *(browser_ = std::make_unique<Browser>()); }
-  const Browser* browser() const { return browser_.get(); }
 
   // ---- the router's own responses
   Task<void> Reply(

@@ -85,8 +85,7 @@ struct Request {
   RoutingKey key;
   std::unique_ptr<RequestedModel> model;  // null: any worker will do
   int64_t model_wait_ns = 0;              // for a worker of it
-  std::unique_ptr<PdRequest>
-      plan;  // where its members stand; null: nobody changes it, and there are no stages
+  std::unique_ptr<PdRequest> plan;        // its members; null: they stay, and there are no stages
   struct EditedMessage {
     std::vector<BodyInsertion> edits;
     SplicedBody copy;  // for a request that one worker serves

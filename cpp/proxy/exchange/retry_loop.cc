@@ -79,9 +79,8 @@ Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
     }
     if (!pause) co_return responded || UseKeptResponse() ? End::kResponded : End::kFailed;
 
-    const bool is_blamed = !attempt_->drained() && !attempt_->moved();
     attempt_->ticket().Finish(
-        {.end = is_blamed ? Outcome::End::kWorkerFailed : Outcome::End::kClientGone,
+        {.end = retries_.IsBlamed() ? Outcome::End::kWorkerFailed : Outcome::End::kClientGone,
          .status = failed.status});
     const bool go_on = co_await WaitForNextAttempt(*pause);
     if (!go_on) co_return End::kCancelled;

@@ -49,6 +49,8 @@ class RetryState {
   // The worker does not go on, though its attempt has not said so.
   void Failed(AttemptFailure how, int status, std::shared_ptr<Worker> worker);
   const FailedAttempt& failure() const { return failure_; }  // the last one
+  // Whether it counts against its worker, which was not drained or moved away from.
+  bool IsBlamed() const { return blamed_ != nullptr; }
   // Whether the connection ended after the worker had a part of the request.
   bool WasLost() const { return IsLoss(failure_.how); }
 
