@@ -259,8 +259,6 @@ class PdMachine {
   bool responded() const { return responded_; }  // nothing more is sent to the client
   bool holds_claim() const { return claim_; }
 
-  bool operator==(const PdMachine&) const = default;
-
  private:
   enum class Last : uint8_t { kNone, kP, kD, kBadGateway, kTimeout };
   // D alone: it may be, a request that was local once stays so, or this D cannot prefill by itself.
