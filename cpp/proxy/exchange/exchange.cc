@@ -14,9 +14,14 @@
 #include "http/head_writer.h"
 #include "http/query.h"
 #include "http/via.h"
+#include "index/stick_table.h"
+#include "policy/policy_options.h"
 #include "proxy/api/error_event.h"
+#include "proxy/api/fan_out_paths.h"
 #include "proxy/client/http_client.h"
 #include "proxy/client/mooncake_pool.h"
+#include "proxy/client/redis_prefix_index.h"
+#include "proxy/client/remote_tokenizer.h"
 #include "proxy/exchange/body_sink.h"
 #include "proxy/exchange/connection.h"
 #include "proxy/exchange/cost_override_header.h"
@@ -30,10 +35,13 @@
 #include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/own_endpoints.h"
 #include "proxy/thread/quarantine.h"
+#include "proxy/thread/response_owners.h"
+#include "proxy/thread/server_limits.h"
 #include "routing/billing_header.h"
 #include "routing/cache_control.h"
 #include "routing/model_member.h"
 #include "routing/response_id.h"
+#include "routing/router.h"
 #include "routing/truncated_json.h"
 
 namespace vllm_router {
@@ -508,10 +516,7 @@ Task<void> Exchange::Reject(HttpError error, int64_t retry_after_ns) {
   co_await ReplyError(error, std::move(message), extra);
 }
 
-uint64_t Exchange::MostOwnBytes() const {
-  if (record_.route == Route::kKvEventsPush) return kPushedEventsBytes;
-  return record_.route == Route::kFanOut ? kRoutedBodyBytes : kSmallBodyBytes;
-}
+uint64_t Exchange::MostOwnBytes() const { return RouteOf(record_.route).max_body; }
 
 Task<void> Exchange::RespondLocally() {
   const RequestBody::End end = co_await body_->Fill(MostOwnBytes());

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "proxy/api/error_response.h"
+#include "proxy/api/fan_out_paths.h"
 #include "proxy/api/json_text.h"
 #include "proxy/client/hosts.h"
 #include "proxy/client/http_client.h"
@@ -17,7 +18,9 @@
 #include "proxy/exchange/upstream_parts.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/own_endpoints.h"
+#include "proxy/thread/server_limits.h"
 #include "routing/json_scanner.h"
+#include "routing/router.h"
 
 namespace vllm_router {
 namespace json = boost::json;

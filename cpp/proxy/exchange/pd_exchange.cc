@@ -7,11 +7,16 @@
 #include "base/text.h"
 #include "http/head_writer.h"
 #include "net/event_loop.h"
+#include "proxy/api/pd_settings.h"
+#include "proxy/api/settings.h"
+#include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/claim_keeper.h"
 #include "proxy/thread/io_thread.h"
+#include "proxy/thread/push_identities.h"
 #include "routing/merged_response.h"
 #include "routing/pair_id.h"
 #include "routing/push_identity.h"
+#include "routing/router.h"
 #include "routing/sglang_connector.h"
 
 namespace vllm_router {

@@ -43,6 +43,7 @@
 namespace vllm_router {
 
 class Delay;
+struct Settings;
 
 class PdExchange final : public Attempts {
  public:

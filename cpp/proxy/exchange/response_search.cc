@@ -8,6 +8,7 @@
 #include "proxy/client/http_client.h"
 #include "proxy/thread/io_thread.h"
 #include "routing/response_id.h"
+#include "routing/router.h"
 
 namespace vllm_router {
 

@@ -25,6 +25,7 @@
 namespace vllm_router {
 
 class Delay;
+struct Settings;
 
 class RetryLoop final : public Attempts {
  public:
