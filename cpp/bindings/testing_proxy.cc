@@ -21,6 +21,7 @@
 #include "bindings/raise_if_error.h"
 #include "bindings/server_options.h"
 #include "http/head.h"
+#include "proxy/admin/admin.h"
 #include "proxy/admin/kv_push_call.h"
 #include "proxy/admin/metrics.h"
 #include "proxy/api/cors.h"
@@ -43,6 +44,7 @@
 #include "proxy/telemetry/traffic_log.h"
 #include "proxy/telemetry/traffic_log_line.h"
 #include "proxy/telemetry/traffic_log_salt.h"
+#include "proxy/thread/server_limits.h"
 
 namespace vllm_router {
 namespace {
@@ -274,9 +276,13 @@ py::dict RouteAsDict(Route route) {
 }
 
 void BindTables(py::module_& testing) {
+  Admin::AddRoutes();
   testing.def("routes", [] {
     py::list routes;
-    for (int i = 0; i < kRouteCount; ++i) routes.append(RouteAsDict(static_cast<Route>(i)));
+    for (int i = 0; i < kRouteCount; ++i) {
+      const auto route = static_cast<Route>(i);
+      if (!RouteOf(route).label.empty()) routes.append(RouteAsDict(route));
+    }
     return routes;
   });
   testing.def("find_route", [](const std::string& path) { return RouteAsDict(FindRoute(path)); });

@@ -41,11 +41,11 @@ ROWS["bindings"] = set(ROWS)
 HEAVY = {
     "boost/asio": "net/*.cc",
     "boost/beast": "nowhere",  # it is what fuzz targets compare with
-    "boost/json": "{events/sse_event,admin/admin,admin/cache_report,admin/discovery_report,"
-    "admin/kv_push_call,admin/peer_report,admin/scale_reply,api/json_text,client/*_report,exchange/cost_override_header,exchange/fan_out}.cc",
+    "boost/json": "{events/sse_event,admin/admin,admin/*_endpoints,admin/cache_report,admin/discovery_report,"
+    "admin/admin_context,admin/fleet_call,admin/kv_push_call,admin/peer_report,admin/replies,admin/scale_reply,api/json_text,client/*_report,exchange/cost_override_header,exchange/fan_out}.cc",
     "hiredis": "redis/{redis_command,redis_reply,resp_reader}.cc",
     "openssl": "{net/*,hashing/aead,hashing/keyed_hash,hashing/sha256}.cc",
-    "prometheus": "proxy/admin/metrics.cc",
+    "prometheus": "proxy/telemetry/metrics_page.cc",
     "pybind11": "bindings/*",
     "simdjson": "{events/trtllm_event.cc,routing/json_reading.h,routing/merged_response.cc,"
     "simulation/openai_api.cc,simulation/transfer_params.cc}",

@@ -23,13 +23,19 @@
 #include <vector>
 
 #include "base/text.h"
+#include "proxy/api/server_options.h"
 #include "proxy/client/tls_files.h"
+#include "proxy/client/upstream_pool.h"
 #include "proxy/exchange/connection.h"
+#include "proxy/security/authorizer.h"
 #include "proxy/steps/steps.h"
 #include "proxy/telemetry/telemetry_shard.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/own_endpoints.h"
+#include "proxy/thread/push_identities.h"
+#include "proxy/thread/server_limits.h"
 #include "routing/kv_connector.h"
+#include "routing/router.h"
 #include "simulated_io.h"
 
 namespace vllm_router {

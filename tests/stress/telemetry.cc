@@ -12,6 +12,7 @@
 #include "proxy/admin/metrics.h"
 #include "proxy/telemetry/telemetry_shard.h"
 #include "proxy/thread/server_limits.h"
+#include "routing/router.h"
 #include "stress.h"
 
 namespace vllm_router {
@@ -68,7 +69,7 @@ void ScrapesSeeEveryExchange() {
         const int64_t ended = TotalOf(page, "vllm_router_exchange_end_total");
         STRESS_CHECK(ended == -1 || ended >= last);
         last = std::max(last, ended);
-        clock.Advance(Metrics::kRemovedWorkerNanos / 3);
+        clock.Advance(ShownWorkers::kRemovedNanos / 3);
       } while (writing.load() > 0);
       return;
     }
@@ -95,7 +96,7 @@ void ScrapesSeeEveryExchange() {
   STRESS_CHECK(TotalOf(page, "vllm_router_overhead_seconds_count") == kLanes * kExchanges);
 
   // 400 workers came and went on each lane. What is left serves, or was shown by the scrapes of the last minute.
-  clock.Advance(2 * Metrics::kRemovedWorkerNanos);
+  clock.Advance(2 * ShownWorkers::kRemovedNanos);
   metrics.Text();
   STRESS_CHECK(router->AddWorker("http://last:1").ok());
   const std::shared_ptr<const FleetView> fleet = router->fleet();

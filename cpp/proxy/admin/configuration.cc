@@ -7,6 +7,7 @@
 #include "base/time_units.h"
 #include "proxy/api/error_response.h"
 #include "proxy/client/http_client.h"
+#include "proxy/telemetry/metrics_page.h"
 #include "proxy/thread/io_thread.h"
 
 namespace vllm_router {
@@ -158,6 +159,21 @@ Task<AdminReply> Configuration::Reload(IoThread& thread, CancelScope& scope, boo
 AdminReply Configuration::Config() const {
   MutexLock lock(mutex_);
   return {.body = description_};
+}
+
+void Configuration::WriteMetrics(MetricsPage* page) const {
+  page->Counter("config_reloads_total", "Reloads of the file of settings, by result.");
+  for (size_t result = 0; result < kResults.size(); ++result) {
+    page->Add(results_[result].count(), {{"result", kResults[result]}});
+  }
+  page->Gauge(
+      "config_last_success_timestamp_seconds",
+      "Unix time at which the settings in force were last found to be those of the file; at first the "
+      "start.");
+  page->Add(last_success_s_.load(std::memory_order_relaxed));
+  page->Gauge(
+      "config_generation", "Number of the settings in force: 1 at the start, 1 more with each change.");
+  page->Add(generation_.load(std::memory_order_relaxed));
 }
 
 }  // namespace vllm_router

@@ -4,7 +4,7 @@
 //   client     POST /admin/reload ──▶ Reload() ── queue ──▶ Next()         program
 //                      reply      ◀── waits    ◀────────── Finish(…)       reads its file, applies it
 //   client     GET /admin/config  ──▶ Config() ◀────────── Describe(…)
-//   metrics                           generation() …  ◀─── Count(…)
+//   metrics                       WriteMetrics()  ◀─────── Count(…)
 //
 // The program takes one call at a time. Thread-safe; Reload() runs on the thread of its request.
 #pragma once
@@ -28,6 +28,7 @@
 namespace vllm_router {
 
 class CancelScope;
+class MetricsPage;
 struct IoThread;
 
 class Configuration {
@@ -60,10 +61,7 @@ class Configuration {
   Task<AdminReply> Reload(IoThread& thread, CancelScope& scope, bool dry_run);
   AdminReply Config() const;
 
-  // For metrics.
-  uint64_t count(size_t result) const { return results_[result].count(); }
-  uint64_t generation() const { return generation_.load(std::memory_order_relaxed); }
-  int64_t last_success_s() const { return last_success_s_.load(std::memory_order_relaxed); }
+  void WriteMetrics(MetricsPage* page) const;  // any thread
 
  private:
   struct Waiter;

@@ -1,10 +1,12 @@
 #include "proxy/admin/page_renderer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "base/time_units.h"
 #include "proxy/client/http_client.h"
+#include "proxy/telemetry/metrics_page.h"
 #include "proxy/thread/io_thread.h"
 
 namespace vllm_router {
@@ -150,6 +152,26 @@ Task<void> PageRenderer::Resume(std::vector<std::shared_ptr<Waiter>> waiters, Pa
     waiter->scope->EndPause();
     if (++resumed % kResumedPerTurn == 0) co_await waiter->thread.loop.Yield();
   }
+}
+
+void PageRenderer::WriteMetrics(MetricsPage* page) const {
+  const Stats counted = stats();
+  page->Counter(
+      "page_renders_total",
+      "Renders of the router's own pages, each of which all requests share that waited for it, by route.");
+  for (size_t route = 0; route < kRouteCount; ++route)
+    page->AddUnlessZero(
+        counted.by_route[route].renders, {{"route", RouteOf(static_cast<Route>(route)).label}});
+  page->Counter("page_render_seconds_total", "Time of these renders, on a thread of their own.");
+  for (size_t route = 0; route < kRouteCount; ++route) {
+    const Count& count = counted.by_route[route];
+    if (count.renders == 0) continue;
+    page->Add(static_cast<double>(count.nanos) / 1e9, {{"route", RouteOf(static_cast<Route>(route)).label}});
+  }
+  page->Counter(
+      "pages_cut_total",
+      "Pages whose readers were cut, since clients that read slowly kept too many old pages in memory.");
+  page->Add(counted.cut);
 }
 
 }  // namespace vllm_router

@@ -36,6 +36,7 @@
 namespace vllm_router {
 
 class CancelScope;
+class MetricsPage;
 struct IoThread;
 
 class PageRenderer {
@@ -48,13 +49,11 @@ class PageRenderer {
   static std::atomic<size_t> max_page_bytes;      // the same; tests set another one
   static constexpr size_t kResumedPerTurn = 2;
 
-  PageRenderer() = default;
+  // `cut`: called on this thread with a page that is to be read no further.
+  explicit PageRenderer(std::function<void(Page)> cut) : cut_(std::move(cut)) {}
   ~PageRenderer();
   PageRenderer(const PageRenderer&) = delete;
   PageRenderer& operator=(const PageRenderer&) = delete;
-
-  // Before the first Get(). Called on this thread with a page that is to be read no further.
-  void set_cut(std::function<void(Page)> cut) { cut_ = std::move(cut); }
 
   // The page as it is now or will be in a moment. `render`: of the requests that share a render, the last one's is used.
   // Null: the scope was cancelled, too many pages of the route wait, or this one took too long.
@@ -70,6 +69,7 @@ class PageRenderer {
     uint64_t cut = 0;  // pages whose readers were cut
   };
   Stats stats() const;
+  void WriteMetrics(MetricsPage* page) const;
 
   void Stop();
 
@@ -101,7 +101,7 @@ class PageRenderer {
   static Task<void> Resume(std::vector<std::shared_ptr<Waiter>> waiters, Page page);
 
   SteadyClock clock_;
-  std::function<void(Page)> cut_ = [](const Page&) {};
+  const std::function<void(Page)> cut_;
   std::deque<Alive> alive_;  // of this thread: pages that clients may still read, the oldest first
 
   mutable Mutex mutex_;  // leaf

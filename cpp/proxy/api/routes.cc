@@ -1,7 +1,10 @@
 #include "proxy/api/routes.h"
 
 #include <array>
+#include <atomic>
 
+#include "base/check.h"
+#include "base/mutex.h"
 #include "routing/prompt_paths.h"
 #include "routing/response_id.h"
 
@@ -33,8 +36,13 @@ constexpr RouteInfo Own(std::string_view path, std::string_view allow, Access ac
   return {.label = path, .own = true, .allow = allow, .access = access};
 }
 
+constexpr RouteInfo FannedOut(std::string_view label, std::string_view allow) {
+  return {
+      .label = label, .own = true, .allow = allow, .access = Access::kAdmin, .max_body = kRoutedBodyBytes};
+}
+
 // Indexed by Route.
-constexpr std::array<Row, kRouteCount> kRoutes = {{
+constexpr std::array<Row, kNamedRoutes> kRoutes = {{
     {Route::kChatCompletions, Generates("/v1/chat/completions", "chatcmpl-")},
     {Route::kCompletions, Generates("/v1/completions", "cmpl-")},
     {Route::kEmbeddings, Inference("/v1/embeddings")},
@@ -61,63 +69,68 @@ constexpr std::array<Row, kRouteCount> kRoutes = {{
     {Route::kTokenize, Inference("/tokenize")},
     {Route::kDetokenize, Inference("/detokenize")},
     {Route::kRoot, Own("/", "GET, HEAD", Access::kAnybody)},
-    {Route::kHealth, Own("/health", "GET, HEAD", Access::kAnybody)},
-    {Route::kLiveness, Own("/liveness", "GET, HEAD", Access::kAnybody)},
-    {Route::kReadiness, Own("/readiness", "GET, HEAD", Access::kAnybody)},
     {Route::kModels, Own("/v1/models", "GET, HEAD", Access::kClient)},
     {Route::kModel, Own("/v1/models/{id}", "GET, HEAD", Access::kClient)},
-    {Route::kListWorkers, Own("/list_workers", "GET, HEAD")},
-    {Route::kWorkers, Own("/workers", "GET, HEAD, POST")},
-    {Route::kWorker, Own("/workers/{url}", "GET, HEAD, DELETE")},
-    {Route::kAddWorker, Own("/add_worker", "POST")},
-    {Route::kRemoveWorker, Own("/remove_worker", "POST")},
     {Route::kLoads, Own("/get_loads", "GET, HEAD")},
-    {Route::kDrain, Own("/admin/drain", "POST, DELETE")},
-    {Route::kDrainStatus, Own("/admin/drain/status", "GET, HEAD")},
-    {Route::kDiscovery, Own("/admin/discovery", "GET, HEAD")},
-    {Route::kDiscoveryAdopt, Own("/admin/discovery/adopt", "POST")},
-    {Route::kPeerStatus, Own("/ha/status", "GET, HEAD")},
-    {Route::kPeerHealth, Own("/ha/health", "GET, HEAD", Access::kAnybody)},
-    {Route::kPeerWorkers, Own("/ha/workers", "GET, HEAD")},
     {Route::kScale, Own("/scale", "GET, HEAD")},
-    {Route::kConfig, Own("/admin/config", "GET, HEAD")},
-    {Route::kReload, Own("/admin/reload", "POST")},
-    {Route::kPrefixRoutingStats, Own("/admin/prefix-routing/stats", "GET, HEAD")},
-    {Route::kIndexStats, Own("/admin/index/stats", "GET, HEAD")},
-    {Route::kIndexClear, Own("/admin/index/clear", "POST")},
-    {Route::kKvEvents, Own("/admin/kv-events", "GET, HEAD")},
-    {Route::kKvEventsResync, Own("/admin/kv-events/resync", "POST")},
-    {Route::kKvEventsPush, Own("/admin/kv-events/push", "POST")},
-    {Route::kKvIndexStats, Own("/admin/kv-index/stats", "GET, HEAD")},
-    {Route::kKvIndexBackends, Own("/admin/kv-index/backends", "GET, HEAD")},
-    {Route::kKvIndexClear, Own("/admin/kv-index/clear", "POST")},
-    {Route::kCacheStats, Own("/admin/response-cache/stats", "GET, HEAD")},
-    {Route::kCacheInvalidate, Own("/admin/response-cache/invalidate", "POST")},
-    {Route::kFinishSession, Own("/finish_session", "POST", Access::kClient)},
     {Route::kMetrics, Own("/metrics", "GET, HEAD")},
     {Route::kServerOptions, Own("*", "OPTIONS", Access::kAnybody)},
-    {Route::kFanOut, Own("fan_out", "GET, POST, PUT, DELETE")},
+    {Route::kFanOut, FannedOut("fan_out", "GET, POST, PUT, DELETE")},
     {Route::kUnknownAdmin, Own("/admin/{path}", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")},
     {Route::kOther, {.label = "other"}},
 }};
 
+// Rows are complete before they are counted, and never change afterwards.
+struct AddedRoutes {
+  Mutex mutex;  // leaf; held while a row is added
+  std::atomic<size_t> count{0};
+  std::array<RouteInfo, kMaxAddedRoutes> rows;
+};
+constinit AddedRoutes g_added;
+
+Route RouteOfAdded(size_t number) { return static_cast<Route>(kNamedRoutes + number); }
+
+// "/workers/{url}" is every path that begins with "/workers/" and goes on.
+bool Names(std::string_view label, std::string_view path) {
+  if (label.back() != '}') return label == path;
+  const std::string_view prefix = label.substr(0, label.rfind('{'));
+  return path.size() > prefix.size() && path.starts_with(prefix);
+}
+
 }  // namespace
 
+Route AddRoute(const RouteInfo& info) {
+  MutexLock lock(g_added.mutex);
+  const size_t count = g_added.count.load(std::memory_order_relaxed);
+  for (size_t i = 0; i < count; ++i) {
+    if (g_added.rows[i].label == info.label) return RouteOfAdded(i);
+  }
+  ROUTER_CHECK(count < g_added.rows.size(), "there are fewer endpoints than kMaxAddedRoutes");
+  g_added.rows[count] = info;
+  g_added.count.store(count + 1, std::memory_order_release);
+  return RouteOfAdded(count);
+}
+
 Route FindRoute(std::string_view path) {
-  constexpr std::string_view kWorkerPrefix = "/workers/";
   constexpr std::string_view kModelPrefix = "/v1/models/";
-  if (path.starts_with(kWorkerPrefix) && path.size() > kWorkerPrefix.size()) return Route::kWorker;
   if (path.starts_with(kModelPrefix) && path.size() > kModelPrefix.size()) return Route::kModel;
   if (!ResponseIdOfPath(path).empty()) return Route::kResponse;
   for (const Row& row : kRoutes) {
     if (row.info.label == path) return row.route;
+  }
+  const size_t added = g_added.count.load(std::memory_order_acquire);
+  for (size_t i = 0; i < added; ++i) {
+    if (Names(g_added.rows[i].label, path)) return RouteOfAdded(i);
   }
   // A request meant for an admin endpoint, perhaps with a key, must not reach any worker.
   if (path == "/admin" || path.starts_with("/admin/")) return Route::kUnknownAdmin;
   return Route::kOther;
 }
 
-const RouteInfo& RouteOf(Route route) { return kRoutes[static_cast<size_t>(route)].info; }
+const RouteInfo& RouteOf(Route route) {
+  const auto number = static_cast<size_t>(route);
+  return number < kRoutes.size() ? kRoutes[number].info : g_added.rows[number - kRoutes.size()];
+}
 
 bool IsAnthropic(Route route) { return route == Route::kMessages || route == Route::kCountTokens; }
 

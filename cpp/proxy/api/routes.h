@@ -1,9 +1,17 @@
-// Routes: one table of the paths that mean something to the router: their label in metrics and log, and
-// whether the router or a worker responds.
+// Routes: the paths that mean something to the router, with their label in metrics and log, and whether the router or a
+// worker responds.
+//
+//   named here     what workers serve, and what the path of a request asks for by name
+//   AddRoute()     the router's other endpoints, each beside the code that serves it (proxy/admin/own_endpoint.h)
+//
+// The servers of a process share the added routes; one that does not serve a path responds 404. Any thread. Cost of
+// FindRoute: a comparison of lengths for each route before the one that is found.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
+
+#include "base/limits.h"
 
 namespace vllm_router {
 
@@ -34,49 +42,23 @@ enum class Route : uint8_t {
   kInvocations,
   kTokenize,
   kDetokenize,
-  // served by the router
+  // served by the router, and named here because the path of a request asks for them; AddRoute() has the others
   kRoot,  // only GET and HEAD: other methods go to a worker, as kOther
-  kHealth,
-  kLiveness,
-  kReadiness,
   kModels,
   kModel,
-  kListWorkers,
-  kWorkers,
-  kWorker,
-  kAddWorker,
-  kRemoveWorker,
   kLoads,
-  kDrain,
-  kDrainStatus,
-  kDiscovery,
-  kDiscoveryAdopt,
-  kPeerStatus,
-  kPeerHealth,
-  kPeerWorkers,
   kScale,
-  kConfig,
-  kReload,
-  kPrefixRoutingStats,
-  kIndexStats,
-  kIndexClear,
-  kKvEvents,
-  kKvEventsResync,
-  kKvEventsPush,
-  kKvIndexStats,
-  kKvIndexBackends,
-  kKvIndexClear,
-  kCacheStats,
-  kCacheInvalidate,
-  kFinishSession,
   kMetrics,
   kServerOptions,  // OPTIONS *
   kFanOut,         // sent to all workers; FanOutPaths says which paths
-  kUnknownAdmin,   // a path under /admin/ that is none of the above: 404
+  kUnknownAdmin,   // a path under /admin/ that is no endpoint: 404
   // everything else also goes to a worker
   kOther,
 };
-inline constexpr int kRouteCount = static_cast<int>(Route::kOther) + 1;
+inline constexpr int kNamedRoutes = static_cast<int>(Route::kOther) + 1;
+inline constexpr int kMaxAddedRoutes = 64;
+inline constexpr int kRouteCount =
+    kNamedRoutes + kMaxAddedRoutes;  // for arrays; routes that are not added have no label
 
 // Which clients may request it (authorizer.h).
 enum class Access : uint8_t { kAnybody, kClient, kAdmin };
@@ -91,7 +73,12 @@ struct RouteInfo {
   std::string_view allow;               // methods, for own routes: "GET, HEAD"
   std::string_view id_prefix = "req-";  // of a generated request ID
   Access access = Access::kClient;
+  uint64_t max_body = kSmallBodyBytes;  // of requests for own routes
 };
+
+// Adds an own endpoint. Its label is its path, or "/workers/{url}" for all paths that begin so and go on; label and `allow`
+// live forever. A label that was added before keeps its route.
+Route AddRoute(const RouteInfo& info);
 
 Route FindRoute(std::string_view path);
 const RouteInfo& RouteOf(Route route);

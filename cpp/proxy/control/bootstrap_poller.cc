@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "proxy/api/settings.h"
 #include "proxy/thread/io_thread.h"
 #include "routing/mooncake_engines.h"
 #include "routing/pair_id.h"

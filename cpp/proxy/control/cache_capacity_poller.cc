@@ -6,9 +6,13 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "policy/policy_options.h"
+#include "proxy/api/server_options.h"
+#include "proxy/api/settings.h"
 #include "proxy/client/http_client.h"
 #include "proxy/client/probe_failure.h"
 #include "proxy/thread/io_thread.h"
+#include "routing/router.h"
 
 namespace vllm_router {
 

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "base/time_units.h"
 #include "proxy/api/error_response.h"
+#include "proxy/api/settings.h"
 #include "proxy/client/http_client.h"
 #include "proxy/client/probe_failure.h"
 #include "proxy/thread/io_thread.h"

@@ -4,9 +4,13 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/option_spec.h"
 #include "base/text.h"
 #include "base/time_units.h"
+#include "policy/pool.h"
+#include "proxy/api/settings.h"
 #include "proxy/thread/io_thread.h"
+#include "routing/router.h"
 #include "worker/model_catalog.h"
 
 namespace vllm_router {

@@ -7,10 +7,12 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/time_units.h"
+#include "proxy/api/settings.h"
 #include "proxy/client/http_client.h"
 #include "proxy/client/probe_failure.h"
 #include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/quarantine.h"
+#include "routing/router.h"
 #include "worker/slow_start.h"
 
 namespace vllm_router {
@@ -27,8 +29,9 @@ HealthOptions OptionsOf(const Settings& settings) {
 
 }  // namespace
 
-HealthChecker::HealthChecker(IoThread& thread)
+HealthChecker::HealthChecker(IoThread& thread, Events events)
     : HostPoller(thread),
+      events_(std::move(events)),
       checks_(thread.server_settings.Load()->health_check_interval_ms > 0),
       slow_start_delay_(thread.loop) {}
 
@@ -119,7 +122,7 @@ Task<void> HealthChecker::Probe(WorkerUrl url) {
     ReportWorkerDown(thread_, url);
   }
   if (changed && thread_.router->SetHealthy(url.base, healthy).ok()) {
-    on_change_();
+    events_.on_change();
     if (healthy) {
       Log(LogLevel::kInfo, "worker " + url.base + " is healthy again");
     } else {
@@ -135,7 +138,7 @@ Task<void> HealthChecker::Probe(WorkerUrl url) {
   for (const FleetView::Member& member : fleet->members()) {
     if (member.worker->url.base != url.base) continue;
     member.worker->health_known.store(true, std::memory_order_relaxed);
-    if (dead) on_dead_(member.worker);
+    if (dead) events_.on_dead(member.worker);
     if (!found->second.suspected()) member.worker->suspected.store(false, std::memory_order_relaxed);
     if (changed && healthy) Recovered(member.worker);
     if (!response.ok()) member.worker->breaker.NotReached();

@@ -25,16 +25,13 @@ namespace vllm_router {
 
 class HealthChecker final : public HostPoller {
  public:
-  explicit HealthChecker(IoThread& thread);
-
-  // `on_dead`: called on the control thread once a worker is down and not even connectable, so that its
-  // requests go elsewhere. Before Start().
-  void set_on_dead(std::function<void(std::shared_ptr<const Worker>)> on_dead) {
-    on_dead_ = std::move(on_dead);
-  }
-
-  // `on_change`: likewise, after a host has become healthy or unhealthy.
-  void set_on_change(std::function<void()> on_change) { on_change_ = std::move(on_change); }
+  // Called on the control thread: once a worker is down and not even connectable, so that its requests go elsewhere; after
+  // a host has become healthy or unhealthy.
+  struct Events {
+    std::function<void(std::shared_ptr<const Worker>)> on_dead;
+    std::function<void()> on_change;
+  };
+  HealthChecker(IoThread& thread, Events events);
 
   void Start() override;
   void Stop() override;
@@ -58,6 +55,7 @@ class HealthChecker final : public HostPoller {
   void FollowFleet(const FleetView& fleet);
   Task<void> RunSlowStarts();
 
+  const Events events_;
   const bool checks_;
   Delay slow_start_delay_;
   int polling_ = 0;                             // checks in flight
@@ -69,8 +67,6 @@ class HealthChecker final : public HostPoller {
   std::map<std::string, Host> hosts_;           // by base URL
   uint64_t membership_version_ = ~uint64_t{0};  // of the fleet that hosts_ reflects
   std::set<std::string> dead_;                  // by base URL: unreachable when, or since, it was found down
-  std::function<void(std::shared_ptr<const Worker>)> on_dead_;
-  std::function<void()> on_change_ = [] {};
   std::vector<SlowStart> slow_starts_;
   bool slow_starting_ = false;
   std::atomic<bool> any_responded_{false};

@@ -1,6 +1,7 @@
 #include "proxy/control/host_poller.h"
 
 #include "proxy/thread/io_thread.h"
+#include "routing/router.h"
 
 namespace vllm_router {
 

@@ -5,14 +5,20 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "base/time_units.h"
+#include "policy/kv_index.h"
+#include "proxy/api/server_options.h"
+#include "proxy/api/settings.h"
 #include "proxy/client/http_client.h"
 #include "proxy/control/trtllm_poller.h"
+#include "proxy/telemetry/metrics_page.h"
 #include "proxy/thread/io_thread.h"
+#include "routing/router.h"
 
 namespace vllm_router {
 namespace {
@@ -357,6 +363,79 @@ void KvEventService::WarnOfText() {
   Log(LogLevel::kWarning,
       "kv events: engines name blocks of token ids, and --tokenize is never: prompts of text are matched "
       "by what was sent to each worker, not by its events; remove --tokenize never");
+}
+
+void KvEventService::WriteMetrics(MetricsPage* page) const {
+  const std::vector<KvSourceStatus> sources = Report();
+  if (sources.empty()) return;
+  using Status = KvSourceStatus;
+  const auto each = [&](auto value) {
+    for (const Status& status : sources) {
+      const std::string rank = std::to_string(status.source.rank);
+      page->Add(value(status), {{"worker", status.source.url}, {"rank", rank}});
+    }
+  };
+  const auto by_label = [&](std::string_view label, auto counts) {
+    for (const Status& status : sources) {
+      const std::string rank = std::to_string(status.source.rank);
+      for (const auto& [name, count] : counts(status))
+        page->Add(count, {{"worker", status.source.url}, {"rank", rank}, {label, name}});
+    }
+  };
+  page->Gauge("kv_trust", "How far a source of KV events is trusted: 1 for its state, 0 for the others.");
+  by_label("state", [](const Status& status) {
+    std::vector<std::pair<std::string_view, int>> states;
+    for (int state = 0; state < kKvTrustCount; ++state) {
+      const auto trust = static_cast<KvTrust>(state);
+      states.emplace_back(KvTrustName(trust), status.trust == trust ? 1 : 0);
+    }
+    return states;
+  });
+  page->Gauge("kv_source_connected", "1 while the router is connected to a publisher of KV events.");
+  each([](const Status& status) { return status.connected ? 1 : 0; });
+  page->Counter("kv_source_reconnects_total", "Connections to a publisher of KV events after the first.");
+  each([](const Status& status) { return status.reconnects; });
+  page->Counter("kv_batches_received_total", "Batches of KV events received, live and replayed.");
+  each([](const Status& status) { return status.received_batches; });
+  page->Counter("kv_batches_applied_total", "Batches of KV events applied to the index.");
+  each([](const Status& status) { return status.applied_batches; });
+  page->Counter("kv_batches_lost_total", "Batches of KV events that were published and never received.");
+  each([](const Status& status) { return status.lost_batches; });
+  page->Counter("kv_events_dropped_total", "KV events and batches of them that were not used, by reason.");
+  by_label("reason", [](const Status& status) -> const Status::Counts& { return status.dropped; });
+  page->Counter("kv_replays_total", "Replays of KV events requested from a publisher, by result.");
+  by_label("result", [](const Status& status) -> const Status::Counts& { return status.replays; });
+  page->Counter(
+      "kv_incarnations_total", "Times that everything known of a worker's cache was dropped, by cause.");
+  by_label("cause", [](const Status& status) -> const Status::Counts& { return status.incarnations; });
+  page->Counter("kv_index_blocks_total", "Blocks of the engine that KV events named, by operation.");
+  by_label("op", [](const Status& status) {
+    return Status::Counts{
+        {"stored", status.stored_blocks},
+        {"removed", status.removed_blocks},
+        {"unknown_removed", status.unknown_removed_blocks}};
+  });
+  page->Gauge(
+      "kv_index_pairs",
+      "Blocks of --block-size tokens that a worker's cache holds by its KV events, by tier.");
+  by_label("tier", [](const Status& status) {
+    return Status::Counts{
+        {"gpu", status.blocks[0]}, {"host", status.blocks[1]}, {"external", status.blocks[2]}};
+  });
+  page->Gauge(
+      "kv_coverage_ratio",
+      "Blocks known by KV events to be in a worker's GPU cache, relative to those that it can hold.");
+  each([](const Status& status) { return status.coverage; });
+  page->Gauge("kv_orphan_blocks", "Blocks of the engine whose parent is not known yet.");
+  each([](const Status& status) { return status.orphan_blocks; });
+  page->Gauge("kv_held_bytes", "Memory of batches that wait for a replay to end.");
+  each([](const Status& status) { return status.held_bytes; });
+  page->Gauge("kv_memory_bytes", "Memory of the map from the engine's block hashes to the index.");
+  each([](const Status& status) { return status.bytes; });
+  page->Gauge(
+      "kv_event_lag_seconds",
+      "Time from the engine's clock to the router's for the last batch of KV events.");
+  each([](const Status& status) { return status.lag_seconds; });
 }
 
 }  // namespace vllm_router

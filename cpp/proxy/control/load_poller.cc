@@ -6,8 +6,11 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/time_units.h"
+#include "proxy/api/settings.h"
 #include "proxy/client/load_query.h"
+#include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
+#include "routing/router.h"
 #include "worker/overload.h"
 
 namespace vllm_router {

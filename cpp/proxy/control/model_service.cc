@@ -9,10 +9,13 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/time_units.h"
+#include "proxy/api/settings.h"
 #include "proxy/client/http_client.h"
 #include "proxy/client/model_report.h"
 #include "proxy/client/probe_failure.h"
 #include "proxy/thread/io_thread.h"
+#include "routing/router.h"
+#include "worker/worker_registry.h"
 
 namespace vllm_router {
 namespace {

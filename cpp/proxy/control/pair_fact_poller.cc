@@ -7,7 +7,9 @@
 
 #include "base/limits.h"
 #include "base/time_units.h"
+#include "proxy/api/settings.h"
 #include "proxy/thread/io_thread.h"
+#include "routing/router.h"
 
 namespace vllm_router {
 namespace {

@@ -11,9 +11,13 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/option_spec.h"
 #include "base/text.h"
 #include "base/time_units.h"
+#include "proxy/api/server_options.h"
+#include "proxy/telemetry/metrics_page.h"
 #include "proxy/thread/io_thread.h"
+#include "routing/router.h"
 #include "worker/worker_url.h"
 
 namespace vllm_router {
@@ -417,6 +421,21 @@ PdRegistrationReport PdRegistrationService::Report() const {
   report.now_ns = clock_.NowNanos();
   for (const Instance* one : Ordered()) report.instances.push_back(*one);
   return report;
+}
+
+void PdRegistrationService::WriteMetrics(MetricsPage* page) const {
+  const PdRegistrationReport report = Report();
+  page->Gauge("pd_registrations", "Workers that have registered and are not silent, by type.");
+  for (const PdRole role : {PdRole::kPrefill, PdRole::kDecode}) {
+    const auto count = std::ranges::count_if(
+        report.instances, [role](const auto& one) { return one.told.role == role && !one.silent; });
+    page->Add(count, {{"type", PdRoleName(role)}});
+  }
+  page->Counter(
+      "pd_registration_messages_total", "Messages of workers that register, by what became of them.");
+  for (size_t i = 0; i < kPdReceivedKinds; ++i) {
+    page->Add(report.messages[i], {{"result", PdReceivedName(static_cast<PdReceived>(i))}});
+  }
 }
 
 }  // namespace vllm_router

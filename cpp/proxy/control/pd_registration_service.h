@@ -99,6 +99,7 @@ class PdRegistrationService final : public Service {
   bool ended() const override { return !running_.load(); }
 
   PdRegistrationReport Report() const;
+  void WriteMetrics(MetricsPage* page) const override;
 
  private:
   using Instance = PdRegistrationReport::Instance;

@@ -13,6 +13,8 @@
 
 namespace vllm_router {
 
+class MetricsPage;
+
 struct PeerSyncReport {
   struct Member {
     uint64_t router = 0;
@@ -50,6 +52,8 @@ struct PeerSyncReport {
   uint64_t strides = 0;
   uint64_t stride_bytes = 0;
   uint64_t unknown_workers = 0;
+
+  void WriteMetrics(MetricsPage* page) const;
 };
 
 }  // namespace vllm_router

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/time_units.h"
 #include "base/version.h"
+#include "proxy/api/settings.h"
 #include "proxy/control/drainer.h"
 #include "proxy/control/health_checker.h"
 #include "proxy/control/load_poller.h"

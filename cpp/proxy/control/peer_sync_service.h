@@ -84,6 +84,7 @@ class PeerSyncService final : public Service {
   // Any thread: an admin had its cache emptied.
   void CacheEmptied(const std::shared_ptr<Worker>& worker);
   PeerSyncReport Report() const;
+  void WriteMetrics(MetricsPage* page) const override { Report().WriteMetrics(page); }
   // Any thread: an admin's call about a worker succeeded at this router. Where it counts, for the reply: at "all 3
   // routers" or at "this router of 3"; empty: there are no others.
   std::string TellAdmin(AdminFact fact);

@@ -9,8 +9,14 @@
 #include "base/text.h"
 #include "base/time_units.h"
 #include "http/sse_reader.h"
+#include "policy/decision.h"
+#include "policy/kv_index.h"
+#include "proxy/api/server_options.h"
 #include "proxy/client/http_client.h"
+#include "proxy/client/redis_prefix_index.h"
+#include "proxy/telemetry/metrics_page.h"
 #include "proxy/thread/io_thread.h"
+#include "routing/router.h"
 
 namespace vllm_router {
 namespace {
@@ -245,6 +251,51 @@ Task<void> PrefixEventService::Follow(std::shared_ptr<Stream> stream, std::share
   }
   stream->scope = nullptr;
   stream->follows = std::nullopt;
+}
+
+void PrefixEventService::WriteMetrics(MetricsPage* page) const {
+  if (table_ == nullptr) return;
+  using Status = PrefixSourceStatus;
+  const std::vector<Status> sources = Report();
+  const auto each = [&](auto value) {
+    for (const Status& status : sources) page->Add(value(status), {{"backend", status.name}});
+  };
+  const auto both = [&](std::string_view label, std::string_view word, const Status& status, uint64_t value) {
+    page->Add(value, {{"backend", status.name}, {label, word}});
+  };
+  page->Counter("continuum_kv_event_received_total", "Events about prefixes received from the source.");
+  each([](const Status& status) { return status.received; });
+  page->Counter(
+      "continuum_kv_event_processed_total",
+      "Events about prefixes from the source that were applied to the prefix index.");
+  each([](const Status& status) { return status.processed; });
+  page->Counter(
+      "continuum_kv_event_dropped_total",
+      "Events about prefixes from the source that could not be used; the log has the reason.");
+  each([](const Status& status) { return status.dropped; });
+  page->Gauge("continuum_kv_consumer_connected", "1 while the router reads the source's stream of events.");
+  each([](const Status& status) { return status.connected ? 1 : 0; });
+  page->Counter(
+      "continuum_kv_consumer_reconnects_total",
+      "Attempts to connect to the source of events about prefixes after the first one.");
+  each([](const Status& status) { return status.reconnects; });
+  page->Gauge("continuum_kv_index_entries", "Entries of the prefix index, one for each worker of a prefix.");
+  page->Add(table_->stats().entries);
+  page->Counter(
+      "continuum_kv_index_events_total",
+      "Changes of the prefix index by events: a prefix came to a GPU (created), or left it (evicted).");
+  for (const Status& status : sources) {
+    both("type", "created", status, status.created);
+    both("type", "evicted", status, status.evicted);
+  }
+  page->Gauge(
+      "continuum_kv_index_event_source_status",
+      "State of the source of events about prefixes: 1 for its state, 0 for the others.");
+  for (const Status& status : sources) {
+    both("status", "connected", status, status.connected ? 1 : 0);
+    both("status", "disconnected", status, !status.connected && !status.failed ? 1 : 0);
+    both("status", "error", status, status.failed ? 1 : 0);
+  }
 }
 
 }  // namespace vllm_router

@@ -57,6 +57,7 @@ class PrefixEventService final : public HostPoller {
 
   // Any thread; in the order of the options.
   std::vector<PrefixSourceStatus> Report() const;
+  void WriteMetrics(MetricsPage* page) const override;
 
  private:
   struct Stream;

@@ -8,6 +8,8 @@
 #include "base/text.h"
 #include "base/time_units.h"
 #include "proxy/thread/io_thread.h"
+#include "proxy/thread/server_limits.h"
+#include "routing/rate_limit.h"
 
 namespace vllm_router {
 namespace {

@@ -6,9 +6,16 @@
 #include <utility>
 
 #include "base/time_units.h"
+#include "proxy/api/settings.h"
 #include "proxy/control/peer_sync_service.h"
+#include "proxy/telemetry/metrics_page.h"
 #include "proxy/telemetry/telemetry_shard.h"
 #include "proxy/thread/io_thread.h"
+#include "proxy/thread/server_limits.h"
+#include "routing/router.h"
+#include "worker/declared_fleet.h"
+#include "worker/model_catalog.h"
+#include "worker/worker_registry.h"
 
 namespace vllm_router {
 
@@ -258,6 +265,38 @@ ScaleReport::Model ScaleService::Look(
   for (const uint32_t position : asked.positions) urls[host_of_[position]] = fleet.worker(position).url.base;
   for (const uint32_t number : ready) model.removable.emplace_back(urls[number]);
   return model;
+}
+
+// These are of the fleet, from all routers; a sum over routers counts them more than once.
+void ScaleService::WriteMetrics(MetricsPage* page) const {
+  const std::shared_ptr<const ScaleReport> report = Report();
+  using Model = ScaleReport::Model;
+  const auto each = [&](std::string_view name, std::string_view help, auto value_of) {
+    page->Gauge(name, help);
+    for (const Model& model : report->models) {
+      if (const std::optional<double> value = value_of(model)) page->Add(*value, {{"model", model.name}});
+    }
+  };
+  using Value = std::optional<double>;
+  each(
+      "scale_requests_fleet", "Requests under way at workers that serve the model, from all routers.",
+      [](const Model& model) -> Value { return static_cast<double>(model.requests); });
+  each(
+      "scale_queued_fleet", "Of them, those without a first token; and those in the queue of this router.",
+      [](const Model& model) -> Value { return static_cast<double>(model.queued); });
+  each(
+      "scale_prefill_seconds_fleet",
+      "Time that the ready workers need for the prompts that wait, by the rate that was learned.",
+      [](const Model& model) -> Value { return model.prefill_seconds; });
+  each(
+      "scale_saturation_fleet", "Load of the ready workers, mean of 30 s; 1: all that they can take.",
+      [](const Model& model) -> Value { return model.reading.saturation; });
+  each(
+      "scale_desired_replicas", "Replicas that the load wants, between --scale-min and --scale-max.",
+      [](const Model& model) -> Value { return model.reading.desired; });
+  each(
+      "scale_stale", "1 while the number of desired replicas is an old one, since something is not known.",
+      [](const Model& model) -> Value { return model.reading.stale ? 1 : 0; });
 }
 
 }  // namespace vllm_router

@@ -50,6 +50,7 @@ class ScaleService final : public Service {
   bool ended() const override { return !runs_; }
 
   std::shared_ptr<const ScaleReport> Report() const;
+  void WriteMetrics(MetricsPage* page) const override;
 
  private:
   struct Asked {  // of a model

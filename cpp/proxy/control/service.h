@@ -1,9 +1,13 @@
-// Service: work of a server other than its requests, on the control thread. The server owns a list of
-// services, starts all when it serves and stops all at the end. A new one is one line in Server's
-// constructor.
+// Service: work of a server other than its requests, on the control thread. The server owns a list of services, starts all
+// when it serves, stops all at the end, and has each write its own metrics. A new one is one line in Server's constructor.
+//
+//   service.cc   counts and writes:   page->Counter("polls_total", "…"); page->Add(polls_, {{"result", "ok"}});
+//   a scrape     calls WriteMetrics() of each service, in the order of the list
 #pragma once
 
 namespace vllm_router {
+
+class MetricsPage;
 
 class Service {
  public:
@@ -16,6 +20,9 @@ class Service {
   virtual bool ended() const = 0;
   // Other settings (proxy/api/settings.h) are in force. Between Start() and Stop().
   virtual void FollowSettings() {}
+
+  // Writes the families of what the service counts (proxy/telemetry/metrics_page.h). Any thread.
+  virtual void WriteMetrics(MetricsPage* page) const { static_cast<void>(page); }
 };
 
 }  // namespace vllm_router

@@ -5,11 +5,16 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "policy/routing_key.h"
+#include "proxy/api/server_options.h"
+#include "proxy/api/settings.h"
 #include "proxy/client/http_client.h"
 #include "proxy/client/kv_source_report.h"
 #include "proxy/client/mooncake_pool.h"
 #include "proxy/client/pool_report.h"
 #include "proxy/thread/io_thread.h"
+#include "proxy/thread/server_limits.h"
+#include "routing/router.h"
 
 namespace vllm_router {
 namespace {

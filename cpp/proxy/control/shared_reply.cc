@@ -9,6 +9,7 @@
 #include "http/via.h"
 #include "proxy/client/http_client.h"
 #include "proxy/thread/io_thread.h"
+#include "worker/fleet_view.h"
 
 namespace vllm_router {
 
@@ -20,7 +21,8 @@ struct SharedReply::Waiter {
   Reply reply;
 };
 
-SharedReply::SharedReply(Make make) : make_(std::move(make)), refresh_(kReplyFreshNs, kReplyUsableNs) {}
+SharedReply::SharedReply(IoThread& control, Make make)
+    : make_(std::move(make)), control_(control), refresh_(kReplyFreshNs, kReplyUsableNs) {}
 
 SharedReply::~SharedReply() = default;
 
@@ -40,7 +42,7 @@ Task<SharedReply::Reply> SharedReply::Get(IoThread& thread, CancelScope& scope) 
     if (usable != nullptr || from_router) wait_ns = refresh_.begun_ns() + kReplyPatienceNs - now;
     if (wait_ns > 0) waiters_.insert(waiter);
   }
-  if (next == SharedRefresh::Next::kStart) control_->loop.Post([this] { Spawn(Refresh()); });
+  if (next == SharedRefresh::Next::kStart) control_.loop.Post([this] { Spawn(Refresh()); });
   if (wait_ns <= 0) co_return usable;
   co_await scope.Pause(thread.loop, wait_ns);
   waiter->scope = nullptr;
@@ -55,13 +57,13 @@ Task<SharedReply::Reply> SharedReply::Get(IoThread& thread, CancelScope& scope) 
 Task<void> SharedReply::Refresh() {
   ++refreshing_;
   CancelScope scope{std::span<const std::string_view>()};
-  if (control_->draining) scope.Cancel();
-  Reply reply = co_await make_(*control_, scope);
+  if (control_.draining) scope.Cancel();
+  Reply reply = co_await make_(control_, scope);
   --refreshing_;
   std::unordered_set<std::shared_ptr<Waiter>> waiters;
   {
     MutexLock lock(mutex_);
-    refresh_.End(control_->clock.NowNanos());
+    refresh_.End(control_.clock.NowNanos());
     reply_ = reply;
     waiters.swap(waiters_);
   }

@@ -33,11 +33,9 @@ class SharedReply {
   // Called on the control thread; ends soon after the scope is cancelled or the thread's HTTP calls are.
   using Make = std::function<Task<Reply>(IoThread& control, CancelScope& scope)>;
 
-  explicit SharedReply(Make make);
+  // `control` outlives it.
+  SharedReply(IoThread& control, Make make);
   ~SharedReply();
-
-  // Before the threads run. `control` must outlive it.
-  void set_control(IoThread* control) { control_ = control; }
 
   // Null: none, since the scope was cancelled or the server is stopping.
   Task<Reply> Get(IoThread& thread, CancelScope& scope);
@@ -50,7 +48,7 @@ class SharedReply {
   Task<void> Refresh();
 
   const Make make_;
-  IoThread* control_ = nullptr;
+  IoThread& control_;
   int refreshing_ = 0;  // of the control thread
 
   Mutex mutex_;  // leaf

@@ -12,8 +12,10 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/time_units.h"
+#include "proxy/api/server_options.h"
 #include "proxy/client/http_client.h"
 #include "proxy/thread/io_thread.h"
+#include "routing/router.h"
 
 namespace vllm_router {
 namespace {

@@ -7,8 +7,12 @@
 
 #include "base/text.h"
 #include "base/time_units.h"
+#include "policy/decision.h"
+#include "proxy/api/settings.h"
 #include "proxy/client/http_client.h"
+#include "proxy/client/redis_response_store.h"
 #include "proxy/thread/io_thread.h"
+#include "proxy/thread/server_limits.h"
 #include "routing/body_map.h"
 
 namespace vllm_router {

@@ -5,8 +5,11 @@
 
 #include "base/limits.h"
 #include "base/time_units.h"
+#include "net/tls.h"
+#include "proxy/api/settings.h"
 #include "proxy/client/tls_files.h"
 #include "proxy/exchange/exchange.h"
+#include "proxy/telemetry/telemetry.h"
 
 namespace vllm_router {
 Connection::Connection(

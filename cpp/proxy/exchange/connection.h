@@ -22,9 +22,12 @@
 
 namespace vllm_router {
 
-struct AdminReply;
 class Exchange;
 class Pipeline;
+class TlsContext;
+struct AdminReply;
+struct Settings;
+struct Worker;
 
 class Connection : public IdleList::Member {
  public:

@@ -10,14 +10,19 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "proxy/api/error_response.h"
+#include "proxy/api/fan_out_paths.h"
 #include "proxy/api/json_text.h"
+#include "proxy/api/settings.h"
 #include "proxy/client/hosts.h"
 #include "proxy/client/http_client.h"
 #include "proxy/exchange/requested_model.h"
 #include "proxy/exchange/upstream_parts.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/own_endpoints.h"
+#include "proxy/thread/server_limits.h"
 #include "routing/json_scanner.h"
+#include "routing/router.h"
+#include "worker/fleet_view.h"
 
 namespace vllm_router {
 namespace json = boost::json;

@@ -3,8 +3,11 @@
 #include <utility>
 #include <vector>
 
+#include "proxy/api/settings.h"
 #include "proxy/telemetry/request_info.h"
+#include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
+#include "worker/fleet_view.h"
 
 namespace vllm_router {
 

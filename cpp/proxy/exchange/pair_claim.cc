@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "proxy/api/settings.h"
 #include "proxy/telemetry/request_info.h"
 #include "proxy/thread/claim_keeper.h"
 #include "proxy/thread/io_thread.h"

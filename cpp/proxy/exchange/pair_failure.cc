@@ -1,6 +1,8 @@
 #include "proxy/exchange/pair_failure.h"
 
+#include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
+#include "proxy/thread/push_identities.h"
 
 namespace vllm_router {
 namespace {

@@ -5,8 +5,15 @@
 #include "base/text.h"
 #include "http/head_writer.h"
 #include "net/event_loop.h"
+#include "proxy/api/pd_settings.h"
+#include "proxy/api/settings.h"
+#include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
+#include "proxy/thread/push_identities.h"
+#include "routing/merged_response.h"
 #include "routing/push_identity.h"
+#include "routing/router.h"
+#include "worker/fleet_view.h"
 
 namespace vllm_router {
 namespace {

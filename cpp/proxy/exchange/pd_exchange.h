@@ -42,6 +42,7 @@
 namespace vllm_router {
 
 class Delay;
+struct Settings;
 
 class PdExchange final : public Attempts {
  public:

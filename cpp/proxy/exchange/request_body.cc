@@ -6,7 +6,9 @@
 #include "base/limits.h"
 #include "base/time_units.h"
 #include "http/dechunk.h"
+#include "proxy/api/settings.h"
 #include "proxy/exchange/connection.h"
+#include "proxy/thread/server_limits.h"
 
 namespace vllm_router {
 RequestBody::RequestBody(
@@ -16,7 +18,7 @@ RequestBody::RequestBody(
       framing_(framing),
       content_length_(content_length),
       head_bytes_(head_bytes),
-      memory_(connection.thread.limits.body_memory, connection.thread),
+      memory_(connection.thread.limits.body_memory, connection.thread.loop),
       pace_(connection.settings->client_min_body_rate, connection.settings->body_rate_window_ms),
       held_(connection.thread.buffers),
       raw_(connection.thread.buffers) {

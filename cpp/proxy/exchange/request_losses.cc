@@ -4,6 +4,7 @@
 
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/quarantine.h"
+#include "proxy/thread/server_limits.h"
 
 namespace vllm_router {
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "worker/fleet_view.h"
 
 namespace vllm_router {
 namespace {

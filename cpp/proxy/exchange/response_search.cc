@@ -8,6 +8,8 @@
 #include "proxy/client/http_client.h"
 #include "proxy/thread/io_thread.h"
 #include "routing/response_id.h"
+#include "routing/router.h"
+#include "worker/fleet_view.h"
 
 namespace vllm_router {
 

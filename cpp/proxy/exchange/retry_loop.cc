@@ -4,6 +4,8 @@
 
 #include "http/head.h"
 #include "net/event_loop.h"
+#include "proxy/api/settings.h"
+#include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
 #include "routing/body_map.h"
 #include "routing/model_member.h"

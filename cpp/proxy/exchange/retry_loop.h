@@ -24,6 +24,7 @@
 namespace vllm_router {
 
 class Delay;
+struct Settings;
 
 class RetryLoop final : public Attempts {
  public:

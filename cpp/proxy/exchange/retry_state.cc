@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "proxy/api/settings.h"
 #include "proxy/telemetry/request_info.h"
+#include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
 
 namespace vllm_router {

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
+#include "routing/router.h"
 
 namespace vllm_router {
 namespace {

@@ -7,8 +7,11 @@
 #include "base/limits.h"
 #include "http/dechunk.h"
 #include "http/stream_tail.h"
+#include "proxy/api/settings.h"
 #include "proxy/exchange/pd_exchange.h"
+#include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
+#include "proxy/thread/server_limits.h"
 #include "routing/merged_response.h"
 
 namespace vllm_router {
@@ -81,7 +84,7 @@ StageLeg::StageLeg(PdExchange& owner, IoThread& thread, RequestInfo& info, Stage
       thread_(thread),
       info_(info),
       stage_(stage),
-      memory_(thread.limits.body_memory, thread) {}
+      memory_(thread.limits.body_memory, thread.loop) {}
 
 void StageLeg::Start(
     const Settings& settings, ServerErrors& errors, Setup setup, WorkerChoice::Selected selected,

@@ -28,6 +28,7 @@
 namespace vllm_router {
 
 class PdExchange;
+struct Settings;
 
 class StageLeg {
  public:

@@ -4,6 +4,7 @@
 
 #include "base/limits.h"
 #include "net/write_all.h"
+#include "proxy/thread/server_limits.h"
 
 namespace vllm_router {
 

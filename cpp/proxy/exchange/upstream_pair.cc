@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "proxy/api/settings.h"
 #include "proxy/thread/io_thread.h"
+#include "proxy/thread/push_identities.h"
 #include "routing/merged_response.h"
 #include "routing/pair_id.h"
+#include "routing/router.h"
 #include "routing/sglang_connector.h"
 
 namespace vllm_router {

@@ -10,13 +10,18 @@
 #include "base/text.h"
 #include "base/time_units.h"
 #include "http/dechunk.h"
+#include "net/tls.h"
 #include "net/write_all.h"
+#include "proxy/api/settings.h"
 #include "proxy/client/tls_files.h"
+#include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/body_claim.h"
 #include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/quarantine.h"
+#include "proxy/thread/server_limits.h"
 #include "routing/request_fields.h"
+#include "routing/router.h"
 
 namespace vllm_router {
 namespace {

@@ -4,9 +4,12 @@
 #include <utility>
 
 #include "http/dot_segments.h"
+#include "proxy/api/settings.h"
 #include "proxy/exchange/requested_model.h"
 #include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/io_thread.h"
+#include "proxy/thread/server_limits.h"
+#include "routing/router.h"
 
 namespace vllm_router {
 

@@ -78,8 +78,8 @@ class KeyValidator {
   // InvalidArgument names the URL.
   static StatusOr<std::unique_ptr<KeyValidator>> Make(const Options& options);
 
-  // Of the control thread, before the threads run; both must outlive it.
-  void set_control(HttpClient* http, Telemetry* telemetry) {
+  // Before the threads run: the control thread's, with which keys are validated. Both outlive it.
+  void Attach(HttpClient* http, Telemetry* telemetry) {
     http_ = http;
     telemetry_ = telemetry;
   }

@@ -17,13 +17,16 @@
 #include "base/text.h"
 #include "base/time_units.h"
 #include "base/whole_file.h"
+#include "events/backend_names.h"
 #include "events/dial_in_topic.h"
 #include "events/kv_source.h"
 #include "events/prefix_source.h"
 #include "http/via.h"
 #include "proxy/client/mooncake_pool.h"
 #include "proxy/client/pool_report.h"
+#include "proxy/client/redis_prefix_index.h"
 #include "proxy/client/redis_settings.h"
+#include "proxy/client/remote_tokenizer.h"
 #include "proxy/control/bootstrap_poller.h"
 #include "proxy/control/cache_capacity_poller.h"
 #include "proxy/control/drainer.h"
@@ -36,6 +39,7 @@
 #include "proxy/control/pd_registration_service.h"
 #include "proxy/control/peer_sync_service.h"
 #include "proxy/control/prefix_event_service.h"
+#include "proxy/control/response_cache_metrics.h"
 #include "proxy/control/response_cache_service.h"
 #include "proxy/control/scale_service.h"
 #include "proxy/control/shared_pool_service.h"
@@ -381,7 +385,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
     StatusOr<std::string> key = ReadSecret(
         "response_cache_integrity_key_file", options.response_cache_integrity_key_file, kMinIntegrityBytes);
     if (!key.ok()) return key.status();
-    server->limits_.response_cache.set_integrity_key(*std::move(key));
+    server->limits_.response_cache.SealWith(*std::move(key));
   }
   ROUTER_RETURN_IF_ERROR(server->Open());
   server->Run();
@@ -401,8 +405,6 @@ Server::Server(
       redis_(std::move(redis)),
       limits_(options_),
       configuration_(std::make_shared<Configuration>(static_cast<int64_t>(UnixSeconds()))),
-      admin_(router_),
-      pipeline_(Steps(), admin_),
       record_log_(std::move(record_log)) {
   if (options.access_log) access_log_ = std::make_unique<LineWriter>(&LogAccess);
   const Logs logs{.access = access_log_.get(), .records = record_log_.get()};
@@ -414,7 +416,7 @@ Server::Server(
   }
   if (redis_ != nullptr) ConnectRedis();
   if (keys_.validator != nullptr)
-    keys_.validator->set_control(&io_threads_.back()->http, &io_threads_.back()->telemetry);
+    keys_.validator->Attach(&io_threads_.back()->http, &io_threads_.back()->telemetry);
   TlsFiles* const tls_files = tls_->any() ? tls_.get() : nullptr;
   for (Reloadable* const file : std::initializer_list<Reloadable*>{
            keys_.clients.get(), keys_.admins.get(), tls_files, record_log_.get()}) {
@@ -423,22 +425,19 @@ Server::Server(
   metrics_ = std::make_unique<Metrics>(
       router_, telemetries, limits_, io_threads_.back()->clock,
       ServerFiles{.records = record_log_.get(), .tls = tls_files, .reloadables = reloadables_});
-  admin_.set_control(io_threads_.back().get());
-  admin_.set_metrics(metrics_.get());
-  metrics_->set_pages(&admin_.pages());
-  admin_.set_cut_readers([this](const PageRenderer::Page& page) {
-    for (const std::unique_ptr<IoThread>& thread : io_threads_) {
-      thread->loop.Post([&thread = *thread, page] {
-        for (Connection* connection : thread.connections) connection->CutReader(*page);
-      });
-    }
-  });
-  admin_.set_configuration(configuration_.get());
-  metrics_->set_configuration(configuration_.get());
   ExpectModels(options_);
-  health_ = AddService<HealthChecker>();
+  health_ = AddService<HealthChecker>(HealthChecker::Events{
+      .on_dead =
+          [this](const std::shared_ptr<const Worker>& worker) {
+            ForEachDataThread([worker](IoThread& thread, Listener&) {
+              for (Connection* connection : thread.connections) connection->WorkerDied(*worker);
+            });
+          },
+      .on_change =
+          [this] {
+            if (pair_facts_ != nullptr) pair_facts_->Look();
+          }});
   auto* const models = AddService<ModelService>();
-  admin_.set_models(models);
   FollowPairFacts();
   for (const std::unique_ptr<IoThread>& thread : io_threads_) {
     thread->health = {
@@ -460,31 +459,25 @@ Server::Server(
               if (peers_ != nullptr) peers_->CacheEmptied(worker);
             }};
   }
-  admin_.set_health(health_);
-  health_->set_on_dead([this](const std::shared_ptr<const Worker>& worker) {
-    ForEachDataThread([worker](IoThread& thread, Listener&) {
-      for (Connection* connection : thread.connections) connection->WorkerDied(*worker);
-    });
-  });
   WatchHangs();
   auto* const loads = AddService<LoadPoller>();
   AddService<CacheCapacityPoller>();
-  KvEventService* const kv_events = AddService<KvEventService>(AddService<TrtllmPoller>());
-  admin_.set_kv_events(kv_events);
-  if (options_.kv_events_push && router_->pool().index() != nullptr) admin_.TakePushedKvEvents();
-  metrics_->set_kv_events([kv_events] { return kv_events->Report(); });
-  PrefixEventService* const prefix_events = AddService<PrefixEventService>();
-  admin_.set_prefix_events(prefix_events);
-  metrics_->set_prefix_events([prefix_events] { return prefix_events->Report(); });
-  metrics_->set_redis(redis_.get());
-  if (redis_responses_ != nullptr) ShareResponses();
+  auto* const kv_events = AddService<KvEventService>(AddService<TrtllmPoller>());
+  auto* const prefix_events = AddService<PrefixEventService>();
+  ResponseCacheService* const response_cache = redis_responses_ != nullptr ? ShareResponses() : nullptr;
+  metrics_->Add([this, response_cache](MetricsPage* page) {
+    if (redis_ != nullptr) WriteRedis(*redis_, redis_responses_.get(), page);
+    if (!limits_.response_cache.enabled()) return;
+    WriteResponseCache(
+        limits_.response_cache, io_threads_.back()->clock.NowNanos(), redis_responses_.get(), response_cache,
+        page);
+  });
   AddService<SharedPoolService>();
   auto* const drainer = AddService<Drainer>([this](const std::shared_ptr<const Worker>& worker) {
     ForEachDataThread([worker](IoThread& thread, Listener&) {
       for (Connection* connection : thread.connections) connection->CutFrom(*worker);
     });
   });
-  admin_.set_drainer(drainer);
   if (peer_redis != nullptr) {
     peers_ = AddService<PeerSyncService>(
         PeerSyncServiceOptions{
@@ -496,18 +489,43 @@ Server::Server(
             .shares_rate_limit = options_.rate_limit_scope == RateLimitScope::kFleet,
             .shares_admin = options_.peer_sync_admin},
         std::move(peer_redis), *health_, *loads, *drainer);
-    admin_.set_peer_sync(peers_);
-    metrics_->set_peer_sync([peers = peers_] { return peers->Report(); });
   }
   AddService<FleetManager>(*health_, *drainer, *models);
   if (!options_.vllm_discovery_address.empty() && router_->pool().registry().is_staged()) {
     registrations_ = AddService<PdRegistrationService>();
-    admin_.set_registrations(registrations_);
-    metrics_->set_registrations([registrations = registrations_] { return registrations->Report(); });
   }
   auto* const scale = AddService<ScaleService>(std::move(telemetries), peers_);
-  admin_.set_scale(scale);
-  metrics_->set_scale([scale] { return scale->Report(); });
+  ServeEndpoints({
+      .router = router_,
+      .control = io_threads_.back().get(),
+      .metrics = metrics_.get(),
+      .configuration = configuration_.get(),
+      .drainer = drainer,
+      .health = health_,
+      .kv_events = kv_events,
+      .models = models,
+      .peers = peers_,
+      .registrations = registrations_,
+      .prefix_events = prefix_events,
+      .scale = scale,
+      .redis = redis_.get(),
+      .redis_responses = redis_responses_.get(),
+      .response_cache = response_cache,
+  });
+}
+
+// A page whose readers are too slow is cut in the connections that write it.
+void Server::ServeEndpoints(AdminServices services) {
+  admin_ = std::make_unique<Admin>(std::move(services), [this](const PageRenderer::Page& page) {
+    for (const std::unique_ptr<IoThread>& thread : io_threads_) {
+      thread->loop.Post([&thread = *thread, page] {
+        for (Connection* connection : thread.connections) connection->CutReader(*page);
+      });
+    }
+  });
+  pipeline_.emplace(Steps(), *admin_);
+  metrics_->Add([this](MetricsPage* page) { configuration_->WriteMetrics(page); });
+  metrics_->Add([this](MetricsPage* page) { admin_->pages().WriteMetrics(page); });
 }
 
 // What pairs have to know of workers before these are in rotation.
@@ -521,7 +539,6 @@ void Server::FollowPairFacts() {
   router_->pool().registry().SetPairRule(rule);
   if (rule.engine_ids) pair_facts_ = AddService<BootstrapPoller>();
   if (rule.one_engine) pair_facts_ = AddService<EnginePoller>();
-  if (pair_facts_ != nullptr) health_->set_on_change([this] { pair_facts_->Look(); });
 }
 
 // Gives each thread its connections to Redis, and what uses them; the control thread has one.
@@ -552,14 +569,12 @@ void Server::ConnectRedis() {
 }
 
 // What the threads' caches of responses do with Redis together.
-void Server::ShareResponses() {
+ResponseCacheService* Server::ShareResponses() {
   IoThread& control = *io_threads_.back();
   ResponseCache& cache = limits_.response_cache;
-  auto made = std::make_unique<ResponseCacheService>(
-      *control.redis, cache.generations, *redis_responses_, [&cache] { cache.memory.Clear(); });
-  ResponseCacheService* const service = made.get();
-  services_.push_back(std::move(made));
-  cache.set_on_invalidated([service, &control](bool deletes) {
+  auto* const service = Keep(std::make_unique<ResponseCacheService>(
+      *control.redis, cache.generations, *redis_responses_, [&cache] { cache.memory.Clear(); }));
+  cache.OnInvalidated([service, &control](bool deletes) {
     service->Tell();
     if (!deletes) return;
     control.loop.Post([service] {
@@ -568,8 +583,7 @@ void Server::ShareResponses() {
       }(*service));
     });
   });
-  admin_.set_shared_responses({&control, redis_.get(), redis_responses_.get(), service});
-  metrics_->set_shared_responses(redis_responses_.get(), [service] { return service->entries(); });
+  return service;
 }
 
 Status Server::Open() {
@@ -580,7 +594,7 @@ Status Server::Open() {
         thread.loop, {.host = options_.host, .port = port_, .join = i > 0 || options_.reuse_port},
         [this, &thread](Socket socket, Endpoint peer) {
           if (!MakeRoom(thread, ListenerKind::kPublic)) return;
-          Connection::Serve(thread, std::move(socket), std::move(peer), ListenerKind::kPublic, pipeline_);
+          Connection::Serve(thread, std::move(socket), std::move(peer), ListenerKind::kPublic, *pipeline_);
         });
     if (!listener.ok()) return listener.status();
     listeners_.push_back(*std::move(listener));
@@ -602,7 +616,7 @@ Status Server::OpenAside(
       thread.loop, {.host = host, .port = static_cast<uint16_t>(port), .join = options_.reuse_port},
       [this, &thread, listener_kind](Socket socket, Endpoint peer) {
         if (!MakeRoom(thread, listener_kind)) return;
-        Connection::Serve(thread, std::move(socket), std::move(peer), listener_kind, pipeline_);
+        Connection::Serve(thread, std::move(socket), std::move(peer), listener_kind, *pipeline_);
       });
   if (!listener.ok()) return listener.status();
   *opened = *std::move(listener);
@@ -643,7 +657,7 @@ Server::~Server() {
     Wait(-1);
   }
   for (std::thread& thread : threads_) thread.join();
-  admin_.StopPages();
+  admin_->StopPages();
   configuration_->Detach();
   reload_timer_.Disarm();
   admin_listener_.reset();
@@ -880,7 +894,7 @@ Task<void> Server::ShutDown() {
   IoThread& control = *io_threads_.back();
   configuration_->Close();
   // Not ready any more, but still accepting: load balancers need time to notice.
-  admin_.set_draining();
+  admin_->BeginShutdown();
   const auto wait = [this](int64_t nanos) { return WaitUntil([] { return false; }, nanos, true); };
   const int64_t settle = control.settings.Get()->shutdown_settle_ms * kNanosPerMs;
   bool relieved = YieldPort(listeners_.size());
@@ -957,7 +971,7 @@ Task<void> Server::ShutDown() {
   if (control.redis != nullptr) control.redis->Stop();
   co_await WaitUntil(
       [&control, this] {
-        return control.connections.empty() && admin_.ended() &&
+        return control.connections.empty() && admin_->ended() &&
                (control.redis == nullptr || control.redis->running() == 0) &&
                std::ranges::all_of(services_, [](const auto& service) { return service->ended(); }) &&
                (keys_.validator == nullptr || keys_.validator->ended());

@@ -26,6 +26,7 @@
 #include "proxy/admin/configuration.h"
 #include "proxy/admin/metrics.h"
 #include "proxy/api/server_options.h"
+#include "proxy/client/redis_response_store.h"
 #include "proxy/client/tls_files.h"
 #include "proxy/control/health_checker.h"
 #include "proxy/control/service.h"
@@ -33,13 +34,17 @@
 #include "proxy/exchange/step.h"
 #include "proxy/telemetry/traffic_log.h"
 #include "proxy/thread/io_thread.h"
+#include "proxy/thread/server_limits.h"
 #include "redis/redis_pool.h"
+#include "routing/router.h"
+#include "worker/declared_fleet.h"
 
 namespace vllm_router {
 
 class PairFactPoller;
 class PdRegistrationService;
 class PeerSyncService;
+class ResponseCacheService;
 
 class Server {
  public:
@@ -104,7 +109,8 @@ class Server {
       std::string peer_secret, std::unique_ptr<TrafficLog> record_log);
   void FollowPairFacts();
   void ConnectRedis();
-  void ShareResponses();
+  ResponseCacheService* ShareResponses();
+  void ServeEndpoints(AdminServices services);
   void WatchHangs();
   void ExpectModels(const Settings& settings);
   Status Open();
@@ -119,10 +125,14 @@ class Server {
   int64_t OpenConnections() const;                                                  // of the data threads
   template <typename T, typename... Args>
   T* AddService(Args&&... args) {
-    auto service = std::make_unique<T>(*io_threads_.back(), std::forward<Args>(args)...);
-    T* const added = service.get();
+    return Keep(std::make_unique<T>(*io_threads_.back(), std::forward<Args>(args)...));
+  }
+  template <typename T>
+  T* Keep(std::unique_ptr<T> service) {
+    T* const kept = service.get();
     services_.push_back(std::move(service));
-    return added;
+    metrics_->Add([kept](MetricsPage* page) { kept->WriteMetrics(page); });
+    return kept;
   }
   bool MakeRoom(IoThread& thread, ListenerKind listener_kind);
 
@@ -136,8 +146,8 @@ class Server {
   std::unique_ptr<RedisResponses> redis_responses_;  // null: responses are not in Redis
   ServerLimits limits_;
   const std::shared_ptr<Configuration> configuration_;
-  Admin admin_;
-  const Pipeline pipeline_;
+  std::unique_ptr<Admin> admin_;
+  std::optional<Pipeline> pipeline_;                   // of the admin's endpoints
   const std::unique_ptr<TrafficLog> record_log_;       // null: disabled
   std::unique_ptr<LineWriter> access_log_;             // likewise
   std::vector<std::unique_ptr<IoThread>> io_threads_;  // the last one is the control thread

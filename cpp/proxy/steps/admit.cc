@@ -10,6 +10,7 @@
 #include "proxy/thread/permit.h"
 #include "proxy/thread/server_limits.h"
 #include "routing/router.h"
+#include "worker/fleet_view.h"
 
 namespace vllm_router {
 namespace {

@@ -1,5 +1,3 @@
-#include "proxy/steps/local.h"
-
 #include <string>
 #include <utility>
 
@@ -75,7 +73,7 @@ bool IsLocal(Request& request) {
 Task<Verdict> RespondLocally(Request& request) {
   Downstream& client = request.client;
   const Route route = request.info.route;
-  const RequestBody::End end = co_await request.body->Fill(MaxLocalBodyBytes(route));
+  const RequestBody::End end = co_await request.body->Fill(request.route().max_body);
   if (end != RequestBody::End::kOk || !request.body->complete()) {
     co_await client.ReplyBodyFailed(end == RequestBody::End::kOk ? RequestBody::End::kTooLarge : end);
     co_return Verdict::kEnd;
@@ -113,11 +111,6 @@ void EndLocal(Request& request) {
 }
 
 }  // namespace
-
-uint64_t MaxLocalBodyBytes(Route route) {
-  if (route == Route::kKvEventsPush) return kPushedEventsBytes;
-  return route == Route::kFanOut ? kRoutedBodyBytes : kSmallBodyBytes;
-}
 
 extern constexpr Step kLocalStep = {
     .name = "local", .begin = &IsLocal, .run = &RespondLocally, .on_end = &EndLocal};

@@ -22,6 +22,7 @@
 #include "routing/model_alias.h"
 #include "routing/model_member.h"
 #include "routing/router.h"
+#include "worker/fleet_view.h"
 
 namespace vllm_router {
 namespace {

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "proxy/client/http_client.h"
 #include "proxy/client/mooncake_pool.h"
 #include "proxy/exchange/connection.h"
 #include "proxy/exchange/request.h"

@@ -6,6 +6,7 @@
 #include "proxy/exchange/request.h"
 #include "proxy/exchange/step.h"
 #include "proxy/thread/io_thread.h"
+#include "worker/fleet_view.h"
 
 namespace vllm_router {
 namespace {

@@ -15,6 +15,7 @@
 #include "proxy/thread/response_owners.h"
 #include "proxy/thread/server_limits.h"
 #include "routing/response_id.h"
+#include "worker/fleet_view.h"
 
 namespace vllm_router {
 namespace {

@@ -10,7 +10,9 @@
 #include "proxy/exchange/request.h"
 #include "proxy/exchange/step.h"
 #include "proxy/steps/admit.h"
+#include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
+#include "worker/fleet_view.h"
 
 namespace vllm_router {
 namespace {

@@ -12,7 +12,6 @@
 #include "proxy/exchange/request.h"
 #include "proxy/exchange/step.h"
 #include "proxy/security/authorizer.h"
-#include "proxy/steps/local.h"
 #include "proxy/thread/io_thread.h"
 
 namespace vllm_router {
@@ -64,7 +63,7 @@ Task<Verdict> Validate(Request& request) {
     co_return Verdict::kEnd;
   }
   const uint64_t maximum =
-      route.own ? MaxLocalBodyBytes(request.info.route) : request.settings.max_payload_size;
+      route.own ? route.max_body : request.settings.max_payload_size;
   if (head.framing == BodyFraming::kLength && head.content_length > maximum) {
     const std::string message = "The request body has " + std::to_string(head.content_length) +
                                 " bytes; this router accepts at most " + std::to_string(maximum) +

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "proxy/thread/io_thread.h"
+#include "net/event_loop.h"
 
 namespace vllm_router {
 
-BodyClaim::BodyClaim(BodyBudget& budget, IoThread& thread)
-    : budget_(budget), thread_(thread), member_(&BodyClaim::OnGranted, this) {}
+BodyClaim::BodyClaim(BodyBudget& budget, EventLoop& loop)
+    : budget_(budget), loop_(loop), member_(&BodyClaim::OnGranted, this) {}
 
 BodyBudget::Entry BodyClaim::Grow(uint64_t to, uint64_t need) {
   wanted_ = to;
@@ -18,7 +18,7 @@ BodyBudget::Entry BodyClaim::Grow(uint64_t to, uint64_t need) {
 
 Task<BodyClaim::End> BodyClaim::Wait(int64_t timeout_ms) {
   waiting_ = true;
-  timer_.Arm(thread_.loop.timers(), timeout_ms, &BodyClaim::OnTimeout, this);
+  timer_.Arm(loop_.timers(), timeout_ms, &BodyClaim::OnTimeout, this);
   co_await ended_;
   waiting_ = false;
   timer_.Disarm();
@@ -39,13 +39,13 @@ void BodyClaim::Leave() {
 // work.
 void BodyClaim::EndWait(End end) {
   end_ = end;
-  thread_.loop.Post([this] { ended_.Notify(); });
+  loop_.Post([this] { ended_.Notify(); });
 }
 
 // On any thread. The wait is not over before the loop has run this.
 void BodyClaim::OnGranted(void* context) {
   auto* claim = static_cast<BodyClaim*>(context);
-  claim->thread_.loop.Post([claim] {
+  claim->loop_.Post([claim] {
     claim->end_ = End::kHeld;
     claim->ended_.Notify();
   });

@@ -1,6 +1,6 @@
 // BodyClaim: what one request body holds of the BodyBudget, and how its coroutine waits for more.
 //
-//   BodyClaim memory(thread.limits.body_memory, thread);
+//   BodyClaim memory(thread.limits.body_memory, thread.loop);
 //   if (memory.Grow(to, need) == BodyBudget::Entry::kWaiting) {
 //     const BodyClaim::End end = co_await memory.Wait(timeout_ms);   // kHeld, or why not
 //   }
@@ -20,13 +20,13 @@
 
 namespace vllm_router {
 
-struct IoThread;
+class EventLoop;
 
 class BodyClaim {
  public:
   enum class End : uint8_t { kHeld, kTimeout, kLeft };
 
-  BodyClaim(BodyBudget& budget, IoThread& thread);
+  BodyClaim(BodyBudget& budget, EventLoop& loop);
   ~BodyClaim() { Return(); }  // REQUIRES: no wait
   BodyClaim(const BodyClaim&) = delete;
   BodyClaim& operator=(const BodyClaim&) = delete;
@@ -54,7 +54,7 @@ class BodyClaim {
   static void OnTimeout(void* claim);
 
   BodyBudget& budget_;
-  IoThread& thread_;
+  EventLoop& loop_;
   BodyBudget::Member member_;
   uint64_t held_ = 0;
   uint64_t wanted_ = 0;

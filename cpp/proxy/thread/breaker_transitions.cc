@@ -5,6 +5,14 @@
 
 #include "base/log.h"
 #include "base/mutex.h"
+#include "proxy/api/settings.h"
+#include "proxy/telemetry/telemetry.h"
+#include "proxy/thread/io_thread.h"
+#include "proxy/thread/server_limits.h"
+#include "routing/router.h"
+#include "worker/fleet_view.h"
+#include "worker/outlier_detector.h"
+#include "worker/worker.h"
 
 namespace vllm_router {
 

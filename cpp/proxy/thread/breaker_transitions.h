@@ -6,10 +6,13 @@
 #include <memory>
 #include <string_view>
 
-#include "proxy/thread/io_thread.h"
 #include "worker/circuit_breaker.h"
 
 namespace vllm_router {
+
+class FleetView;
+struct IoThread;
+struct Worker;
 
 // Lets open breakers that are due admit a probe, and ends back-offs that are over. Call it before
 // choosing or awaiting a worker of a fleet that is not all admitting. Any thread.
@@ -28,7 +31,6 @@ void OnBreakerStateChange(
 // a timeout after it was sent. So it opens a closed breaker only while MayEject(). Failures that show
 // the worker to be unreachable are not limited by that. Called at the response's head (or instead of
 // it), or at its end. Any thread.
-// that. At the response's head (or instead of it), or at its end. Any thread's thread.
 enum class FailedAt : uint8_t { kHead, kEnd };
 void RecordWorkerFailure(
     IoThread& thread, const std::shared_ptr<Worker>& worker, BreakerPass& pass, FailedAt at,

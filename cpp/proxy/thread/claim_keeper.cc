@@ -11,7 +11,12 @@
 
 #include "base/text.h"
 #include "base/time_units.h"
+#include "proxy/api/pd_settings.h"
+#include "proxy/api/settings.h"
+#include "proxy/client/http_client.h"
+#include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
+#include "worker/fleet_view.h"
 
 namespace vllm_router {
 namespace {

@@ -1,6 +1,22 @@
 #include "proxy/thread/io_thread.h"
 
 #include "base/limits.h"
+#include "http/head_parser.h"
+#include "net/resolver.h"
+#include "proxy/api/fan_out_paths.h"
+#include "proxy/api/server_options.h"
+#include "proxy/client/http_client.h"
+#include "proxy/client/redis_prefix_index.h"
+#include "proxy/client/redis_response_store.h"
+#include "proxy/client/remote_tokenizer.h"
+#include "proxy/client/upstream_pool.h"
+#include "proxy/security/authorizer.h"
+#include "proxy/telemetry/telemetry.h"
+#include "proxy/thread/claim_keeper.h"
+#include "proxy/thread/push_identities.h"
+#include "proxy/thread/server_limits.h"
+#include "redis/redis_link.h"
+#include "routing/router.h"
 
 namespace vllm_router {
 namespace {
@@ -8,6 +24,28 @@ namespace {
 constexpr int64_t kLogFlushMs = 100;
 
 }  // namespace
+
+struct IoThread::Parts {
+  Parts(IoThread& thread, const Settings& settings, const KeySets& keys, const Logs& logs)
+      : resolver(thread.loop),
+        telemetry(thread.router->policy().name(), logs),
+        http(thread.loop, thread.buffers, resolver, thread.tls, thread.bearer, thread.hop_name),
+        upstreams(
+            thread.loop.timers(), settings.upstream_pool_size, settings.upstream_pool_idle_ms,
+            {.open = &telemetry.upstream_open, .idle = &telemetry.upstream_idle}),
+        tokenizer(http, telemetry, *thread.router, thread.ids),
+        authorizer(keys),
+        fan_out_paths(thread.options.fan_out_paths) {}
+
+  Resolver resolver;
+  Telemetry telemetry;
+  HttpClient http;
+  UpstreamPool upstreams;
+  RemoteTokenizer tokenizer;
+  Authorizer authorizer;
+  const FanOutPaths fan_out_paths;
+  PushIdentities push_identities;
+};
 
 IoThread::IoThread(
     const FixedOptions& options, const Snapshot<Settings>& settings, const std::string& hop_name,
@@ -19,19 +57,19 @@ IoThread::IoThread(
       bearer(options.api_key.empty() ? std::string() : "Bearer " + options.api_key),
       router(std::move(router)),
       tls(tls),
-      resolver(loop),
       ids(Random::EntropySeed()),
-      telemetry(this->router->policy().name(), logs),
-      http(loop, buffers, resolver, tls, bearer, hop_name),
-      upstreams(
-          loop.timers(), settings.Load()->upstream_pool_size, settings.Load()->upstream_pool_idle_ms,
-          {.open = &telemetry.upstream_open, .idle = &telemetry.upstream_idle}),
-      tokenizer(http, telemetry, *this->router, ids),
+      parts_(std::make_unique<Parts>(*this, *settings.Load(), keys, logs)),
+      resolver(parts_->resolver),
+      telemetry(parts_->telemetry),
+      http(parts_->http),
+      upstreams(parts_->upstreams),
+      tokenizer(parts_->tokenizer),
+      authorizer(parts_->authorizer),
+      fan_out_paths(parts_->fan_out_paths),
+      push_identities(parts_->push_identities),
       fleet(&this->router->fleet_snapshot()),
       server_settings(settings),
       settings(&settings),
-      authorizer(keys),
-      fan_out_paths(options.fan_out_paths),
       claims(std::make_unique<ClaimKeeper>(*this)),
       retry_budget(limits.retries) {}
 

@@ -1,9 +1,15 @@
 // IoThread: one thread of the server and everything that belongs to it alone: its loop, its buffers, its
 // client connections, its connections to workers. Threads share the Router (fleet snapshots and load
 // counters), the ServerLimits, and nothing else.
+//
+//   thread.loop, .clock, .buffers, .ids          here by value: nearly all code of a thread uses them
+//   thread.http, .telemetry, .authorizer, …      references to Parts, which io_thread.cc makes
+//
+// A source that uses one of the parts includes the part's header; the others cost it no compile time.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,31 +18,39 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
-#include "http/head_parser.h"
+#include "base/random.h"
+#include "base/snapshot.h"
 #include "net/buffer.h"
 #include "net/event_loop.h"
-#include "net/resolver.h"
-#include "proxy/api/fan_out_paths.h"
-#include "proxy/api/server_options.h"
-#include "proxy/client/http_client.h"
-#include "proxy/client/redis_prefix_index.h"
-#include "proxy/client/redis_response_store.h"
-#include "proxy/client/remote_tokenizer.h"
-#include "proxy/client/upstream_pool.h"
-#include "proxy/security/authorizer.h"
-#include "proxy/telemetry/telemetry.h"
-#include "proxy/thread/claim_keeper.h"
 #include "proxy/thread/idle_list.h"
-#include "proxy/thread/push_identities.h"
-#include "proxy/thread/server_limits.h"
-#include "redis/redis_link.h"
 #include "routing/retry_budget.h"
-#include "routing/router.h"
 
 namespace vllm_router {
 
+class Authorizer;
+class ClaimKeeper;
 class Connection;
+class FanOutPaths;
+class FleetView;
+class HttpClient;
+class PushIdentities;
+class RedisLink;
+class RedisPrefixIndex;
+class RedisResponseStore;
+class RemoteTokenizer;
+class RequestHeadParser;
+class Resolver;
+class ResponseHeadParser;
+class Router;
+class Telemetry;
 class TlsFiles;
+class UpstreamPool;
+struct FixedOptions;
+struct KeySets;
+struct Logs;
+struct ServerLimits;
+struct Settings;
+struct Worker;
 
 // Objects that are expensive to make and used once per request, kept for later requests.
 template <typename T>
@@ -49,11 +63,11 @@ class ObjectPool {
     return spare;
   }
   void Release(std::unique_ptr<T> spare) {
-    if (spare != nullptr && spares_.size() < kMost) spares_.push_back(std::move(spare));
+    if (spare != nullptr && spares_.size() < kMaxSpares) spares_.push_back(std::move(spare));
   }
 
  private:
-  static constexpr size_t kMost = 64;
+  static constexpr size_t kMaxSpares = 64;
   std::vector<std::unique_ptr<T>> spares_;
 };
 
@@ -71,6 +85,10 @@ struct HealthSignals {
 };
 
 struct IoThread {
+ private:
+  struct Parts;
+
+ public:
   IoThread(
       const FixedOptions& options, const Snapshot<Settings>& settings, const std::string& hop_name,
       ServerLimits& limits, std::shared_ptr<Router> router, const KeySets& keys, TlsFiles& tls,
@@ -88,23 +106,28 @@ struct IoThread {
 
   EventLoop loop;
   BufferPool buffers;
-  Resolver resolver;
   Random ids;  // request ids, and the jitter of pauses
-  Telemetry telemetry;
-  HttpClient http;
-  UpstreamPool upstreams;
-  RemoteTokenizer tokenizer;
+
+ private:
+  const std::unique_ptr<Parts> parts_;
+
+ public:
+  Resolver& resolver;
+  Telemetry& telemetry;
+  HttpClient& http;
+  UpstreamPool& upstreams;
+  RemoteTokenizer& tokenizer;
+  Authorizer& authorizer;
+  const FanOutPaths& fan_out_paths;
+  PushIdentities& push_identities;                      // of prefill workers that push KV blocks
   std::unique_ptr<RedisLink> redis;                     // set before the threads run; null: none
   std::unique_ptr<RedisPrefixIndex> shared_prefixes;    // likewise; null: each router has its own
   std::unique_ptr<RedisResponseStore> redis_responses;  // likewise; null: responses are not in Redis
   Snapshot<FleetView>::Cached fleet;
   const Snapshot<Settings>& server_settings;  // for other threads
   Snapshot<Settings>::Cached settings;        // what a request goes by is in its connection
-  Authorizer authorizer;
-  const FanOutPaths fan_out_paths;
-  std::unique_ptr<ClaimKeeper> claims;  // what becomes of KV blocks at prefill workers
-  PushIdentities push_identities;       // of those that push them
-  RetryBudget::Thread retry_budget;     // this thread's part of the budget in the limits
+  std::unique_ptr<ClaimKeeper> claims;        // what becomes of KV blocks at prefill workers
+  RetryBudget::Thread retry_budget;           // this thread's part of the budget in the limits
   ObjectPool<RequestHeadParser> request_parsers;
   ObjectPool<ResponseHeadParser> response_parsers;
 

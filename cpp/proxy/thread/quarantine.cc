@@ -9,7 +9,10 @@
 #include "base/time_units.h"
 #include "hashing/hash.h"
 #include "hashing/sha256.h"
+#include "proxy/api/settings.h"
+#include "proxy/security/authorizer.h"
 #include "proxy/thread/io_thread.h"
+#include "proxy/thread/server_limits.h"
 
 namespace vllm_router {
 namespace {

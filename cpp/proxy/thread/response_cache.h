@@ -105,9 +105,9 @@ class ResponseCache {
 
   // Before the threads run. What signs stored responses; empty: nothing. What tells Redis of an invalidation, and whether
   // responses are to be deleted there; any thread.
-  void set_integrity_key(std::string key) { integrity_key_ = std::move(key); }
+  void SealWith(std::string key) { integrity_key_ = std::move(key); }
   const std::string& integrity_key() const { return integrity_key_; }
-  void set_on_invalidated(std::function<void(bool deletes)> tell) { on_invalidated_ = std::move(tell); }
+  void OnInvalidated(std::function<void(bool deletes)> tell) { on_invalidated_ = std::move(tell); }
 
   MemoryStore memory;
   FlightTable flights;

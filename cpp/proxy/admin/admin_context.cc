@@ -1,0 +1,66 @@
+#include "proxy/admin/admin_context.h"
+
+#include <string>
+#include <utility>
+
+#include <boost/json.hpp>
+
+#include "base/text.h"
+#include "events/kv_push.h"
+#include "peer_sync/admin_facts.h"
+#include "proxy/admin/load_endpoints.h"
+#include "proxy/admin/model_endpoints.h"
+#include "proxy/admin/replies.h"
+#include "proxy/api/server_options.h"
+#include "proxy/control/peer_sync_service.h"
+#include "proxy/thread/io_thread.h"
+#include "routing/router.h"
+
+namespace vllm_router {
+namespace {
+
+std::unique_ptr<KvPushReceiver> MakePushReceiver(const AdminServices& services) {
+  if (services.control == nullptr || !services.control->options.kv_events_push) return nullptr;
+  KvIndex* const index = services.router->pool().index();
+  return index != nullptr ? std::make_unique<KvPushReceiver>(&index->reported()) : nullptr;
+}
+
+}  // namespace
+
+AdminContext::AdminContext(AdminServices services, std::function<void(PageRenderer::Page)> cut_readers)
+    : AdminServices(std::move(services)),
+      pages(std::move(cut_readers)),
+      model_lists(
+          *control,
+          [this](IoThread& thread, CancelScope& scope) { return FetchModels(*this, thread, scope); }),
+      loads(
+          *control,
+          [this](IoThread& thread, CancelScope& scope) { return FetchLoads(*this, thread, scope); }),
+      pushes(MakePushReceiver(*this)) {}
+
+AdminContext::~AdminContext() = default;
+
+Task<AdminReply> AdminContext::Shared(SharedReply& shared, IoThread& thread, CancelScope& scope) {
+  SharedReply::Reply reply = co_await shared.Get(thread, scope);
+  if (reply != nullptr) co_return AdminReply::Of(std::move(reply));
+  co_return ErrorReply(HttpError::kNoWorkers, "The workers did not respond in time.");
+}
+
+Task<AdminReply> AdminContext::Page(
+    IoThread& thread, CancelScope& scope, PageKey key, PageRenderer::Render render) {
+  PageRenderer::Page page = co_await pages.Get(thread, scope, std::move(key), std::move(render));
+  if (page != nullptr) co_return AdminReply::Of(std::move(page));
+  co_return ErrorReply(
+      HttpError::kQueueFull,
+      Concat(
+          RenderQueue::kMaxPages,
+          " other requests to this endpoint, with other parameters, wait to be served; ", "retry later."));
+}
+
+void AdminContext::TellPeers(AdminFact fact, boost::json::object* reply) const {
+  if (peers == nullptr) return;
+  const std::string scope = peers->TellAdmin(std::move(fact));
+  if (!scope.empty()) (*reply)["scope"] = scope;
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,315 @@
+#include "proxy/admin/exchange_metrics.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proxy/admin/telemetry_sums.h"
+#include "proxy/api/routes.h"
+#include "routing/router.h"
+#include "routing/token_cache.h"
+
+namespace vllm_router {
+namespace {
+
+using TokenizeCounts = decltype(Telemetry::tokenize_calls);
+
+uint64_t CountTokenized(const TelemetrySums& threads, TokenizeCounts Telemetry::*calls, size_t end) {
+  uint64_t sum = 0;
+  for (const Telemetry* telemetry : threads.all()) {
+    sum += (telemetry->*calls)[end].load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
+}  // namespace
+
+void WriteExchanges(const TelemetrySums& threads, MetricsPage* page) {
+  page->Counter("requests_total", "Requests to workers that got a complete 2xx response.");
+  for (size_t route = 0; route < kRouteCount; ++route) {
+    page->AddUnlessZero(
+        threads.Sum([route](const Telemetry::Shard& shard) { return shard.successes[route].count(); }),
+        {{"route", RouteLabel(route)}});
+  }
+
+  page->Counter(
+      "request_errors_total", "Requests to workers that got no complete 2xx response, by error type.");
+  for (size_t route = 0; route < kRouteCount; ++route) {
+    for (const auto& [name, count] :
+         threads.SumNames([route](const Telemetry::Shard& shard) { return shard.errors[route].Find(); })) {
+      page->AddUnlessZero(count, {{"route", RouteLabel(route)}, {"error_type", name}});
+    }
+  }
+
+  // Summed first, since the embeddings' errors are read from it too.
+  std::vector<std::array<uint64_t, StatusCounters::kCount>> statuses(kRouteCount);
+  for (const Telemetry* telemetry : threads.all()) {
+    for (size_t route = 0; route < kRouteCount; ++route) {
+      const StatusCounters* tallies = telemetry->shard().statuses[route].Find();
+      if (tallies == nullptr) continue;
+      for (int i = 0; i < StatusCounters::kCount; ++i) {
+        statuses[route][static_cast<size_t>(i)] += (*tallies)[StatusCounters::kFirst + i].count();
+      }
+    }
+  }
+  page->Counter("http_responses_total", "Responses to clients, including the router's own, by status code.");
+  for (size_t route = 0; route < kRouteCount; ++route) {
+    for (int i = 0; i < StatusCounters::kCount; ++i) {
+      page->AddUnlessZero(
+          statuses[route][static_cast<size_t>(i)],
+          {{"route", RouteLabel(route)}, {"code", std::to_string(StatusCounters::kFirst + i)}});
+    }
+  }
+
+  page->Counter(
+      "exchange_end_total",
+      "Exchanges (a request with its response) by how they ended; each is counted once.");
+  for (size_t route = 0; route < kRouteCount; ++route) {
+    for (size_t end = 0; end < kExchangeEndCount; ++end) {
+      page->AddUnlessZero(
+          threads.Sum([route, end](const Telemetry::Shard& shard) { return shard.ends[route][end].count(); }),
+          {{"route", RouteLabel(route)}, {"end", ExchangeEndName(static_cast<ExchangeEnd>(end))}});
+    }
+  }
+
+  page->Counter(
+      "bad_requests_total", "Requests rejected because their head violates a rule of HTTP, by rule.");
+  for (const auto& [name, count] :
+       threads.SumNames([](const Telemetry::Shard& shard) { return &shard.bad_requests; })) {
+    page->AddUnlessZero(count, {{"reason", name}});
+  }
+
+  constexpr auto kEmbeddings = static_cast<size_t>(Route::kEmbeddings);
+  page->Counter("embeddings_total", "Embeddings requests that got a complete 2xx response.");
+  page->Add(threads.Sum([](const Telemetry::Shard& shard) { return shard.successes[kEmbeddings].count(); }));
+  page->Counter(
+      "embeddings_errors_total",
+      "Embeddings requests that got no complete 2xx response, by status or by how they ended.");
+  for (int i = 0; i < StatusCounters::kCount; ++i) {
+    const int status = StatusCounters::kFirst + i;
+    if (status >= 200 && status < 300) continue;
+    page->AddUnlessZero(
+        statuses[kEmbeddings][static_cast<size_t>(i)], {{"error_type", "http_" + std::to_string(status)}});
+  }
+  for (size_t end = 0; end < kExchangeEndCount; ++end) {
+    page->AddUnlessZero(
+        threads.Sum([end](const Telemetry::Shard& shard) { return shard.embeddings_cut[end].count(); }),
+        {{"error_type", ExchangeEndName(static_cast<ExchangeEnd>(end))}});
+  }
+}
+
+void WriteRetries(const TelemetrySums& threads, MetricsPage* page) {
+  const auto by_route = [&](std::array<Counter, kRouteCount> Telemetry::Shard::*tallies) {
+    for (size_t route = 0; route < kRouteCount; ++route) {
+      page->AddUnlessZero(
+          threads.Sum(
+              [route, tallies](const Telemetry::Shard& shard) { return (shard.*tallies)[route].count(); }),
+          {{"route", RouteLabel(route)}});
+    }
+  };
+  page->Counter("retries_total", "Retries of requests after a failed attempt.");
+  by_route(&Telemetry::Shard::retries);
+  page->Counter("retries_exhausted_total", "Requests whose last allowed attempt failed.");
+  by_route(&Telemetry::Shard::retries_exhausted);
+  page->Histogram("retry_backoff_duration_seconds", "Back-off before a retry, by the number of the retry.");
+  for (size_t i = 0; i < Telemetry::Shard::kBackoffs; ++i) {
+    TimeSum<buckets::kDuration> sum;
+    for (const Telemetry* telemetry : threads.all()) sum.Add(telemetry->shard().backoffs[i].Find());
+    if (sum.count() == 0) continue;
+    sum.AddTo(page, {{"attempt", std::to_string(i + 1)}});
+  }
+}
+
+void WriteTimes(const TelemetrySums& threads, MetricsPage* page) {
+  page->Histogram(
+      "request_duration_seconds",
+      "Time from a request's head to the end of its exchange, of all requests to workers.");
+  for (size_t route = 0; route < kRouteCount; ++route) {
+    TimeSum<buckets::kDuration> sum;
+    for (const Telemetry* telemetry : threads.all()) sum.Add(telemetry->shard().durations[route].Find());
+    if (sum.count() != 0) sum.AddTo(page, {{"route", RouteLabel(route)}});
+  }
+
+  const auto plain = [&](auto Telemetry::Shard::*member) {
+    const auto total = [&]<const auto & kBounds>(const Histogram<kBounds>&) {
+      TimeSum<kBounds> sum;
+      for (const Telemetry* telemetry : threads.all()) sum.Add(&(telemetry->shard().*member));
+      return sum;
+    };
+    total(threads.all().front()->shard().*member).AddTo(page);
+  };
+  page->Histogram(
+      "generate_duration_seconds",
+      "Time from a request's head to the end of its exchange, of successful requests on routes that generate "
+      "text.");
+  plain(&Telemetry::Shard::generate_durations);
+  page->Histogram(
+      "embeddings_duration_seconds",
+      "Time from a request's head to the end of its exchange, of successful requests to /v1/embeddings.");
+  plain(&Telemetry::Shard::embeddings_durations);
+  page->Histogram(
+      "overhead_seconds",
+      "Time that the router adds: from the complete request body to its first byte written to the worker.");
+  plain(&Telemetry::Shard::overhead);
+}
+
+void WriteTokenizing(const TelemetrySums& threads, const Router& router, MetricsPage* page) {
+  const TokenCache* cache = router.token_cache();
+  if (cache == nullptr || !router.tokenizes()) return;
+  page->Counter(
+      "tokenize_calls_total", "Requests to workers for the token ids of a text (POST /tokenize), by result.");
+  for (size_t end = 0; end < kTokenizeEndCount; ++end) {
+    page->Add(
+        CountTokenized(threads, &Telemetry::tokenize_calls, end),
+        {{"result", TokenizeEndName(static_cast<TokenizeEnd>(end))}});
+  }
+  // vllm-project/router's name for it.
+  page->Counter(
+      "kv_routing_inputs_total", "Prompts whose token ids were requested from a worker, by result.");
+  for (size_t end = 0; end < kTokenizeEndCount; ++end) {
+    const auto ended = static_cast<TokenizeEnd>(end);
+    page->Add(
+        CountTokenized(threads, &Telemetry::tokenize_calls, end),
+        {{"transport", "http"}, {"result", ended == TokenizeEnd::kOk ? "prepared" : TokenizeEndName(ended)}});
+  }
+  page->Counter(
+      "background_tokenize_calls_total",
+      "Requests to workers for the token ids of the next turn's prompt, sent in the background of a "
+      "response, by result.");
+  for (size_t end = 0; end < kTokenizeEndCount; ++end) {
+    const auto ended = static_cast<TokenizeEnd>(end);
+    if (ended == TokenizeEnd::kGone) continue;  // no client waits for it
+    page->Add(
+        CountTokenized(threads, &Telemetry::background_tokenize_calls, end),
+        {{"result", ended == TokenizeEnd::kNobody ? "dropped" : TokenizeEndName(ended)}});
+  }
+  page->Counter("tokenize_wait_seconds_total", "Time that requests waited for token ids from a worker.");
+  page->Add(threads.Total(&Telemetry::tokenize_nanos) / 1e9);
+  const TokenCache::Stats stats = cache->stats();
+  page->Counter(
+      "token_cache_lookups_total", "Lookups in the token cache, by how much of the text was found.");
+  page->Add(stats.whole, {{"known", "whole"}});
+  page->Add(stats.partial, {{"known", "part"}});
+  page->Add(stats.unknown, {{"known", "nothing"}});
+  page->Counter("token_cache_evicted_total", "Texts evicted from the token cache because it was full.");
+  page->Add(stats.evicted);
+  page->Gauge("token_cache_entries", "Texts in the token cache.");
+  page->Add(stats.entries);
+  page->Gauge("token_cache_bytes", "Memory of the token ids in the token cache; at most 64 MiB.");
+  page->Add(stats.bytes);
+}
+
+void WriteSharedCache(const TelemetrySums& threads, MetricsPage* page) {
+  using Counts = Telemetry::Shard::SharedCache;
+  TimeSum<buckets::kShare> hit_rates;
+  TimeSum<buckets::kBlocks> beyond;
+  TimeSum<buckets::kOverhead> queries;
+  std::array<uint64_t, kSharedCacheErrorCount> errors{};
+  std::array<uint64_t, kSharedCacheKeyCount> keys{};
+  for (const Telemetry* telemetry : threads.all()) {
+    const Counts* const counts = telemetry->shard().shared_cache.Find();
+    if (counts == nullptr) continue;
+    hit_rates.Add(&counts->hit_rates);
+    beyond.Add(&counts->beyond_blocks);
+    queries.Add(&counts->queries);
+    for (size_t i = 0; i < errors.size(); ++i) errors[i] += counts->errors[i].count();
+    for (size_t i = 0; i < keys.size(); ++i) keys[i] += counts->keys[i].count();
+  }
+  page->Histogram(
+      "router_shared_cache_hit_rate",
+      "Share of a prompt's blocks that the shared pool holds, of prompts that it was queried for.");
+  hit_rates.AddTo(page, {}, static_cast<double>(buckets::kShareOne));
+  page->Histogram(
+      "router_shared_cache_beyond_blocks",
+      "Blocks of a prompt that the shared pool holds beyond those on the chosen worker's GPU, of decisions "
+      "that waited for the pool.");
+  beyond.AddTo(page, {}, 1);
+  page->Histogram("shared_cache_query_seconds", "Time of a prompt's queries of the shared pool.");
+  queries.AddTo(page);
+  page->Counter("shared_cache_errors_total", "Failed queries of the shared pool, by reason.");
+  for (size_t i = 0; i < errors.size(); ++i) {
+    page->Add(errors[i], {{"reason", SharedCacheErrorName(static_cast<SharedCacheError>(i))}});
+  }
+  page->Counter(
+      "shared_cache_keys_total",
+      "Keys queried in the shared pool, by result; cached: pages known from a query a moment before.");
+  for (size_t i = 0; i < keys.size(); ++i) {
+    page->Add(keys[i], {{"result", SharedCacheKeyName(static_cast<SharedCacheKey>(i))}});
+  }
+}
+
+void WriteRemovedMembers(const TelemetrySums& threads, MetricsPage* page) {
+  page->Counter(
+      "pd_removed_members_total",
+      "Members of clients' requests that steer transfers of KV blocks and were removed, by name.");
+  const auto sums =
+      threads.SumNames([](const Telemetry::Shard& shard) { return shard.removed_members.Find(); });
+  for (const auto& [name, count] : sums) page->Add(count, {{"name", name}});
+}
+
+void WriteCacheControl(const TelemetrySums& threads, MetricsPage* page) {
+  page->Counter(
+      "cache_control_total",
+      "Requests to /v1/messages that were to get a cache_control marker, by result: added, or why not.");
+  const auto sums =
+      threads.SumNames([](const Telemetry::Shard& shard) { return shard.cache_control.Find(); });
+  for (const auto& [result, count] : sums) page->Add(count, {{"result", result}});
+}
+
+void WriteConnections(const TelemetrySums& threads, MetricsPage* page) {
+  using Shard = Telemetry::Shard;
+  const auto sum = [&](Counter Shard::*member) {
+    return static_cast<double>(threads.Sum([member](const Shard& shard) { return (shard.*member).count(); }));
+  };
+
+  page->Gauge(
+      "in_flight",
+      "Exchanges with workers in progress, including those whose request body is still arriving.");
+  page->Add(threads.Total(&Telemetry::in_flight));
+
+  page->Gauge("client_connections", "Open connections from clients.");
+  page->Add(
+      threads.Total(&Telemetry::client_connections) -
+      static_cast<double>(threads.all().back()->client_connections.load(std::memory_order_relaxed)));
+  page->Counter(
+      "client_connections_rejected_total",
+      "Client connections closed before they carried a request, by reason.");
+  page->Add(threads.Total(&Telemetry::connections_rejected), {{"reason", "max_connections"}});
+  page->Add(threads.Total(&Telemetry::tls_failures), {{"reason", "tls_handshake"}});
+  page->Add(threads.Total(&Telemetry::requests_never_begun), {{"reason", "no_request"}});
+  page->Counter(
+      "client_connections_evicted_total",
+      "Idle client connections closed at --max-connections to admit new ones.");
+  page->Add(threads.Total(&Telemetry::connections_evicted));
+
+  const double idle = threads.Total(&Telemetry::upstream_idle);
+  page->Gauge("upstream_connections", "Open connections to workers, by state.");
+  page->Add(std::max(0.0, threads.Total(&Telemetry::upstream_open) - idle), {{"state", "active"}});
+  page->Add(idle, {{"state", "idle"}});
+  page->Counter("upstream_connects_total", "Attempts to connect to a worker, by result.");
+  page->Add(threads.Total(&Telemetry::connects_ok), {{"result", "ok"}});
+  page->Add(threads.Total(&Telemetry::connects_failed), {{"result", "failed"}});
+  page->Counter(
+      "upstream_stale_retries_total",
+      "Requests sent again because the worker had closed the idle connection they were sent on.");
+  page->Add(sum(&Shard::stale_retries));
+
+  page->Counter("bytes_total", "Bytes of request and response bodies, by side and direction.");
+  page->Add(sum(&Shard::client_bytes_in), {{"side", "client"}, {"direction", "in"}});
+  page->Add(sum(&Shard::client_bytes_out), {{"side", "client"}, {"direction", "out"}});
+  page->Add(sum(&Shard::worker_bytes_in), {{"side", "worker"}, {"direction", "in"}});
+  page->Add(sum(&Shard::worker_bytes_out), {{"side", "worker"}, {"direction", "out"}});
+  page->Counter(
+      "relay_stalls_total", "Times that relaying waited for the slower side to accept more bytes, by side.");
+  page->Add(sum(&Shard::client_stalls), {{"side", "client"}});
+  page->Add(sum(&Shard::worker_stalls), {{"side", "worker"}});
+  page->Counter(
+      "sse_keepalives_total",
+      "Comments sent to clients that waited for the first event of a stream (--sse-keepalive-secs).");
+  page->Add(sum(&Shard::sse_keepalives));
+}
+
+}  // namespace vllm_router
