@@ -83,4 +83,14 @@ StatusOr<std::string> ReadSecretFile(const std::string& path) {
   return secret;
 }
 
+StatusOr<std::string> ReadSecretFile(std::string_view option, const std::string& path, size_t min_bytes) {
+  StatusOr<std::string> read = ReadSecretFile(path);
+  if (!read.ok())
+    return absl::FailedPreconditionError(Concat(option, ": ", std::string(read.status().message())));
+  if (read->size() >= min_bytes) return read;
+  return absl::FailedPreconditionError(Concat(
+      option, " is ", Quoted(path), ", which has ", read->size(), " bytes; a secret has at least ", min_bytes,
+      ", for example those of: openssl rand -hex 32"));
+}
+
 }  // namespace vllm_router

@@ -24,5 +24,7 @@ StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t most, int*
 // The same of a password or another secret, at most kMaxSecretBytes, without the line ends behind it.
 inline constexpr uint64_t kMaxSecretBytes = 4096;
 StatusOr<std::string> ReadSecretFile(const std::string& path);
+// The same of a secret that has at least `min_bytes`; FailedPrecondition names the option that names the file.
+StatusOr<std::string> ReadSecretFile(std::string_view option, const std::string& path, size_t min_bytes);
 
 }  // namespace vllm_router

@@ -19,6 +19,7 @@
 #include "base/snapshot.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "base/type_map.h"
 #include "base/version.h"
 #include "base/whole_file.h"
 #include "bindings/bindings.h"
@@ -30,6 +31,39 @@ namespace py = pybind11;
 namespace {
 
 using StringSnapshot = Snapshot<std::string>;
+
+// Two types of objects that note their ends.
+template <char kLetter>
+struct Noting {
+  std::vector<std::string>* ends;
+  std::string name;
+  ~Noting() { ends->push_back(name); }
+};
+
+// What a map with these objects, "number" or "text", finds, and the order in which they end with it.
+std::pair<std::vector<std::string>, std::vector<std::string>> UseTypeMap(
+    const std::vector<std::string>& owned, const std::vector<std::string>& referred) {
+  std::vector<std::string> ends;
+  std::vector<std::string> ends_later;
+  std::vector<std::string> found;
+  Noting<'n'> number{&ends_later, "number"};
+  Noting<'t'> text{&ends_later, "text"};
+  {
+    TypeMap map;
+    for (const std::string& name : owned) {
+      if (name == "number") map.Own(std::make_unique<Noting<'n'>>(Noting<'n'>{&ends, name}));
+      if (name == "text") map.Own(std::make_unique<Noting<'t'>>(Noting<'t'>{&ends, name}));
+    }
+    for (const std::string& name : referred) {
+      if (name == "number") map.Refer(&number);
+      if (name == "text") map.Refer(&text);
+    }
+    if (const auto* const one = map.Find<Noting<'n'>>()) found.push_back(one->name);
+    if (const auto* const one = map.Find<Noting<'t'>>()) found.push_back(one->name);
+    ends.clear();  // of the copies
+  }
+  return {found, ends};
+}
 
 struct DoorOptions {
   enum class Hinge : uint8_t { kLeft, kRight };
@@ -190,6 +224,8 @@ void BindTestingBase(py::module_& testing) {
             return std::pair(news->lost, news->over);
           },
           py::arg("lost"), py::arg("now_ns"));
+  testing.def(
+      "use_type_map", &UseTypeMap, py::arg("owned"), py::arg("referred"));
   testing.def(
       "write_briefly",
       [](int descriptor, const std::string& bytes, int timeout_ms) {

@@ -22,7 +22,6 @@
 #include "bindings/server_options.h"
 #include "http/head.h"
 #include "proxy/admin/admin.h"
-#include "proxy/admin/kv_push_call.h"
 #include "proxy/admin/metrics.h"
 #include "proxy/api/cors.h"
 #include "proxy/api/error_event.h"
@@ -33,11 +32,13 @@
 #include "proxy/client/backoff.h"
 #include "proxy/client/load_report.h"
 #include "proxy/client/probe_failure.h"
+#include "proxy/events/kv_push_call.h"
 #include "proxy/exchange/body_pace.h"
 #include "proxy/exchange/request_state.h"
 #include "proxy/security/authorizer.h"
 #include "proxy/security/key_file.h"
 #include "proxy/security/key_set.h"
+#include "proxy/server/features.h"
 #include "proxy/server/server.h"
 #include "proxy/telemetry/access_log_line.h"
 #include "proxy/telemetry/telemetry.h"
@@ -276,7 +277,7 @@ py::dict RouteAsDict(Route route) {
 }
 
 void BindTables(py::module_& testing) {
-  Admin::AddRoutes();
+  Admin::AddRoutes(Features());
   testing.def("routes", [] {
     py::list routes;
     for (int i = 0; i < kRouteCount; ++i) {

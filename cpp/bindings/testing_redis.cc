@@ -11,7 +11,7 @@
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
 #include "events/backend_names.h"
-#include "proxy/client/peer_streams.h"
+#include "proxy/peer_sync/peer_streams.h"
 #include "redis/redis_command.h"
 #include "redis/redis_error.h"
 #include "redis/redis_health.h"

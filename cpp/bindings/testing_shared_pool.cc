@@ -4,11 +4,11 @@
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
 #include "hashing/page_keys.h"
-#include "proxy/client/page_layout.h"
-#include "proxy/client/page_query.h"
-#include "proxy/client/page_results.h"
-#include "proxy/client/pool_report.h"
-#include "proxy/client/query_backoff.h"
+#include "shared_pool/page_layout.h"
+#include "shared_pool/page_query.h"
+#include "shared_pool/page_results.h"
+#include "shared_pool/pool_report.h"
+#include "shared_pool/query_backoff.h"
 #include "routing/router.h"
 
 namespace vllm_router {

@@ -11,7 +11,7 @@
 // 1996). The interval is whole nanoseconds, rounded up: a rate of 700,000 becomes 699,790. Thread-safe;
 // at most two divisions and one atomic exchange.
 //
-// Several routers may share one limit. Whatever they meet in (proxy/client/peer_streams.h) then leases tokens from a
+// Several routers may share one limit. Whatever they meet in (proxy/peer_sync/peer_streams.h) then leases tokens from a
 // bucket of all of them, some times a second, and requests take from the lease:
 //
 //   Settle(4 routers) == 300    ask the bucket for 300 more, of the 1.2 times that were wanted lately

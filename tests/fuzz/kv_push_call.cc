@@ -7,7 +7,7 @@
 #include "events/kv_event.h"
 #include "events/kv_source.h"
 #include "fuzz.h"
-#include "proxy/admin/kv_push_call.h"
+#include "proxy/events/kv_push_call.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace vllm_router;

@@ -2,7 +2,7 @@
 #include <boost/json/src.hpp>
 
 #include "fuzz.h"
-#include "proxy/client/pool_report.h"
+#include "shared_pool/pool_report.h"
 
 namespace {
 

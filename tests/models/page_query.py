@@ -1,4 +1,4 @@
-"""The slow twin of cpp/proxy/client/page_query.h: looks at all that is known for each request."""
+"""The slow twin of cpp/shared_pool/page_query.h: looks at all that is known for each request."""
 
 from __future__ import annotations
 

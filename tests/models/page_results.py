@@ -1,4 +1,4 @@
-"""The slow twin of cpp/proxy/client/page_results.h: a dictionary in order of use."""
+"""The slow twin of cpp/shared_pool/page_results.h: a dictionary in order of use."""
 
 from __future__ import annotations
 

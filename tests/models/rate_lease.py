@@ -1,5 +1,5 @@
 """The slow twin of the leases of cpp/routing/rate_limit.h, and of the bucket that they come from
-(cpp/proxy/client/peer_streams.cc). Times are whole nanoseconds and microseconds.
+(cpp/proxy/peer_sync/peer_streams.cc). Times are whole nanoseconds and microseconds.
 
 `simulate` runs routers, a bucket and requests with time passed in.
 """

@@ -1,4 +1,4 @@
-"""cpp/proxy/client/page_query.h against its slow twin, for pools with gaps and responses in any order."""
+"""cpp/shared_pool/page_query.h against its slow twin, for pools with gaps and responses in any order."""
 
 from hypothesis import given
 from hypothesis import strategies as st

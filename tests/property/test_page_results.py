@@ -1,4 +1,4 @@
-"""cpp/proxy/client/page_results.h against its slow twin."""
+"""cpp/shared_pool/page_results.h against its slow twin."""
 
 from hypothesis import given
 from hypothesis import strategies as st

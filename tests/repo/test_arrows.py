@@ -18,23 +18,30 @@ ROWS = {
     "index": {"hashing", "worker"},
     "redis": {"net"},
     "policy": {"index"},
+    "shared_pool": {"index"},
     "events": {"index", "http", "net"},
     "cache": {"hashing"},
     "peer_sync": {"policy"},
     "routing": {"policy", "cache"},
     "proxy/api": {"routing", "http"},
     "proxy/telemetry": {"proxy/api", "routing"},
-    "proxy/client": {"proxy/telemetry", "events", "redis", "peer_sync"},
+    "proxy/client": {"proxy/telemetry", "events", "redis"},
     "proxy/security": {"proxy/client"},
     "proxy/thread": {"proxy/security"},
     "proxy/control": {"proxy/thread"},
     "proxy/exchange": {"proxy/thread"},
-    "proxy/admin": {"proxy/control"},
-    "proxy/steps": {"proxy/exchange"},
-    "proxy/server": {"proxy/steps", "proxy/admin"},
+    "proxy/admin": {"proxy/control", "peer_sync"},
+    "proxy/events": {"proxy/exchange", "proxy/admin", "events"},
+    "proxy/peer_sync": {"proxy/exchange", "proxy/admin", "peer_sync"},
+    "proxy/shared_pool": {"proxy/exchange", "proxy/admin", "shared_pool"},
+    "proxy/steps": {"proxy/exchange", "proxy/events", "proxy/shared_pool"},
+    "proxy/server": {"proxy/steps", "proxy/peer_sync"},
     "simulation": {"routing", "peer_sync", "http", "net"},
 }
 ROWS["bindings"] = set(ROWS)
+
+# Rooms of features: they include layers, and only what registers them includes them.
+FEATURES = {"proxy/events", "proxy/peer_sync", "proxy/shared_pool"}
 
 # Headers that cost seconds each time they are compiled, and the few sources that may include them. No header
 # of ours does, so whoever includes ours never pays; bindings/ is about pybind11 and speaks it throughout.
@@ -42,7 +49,9 @@ HEAVY = {
     "boost/asio": "net/*.cc",
     "boost/beast": "nowhere",  # it is what fuzz targets compare with
     "boost/json": "{events/sse_event,admin/admin,admin/*_endpoints,admin/cache_report,admin/discovery_report,"
-    "admin/admin_context,admin/fleet_call,admin/kv_push_call,admin/peer_report,admin/replies,admin/scale_reply,api/json_text,client/*_report,exchange/cost_override_header,exchange/fan_out}.cc",
+    "admin/admin_context,admin/fleet_call,admin/replies,admin/scale_reply,api/json_text,client/*_report,"
+    "events/*_endpoints,events/kv_push_call,exchange/cost_override_header,exchange/fan_out,"
+    "peer_sync/peer_endpoints,shared_pool/pool_report,shared_pool/shared_pool_feature}.cc",
     "hiredis": "redis/{redis_command,redis_reply,resp_reader}.cc",
     "openssl": "{net/*,hashing/aead,hashing/keyed_hash,hashing/sha256}.cc",
     "prometheus": "proxy/telemetry/metrics_page.cc",
@@ -93,6 +102,12 @@ def test_the_arrows_have_no_circle():
     for room in ROWS:
         for next_room in ROWS[room]:
             assert room not in reach(next_room), f"a circle: {room} and {next_room} reach each other"
+
+
+def test_a_feature_reaches_no_other_and_no_layer_reaches_one():
+    assert set(ROWS) >= FEATURES
+    for room in set(ROWS) - {"proxy/steps", "proxy/server", "bindings"}:
+        assert not reach(room) & FEATURES - {room}, f"{room} reaches a feature: let the feature register itself"
 
 
 def test_all_of_proxy_is_in_its_rooms():

@@ -9,8 +9,9 @@ from tests.repo.rules import none_of
 
 ROOT = Path(__file__).parents[2]
 
-# The files of such a room are rows of one table, which is what its test speaks to.
+# The files of such a room are rows of one table, which is what its test speaks to; so are the steps of features.
 ONE_TEST = {"proxy/steps": "steps"}
+STEP_OF_A_FEATURE = "_step"
 
 # bindings/ is proved by whatever comes through it.
 STEMS = sorted(
@@ -25,6 +26,8 @@ STEMS = sorted(
 def test_a_cpp_file_has_its_test():
     def has_test(stem):
         room, _, name = stem.rpartition("/")
+        if name.endswith(STEP_OF_A_FEATURE):
+            room = "proxy/steps"
         name = ONE_TEST.get(room, name)
         test = ROOT / "tests" / "unit" / room / f"test_{name}.py"
         return test.is_file() and "def test_" in test.read_text()

@@ -9,12 +9,11 @@
 #include "proxy/admin/cache_endpoints.h"
 #include "proxy/admin/control_endpoints.h"
 #include "proxy/admin/drain_endpoints.h"
+#include "proxy/admin/feature.h"
 #include "proxy/admin/health_endpoints.h"
-#include "proxy/admin/kv_event_endpoints.h"
 #include "proxy/admin/load_endpoints.h"
 #include "proxy/admin/model_endpoints.h"
 #include "proxy/admin/policy_endpoints.h"
-#include "proxy/admin/prefix_index_endpoints.h"
 #include "proxy/admin/replies.h"
 #include "proxy/admin/worker_endpoints.h"
 #include "proxy/api/settings.h"
@@ -23,10 +22,10 @@
 namespace vllm_router {
 namespace {
 
-// One table for each subject.
-constexpr std::array kSubjects = {
-    &HealthEndpoints,  &ModelEndpoints,  &WorkerEndpoints,  &LoadEndpoints,        &DrainEndpoints,
-    &ControlEndpoints, &PolicyEndpoints, &KvEventEndpoints, &PrefixIndexEndpoints, &CacheEndpoints,
+// One table for each subject that is no feature.
+constexpr std::array<EndpointTable, 8> kSubjects = {
+    &HealthEndpoints, &ModelEndpoints,   &WorkerEndpoints, &LoadEndpoints,
+    &DrainEndpoints,  &ControlEndpoints, &PolicyEndpoints, &CacheEndpoints,
 };
 
 Route RouteFor(const OwnEndpoint& endpoint) {
@@ -39,19 +38,34 @@ Route RouteFor(const OwnEndpoint& endpoint) {
        .max_body = endpoint.max_body});
 }
 
-}  // namespace
-
-Admin::Admin(AdminServices services, std::function<void(PageRenderer::Page)> cut_readers)
-    : context_(std::move(services), std::move(cut_readers)) {
-  for (const auto& subject : kSubjects) {
-    for (const OwnEndpoint& endpoint : subject()) by_route_[static_cast<size_t>(RouteFor(endpoint))] = &endpoint;
+template <typename Action>
+void ForEachEndpoint(std::span<const Feature* const> features, const Action& action) {
+  for (const EndpointTable subject : kSubjects) {
+    for (const OwnEndpoint& endpoint : subject()) action(endpoint);
+  }
+  for (const Feature* const feature : features) {
+    for (const EndpointTable subject : feature->endpoints) {
+      for (const OwnEndpoint& endpoint : subject()) action(endpoint);
+    }
   }
 }
 
-void Admin::AddRoutes() {
-  for (const auto& subject : kSubjects) {
-    for (const OwnEndpoint& endpoint : subject()) RouteFor(endpoint);
+}  // namespace
+
+Admin::Admin(
+    AdminServices services, std::span<const Feature* const> features,
+    std::function<void(PageRenderer::Page)> cut_readers)
+    : context_(std::move(services), std::move(cut_readers)) {
+  ForEachEndpoint(features, [this](const OwnEndpoint& endpoint) {
+    by_route_[static_cast<size_t>(RouteFor(endpoint))] = &endpoint;
+  });
+  for (const Feature* const feature : features) {
+    context_.sections.insert(context_.sections.end(), feature->sections.begin(), feature->sections.end());
   }
+}
+
+void Admin::AddRoutes(std::span<const Feature* const> features) {
+  ForEachEndpoint(features, [](const OwnEndpoint& endpoint) { RouteFor(endpoint); });
 }
 
 Task<AdminReply> Admin::Respond(IoThread& thread, AdminRequest request) {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <functional>
+#include <span>
 
 #include "net/task.h"
 #include "proxy/admin/admin_context.h"
@@ -14,13 +15,17 @@
 
 namespace vllm_router {
 
+struct Feature;
+
 class Admin final : public OwnEndpoints {
  public:
   // `cut_readers` ends the responses with a page whose readers are too slow; the renderer's thread calls it.
-  Admin(AdminServices services, std::function<void(PageRenderer::Page)> cut_readers);
+  Admin(
+      AdminServices services, std::span<const Feature* const> features,
+      std::function<void(PageRenderer::Page)> cut_readers);
 
   // Adds the routes of all endpoints to the table of proxy/api/routes.h, as the constructor does. Any thread.
-  static void AddRoutes();
+  static void AddRoutes(std::span<const Feature* const> features);
 
   // On the control thread: none of its refreshes runs there.
   bool ended() const { return context_.model_lists.ended() && context_.loads.ended(); }

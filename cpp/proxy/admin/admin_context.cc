@@ -6,26 +6,14 @@
 #include <boost/json.hpp>
 
 #include "base/text.h"
-#include "events/kv_push.h"
 #include "peer_sync/admin_facts.h"
 #include "proxy/admin/load_endpoints.h"
 #include "proxy/admin/model_endpoints.h"
 #include "proxy/admin/replies.h"
-#include "proxy/api/server_options.h"
-#include "proxy/control/peer_sync_service.h"
-#include "proxy/thread/io_thread.h"
-#include "routing/router.h"
+#include "proxy/control/other_routers.h"
+#include "proxy/control/services.h"
 
 namespace vllm_router {
-namespace {
-
-std::unique_ptr<KvPushReceiver> MakePushReceiver(const AdminServices& services) {
-  if (services.control == nullptr || !services.control->options.kv_events_push) return nullptr;
-  KvIndex* const index = services.router->pool().index();
-  return index != nullptr ? std::make_unique<KvPushReceiver>(&index->reported()) : nullptr;
-}
-
-}  // namespace
 
 AdminContext::AdminContext(AdminServices services, std::function<void(PageRenderer::Page)> cut_readers)
     : AdminServices(std::move(services)),
@@ -35,8 +23,7 @@ AdminContext::AdminContext(AdminServices services, std::function<void(PageRender
           [this](IoThread& thread, CancelScope& scope) { return FetchModels(*this, thread, scope); }),
       loads(
           *control,
-          [this](IoThread& thread, CancelScope& scope) { return FetchLoads(*this, thread, scope); }),
-      pushes(MakePushReceiver(*this)) {}
+          [this](IoThread& thread, CancelScope& scope) { return FetchLoads(*this, thread, scope); }) {}
 
 AdminContext::~AdminContext() = default;
 
@@ -57,9 +44,16 @@ Task<AdminReply> AdminContext::Page(
           " other requests to this endpoint, with other parameters, wait to be served; ", "retry later."));
 }
 
+void AdminContext::AddSections(std::string_view path, const PageCall& call, boost::json::object* page) {
+  for (const PageSection& section : sections) {
+    if (section.path == path) section.add(*this, call, page);
+  }
+}
+
 void AdminContext::TellPeers(AdminFact fact, boost::json::object* reply) const {
-  if (peers == nullptr) return;
-  const std::string scope = peers->TellAdmin(std::move(fact));
+  OtherRouters* const others = services != nullptr ? services->Find<OtherRouters>() : nullptr;
+  if (others == nullptr) return;
+  const std::string scope = others->TellAdmin(std::move(fact));
   if (!scope.empty()) (*reply)["scope"] = scope;
 }
 

@@ -6,7 +6,10 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <string_view>
+#include <vector>
 
+#include "proxy/admin/own_endpoint.h"
 #include "proxy/admin/page_renderer.h"
 #include "proxy/control/shared_reply.h"
 
@@ -19,18 +22,15 @@ namespace vllm_router {
 class Configuration;
 class Drainer;
 class HealthChecker;
-class KvEventService;
-class KvPushReceiver;
 class Metrics;
 class ModelService;
 class PdRegistrationService;
-class PeerSyncService;
-class PrefixEventService;
 class RedisPool;
 class RedisResponses;
 class ResponseCacheService;
 class Router;
 class ScaleService;
+class Services;
 struct AdminFact;
 
 // Null: the server has none.
@@ -41,16 +41,15 @@ struct AdminServices {
   Configuration* configuration = nullptr;
   Drainer* drainer = nullptr;
   const HealthChecker* health = nullptr;
-  KvEventService* kv_events = nullptr;
   ModelService* models = nullptr;
-  PeerSyncService* peers = nullptr;
   const PdRegistrationService* registrations = nullptr;
-  const PrefixEventService* prefix_events = nullptr;
   const ScaleService* scale = nullptr;
   // Responses in Redis: all three or none.
   const RedisPool* redis = nullptr;
   const RedisResponses* redis_responses = nullptr;
   ResponseCacheService* response_cache = nullptr;
+  const Services* services = nullptr;   // of features, by their types
+  std::vector<PageSection> sections{};  // that features add to pages
 };
 
 struct AdminContext : AdminServices {
@@ -61,15 +60,16 @@ struct AdminContext : AdminServices {
   Task<AdminReply> Page(IoThread& thread, CancelScope& scope, PageKey key, PageRenderer::Render render);
   // What the workers say, asked once for all who wait for it; 503 if they do not respond in time.
   Task<AdminReply> Shared(SharedReply& shared, IoThread& thread, CancelScope& scope);
+  // Adds what features add to the page of this path.
+  void AddSections(std::string_view path, const PageCall& call, boost::json::object* page);
   // Tells other routers, and adds to the reply where it counts.
   void TellPeers(AdminFact fact, boost::json::object* reply) const;
 
   std::atomic<bool> draining{false};
   PageRenderer pages;
-  std::atomic<size_t> queries_with_keys{0};      // hosts that are asked now
-  SharedReply model_lists;                       // of workers
-  SharedReply loads;                             // likewise
-  const std::unique_ptr<KvPushReceiver> pushes;  // null: none are taken
+  std::atomic<size_t> queries_with_keys{0};  // hosts that are asked now
+  SharedReply model_lists;                   // of workers
+  SharedReply loads;                         // likewise
 };
 
 }  // namespace vllm_router

@@ -15,11 +15,9 @@
 #include "proxy/admin/discovery_report.h"
 #include "proxy/admin/metrics.h"
 #include "proxy/admin/own_endpoint.h"
-#include "proxy/admin/peer_report.h"
 #include "proxy/admin/replies.h"
 #include "proxy/admin/scale_reply.h"
 #include "proxy/control/pd_registration_service.h"
-#include "proxy/control/peer_sync_service.h"
 #include "proxy/control/scale_service.h"
 #include "proxy/thread/io_thread.h"
 #include "routing/router.h"
@@ -48,30 +46,6 @@ AdminReply AdoptDiscovered(AdminContext& admin, IoThread& thread, const AdminReq
       admin.router->pool().registry().Adopt(**source, thread.clock.NowNanos());
   if (!left.ok()) return ErrorReply(HttpError::kNotFound, std::string(left.status().message()));
   return JsonReply(200, {{"source", **source}, {"left", json::array(left->begin(), left->end())}});
-}
-
-// ---- other routers
-
-std::optional<AdminReply> NoPeers(const AdminContext& admin) {
-  if (admin.peers != nullptr) return std::nullopt;
-  return ErrorReply(
-      HttpError::kNotFound,
-      "This router shares nothing with others; --peer-sync redis://… connects it with those of its fleet.");
-}
-
-AdminReply PeersStatus(AdminContext& admin, const PageCall& /*call*/) {
-  if (std::optional<AdminReply> none = NoPeers(admin)) return *std::move(none);
-  return PeerStatus(admin.peers->Report());
-}
-
-AdminReply PeersHealth(AdminContext& admin, const PageCall& /*call*/) {
-  if (std::optional<AdminReply> none = NoPeers(admin)) return *std::move(none);
-  return PeerHealth(admin.peers->Report());
-}
-
-AdminReply PeersWorkers(AdminContext& admin, const PageCall& /*call*/) {
-  if (std::optional<AdminReply> none = NoPeers(admin)) return *std::move(none);
-  return PeerWorkers(*admin.router->fleet());
 }
 
 // ---- autoscalers
@@ -129,9 +103,6 @@ constexpr std::string_view kReads = "GET, HEAD";
 constexpr OwnEndpoint kOwnEndpoints[] = {
     {.path = "/admin/discovery", .methods = kReads, .render = &Discovery},
     {.path = "/admin/discovery/adopt", .methods = "POST", .respond = &AdoptDiscovered},
-    {.path = "/ha/status", .methods = kReads, .render = &PeersStatus},
-    {.path = "/ha/health", .methods = kReads, .access = Access::kAnybody, .render = &PeersHealth},
-    {.path = "/ha/workers", .methods = kReads, .render = &PeersWorkers},
     {.path = "/scale", .render = &Scale, .detail = &ModelDetail},
     {.path = "/admin/config", .methods = kReads, .render = &Config},
     {.path = "/admin/reload", .methods = "POST", .serve = &ReloadSettings},

@@ -202,45 +202,6 @@ void WriteTokenizing(const TelemetrySums& threads, const Router& router, Metrics
   page->Add(stats.bytes);
 }
 
-void WriteSharedCache(const TelemetrySums& threads, MetricsPage* page) {
-  using Counts = Telemetry::Shard::SharedCache;
-  TimeSum<buckets::kShare> hit_rates;
-  TimeSum<buckets::kBlocks> beyond;
-  TimeSum<buckets::kOverhead> queries;
-  std::array<uint64_t, kSharedCacheErrorCount> errors{};
-  std::array<uint64_t, kSharedCacheKeyCount> keys{};
-  for (const Telemetry* telemetry : threads.all()) {
-    const Counts* const counts = telemetry->shard().shared_cache.Find();
-    if (counts == nullptr) continue;
-    hit_rates.Add(&counts->hit_rates);
-    beyond.Add(&counts->beyond_blocks);
-    queries.Add(&counts->queries);
-    for (size_t i = 0; i < errors.size(); ++i) errors[i] += counts->errors[i].count();
-    for (size_t i = 0; i < keys.size(); ++i) keys[i] += counts->keys[i].count();
-  }
-  page->Histogram(
-      "router_shared_cache_hit_rate",
-      "Share of a prompt's blocks that the shared pool holds, of prompts that it was queried for.");
-  hit_rates.AddTo(page, {}, static_cast<double>(buckets::kShareOne));
-  page->Histogram(
-      "router_shared_cache_beyond_blocks",
-      "Blocks of a prompt that the shared pool holds beyond those on the chosen worker's GPU, of decisions "
-      "that waited for the pool.");
-  beyond.AddTo(page, {}, 1);
-  page->Histogram("shared_cache_query_seconds", "Time of a prompt's queries of the shared pool.");
-  queries.AddTo(page);
-  page->Counter("shared_cache_errors_total", "Failed queries of the shared pool, by reason.");
-  for (size_t i = 0; i < errors.size(); ++i) {
-    page->Add(errors[i], {{"reason", SharedCacheErrorName(static_cast<SharedCacheError>(i))}});
-  }
-  page->Counter(
-      "shared_cache_keys_total",
-      "Keys queried in the shared pool, by result; cached: pages known from a query a moment before.");
-  for (size_t i = 0; i < keys.size(); ++i) {
-    page->Add(keys[i], {{"result", SharedCacheKeyName(static_cast<SharedCacheKey>(i))}});
-  }
-}
-
 void WriteRemovedMembers(const TelemetrySums& threads, MetricsPage* page) {
   page->Counter(
       "pd_removed_members_total",

@@ -13,8 +13,6 @@ void WriteRetries(const TelemetrySums& threads, MetricsPage* page);
 void WriteTimes(const TelemetrySums& threads, MetricsPage* page);
 // Requests for token ids; nothing if no policy wants any.
 void WriteTokenizing(const TelemetrySums& threads, const Router& router, MetricsPage* page);
-// Queries of the shared pool.
-void WriteSharedCache(const TelemetrySums& threads, MetricsPage* page);
 void WriteRemovedMembers(const TelemetrySums& threads, MetricsPage* page);
 void WriteCacheControl(const TelemetrySums& threads, MetricsPage* page);
 // Connections of clients and to workers.

@@ -92,7 +92,6 @@ std::string Metrics::Text() const {
   StatsPage stats(*fleet, &page);
   router_->pool().Report(*fleet, &stats);
   WriteTokenizing(threads_, *router_, &page);
-  if (limits_.shared_pool != nullptr) WriteSharedCache(threads_, &page);
   if (fleet->stages() != nullptr) WriteStages(threads_, workers, &page);
   WriteRemovedMembers(threads_, &page);
   WriteCacheControl(threads_, &page);

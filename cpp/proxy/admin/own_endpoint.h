@@ -24,6 +24,10 @@
 #include "proxy/api/routes.h"
 #include "proxy/thread/own_endpoints.h"
 
+namespace boost::json {
+class object;
+}
+
 namespace vllm_router {
 
 struct AdminContext;
@@ -46,6 +50,12 @@ struct OwnEndpoint {
   StatusOr<std::string> (*detail)(const AdminRequest& request) = nullptr;
   AdminReply (*respond)(AdminContext& admin, IoThread& thread, const AdminRequest& request) = nullptr;
   Task<AdminReply> (*serve)(AdminContext& admin, IoThread& thread, const AdminRequest& request) = nullptr;
+};
+
+// Members that a feature adds to a page of JSON that another subject renders (AdminContext::AddSections).
+struct PageSection {
+  std::string_view path;  // of the page
+  void (*add)(AdminContext& admin, const PageCall& call, boost::json::object* page) = nullptr;
 };
 
 }  // namespace vllm_router

@@ -105,7 +105,7 @@ struct FixedOptions {
 
   SharedCacheType shared_cache_type = SharedCacheType::kNone;
   std::vector<std::string> shared_cache_urls;  // of the masters; empty: as the workers tell
-  std::string shared_cache_layout;             // JSON (client/pool_report.h); empty: as the workers tell
+  std::string shared_cache_layout;             // JSON (shared_pool/pool_report.h); empty: as the workers tell
   int64_t shared_cache_timeout_ms = 5;
   bool shared_cache_verifies_all = false;  // every object of every page is queried
 

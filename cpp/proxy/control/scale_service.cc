@@ -7,7 +7,7 @@
 
 #include "base/time_units.h"
 #include "proxy/api/settings.h"
-#include "proxy/control/peer_sync_service.h"
+#include "proxy/control/other_routers.h"
 #include "proxy/telemetry/metrics_page.h"
 #include "proxy/telemetry/telemetry_shard.h"
 #include "proxy/thread/io_thread.h"
@@ -20,7 +20,7 @@
 namespace vllm_router {
 
 ScaleService::ScaleService(
-    IoThread& control, std::vector<const Telemetry*> telemetries, const PeerSyncService* peers)
+    IoThread& control, std::vector<const Telemetry*> telemetries, const OtherRouters* peers)
     : thread_(control),
       telemetries_(std::move(telemetries)),
       peers_(peers),
@@ -60,12 +60,9 @@ void ScaleService::Tick() {
     FollowPending();
     FollowPaces(*fleet, now - std::exchange(ticked_ns_, now));
     if (peers_ != nullptr) {
-      const PeerSyncReport peers = peers_->Report();
-      const auto is_live = [](const PeerSyncReport::Member& member) {
-        return member.state == PeerTable::State::kLive;
-      };
-      hears_routers_ = peers.up;
-      routers_ = 1 + static_cast<uint32_t>(std::ranges::count_if(peers.members, is_live));
+      const OtherRouters::Presence presence = peers_->presence();
+      hears_routers_ = presence.connected;
+      routers_ = presence.routers;
     }
     const std::vector<Asked> models = Models(*fleet, now);
     for (const Asked& model : models) report->models.push_back(Look(*fleet, model, models.size() == 1, now));

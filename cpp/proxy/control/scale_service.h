@@ -33,7 +33,7 @@
 
 namespace vllm_router {
 
-class PeerSyncService;
+class OtherRouters;
 struct IoThread;
 
 class ScaleService final : public Service {
@@ -43,7 +43,7 @@ class ScaleService final : public Service {
       64;  // URLs that are named, since anyone may ask with --scale-public
 
   // The telemetries of all threads; `peers` may be null. They outlive it.
-  ScaleService(IoThread& control, std::vector<const Telemetry*> telemetries, const PeerSyncService* peers);
+  ScaleService(IoThread& control, std::vector<const Telemetry*> telemetries, const OtherRouters* peers);
 
   void Start() override;
   void Stop() override;
@@ -82,7 +82,7 @@ class ScaleService final : public Service {
 
   IoThread& thread_;
   const std::vector<const Telemetry*> telemetries_;
-  const PeerSyncService* const peers_;
+  const OtherRouters* const peers_;
   Delay delay_;
   bool runs_ = false;
   bool stopped_ = false;

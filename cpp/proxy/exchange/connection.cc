@@ -106,6 +106,8 @@ void Connection::TakeSettings() {
   if (latest != settings) settings = latest;
 }
 
+bool Connection::MayStillRead() const { return settings->serve_half_closed && !socket.IsBroken(); }
+
 int64_t Connection::HeadTimeLeftMs() const {
   const int64_t timeout_ms = settings->client_head_timeout_ms;
   if (timeout_ms == 0 || head_deadline_ns_ == 0) return timeout_ms;

@@ -51,7 +51,7 @@ class Connection : public IdleList::Member {
   int64_t HeadTimeLeftMs() const;
 
   // Whether a client that sends no more is still to be served (--half-closed-clients serve).
-  bool MayStillRead() const { return settings->serve_half_closed && !socket.IsBroken(); }
+  bool MayStillRead() const;
 
   IoThread& thread;
   Socket socket;

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <initializer_list>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -17,14 +16,8 @@
 #include "base/text.h"
 #include "base/time_units.h"
 #include "base/whole_file.h"
-#include "events/backend_names.h"
-#include "events/dial_in_topic.h"
-#include "events/kv_source.h"
-#include "events/prefix_source.h"
 #include "http/via.h"
-#include "proxy/client/mooncake_pool.h"
-#include "proxy/client/pool_report.h"
-#include "proxy/client/redis_prefix_index.h"
+#include "proxy/admin/feature.h"
 #include "proxy/client/redis_settings.h"
 #include "proxy/client/remote_tokenizer.h"
 #include "proxy/control/bootstrap_poller.h"
@@ -33,20 +26,21 @@
 #include "proxy/control/engine_poller.h"
 #include "proxy/control/fleet_manager.h"
 #include "proxy/control/hang_watch.h"
-#include "proxy/control/kv_event_service.h"
 #include "proxy/control/load_poller.h"
 #include "proxy/control/model_service.h"
+#include "proxy/control/other_routers.h"
 #include "proxy/control/pd_registration_service.h"
-#include "proxy/control/peer_sync_service.h"
-#include "proxy/control/prefix_event_service.h"
 #include "proxy/control/response_cache_metrics.h"
 #include "proxy/control/response_cache_service.h"
 #include "proxy/control/scale_service.h"
-#include "proxy/control/shared_pool_service.h"
-#include "proxy/control/trtllm_poller.h"
+#include "proxy/control/services.h"
+#include "proxy/events/events_feature.h"
+#include "proxy/events/redis_prefix_index.h"
 #include "proxy/exchange/exchange.h"
+#include "proxy/server/features.h"
 #include "proxy/steps/steps.h"
 #include "proxy/telemetry/telemetry_shard.h"
+#include "redis/redis_link.h"
 #include "routing/kv_connector.h"
 
 namespace vllm_router {
@@ -60,8 +54,6 @@ constexpr int64_t kNextHandoverNanos = 20'000'000;
 constexpr int64_t kReloadPollMs = 1000;
 constexpr int64_t kLastLinesMs = 1000;
 constexpr size_t kMostBodiesRead = 16;  // of each thread, for one look at a silent worker
-constexpr int64_t kPeerTimeoutMs = 1000;
-constexpr size_t kMinSecretBytes = 16;
 constexpr size_t kMinIntegrityBytes = 32;
 constexpr size_t kMaxHeadOfReply = 64 * 1024;  // what a response in Redis has beside its body
 constexpr int64_t kCutNanos = 3'000'000'000;   // for cut exchanges to unwind and lingering connections to end
@@ -133,51 +125,6 @@ Status OpenKeys(
 
 namespace {
 
-Status CheckPrefixSources(const FixedOptions& options) {
-  std::set<std::string> named;
-  for (const std::string& text : options.kv_prefix_sources) {
-    const StatusOr<PrefixSource> source = ParsePrefixSource("kv_prefix_source", text);
-    if (!source.ok()) return source.status();
-    if (!named.insert(source->name).second) {
-      return absl::InvalidArgumentError(Concat(
-          "kv_prefix_source: ", Quoted(source->name),
-          " is the name of two sources; give each a name of its own"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-Status CheckKvSources(const FixedOptions& options) {
-  std::set<std::string> named;
-  for (const std::string& text : options.kv_event_sources) {
-    const StatusOr<NamedEndpoints> source = ParseNamedEndpoints("kv_event_source", text);
-    if (!source.ok()) return source.status();
-    if (!named.insert(source->worker).second) {
-      return absl::InvalidArgumentError(Concat(
-          "kv_event_source: worker ", Quoted(source->worker),
-          " is named twice; list the endpoints of its ranks in one value, separated by commas"));
-    }
-  }
-  for (const std::string& text : options.kv_event_replay_sources) {
-    const StatusOr<NamedEndpoints> source = ParseNamedEndpoints("kv_event_replay_source", text);
-    if (!source.ok()) return source.status();
-    if (!named.contains(source->worker)) {
-      return absl::InvalidArgumentError(Concat(
-          "kv_event_replay_source: worker ", Quoted(source->worker),
-          " has no kv_event_source; name the endpoint of its events too"));
-    }
-  }
-  for (const std::string& endpoint : options.kv_events_bind)
-    ROUTER_RETURN_IF_ERROR(CheckBindEndpoint("kv_events_bind", endpoint));
-  return CheckPrefixSources(options);
-}
-
-// The prefix index is in Redis.
-bool SharesIndex(const FixedOptions& options, const Router& router) {
-  return options.kv_index_backend == KvIndexBackend::kRedis && router.pool().index() != nullptr &&
-         router.pool().index()->prefixes() != nullptr;
-}
-
 // Responses are kept in Redis, or would be if the cache were enabled.
 bool UsesRedis(const ServerOptions& options) {
   return options.response_cache_backend == ResponseCacheBackend::kRedis &&
@@ -188,7 +135,7 @@ bool UsesRedis(const ServerOptions& options) {
 StatusOr<std::unique_ptr<RedisPool>> OpenRedis(const ServerOptions& options, const Router& router) {
   // A cache that is off may be enabled by a reload, if there is a Redis then.
   const bool responses = UsesRedis(options);
-  const bool index = SharesIndex(options, router);
+  const bool index = SharesPrefixIndex(options, router);
   if (options.kv_index_backend == KvIndexBackend::kRedis && !index) {
     Log(LogLevel::kWarning,
         "kv index: --kv-index-backend redis has no effect without a prefix index; set "
@@ -224,78 +171,6 @@ StatusOr<std::unique_ptr<RedisPool>> OpenRedis(const ServerOptions& options, con
        .cert_path = options.redis_cert_path,
        .key_path = options.redis_key_path},
       std::move(rest));
-}
-
-StatusOr<std::string> ReadSecret(std::string_view option, const std::string& path, size_t least_bytes) {
-  StatusOr<std::string> read = ReadSecretFile(path);
-  if (!read.ok())
-    return absl::FailedPreconditionError(Concat(option, ": ", std::string(read.status().message())));
-  if (read->size() >= least_bytes) return read;
-  return absl::FailedPreconditionError(Concat(
-      option, " is ", Quoted(path), ", which has ", read->size(), " bytes; a secret has at least ",
-      least_bytes, ", for example those of: openssl rand -hex 32"));
-}
-
-// Null unless the options connect this router with others.
-StatusOr<std::unique_ptr<RedisPool>> OpenPeerSync(
-    const FixedOptions& options, const Router& router, std::string* secret) {
-  if (options.peer_sync.empty()) return nullptr;
-  KvIndex* const index = router.pool().index();
-  if (index != nullptr && index->coarse() == nullptr) {
-    return absl::InvalidArgumentError(
-        "peer_sync is set, and the router was made without peer_sync_stride_tokens, so that it cannot keep "
-        "what other "
-        "routers decide; make it by Router(peer_sync_stride_tokens=256)");
-  }
-  if (!options.peer_sync_secret_file.empty()) {
-    StatusOr<std::string> read =
-        ReadSecret("peer_sync_secret_file", options.peer_sync_secret_file, kMinSecretBytes);
-    if (!read.ok()) return read.status();
-    *secret = *std::move(read);
-  }
-  return OpenRedisPool(
-      {.url_option = "peer_sync",
-       .others_option = "peer_sync",
-       .url = options.peer_sync,
-       .password_file = options.peer_sync_password_file,
-       .ca_file = options.peer_sync_ca_file,
-       .cert_path = options.peer_sync_cert_path,
-       .key_path = options.peer_sync_key_path},
-      {.connect_timeout_ms = kPeerTimeoutMs,
-       .command_timeout_ms = kPeerTimeoutMs,
-       .connections = 1,
-       .failures = 1,
-       .max_reply_bytes = PeerStreams::kMaxReplyBytes,
-       .probe_key = PeerStreams::ProbeKey(options.peer_sync_fleet),
-       .longest_probe_delay_ms = kPeerTimeoutMs,
-       .without = PeerSyncService::kWithout});
-}
-
-// Server::Start has checked them.
-BackendNames NamesOf(const FixedOptions& options) {
-  std::vector<PrefixSource> sources;
-  for (const std::string& text : options.kv_prefix_sources) {
-    StatusOr<PrefixSource> source = ParsePrefixSource("kv_prefix_source", text);
-    if (source.ok()) sources.push_back(*std::move(source));
-  }
-  return BackendNames(std::move(sources));
-}
-
-Status CheckSharedCache(const FixedOptions& options) {
-  for (const std::string& text : options.shared_cache_urls) {
-    const StatusOr<WorkerUrl> url = ParseWorkerUrl(text);
-    if (!url.ok()) return url.status();
-    if (url->is_name || url->rank) {
-      return absl::InvalidArgumentError(Concat(
-          "shared_cache_url is ", Quoted(text),
-          "; it is the URL of a Mooncake master's HTTP port, such as http://mooncake:9003"));
-    }
-  }
-  if (options.shared_cache_layout.empty()) return absl::OkStatus();
-  const StatusOr<PagePool> pool = PoolInLayout(options.shared_cache_layout);
-  if (pool.ok()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      Concat("shared_cache_layout cannot be used: ", std::string(pool.status().message())));
 }
 
 Status CheckKvConnector(const FixedOptions& options, const Router& router) {
@@ -358,17 +233,15 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
     if (!validator.ok()) return validator.status();
     keys.validator = *std::move(validator);
   }
-  ROUTER_RETURN_IF_ERROR(CheckKvSources(options));
-  ROUTER_RETURN_IF_ERROR(CheckSharedCache(options));
+  for (const Feature* const feature : Features()) {
+    if (feature->check != nullptr) ROUTER_RETURN_IF_ERROR(feature->check(options, *router));
+  }
   ROUTER_RETURN_IF_ERROR(CheckKvConnector(options, *router));
   ROUTER_RETURN_IF_ERROR(CheckRegistration(options));
   StatusOr<std::unique_ptr<TlsFiles>> tls = TlsFiles::Open(options);
   if (!tls.ok()) return tls.status();
   StatusOr<std::unique_ptr<RedisPool>> redis = OpenRedis(options, *router);
   if (!redis.ok()) return redis.status();
-  std::string peer_secret;
-  StatusOr<std::unique_ptr<RedisPool>> peer_redis = OpenPeerSync(options, *router, &peer_secret);
-  if (!peer_redis.ok()) return peer_redis.status();
   std::unique_ptr<TrafficLog> record_log;
   if (!options.record_log.empty()) {
     StatusOr<std::unique_ptr<TrafficLog>> opened = TrafficLog::Open(
@@ -379,14 +252,14 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
     record_log = *std::move(opened);
   }
   std::unique_ptr<Server> server(new Server(
-      std::move(router), options, std::move(keys), *std::move(tls), *std::move(redis), *std::move(peer_redis),
-      std::move(peer_secret), std::move(record_log)));
+      std::move(router), options, std::move(keys), *std::move(tls), *std::move(redis), std::move(record_log)));
   if (!options.response_cache_integrity_key_file.empty()) {
-    StatusOr<std::string> key = ReadSecret(
+    StatusOr<std::string> key = ReadSecretFile(
         "response_cache_integrity_key_file", options.response_cache_integrity_key_file, kMinIntegrityBytes);
     if (!key.ok()) return key.status();
     server->limits_.response_cache.SealWith(*std::move(key));
   }
+  ROUTER_RETURN_IF_ERROR(server->AddServices());
   ROUTER_RETURN_IF_ERROR(server->Open());
   server->Run();
   return server;
@@ -394,8 +267,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
 
 Server::Server(
     std::shared_ptr<Router> router, const ServerOptions& options, KeySets keys, std::unique_ptr<TlsFiles> tls,
-    std::unique_ptr<RedisPool> redis, std::unique_ptr<RedisPool> peer_redis, std::string peer_secret,
-    std::unique_ptr<TrafficLog> record_log)
+    std::unique_ptr<RedisPool> redis, std::unique_ptr<TrafficLog> record_log)
     : options_(Completed(options, *router)),
       settings_(std::make_shared<const Settings>(options_)),
       hop_name_(HopName(Random::EntropySeed())),
@@ -408,12 +280,12 @@ Server::Server(
       record_log_(std::move(record_log)) {
   if (options.access_log) access_log_ = std::make_unique<LineWriter>(&LogAccess);
   const Logs logs{.access = access_log_.get(), .records = record_log_.get()};
-  std::vector<const Telemetry*> telemetries;
   for (uint32_t i = 0; i <= std::max(1u, options.threads); ++i) {
     io_threads_.push_back(
         std::make_unique<IoThread>(options_, settings_, hop_name_, limits_, router_, keys_, *tls_, logs));
-    telemetries.push_back(&io_threads_.back()->telemetry);
+    telemetries_.push_back(&io_threads_.back()->telemetry);
   }
+  services_ = std::make_unique<Services>(*io_threads_.back());
   if (redis_ != nullptr) ConnectRedis();
   if (keys_.validator != nullptr)
     keys_.validator->Attach(&io_threads_.back()->http, &io_threads_.back()->telemetry);
@@ -423,10 +295,14 @@ Server::Server(
     if (file != nullptr) reloadables_.push_back(file);
   }
   metrics_ = std::make_unique<Metrics>(
-      router_, telemetries, limits_, io_threads_.back()->clock,
+      router_, telemetries_, limits_, io_threads_.back()->clock,
       ServerFiles{.records = record_log_.get(), .tls = tls_files, .reloadables = reloadables_});
   ExpectModels(options_);
-  health_ = AddService<HealthChecker>(HealthChecker::Events{
+}
+
+// Those of features use those before them; those behind them use both.
+Status Server::AddServices() {
+  health_ = services_->Add<HealthChecker>(HealthChecker::Events{
       .on_dead =
           [this](const std::shared_ptr<const Worker>& worker) {
             ForEachDataThread([worker](IoThread& thread, Listener&) {
@@ -437,14 +313,62 @@ Server::Server(
           [this] {
             if (pair_facts_ != nullptr) pair_facts_->Look();
           }});
-  auto* const models = AddService<ModelService>();
+  auto* const models = services_->Add<ModelService>();
   FollowPairFacts();
+  WatchHangs();
+  services_->Add<LoadPoller>();
+  services_->Add<CacheCapacityPoller>();
+  auto* const drainer = services_->Add<Drainer>([this](const std::shared_ptr<const Worker>& worker) {
+    ForEachDataThread([worker](IoThread& thread, Listener&) {
+      for (Connection* connection : thread.connections) connection->CutFrom(*worker);
+    });
+  });
+  const ServerParts parts{options_, *router_, io_threads_, telemetries_, limits_, *services_};
+  for (const Feature* const feature : Features()) {
+    if (feature->add != nullptr) ROUTER_RETURN_IF_ERROR(feature->add(parts));
+  }
+  other_routers_ = services_->Find<OtherRouters>();
+  ResponseCacheService* const response_cache = redis_responses_ != nullptr ? ShareResponses() : nullptr;
+  services_->Add<FleetManager>(*health_, *drainer, *models);
+  if (!options_.vllm_discovery_address.empty() && router_->pool().registry().is_staged()) {
+    registrations_ = services_->Add<PdRegistrationService>();
+  }
+  auto* const scale = services_->Add<ScaleService>(telemetries_, other_routers_);
+  FollowHealthSignals(models);
+  metrics_->Add([this](MetricsPage* page) { services_->WriteMetrics(page); });
+  metrics_->Add([this, response_cache](MetricsPage* page) {
+    if (redis_ != nullptr) WriteRedis(*redis_, redis_responses_.get(), page);
+    if (!limits_.response_cache.enabled()) return;
+    WriteResponseCache(
+        limits_.response_cache, io_threads_.back()->clock.NowNanos(), redis_responses_.get(), response_cache,
+        page);
+  });
+  ServeEndpoints({
+      .router = router_,
+      .control = io_threads_.back().get(),
+      .metrics = metrics_.get(),
+      .configuration = configuration_.get(),
+      .drainer = drainer,
+      .health = health_,
+      .models = models,
+      .registrations = registrations_,
+      .scale = scale,
+      .redis = redis_.get(),
+      .redis_responses = redis_responses_.get(),
+      .response_cache = response_cache,
+      .services = services_.get(),
+  });
+  return absl::OkStatus();
+}
+
+// What requests and health checks find out about workers.
+void Server::FollowHealthSignals(ModelService* models) {
   for (const std::unique_ptr<IoThread>& thread : io_threads_) {
     thread->health = {
         .suspect =
             [this](const std::shared_ptr<Worker>& worker) {
-              if (peers_ != nullptr && !worker->suspected.load(std::memory_order_relaxed))
-                peers_->Suspect(worker);
+              if (other_routers_ != nullptr && !worker->suspected.load(std::memory_order_relaxed))
+                other_routers_->Suspect(worker);
               health_->ReportPassiveFailure(worker);
             },
         .recovered = [this](const std::shared_ptr<Worker>& worker) { health_->Recovered(worker); },
@@ -456,67 +380,14 @@ Server::Server(
             },
         .cache_emptied =
             [this](const std::shared_ptr<Worker>& worker) {
-              if (peers_ != nullptr) peers_->CacheEmptied(worker);
+              if (other_routers_ != nullptr) other_routers_->CacheEmptied(worker);
             }};
   }
-  WatchHangs();
-  auto* const loads = AddService<LoadPoller>();
-  AddService<CacheCapacityPoller>();
-  auto* const kv_events = AddService<KvEventService>(AddService<TrtllmPoller>());
-  auto* const prefix_events = AddService<PrefixEventService>();
-  ResponseCacheService* const response_cache = redis_responses_ != nullptr ? ShareResponses() : nullptr;
-  metrics_->Add([this, response_cache](MetricsPage* page) {
-    if (redis_ != nullptr) WriteRedis(*redis_, redis_responses_.get(), page);
-    if (!limits_.response_cache.enabled()) return;
-    WriteResponseCache(
-        limits_.response_cache, io_threads_.back()->clock.NowNanos(), redis_responses_.get(), response_cache,
-        page);
-  });
-  AddService<SharedPoolService>();
-  auto* const drainer = AddService<Drainer>([this](const std::shared_ptr<const Worker>& worker) {
-    ForEachDataThread([worker](IoThread& thread, Listener&) {
-      for (Connection* connection : thread.connections) connection->CutFrom(*worker);
-    });
-  });
-  if (peer_redis != nullptr) {
-    peers_ = AddService<PeerSyncService>(
-        PeerSyncServiceOptions{
-            .fleet = options_.peer_sync_fleet,
-            .router_name = options_.router_name,
-            .secret = std::move(peer_secret),
-            .interval_ms = options_.peer_sync_interval_ms,
-            .max_mbps = options_.peer_sync_max_mbps,
-            .shares_rate_limit = options_.rate_limit_scope == RateLimitScope::kFleet,
-            .shares_admin = options_.peer_sync_admin},
-        std::move(peer_redis), *health_, *loads, *drainer);
-  }
-  AddService<FleetManager>(*health_, *drainer, *models);
-  if (!options_.vllm_discovery_address.empty() && router_->pool().registry().is_staged()) {
-    registrations_ = AddService<PdRegistrationService>();
-  }
-  auto* const scale = AddService<ScaleService>(std::move(telemetries), peers_);
-  ServeEndpoints({
-      .router = router_,
-      .control = io_threads_.back().get(),
-      .metrics = metrics_.get(),
-      .configuration = configuration_.get(),
-      .drainer = drainer,
-      .health = health_,
-      .kv_events = kv_events,
-      .models = models,
-      .peers = peers_,
-      .registrations = registrations_,
-      .prefix_events = prefix_events,
-      .scale = scale,
-      .redis = redis_.get(),
-      .redis_responses = redis_responses_.get(),
-      .response_cache = response_cache,
-  });
 }
 
 // A page whose readers are too slow is cut in the connections that write it.
 void Server::ServeEndpoints(AdminServices services) {
-  admin_ = std::make_unique<Admin>(std::move(services), [this](const PageRenderer::Page& page) {
+  admin_ = std::make_unique<Admin>(std::move(services), Features(), [this](const PageRenderer::Page& page) {
     for (const std::unique_ptr<IoThread>& thread : io_threads_) {
       thread->loop.Post([&thread = *thread, page] {
         for (Connection* connection : thread.connections) connection->CutReader(*page);
@@ -537,8 +408,8 @@ void Server::FollowPairFacts() {
       .one_engine = options_.kv_connector == kAutoConnector,
       .registered = connector != nullptr && connector->traits().registers};
   router_->pool().registry().SetPairRule(rule);
-  if (rule.engine_ids) pair_facts_ = AddService<BootstrapPoller>();
-  if (rule.one_engine) pair_facts_ = AddService<EnginePoller>();
+  if (rule.engine_ids) pair_facts_ = services_->Add<BootstrapPoller>();
+  if (rule.one_engine) pair_facts_ = services_->Add<EnginePoller>();
 }
 
 // Gives each thread its connections to Redis, and what uses them; the control thread has one.
@@ -553,11 +424,6 @@ void Server::ConnectRedis() {
         *redis_, thread->loop, thread->buffers, thread->resolver,
         control ? 1 : redis_->ConnectionsOf(clients),
         control ? RedisLink::Role::kProbes : RedisLink::Role::kUses);
-    if (SharesIndex(options_, *router_)) {
-      thread->shared_prefixes = std::make_unique<RedisPrefixIndex>(
-          *thread->redis, *router_->pool().index()->prefixes(), NamesOf(options_),
-          options_.kv_lookup_timeout_ms);
-    }
     if (redis_responses_ != nullptr) {
       thread->redis_responses = std::make_unique<RedisResponseStore>(
           *thread->redis, *redis_responses_,
@@ -572,7 +438,7 @@ void Server::ConnectRedis() {
 ResponseCacheService* Server::ShareResponses() {
   IoThread& control = *io_threads_.back();
   ResponseCache& cache = limits_.response_cache;
-  auto* const service = Keep(std::make_unique<ResponseCacheService>(
+  auto* const service = services_->AddMade(std::make_unique<ResponseCacheService>(
       *control.redis, cache.generations, *redis_responses_, [&cache] { cache.memory.Clear(); }));
   cache.OnInvalidated([service, &control](bool deletes) {
     service->Tell();
@@ -628,7 +494,7 @@ void Server::Run() {
   if (admin_listener_ != nullptr) admin_listener_->Start();
   if (metrics_listener_ != nullptr) metrics_listener_->Start();
   io_threads_.back()->loop.Post([this] {
-    for (const std::unique_ptr<Service>& service : services_) service->Start();
+    services_->Start();
     if (!reloadables_.empty()) OnReloadTimer(this);
   });
   for (const std::unique_ptr<IoThread>& thread : io_threads_) {
@@ -657,7 +523,7 @@ Server::~Server() {
     Wait(-1);
   }
   for (std::thread& thread : threads_) thread.join();
-  admin_->StopPages();
+  if (admin_ != nullptr) admin_->StopPages();
   configuration_->Detach();
   reload_timer_.Disarm();
   admin_listener_.reset();
@@ -698,10 +564,7 @@ void Server::Publish(Settings settings) {
       thread.upstreams.SetLimits(published->upstream_pool_size, published->upstream_pool_idle_ms);
     });
   }
-  io_threads_.back()->loop.Post([this] {
-    if (services_stopped_) return;
-    for (const std::unique_ptr<Service>& service : services_) service->FollowSettings();
-  });
+  io_threads_.back()->loop.Post([this] { services_->FollowSettings(); });
 }
 
 void Server::ExpectModels(const Settings& settings) {
@@ -749,13 +612,7 @@ void Server::ReopenLogs() {
   (void)record_log_->Reload(static_cast<int64_t>(UnixSeconds()));
 }
 
-bool Server::leads_peers() const {
-  if (peers_ == nullptr) return true;
-  const PeerSyncReport report = peers_->Report();
-  return report.up && std::ranges::none_of(report.members, [&report](const PeerSyncReport::Member& member) {
-           return member.state == PeerTable::State::kLive && member.router < report.router;
-         });
-}
+bool Server::leads_peers() const { return other_routers_ == nullptr || other_routers_->presence().leads; }
 
 std::vector<Server::HostUse> Server::HostUses() const {
   const std::shared_ptr<const FleetView> fleet = router_->fleet();
@@ -867,7 +724,7 @@ void Server::WatchHangs() {
       }
     });
   };
-  AddService<HangWatch>(HangWatch::Threads{.list = list, .move = move});
+  services_->Add<HangWatch>(HangWatch::Threads{.list = list, .move = move});
 }
 
 void Server::ForEachDataThread(const std::function<void(IoThread&, Listener&)>& action) {
@@ -950,7 +807,6 @@ Task<void> Server::ShutDown() {
     if (thread.redis != nullptr) thread.redis->Stop();
   });
   const auto none_in_background = [this] {
-    if (limits_.shared_pool != nullptr && limits_.shared_pool->background_queries() > 0) return false;
     return std::ranges::all_of(io_threads_, [this](const auto& thread) {
       const bool links_ended =
           thread->redis == nullptr || thread == io_threads_.back() || thread->redis->running() == 0;
@@ -961,8 +817,7 @@ Task<void> Server::ShutDown() {
 
   // First the control thread's own services, then the loops.
   reload_timer_.Disarm();
-  services_stopped_ = true;
-  for (const std::unique_ptr<Service>& service : services_) service->Stop();
+  services_->Stop();
   if (admin_listener_ != nullptr) admin_listener_->Stop();
   if (metrics_listener_ != nullptr) metrics_listener_->Stop();
   control.draining = true;
@@ -973,7 +828,7 @@ Task<void> Server::ShutDown() {
       [&control, this] {
         return control.connections.empty() && admin_->ended() &&
                (control.redis == nullptr || control.redis->running() == 0) &&
-               std::ranges::all_of(services_, [](const auto& service) { return service->ended(); }) &&
+               services_->ended() &&
                (keys_.validator == nullptr || keys_.validator->ended());
       },
       kCutNanos, false);

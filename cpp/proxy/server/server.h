@@ -29,7 +29,7 @@
 #include "proxy/client/redis_response_store.h"
 #include "proxy/client/tls_files.h"
 #include "proxy/control/health_checker.h"
-#include "proxy/control/service.h"
+#include "proxy/control/services.h"
 #include "proxy/exchange/connection.h"
 #include "proxy/exchange/step.h"
 #include "proxy/telemetry/traffic_log.h"
@@ -43,7 +43,8 @@ namespace vllm_router {
 
 class PairFactPoller;
 class PdRegistrationService;
-class PeerSyncService;
+class ModelService;
+class OtherRouters;
 class ResponseCacheService;
 
 class Server {
@@ -105,8 +106,10 @@ class Server {
  private:
   Server(
       std::shared_ptr<Router> router, const ServerOptions& options, KeySets keys,
-      std::unique_ptr<TlsFiles> tls, std::unique_ptr<RedisPool> redis, std::unique_ptr<RedisPool> peer_redis,
-      std::string peer_secret, std::unique_ptr<TrafficLog> record_log);
+      std::unique_ptr<TlsFiles> tls, std::unique_ptr<RedisPool> redis,
+      std::unique_ptr<TrafficLog> record_log);
+  Status AddServices();
+  void FollowHealthSignals(ModelService* models);
   void FollowPairFacts();
   void ConnectRedis();
   ResponseCacheService* ShareResponses();
@@ -123,17 +126,6 @@ class Server {
   Task<void> WaitUntil(std::function<bool()> done, int64_t nanos, bool may_hurry);
   void ForEachDataThread(const std::function<void(IoThread&, Listener&)>& action);  // on each data thread
   int64_t OpenConnections() const;                                                  // of the data threads
-  template <typename T, typename... Args>
-  T* AddService(Args&&... args) {
-    return Keep(std::make_unique<T>(*io_threads_.back(), std::forward<Args>(args)...));
-  }
-  template <typename T>
-  T* Keep(std::unique_ptr<T> service) {
-    T* const kept = service.get();
-    services_.push_back(std::move(service));
-    metrics_->Add([kept](MetricsPage* page) { kept->WriteMetrics(page); });
-    return kept;
-  }
   bool MakeRoom(IoThread& thread, ListenerKind listener_kind);
 
   const ServerOptions options_;  // as at the start
@@ -151,15 +143,15 @@ class Server {
   const std::unique_ptr<TrafficLog> record_log_;       // null: disabled
   std::unique_ptr<LineWriter> access_log_;             // likewise
   std::vector<std::unique_ptr<IoThread>> io_threads_;  // the last one is the control thread
+  std::vector<const Telemetry*> telemetries_;          // of all threads
   std::vector<std::unique_ptr<Listener>> listeners_;
   std::unique_ptr<Listener> admin_listener_;
   std::unique_ptr<Listener> metrics_listener_;
   std::unique_ptr<Metrics> metrics_;
-  std::vector<std::unique_ptr<Service>> services_;
-  bool services_stopped_ = false;                   // of the control thread
+  std::unique_ptr<Services> services_;
   HealthChecker* health_ = nullptr;                 // one of them
   PairFactPoller* pair_facts_ = nullptr;            // likewise; null: the connector needs none
-  PeerSyncService* peers_ = nullptr;                // likewise; null: nothing is shared with other routers
+  OtherRouters* other_routers_ = nullptr;           // likewise; null: nothing is shared with other routers
   PdRegistrationService* registrations_ = nullptr;  // likewise; null: workers do not register
   Mutex apply_mutex_;                               // held during Apply()
   Mutex reload_mutex_;                              // guards the reloading, and is held while files are read

@@ -2,9 +2,13 @@
 
 #include <array>
 
+#include "proxy/events/events_feature.h"
+#include "proxy/shared_pool/shared_pool_feature.h"
+
 namespace vllm_router {
 
-// Each is defined in the file of its name; those of the response cache and of prefill and decode workers share one.
+// Each is defined in the file of its name; those of the response cache and of prefill and decode workers share one, and
+// those of features are in their rooms.
 extern const Step kHeadStep;
 extern const Step kRouteStep;
 extern const Step kAuthorizeStep;
@@ -23,8 +27,6 @@ extern const Step kMessageStep;
 extern const Step kQuarantineStep;
 extern const Step kAdmitStep;
 extern const Step kTokensStep;
-extern const Step kSharedPrefixesStep;
-extern const Step kSharedPoolStep;
 extern const Step kStoredResponseStep;
 extern const Step kUpstreamStep;
 extern const Step kRelayStep;

@@ -30,7 +30,7 @@ enum class TokenizeEnd : uint8_t { kOk, kTimeout, kFailed, kRefused, kUnknown, k
 inline constexpr int kTokenizeEndCount = static_cast<int>(TokenizeEnd::kNobody) + 1;
 std::string_view TokenizeEndName(TokenizeEnd end);
 
-// Why a query of a shared pool failed, and what one told of a key (client/mooncake_pool.h); labels of
+// Why a query of a shared pool failed, and what one told of a key (shared_pool/mooncake_pool.h); labels of
 // shared_cache_errors_total and shared_cache_keys_total.
 enum class SharedCacheError : uint8_t { kConnect, kTimeout, kHttp, kJson, kNotLeader, kLayout };
 inline constexpr int kSharedCacheErrorCount = static_cast<int>(SharedCacheError::kLayout) + 1;

@@ -20,6 +20,7 @@
 #include "base/limits.h"
 #include "base/random.h"
 #include "base/snapshot.h"
+#include "base/type_map.h"
 #include "net/buffer.h"
 #include "net/event_loop.h"
 #include "proxy/thread/idle_list.h"
@@ -35,7 +36,6 @@ class FleetView;
 class HttpClient;
 class PushIdentities;
 class RedisLink;
-class RedisPrefixIndex;
 class RedisResponseStore;
 class RemoteTokenizer;
 class RequestHeadParser;
@@ -121,8 +121,8 @@ struct IoThread {
   const FanOutPaths& fan_out_paths;
   PushIdentities& push_identities;                      // of prefill workers that push KV blocks
   std::unique_ptr<RedisLink> redis;                     // set before the threads run; null: none
-  std::unique_ptr<RedisPrefixIndex> shared_prefixes;    // likewise; null: each router has its own
   std::unique_ptr<RedisResponseStore> redis_responses;  // likewise; null: responses are not in Redis
+  TypeMap features;                                     // what features keep for this thread; likewise
   Snapshot<FleetView>::Cached fleet;
   const Snapshot<Settings>& server_settings;  // for other threads
   Snapshot<Settings>::Cached settings;        // what a request goes by is in its connection

@@ -9,8 +9,8 @@
 
 #include "base/limits.h"
 #include "base/mutex.h"
+#include "base/type_map.h"
 #include "proxy/api/server_options.h"
-#include "proxy/client/mooncake_pool.h"
 #include "proxy/thread/aborted_responses.h"
 #include "proxy/thread/response_cache.h"
 #include "proxy/thread/response_owners.h"
@@ -46,13 +46,7 @@ struct ServerLimits {
             options.response_cache, {.redis = options.response_cache_backend == ResponseCacheBackend::kRedis,
                                      .fallback_capacity = options.response_cache_fallback_capacity,
                                      .fallback_ttl_ms = options.response_cache_fallback_ttl_ms,
-                                     .fallback = options.response_cache_fallback_to_memory}) {
-    if (options.shared_cache_type == SharedCacheType::kHicache) {
-      shared_pool = std::make_unique<MooncakePool>(
-          options.shared_cache_verifies_all ? PageQuery::Verify::kAll : PageQuery::Verify::kEdges,
-          options.shared_cache_timeout_ms);
-    }
-  }
+                                     .fallback = options.response_cache_fallback_to_memory}) {}
 
   ConcurrencyLimiter concurrency;               // of requests between the router and a worker
   ConcurrencyLimiter model_waits;               // of requests that wait for a worker of their model
@@ -65,7 +59,7 @@ struct ServerLimits {
   RequestQuarantine quarantine;
   ResponseOwners responses;
   ResponseCache response_cache;
-  std::unique_ptr<MooncakePool> shared_pool;  // null: none is queried
+  TypeMap features;  // what features share between threads; added before these run
 
   Mutex ejecting;  // held while a 5xx may open a circuit breaker (worker/outlier_detector.h)
   std::atomic<bool> panicking{false};  // panic mode has begun: no circuit breaker admits requests

@@ -1,4 +1,4 @@
-"""cpp/proxy/steps/: the table, its page, and the step in the log; the wire is in tests/proxy/."""
+"""cpp/proxy/steps/ and the steps of features: the table, its page, and the step in the log; the wire is in tests/proxy/."""
 
 import json
 import re
@@ -10,18 +10,18 @@ from tests.fakes.wire import eventually, request, response
 from vllm_router import _core
 
 ROOT = Path(__file__).parents[4]
-STEPS = ROOT / "cpp/proxy/steps"
+PROXY = ROOT / "cpp/proxy"
 
 
 def names() -> list[str]:
     """The names of the steps, in the order of the table."""
     rows = {}
-    for source in STEPS.glob("*.cc"):
+    for source in [*PROXY.glob("steps/*.cc"), *PROXY.glob("*/*_step.cc")]:
         for row, name in re.findall(
             r'^extern constexpr Step (k\w+) = \{\s*\.name = "(\w+)"', source.read_text(), re.M
         ):
             rows[row] = name
-    table = (STEPS / "steps.cc").read_text()
+    table = (PROXY / "steps/steps.cc").read_text()
     order = re.findall(r"&(k\w+Step)", table)
     assert sorted(order) == sorted(rows), "each row stands in the table once"
     return [rows[row] for row in order]

@@ -1,0 +1,29 @@
+#include "proxy/control/services.h"
+
+#include <algorithm>
+
+namespace vllm_router {
+
+void Services::Start() const {
+  for (const std::unique_ptr<Service>& service : all_) service->Start();
+}
+
+void Services::Stop() {
+  stopped_ = true;
+  for (const std::unique_ptr<Service>& service : all_) service->Stop();
+}
+
+bool Services::ended() const {
+  return std::ranges::all_of(all_, [](const auto& service) { return service->ended(); });
+}
+
+void Services::FollowSettings() const {
+  if (stopped_) return;
+  for (const std::unique_ptr<Service>& service : all_) service->FollowSettings();
+}
+
+void Services::WriteMetrics(MetricsPage* page) const {
+  for (const std::unique_ptr<Service>& service : all_) service->WriteMetrics(page);
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,17 @@
+#include "proxy/server/features.h"
+
+#include <array>
+
+#include "proxy/admin/feature.h"
+#include "proxy/events/events_feature.h"
+#include "proxy/peer_sync/peer_sync_feature.h"
+#include "proxy/shared_pool/shared_pool_feature.h"
+
+namespace vllm_router {
+
+std::span<const Feature* const> Features() {
+  static constexpr std::array kFeatures = {&kEventsFeature, &kSharedPoolFeature, &kPeerSyncFeature};
+  return kFeatures;
+}
+
+}  // namespace vllm_router
