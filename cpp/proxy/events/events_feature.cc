@@ -22,6 +22,7 @@
 #include "proxy/events/prefix_index_endpoints.h"
 #include "proxy/events/redis_prefix_index.h"
 #include "proxy/events/trtllm_poller.h"
+#include "proxy/events/zmq_feed.h"
 #include "proxy/thread/io_thread.h"
 #include "routing/router.h"
 
@@ -88,8 +89,13 @@ Status Add(const ServerParts& server) {
   if (server.options.kv_events_push && index != nullptr) {
     server.services.Keep(std::make_unique<KvPushReceiver>(&index->reported()));
   }
-  auto* const trtllm = server.services.Add<TrtllmPoller>();
-  server.services.Add<KvEventService>(trtllm);
+  std::vector<KvFeed*> feeds;
+  if (index != nullptr) {
+    feeds.push_back(server.services.Add<TrtllmPoller>());
+    feeds.push_back(server.services.Keep(
+        std::make_unique<ZmqFeed>(&index->reported(), server.options.kv_events_bind)));
+  }
+  server.services.Add<KvEventService>(std::move(feeds));
   server.services.Add<PrefixEventService>();
   return absl::OkStatus();
 }

@@ -15,6 +15,7 @@
 #include "proxy/admin/admin_context.h"
 #include "proxy/admin/fleet_call.h"
 #include "proxy/events/kv_push_call.h"
+#include "proxy/events/zmq_feed.h"
 #include "proxy/admin/own_endpoint.h"
 #include "proxy/admin/replies.h"
 #include "proxy/api/server_options.h"
@@ -50,6 +51,11 @@ json::array PushedSources(const KvPushReceiver& pushes, const Router& router) {
         {"unusable_events", status.unusable}});
   }
   return sources;
+}
+
+std::vector<DialInStatus> DialInReport(const AdminContext& admin) {
+  const auto* const feed = admin.services->Find<ZmqFeed>();
+  return feed != nullptr ? feed->DialInReport() : std::vector<DialInStatus>();
 }
 
 AdminReply KvEvents(AdminContext& admin, const PageCall& call) {
@@ -101,7 +107,7 @@ AdminReply KvEvents(AdminContext& admin, const PageCall& call) {
       {"pushed", pushes != nullptr ? PushedSources(*pushes, *admin.router) : json::array()}};
   if (!call.thread.options.kv_events_bind.empty()) {
     json::array listeners;
-    for (const DialInStatus& status : service.DialInReport()) {
+    for (const DialInStatus& status : DialInReport(admin)) {
       listeners.push_back(json::object{
           {"endpoint", status.endpoint},
           {"bound", status.bound},

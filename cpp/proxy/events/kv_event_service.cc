@@ -1,7 +1,5 @@
 #include "proxy/events/kv_event_service.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -23,7 +21,6 @@
 namespace vllm_router {
 namespace {
 
-constexpr size_t kFewestSources = 16;
 constexpr int64_t kWarnAgainNanos = 60'000'000'000;
 constexpr int kMostDoublings = 6;  // of kSoonNanos: 64 s
 
@@ -39,13 +36,6 @@ bool IsConclusive(const StatusOr<HttpResponse>& response) {
   if (!response.ok()) return false;
   const int status = response->status;
   return status == 200 || status == 404 || status == 405 || status == 501;
-}
-
-// Each has some five descriptors. At most a sixth of those that the process may have.
-size_t MostSources() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kFewestSources;
-  return std::clamp<size_t>(limit.rlim_cur / 32, kFewestSources, kMaxWorkers);
 }
 
 }  // namespace
@@ -80,42 +70,21 @@ bool KvEventService::polls() const { return thread_.options.kv_events_engine == 
 
 void KvEventService::Stop() {
   HostPoller::Stop();
-  const MutexLock lock(mutex_);
-  subscriber_ = nullptr;
+  for (KvFeed* const feed : feeds_) feed->Stop();
 }
 
 std::vector<KvSourceStatus> KvEventService::Report() const {
-  std::vector<KvSourceStatus> report = trtllm_.Report();
-  const MutexLock lock(mutex_);
-  if (subscriber_ == nullptr) return report;
-  for (KvSourceStatus& status : subscriber_->Report()) report.push_back(std::move(status));
+  std::vector<KvSourceStatus> report;
+  for (const KvFeed* const feed : feeds_) {
+    for (KvSourceStatus& status : feed->Report()) report.push_back(std::move(status));
+  }
   return report;
-}
-
-std::vector<DialInStatus> KvEventService::DialInReport() const {
-  const MutexLock lock(mutex_);
-  return subscriber_ != nullptr ? subscriber_->DialInReport() : std::vector<DialInStatus>();
 }
 
 bool KvEventService::Resync(std::string_view worker_url) {
   bool found = false;
-  const MutexLock lock(mutex_);
-  for (const KvSource& source : polled_) {
-    if (source.url != worker_url) continue;
-    found = true;
-    trtllm_.Resync(source.worker);
-  }
-  if (subscriber_ == nullptr) return found;
-  std::set<WorkerId> workers;
-  for (const KvSource& source : told_) {
-    if (source.url == worker_url) workers.insert(source.worker);
-  }
-  // Publishers that connected.
-  for (const KvSourceStatus& status : subscriber_->Report()) {
-    if (status.source.url == worker_url) workers.insert(status.source.worker);
-  }
-  for (const WorkerId worker : workers) subscriber_->Resync(worker);
-  return found || !workers.empty();
+  for (KvFeed* const feed : feeds_) found |= feed->Resync(worker_url);
+  return found;
 }
 
 int64_t KvEventService::Pass(const FleetView& fleet) {
@@ -131,8 +100,7 @@ int64_t KvEventService::Pass(const FleetView& fleet) {
     if (!is_healthy && std::exchange(host->healthy, false)) {
       host->due_ns = now;  // once it is back
       for (const std::shared_ptr<Worker>& worker : workers) {
-        trtllm_.ReportOutage(worker->id);
-        if (subscriber_ != nullptr) subscriber_->ReportOutage(worker->id);
+        for (KvFeed* const feed : feeds_) feed->ReportOutage(worker->id);
       }
     }
     if (!is_healthy) continue;
@@ -150,7 +118,7 @@ int64_t KvEventService::Pass(const FleetView& fleet) {
     host->polling = true;
     Spawn(Poll(host, workers));
   }
-  TellSubscriber(all);
+  FollowSources(all);
   WarnOfUnmatchedPrompts(now);
   const int64_t half_life = thread_.settings.Get()->kv_predict_ttl_ms * kNanosPerMs / 2;
   if (now - rotated_ns_ >= half_life) {
@@ -277,10 +245,8 @@ std::vector<KvSource> KvEventService::SourcesOf(
   return sources;
 }
 
-void KvEventService::TellSubscriber(const Hosts& fleet) {
-  std::vector<KvSource> sources;
-  std::vector<DialInWorker> dial_in;
-  std::vector<KvSource> polled;
+void KvEventService::FollowSources(const Hosts& fleet) {
+  KvFeed::Sources sources;
   ReportedBlocks::ModelNames names;
   bool one_model = true;
   std::set<std::string> unused;
@@ -295,9 +261,8 @@ void KvEventService::TellSubscriber(const Hosts& fleet) {
     for (const std::shared_ptr<Worker>& worker : workers) {
       std::vector<KvSource> own = SourcesOf(*worker, host, model);
       if (own.empty() && !model.empty() && !thread_.options.kv_events_bind.empty())
-        dial_in.push_back({.worker = worker->id, .url = worker->url, .model = model});
-      for (KvSource& source : own)
-        (source.kind == KvSourceKind::kTrtllm ? polled : sources).push_back(std::move(source));
+        sources.may_connect.push_back({.worker = worker->id, .url = worker->url, .model = model});
+      for (KvSource& source : own) sources.named.push_back(std::move(source));
     }
   }
   for (const std::string& url : unused) {
@@ -308,54 +273,12 @@ void KvEventService::TellSubscriber(const Hosts& fleet) {
   for (const auto& [name, model] : names) one_model = one_model && model == names.begin()->second;
   // A request without a name is for the only model.
   if (one_model && !names.empty()) names.try_emplace("", std::string(names.begin()->second));
-  ReportedBlocks& reported = thread_.router->pool().index()->reported();
-  if (names != told_names_) {
-    told_names_ = names;
-    reported.SetModelNames(std::move(names));
+  if (names != model_names_) {
+    model_names_ = names;
+    thread_.router->pool().index()->reported().SetModelNames(std::move(names));
   }
-  TellPoller(polled);
-  if (const size_t most = MostSources(); sources.size() > most) {
-    if (!std::exchange(warned_of_many_, true)) {
-      Log(LogLevel::kWarning,
-          Concat(
-              "kv events: ", sources.size(), " sources are more than the limit of open files allows, ", most,
-              "; the others' caches are inferred from requests; raise it, for instance by ulimit -n"));
-    }
-    sources = FairShare(std::move(sources), most);
-  }
-  if (sources == told_ && dial_in == told_dial_in_) return;
-  const MutexLock lock(mutex_);
-  if (subscriber_ == nullptr) {
-    StatusOr<std::unique_ptr<EventSubscriber>> started =
-        EventSubscriber::Start(&reported, {.bind_endpoints = thread_.options.kv_events_bind});
-    if (!started.ok()) {
-      if (!std::exchange(start_failed_, true))
-        Log(LogLevel::kError, Concat(
-                                  "kv events: ", std::string(started.status().message()),
-                                  "; caches are inferred from requests"));
-      return;
-    }
-    subscriber_ = *std::move(started);
-    WarnOfText();
-  }
-  if (sources != told_) {
-    told_ = sources;
-    subscriber_->SetSources(std::move(sources));
-  }
-  if (dial_in != told_dial_in_) {
-    told_dial_in_ = dial_in;
-    subscriber_->SetDialInWorkers(std::move(dial_in));
-  }
-}
-
-void KvEventService::TellPoller(const std::vector<KvSource>& sources) {
-  if (sources == polled_) return;
-  {
-    const MutexLock lock(mutex_);
-    polled_ = sources;
-  }
-  trtllm_.SetSources(sources);
-  WarnOfText();
+  if (!sources.named.empty() || !sources.may_connect.empty()) WarnOfText();
+  for (KvFeed* const feed : feeds_) feed->Follow(sources);
 }
 
 void KvEventService::WarnOfText() {

@@ -20,18 +20,17 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "base/mutex.h"
-#include "events/event_subscriber.h"
+#include "events/kv_feed.h"
 #include "events/kv_source.h"
+#include "index/reported_blocks.h"
 #include "net/task.h"
 #include "proxy/client/kv_source_report.h"
 #include "proxy/control/host_poller.h"
 
 namespace vllm_router {
-
-class TrtllmPoller;
 
 class KvEventService final : public HostPoller {
  public:
@@ -42,15 +41,15 @@ class KvEventService final : public HostPoller {
   // As long a request that waits for its first token is predicted again.
   static constexpr int64_t kRepeatNanos = 60'000'000'000;
 
-  // `trtllm` outlives it.
-  KvEventService(IoThread& thread, TrtllmPoller* trtllm) : HostPoller(thread), trtllm_(*trtllm) {}
+  // The feeds outlive it.
+  KvEventService(IoThread& thread, std::vector<KvFeed*> feeds)
+      : HostPoller(thread), feeds_(std::move(feeds)) {}
 
   void Start() override;
   void Stop() override;
 
   // Any thread; empty while there is no source.
   std::vector<KvSourceStatus> Report() const;
-  std::vector<DialInStatus> DialInReport() const;
   void WriteMetrics(MetricsPage* page) const override;
   // Drops what is known of the worker's cache, and asks for all of it. False: it has no source.
   bool Resync(std::string_view worker_url);
@@ -75,30 +74,22 @@ class KvEventService final : public HostPoller {
   bool polls() const;  // the workers whose endpoints are not named
   // At most once a minute: prompts whose text no worker turned into token ids.
   void WarnOfUnmatchedPrompts(int64_t now_ns);
-  // What is known now, for the events thread and the poller if it has changed.
-  void TellSubscriber(const Hosts& fleet);
-  void TellPoller(const std::vector<KvSource>& sources);
+  // What is known now, for the feeds and the index.
+  void FollowSources(const Hosts& fleet);
   void WarnOfText();  // once, if no worker is asked for token ids
   std::string ModelOf(const Host& host, const ReportedBlocks::ModelNames& names) const;
   std::vector<KvSource> SourcesOf(const Worker& worker, const Host& host, const std::string& model) const;
 
-  TrtllmPoller& trtllm_;
+  const std::vector<KvFeed*> feeds_;
   std::map<std::string, std::shared_ptr<Host>> hosts_;  // by base URL
   std::map<std::string, NamedEndpoints> named_;         // by worker's URL
   std::map<std::string, NamedEndpoints> named_replays_;
   int64_t rotated_ns_ = 0;
   uint64_t warned_of_prompts_ = 0;  // without token ids
   int64_t warned_of_prompts_ns_ = 0;
-  bool start_failed_ = false;
-  bool warned_of_many_ = false;
   bool warned_of_text_ = false;
   std::set<std::string> warned_of_unused_;
-  mutable Mutex mutex_;  // held while the subscriber is made, told or asked
-  std::unique_ptr<EventSubscriber> subscriber_;
-  std::vector<KvSource> told_;
-  std::vector<DialInWorker> told_dial_in_;
-  std::vector<KvSource> polled_;  // told to the poller
-  ReportedBlocks::ModelNames told_names_;
+  ReportedBlocks::ModelNames model_names_;  // as the index has them
 };
 
 }  // namespace vllm_router

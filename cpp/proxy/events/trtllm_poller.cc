@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -162,7 +163,18 @@ void TrtllmPoller::Tell(std::function<void(TrtllmReceiver&, int64_t)> job) {
   if (applier_ != nullptr) applier_->Tell(std::move(job));
 }
 
-void TrtllmPoller::SetSources(const std::vector<KvSource>& sources) {
+void TrtllmPoller::Follow(const Sources& all) {
+  std::vector<KvSource> sources;
+  for (const KvSource& source : all.named) {
+    if (source.kind == KvSourceKind::kTrtllm) sources.push_back(source);
+  }
+  {
+    const MutexLock lock(mutex_);
+    if (sources == sources_) return;
+    sources_ = sources;
+    if (applier_ == nullptr)
+      applier_ = std::make_unique<Applier>(&thread_.router->pool().index()->reported());
+  }
   std::map<std::string, std::shared_ptr<Host>> before;
   before.swap(hosts_);
   for (const KvSource& source : sources) {
@@ -177,11 +189,6 @@ void TrtllmPoller::SetSources(const std::vector<KvSource>& sources) {
     host->sources.push_back(source);
   }
   is_new_ = true;
-  {
-    const MutexLock lock(mutex_);
-    if (applier_ == nullptr)
-      applier_ = std::make_unique<Applier>(&thread_.router->pool().index()->reported());
-  }
   Tell([sources](TrtllmReceiver& receiver, int64_t now_ns) { receiver.SetSources(sources, now_ns); });
 }
 
@@ -192,8 +199,17 @@ void TrtllmPoller::ReportOutage(WorkerId worker) {
   }
 }
 
-void TrtllmPoller::Resync(WorkerId worker) {
-  Tell([worker](TrtllmReceiver& receiver, int64_t now_ns) { receiver.Resync(worker, now_ns); });
+bool TrtllmPoller::Resync(std::string_view worker_url) {
+  std::set<WorkerId> workers;
+  {
+    const MutexLock lock(mutex_);
+    for (const KvSource& source : sources_) {
+      if (source.url == worker_url) workers.insert(source.worker);
+    }
+  }
+  for (const WorkerId worker : workers)
+    Tell([worker](TrtllmReceiver& receiver, int64_t now_ns) { receiver.Resync(worker, now_ns); });
+  return !workers.empty();
 }
 
 int64_t TrtllmPoller::Pass(const FleetView& fleet) {

@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "events/event_subscriber.h"
+#include "events/kv_feed.h"
 #include "events/kv_source.h"
 #include "events/trtllm_receiver.h"
 #include "net/task.h"
@@ -34,7 +34,7 @@
 
 namespace vllm_router {
 
-class TrtllmPoller final : public HostPoller {
+class TrtllmPoller final : public HostPoller, public KvFeed {
  public:
   static constexpr int64_t kBusyNanos = 50'000'000;
   static constexpr int64_t kIdleNanos = 1'000'000'000;
@@ -55,15 +55,11 @@ class TrtllmPoller final : public HostPoller {
   void Start() override;
   void Stop() override;
 
-  // Of kind kTrtllm. Those that are the same go on.
-  void SetSources(const std::vector<KvSource>& sources);
-  // The worker did not respond, so its engine may have restarted.
-  void ReportOutage(WorkerId worker);
-  // Drops what is known of the worker; any thread.
-  void Resync(WorkerId worker);
-
+  void Follow(const Sources& sources) override;
+  void ReportOutage(WorkerId worker) override;
+  bool Resync(std::string_view worker_url) override;
   // 50 ms old at most while events come, else a second.
-  std::vector<KvSourceStatus> Report() const;
+  std::vector<KvSourceStatus> Report() const override;
 
   // Where `url`'s worker is polled.
   static std::string EndpointOf(const WorkerUrl& url);
@@ -88,6 +84,7 @@ class TrtllmPoller final : public HostPoller {
   std::optional<uint64_t> membership_;                        // of the fleet when they were
   mutable Mutex mutex_;                                       // held while the applier is made, told or asked
   std::unique_ptr<Applier> applier_ ABSL_GUARDED_BY(mutex_);  // once there is a source
+  std::vector<KvSource> sources_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace vllm_router

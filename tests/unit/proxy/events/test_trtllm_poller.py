@@ -188,12 +188,3 @@ def test_prompts_follow_the_caches_of_simulated_workers(simulated, harness):
 
     eventually(taken)
     connection.close()
-
-
-def test_both_ways_of_one_fleet(simulated, harness):
-    with KvEventPublisher() as publisher:
-        engine = TrtllmEngine()
-        worker = harness.worker(engine)
-        named = [f"{worker.url}={publisher.endpoint}"]
-        router = open_router(harness, worker, simulated[0].url, **TRTLLM, kv_event_source=named)
-        eventually(lambda: {source["kind"] for source in sources(harness, router)} == {"zmq", "trtllm"})
