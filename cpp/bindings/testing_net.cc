@@ -809,7 +809,7 @@ class ResolverHarness {
   }
 
   void Doubt(const std::string& host) {
-    thread_.Call([&] { resolver_->Doubt(host); });
+    thread_.Call([&] { resolver_->ReportFailure(host); });
   }
   void Advance(double seconds) { clock_.Advance(static_cast<int64_t>(seconds * 1e9)); }
   // The lookups without a result.

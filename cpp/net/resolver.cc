@@ -72,7 +72,7 @@ Task<Resolver::Answer> Resolver::Resolve(std::string host, std::shared_ptr<Waite
   co_return std::move(waiter->answer_);
 }
 
-void Resolver::Doubt(const std::string& host) {
+void Resolver::ReportFailure(const std::string& host) {
   const auto found = entries_.find(host);
   if (found == entries_.end()) return;
   Entry& entry = found->second;

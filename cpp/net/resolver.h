@@ -7,7 +7,7 @@
 //   |--- fresh ----|--- stale but usable ------|--- fresh …      refreshed in the background, once at a time
 //
 // Only the first lookup of a name blocks its waiter, which can cancel the wait. A failed refresh keeps
-// the old result, so a name server that is down delays no request. Doubt() marks an entry stale early:
+// the old result, so a name server that is down delays no request. ReportFailure() marks an entry stale early:
 // none of its addresses could be reached, so the host may have moved. One loop.
 #pragma once
 
@@ -55,7 +55,7 @@ class Resolver {
   // The result without a lookup: a literal address or a fresh entry.
   std::optional<std::vector<Address>> Known(const std::string& host) const;
   Task<Answer> Resolve(std::string host, std::shared_ptr<Waiter> waiter);
-  void Doubt(const std::string& host);
+  void ReportFailure(const std::string& host);
 
  private:
   struct Entry {

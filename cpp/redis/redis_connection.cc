@@ -92,7 +92,7 @@ Task<Status> RedisConnection::Connect() {
   connector_ = nullptr;
   if (!ended_.ok()) co_return ended_;
   if (error != 0) {
-    resolver_.Doubt(url.host);
+    resolver_.ReportFailure(url.host);
     co_return absl::UnavailableError(
         connector.tls_error().empty() ? "cannot be connected to"
                                       : Concat("fails the TLS handshake: ", connector.tls_error()));

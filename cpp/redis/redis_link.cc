@@ -100,7 +100,7 @@ void RedisLink::Reopen() {
   if (refreshed_ != reopenings) {
     refreshed_ = reopenings;
     // The old addresses are used until the new ones are there, hence the wait for the next look.
-    resolver_.Doubt(pool_.options().url.host);
+    resolver_.ReportFailure(pool_.options().url.host);
     return Spawn(Refresh());
   }
   for (const Slot& slot : slots_) {

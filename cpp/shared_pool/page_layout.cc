@@ -24,10 +24,10 @@ Status CheckName(std::string_view what, std::string_view name) {
       kMaxNameBytes, " letters, digits, '_', '.' and '-'"));
 }
 
-Status CheckSize(std::string_view what, uint64_t size, uint64_t most) {
-  if (size >= 1 && size <= most) return absl::OkStatus();
+Status CheckSize(std::string_view what, uint64_t size, uint64_t max) {
+  if (size >= 1 && size <= max) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      Concat(what, " is ", size, "; it must be a whole number between 1 and ", most));
+      Concat(what, " is ", size, "; it must be a whole number between 1 and ", max));
 }
 
 // By sizes. Split heads are kept as a larger fleet would: one object per rank of the least common multiple.

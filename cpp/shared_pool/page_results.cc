@@ -24,7 +24,7 @@ void PageResults::Store(const Digest256& page, PageState state, int64_t now_ns) 
     entries_.splice(entries_.begin(), entries_, found->second);
     return;
   }
-  if (by_page_.size() == most_) {
+  if (by_page_.size() == limit_) {
     by_page_.erase(entries_.back().page);
     entries_.splice(entries_.begin(), entries_, std::prev(entries_.end()));  // its node is used again
     entries_.front() = {page, state, until_ns};

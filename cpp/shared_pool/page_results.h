@@ -30,7 +30,7 @@ class PageResults {
   static constexpr int64_t kPresentNanos = 1'000'000'000;
   static constexpr int64_t kAbsentNanos = 200'000'000;
 
-  explicit PageResults(size_t most) : most_(most) {}
+  explicit PageResults(size_t limit) : limit_(limit) {}
 
   // kUnknown if it is not known any more. Counts as a use.
   PageState Find(const Digest256& page, int64_t now_ns);
@@ -46,7 +46,7 @@ class PageResults {
     int64_t until_ns;
   };
 
-  const size_t most_;
+  const size_t limit_;
   std::list<Entry> entries_;  // the most recently used first
   absl::flat_hash_map<Digest256, std::list<Entry>::iterator> by_page_;
 };

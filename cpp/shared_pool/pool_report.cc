@@ -32,13 +32,13 @@ class Members {
  public:
   explicit Members(const json::object& object) : object_(object) {}
 
-  void Number(std::string_view name, uint64_t least, uint64_t most, auto* out) {
+  void Number(std::string_view name, uint64_t min, uint64_t max, auto* out) {
     const json::value* const value = Find(object_, name);
     if (value == nullptr) return;
     boost::system::error_code error;
     const auto number = value->is_number() ? value->to_number<uint64_t>(error) : 0;
-    if (!value->is_number() || error || number < least || number > most) {
-      return Fail(name, *value, Concat("a whole number between ", least, " and ", most));
+    if (!value->is_number() || error || number < min || number > max) {
+      return Fail(name, *value, Concat("a whole number between ", min, " and ", max));
     }
     *out = static_cast<std::remove_pointer_t<decltype(out)>>(number);
   }

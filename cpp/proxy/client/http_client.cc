@@ -120,7 +120,7 @@ Task<Status> HttpClient::Read(
   const int error = co_await connector.ConnectToAny(*std::move(addresses), url.port);
   call.connector = nullptr;
   if (error != 0) {
-    resolver_.Doubt(url.host);
+    resolver_.ReportFailure(url.host);
     co_return absl::UnavailableError(
         call.ended                      ? "no connection in time"
         : connector.tls_error().empty() ? "the connection was refused"

@@ -193,7 +193,7 @@ Task<void> FleetManager::Check(std::vector<uint64_t> rows, WorkerUrl url, bool a
   }
   const bool passed = IsSuccess(response);
   bool knows_models = true;
-  if (passed && !stopped()) knows_models = co_await models_.Ask(url, /*joins=*/true);
+  if (passed && !stopped()) knows_models = co_await models_.Fetch(url, /*joins=*/true);
   --checking_;
   if (again) --checking_again_;
   if (stopped()) co_return;

@@ -120,7 +120,7 @@ int64_t ModelService::Pass(const FleetView& fleet) {
 
 Task<void> ModelService::Poll(std::shared_ptr<Host> host, WorkerUrl url) {
   const UnderWay under_way(*this);
-  const bool responded = co_await Ask(url, /*joins=*/false);
+  const bool responded = co_await Fetch(url, /*joins=*/false);
   host->polling = false;
   if (polling_-- == kMaxHealthChecks) PassNow();
   if (stopped()) co_return;
@@ -138,7 +138,7 @@ Task<void> ModelService::Poll(std::shared_ptr<Host> host, WorkerUrl url) {
   if (host->due_ns == 0) PassNow();
 }
 
-Task<bool> ModelService::Ask(WorkerUrl url, bool joins) {
+Task<bool> ModelService::Fetch(WorkerUrl url, bool joins) {
   const UnderWay under_way(*this);
   if (!asks()) co_return true;
   const int64_t timeout = thread_.settings.Get()->health_check_timeout_ms;
@@ -221,7 +221,7 @@ Task<void> ModelService::PublishLater() {
   thread_.router->pool().registry().PublishModels();
 }
 
-void ModelService::AskAll() {
+void ModelService::PollAll() {
   thread_.loop.Post([this] {
     if (stopped()) return;
     for (const auto& [base, host] : hosts_) {
@@ -232,13 +232,13 @@ void ModelService::AskAll() {
   });
 }
 
-void ModelService::Doubt(const std::shared_ptr<Worker>& worker) {
+void ModelService::ReportMissing(const std::shared_ptr<Worker>& worker) {
   thread_.loop.Post([this, base = worker->url.base] {
     const auto found = hosts_.find(base);
     if (stopped() || found == hosts_.end()) return;
     Host& host = *found->second;
     host.doubted = true;
-    const int64_t due = host.asked_ns + kDoubtNanos;
+    const int64_t due = host.asked_ns + kRecheckNanos;
     if (host.polling || due >= host.due_ns) return;
     host.due_ns = due;
     PassNow();

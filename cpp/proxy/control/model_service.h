@@ -8,7 +8,7 @@
 // A host that responds without a list (404, 405, 501) has none to give: it may serve anything, unless it gave one
 // before. Lists that differ from what was known are published at once, or kPublishNanos after the last ones: a fleet
 // of a thousand workers that starts is published a few times and not a thousand. After a 404 a host is asked at most
-// each kDoubtNanos. Ranks of one host are asked once. On the control thread, except where a comment says any thread.
+// each kRecheckNanos. Ranks of one host are asked once. On the control thread, except where a comment says any thread.
 //
 // A host that wants a key (401, 403) where the router has none for it lists its models to its own clients only
 // (GuardedHosts).
@@ -58,7 +58,7 @@ class GuardedHosts {
 
 class ModelService final : public HostPoller {
  public:
-  static constexpr int64_t kDoubtNanos = 2'000'000'000;
+  static constexpr int64_t kRecheckNanos = 2'000'000'000;
   static constexpr int64_t kPublishNanos = 50'000'000;  // lists that come within it are published together
 
   explicit ModelService(IoThread& thread);
@@ -71,12 +71,12 @@ class ModelService final : public HostPoller {
   // False with --model-refresh-secs 0: no worker is asked, and each may serve anything.
   bool asks() const;
   // The worker responded 404 to a request for a model that it lists. Any thread.
-  void Doubt(const std::shared_ptr<Worker>& worker);
+  void ReportMissing(const std::shared_ptr<Worker>& worker);
   // All are asked soon. Any thread.
-  void AskAll();
+  void PollAll();
   // Asks a host, which need not be in the fleet yet. `joins`: what a worker on this address said before does not
   // count. False: it has not responded.
-  Task<bool> Ask(WorkerUrl url, bool joins);
+  Task<bool> Fetch(WorkerUrl url, bool joins);
 
  private:
   struct Host {

@@ -69,7 +69,7 @@ int64_t PairFactPoller::StartPolls(int64_t now) {
   for (const auto& [base, host] : hosts_) {
     if (host->polling || host->healthy.empty()) continue;
     int64_t due_ns = host->due_ns;
-    if (host->doubted) due_ns = std::min(due_ns, host->doubt_ns + kDoubtNanos);
+    if (host->doubted) due_ns = std::min(due_ns, host->doubt_ns + kRecheckNanos);
     if (now < due_ns) {
       next = std::min(next, due_ns);
     } else {
@@ -127,7 +127,7 @@ void PairFactPoller::FollowSettings() {
   PassNow();
 }
 
-void PairFactPoller::Doubt(const std::shared_ptr<Worker>& worker) {
+void PairFactPoller::Recheck(const std::shared_ptr<Worker>& worker) {
   if (worker->engine_id_doubted.exchange(true, std::memory_order_relaxed)) return;
   thread_.loop.Post([this, worker] {
     const std::optional<WorkerUrl> address = AddressOf(*worker);

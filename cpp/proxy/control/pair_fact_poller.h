@@ -2,7 +2,7 @@
 // (worker/pair_state.h): which engine it is, and its id.
 //
 //   joins, is healthy again  --> at once                --.
-//   Doubt()                  --> at once, but at most each kDoubtNanos    +--> GET, time and size limited --> Learn()
+//   Recheck()                  --> at once, but at most each kRecheckNanos    +--> GET, time and size limited --> Learn()
 //   each kIntervalNanos, +-10 %                         --'                                                  `-> fleet
 //   no response, or not all of it   after 0.25, 0.5, 1, 2, 4 and each further 5 s
 //
@@ -31,7 +31,7 @@ namespace vllm_router {
 class PairFactPoller : public HostPoller {
  public:
   static constexpr int64_t kIntervalNanos = 30'000'000'000;
-  static constexpr int64_t kDoubtNanos = 1'000'000'000;
+  static constexpr int64_t kRecheckNanos = 1'000'000'000;
   static constexpr int64_t kPublishNanos = 50'000'000;
   static constexpr int64_t kLookNanos = 100'000'000;  // between looks at the fleet
   static constexpr size_t kMaxReplyBytes = size_t{1} << 20;
@@ -39,7 +39,7 @@ class PairFactPoller : public HostPoller {
   void Start() override { Begin(); }
   void FollowSettings() override;
   // What was known of the worker may not hold any more. Any thread; cheap.
-  void Doubt(const std::shared_ptr<Worker>& worker);
+  void Recheck(const std::shared_ptr<Worker>& worker);
   // The fleet has changed.
   void Look() { PassNow(); }
 

@@ -22,7 +22,7 @@ namespace vllm_router {
 namespace {
 
 constexpr int64_t kWarnAgainNanos = 60'000'000'000;
-constexpr int kMostDoublings = 6;  // of kSoonNanos: 64 s
+constexpr int kMaxDoublings = 6;  // of kSoonNanos: 64 s
 
 std::string EndpointOfRank(
     const std::map<std::string, NamedEndpoints>& named, const std::string& url, size_t rank) {
@@ -182,7 +182,7 @@ Task<void> KvEventService::Poll(std::shared_ptr<Host> host, Workers workers) {
   }
   host->polling = false;
   host->polled = host->polled || conclusive;
-  host->failures = conclusive ? 0 : std::min(host->failures + 1, kMostDoublings);
+  host->failures = conclusive ? 0 : std::min(host->failures + 1, kMaxDoublings);
   if (!conclusive) host->due_ns = thread_.clock.NowNanos() + (kSoonNanos << (host->failures - 1));
   if (thread_.options.kv_events == KvEventsMode::kOn && conclusive && !any && !may_connect &&
       !std::exchange(host->warned, true)) {

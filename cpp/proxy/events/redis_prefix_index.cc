@@ -14,18 +14,18 @@ namespace vllm_router {
 namespace {
 
 constexpr std::string_view kStorage = "w:";
-constexpr double kMostTokens = UINT32_MAX;
+constexpr double kMaxTokens = UINT32_MAX;
 
 std::string KeyOf(const Digest256& prefix, bool on_gpu) {
   return Concat(RedisPrefixIndex::kKeyPrefix, on_gpu ? "" : kStorage, DigestHex(prefix));
 }
 
 std::string LookUp(const Digest256& prefix) {
-  static const std::string kMost = std::to_string(RedisPrefixIndex::kMaxRead);
+  static const std::string kLimit = std::to_string(RedisPrefixIndex::kMaxRead);
   std::string commands;
   for (const bool on_gpu : {true, false}) {
     AppendRedisCommand(
-        {"ZREVRANGEBYSCORE", KeyOf(prefix, on_gpu), "+inf", "-inf", "WITHSCORES", "LIMIT", "0", kMost},
+        {"ZREVRANGEBYSCORE", KeyOf(prefix, on_gpu), "+inf", "-inf", "WITHSCORES", "LIMIT", "0", kLimit},
         &commands);
   }
   return commands;
@@ -41,7 +41,7 @@ uint32_t TokensOf(std::string_view score) {
   double tokens = 0;
   const auto [end, error] = std::from_chars(score.data(), score.data() + score.size(), tokens);
   if (error != std::errc() || end != score.data() + score.size() || !(tokens > 0)) return 0;
-  return static_cast<uint32_t>(std::min(tokens, kMostTokens));
+  return static_cast<uint32_t>(std::min(tokens, kMaxTokens));
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ namespace {
 constexpr std::string_view kTarget = "/kv_cache_events";
 constexpr int64_t kLookNanos = 500 * kNanosPerMs;  // while there is no source
 constexpr int64_t kMinuteNanos = 60 * kNanosPerSecond;
-constexpr int kMostDoublings = 6;  // of a second: 64 s
+constexpr int kMaxDoublings = 6;  // of a second: 64 s
 constexpr std::string_view kRemedy =
     "start trtllm-serve with kv_cache_config: {enable_block_reuse: true, event_buffer_max_size: 2048}, or "
     "this "
@@ -76,7 +76,7 @@ class TrtllmPoller::Applier {
   Applier(const Applier&) = delete;
   Applier& operator=(const Applier&) = delete;
 
-  void Tell(Job job) {
+  void Post(Job job) {
     {
       const MutexLock lock(mutex_);
       jobs_.push_back(std::move(job));
@@ -158,9 +158,9 @@ std::vector<KvSourceStatus> TrtllmPoller::Report() const {
   return applier_ != nullptr ? applier_->Report() : std::vector<KvSourceStatus>();
 }
 
-void TrtllmPoller::Tell(std::function<void(TrtllmReceiver&, int64_t)> job) {
+void TrtllmPoller::Post(std::function<void(TrtllmReceiver&, int64_t)> job) {
   const MutexLock lock(mutex_);
-  if (applier_ != nullptr) applier_->Tell(std::move(job));
+  if (applier_ != nullptr) applier_->Post(std::move(job));
 }
 
 void TrtllmPoller::Follow(const Sources& all) {
@@ -189,13 +189,13 @@ void TrtllmPoller::Follow(const Sources& all) {
     host->sources.push_back(source);
   }
   is_new_ = true;
-  Tell([sources](TrtllmReceiver& receiver, int64_t now_ns) { receiver.SetSources(sources, now_ns); });
+  Post([sources](TrtllmReceiver& receiver, int64_t now_ns) { receiver.SetSources(sources, now_ns); });
 }
 
 void TrtllmPoller::ReportOutage(WorkerId worker) {
   for (const auto& [endpoint, host] : hosts_) {
     if (std::ranges::find(host->sources, worker, &KvSource::worker) == host->sources.end()) continue;
-    Tell([name = endpoint](TrtllmReceiver& receiver, int64_t) { receiver.ReportOutage(name); });
+    Post([name = endpoint](TrtllmReceiver& receiver, int64_t) { receiver.ReportOutage(name); });
   }
 }
 
@@ -208,7 +208,7 @@ bool TrtllmPoller::Resync(std::string_view worker_url) {
     }
   }
   for (const WorkerId worker : workers)
-    Tell([worker](TrtllmReceiver& receiver, int64_t now_ns) { receiver.Resync(worker, now_ns); });
+    Post([worker](TrtllmReceiver& receiver, int64_t now_ns) { receiver.Resync(worker, now_ns); });
   return !workers.empty();
 }
 
@@ -282,7 +282,7 @@ Task<void> TrtllmPoller::Poll(std::shared_ptr<Host> host) {
   host->is_slow = !response.ok() || thread_.clock.NowNanos() - host->polled_ns >= kSlowNanos;
   if (!response.ok() && absl::IsResourceExhausted(response.status())) {
     host->missed = true;
-    Tell([name = host->endpoint](TrtllmReceiver& receiver, int64_t now_ns) { receiver.Lose(name, now_ns); });
+    Post([name = host->endpoint](TrtllmReceiver& receiver, int64_t now_ns) { receiver.Lose(name, now_ns); });
     host->not_before_ns = thread_.clock.NowNanos() + kIdleNanos;
     LogFailure(
         host.get(), Concat(
@@ -291,7 +291,7 @@ Task<void> TrtllmPoller::Poll(std::shared_ptr<Host> host) {
                         "event_buffer_max_size of its kv_cache_config"));
   } else if (!response.ok()) {
     if (absl::IsUnavailable(response.status())) {
-      Tell([name = host->endpoint](TrtllmReceiver& receiver, int64_t) { receiver.ReportOutage(name); });
+      Post([name = host->endpoint](TrtllmReceiver& receiver, int64_t) { receiver.ReportOutage(name); });
     }
     Fail(host.get(), kIdleNanos << host->failures, std::string(response.status().message()));
   } else if (response->status == 200) {
@@ -313,7 +313,7 @@ Task<void> TrtllmPoller::Poll(std::shared_ptr<Host> host) {
 void TrtllmPoller::HandOver(const std::shared_ptr<Host>& host, std::string response) {
   host->was_handed = true;
   host->applying.store(true, std::memory_order_relaxed);
-  Tell([host, body = std::make_shared<const std::string>(std::move(response))](
+  Post([host, body = std::make_shared<const std::string>(std::move(response))](
            TrtllmReceiver& receiver, int64_t now_ns) {
     const SteadyClock clock;
     const int64_t begin = clock.NowNanos();
@@ -342,10 +342,10 @@ void TrtllmPoller::Digest(Host* host, int64_t now_ns) {
 
 void TrtllmPoller::Fail(Host* host, int64_t pause_ns, std::string_view why) {
   const int64_t now = thread_.clock.NowNanos();
-  host->failures = std::min(host->failures + 1, kMostDoublings);
+  host->failures = std::min(host->failures + 1, kMaxDoublings);
   host->missed = true;
   host->not_before_ns = now + std::min(pause_ns, kAbsentNanos);
-  Tell([name = host->endpoint](TrtllmReceiver& receiver, int64_t now_ns) { receiver.Miss(name, now_ns); });
+  Post([name = host->endpoint](TrtllmReceiver& receiver, int64_t now_ns) { receiver.Miss(name, now_ns); });
   // At the first failure of several.
   if (host->failures != 1) return;
   LogFailure(

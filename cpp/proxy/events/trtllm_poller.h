@@ -77,7 +77,7 @@ class TrtllmPoller final : public HostPoller, public KvFeed {
   void LogFailure(Host* host, std::string_view sentence);  // at most once a minute
   int64_t NextPause(Host* host);
   // For the applier's thread; any thread. Ignored without one.
-  void Tell(std::function<void(TrtllmReceiver&, int64_t now_ns)> job);
+  void Post(std::function<void(TrtllmReceiver&, int64_t now_ns)> job);
 
   std::map<std::string, std::shared_ptr<Host>> hosts_;        // by endpoint
   bool is_new_ = false;                                       // the workers of hosts_ are not found yet

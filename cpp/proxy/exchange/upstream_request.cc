@@ -303,7 +303,7 @@ Task<bool> UpstreamRequest::Connect() {
   }
   if (cancelled_ || drained_) co_return false;
   thread_.telemetry.connects_failed.fetch_add(1, std::memory_order_relaxed);
-  thread_.resolver.Doubt(url.host);
+  thread_.resolver.ReportFailure(url.host);
   if (connect_timed_out_ || IsWorkersFault(error)) ReportWorkerDown(thread_, url);
   co_return false;
 }

@@ -79,10 +79,10 @@ return got
 // Redis's own words of an error that no remedy is known of: without its code, and up to the first quotation mark, since it
 // quotes what it repeats of a command.
 std::string_view WordsOf(std::string_view error) {
-  constexpr size_t kMostBytes = 120;
+  constexpr size_t kMaxBytes = 120;
   error.remove_prefix(std::min(error.find(' '), error.size()));
   error.remove_prefix(std::min(error.find_first_not_of(' '), error.size()));
-  error = error.substr(0, kMostBytes);
+  error = error.substr(0, kMaxBytes);
   const auto* const end = std::ranges::find_if(
       error, [](char c) { return c < ' ' || c > '~' || c == '"' || c == '\'' || c == '`'; });
   error = error.substr(0, static_cast<size_t>(end - error.begin()));

@@ -132,7 +132,7 @@ void PeerSyncService::Turn() {
   if (turn_++ % 2 == 0) tell_due_ = true;
   FollowFleet();
   const int64_t lost = std::max(kLostNanos, 4 * int64_t{options_.interval_ms} * kNanosPerMs);
-  const int64_t worked = std::min(heard_ns_, told_ns_);
+  const int64_t worked = std::min(received_ns_, sent_ns_);
   const bool connected = now - worked < lost;
   if (!connected && outage_since_ns_ < 0) outage_since_ns_ = std::max(begun_ns_, worked);
   if (connected && outage_since_ns_ >= 0) {
@@ -202,7 +202,7 @@ Task<void> PeerSyncService::Exchange(bool tells) {
     PeerStreams::AddTime(&round);
     const bool joins = !streams_.knows_time();
     const bool told = tells && !joins;
-    if (told) Tell(sent, &round);
+    if (told) AddFrames(sent, &round);
     if (told) tells = false;
     if (!joins) streams_.AddReads(sent, &round);
     const std::optional<RedisReplies> replies = co_await Send(&link_, round);
@@ -223,7 +223,7 @@ Task<void> PeerSyncService::Exchange(bool tells) {
     const Status taken = streams_.Take(round, sent, **replies, &heard);
     const int64_t now = thread_.clock.NowNanos();
     counts_.bytes_read += heard.bytes;
-    Hear(heard, now);
+    TakeFrames(heard, now);
     const Status& wrong = taken.ok() ? heard.unread : taken;
     if (told || !wrong.ok()) counts_.trouble = std::string(wrong.message());
     if (!heard.unread.ok()) Warn(heard.unread);
@@ -234,15 +234,15 @@ Task<void> PeerSyncService::Exchange(bool tells) {
     }
     if (!streams_.knows_time()) break;
     if (joins) continue;
-    if (told) told_ns_ = now;
+    if (told) sent_ns_ = now;
     // A router with much to say does not make this one deaf to the others.
-    if (!heard.more || outage_since_ns_ < 0 || i + 1 == kMaxRoundsAtOnce) heard_ns_ = now;
+    if (!heard.more || outage_since_ns_ < 0 || i + 1 == kMaxRoundsAtOnce) received_ns_ = now;
     if (!heard.more) break;
   }
   --under_way_;
 }
 
-void PeerSyncService::Tell(int64_t now_ns, PeerStreams::Round* round) {
+void PeerSyncService::AddFrames(int64_t now_ns, PeerStreams::Round* round) {
   std::vector<std::string> frames;
   sync_.WriteFrames(now_ns, static_cast<uint64_t>(UnixSeconds() * 1e3), &frames);
   streams_.AddFrames(frames, now_ns, round);
@@ -266,7 +266,7 @@ Task<void> PeerSyncService::FetchSnapshot() {
   PeerStreams::Heard heard;
   const bool works = TakeSnapshotReplies("read", round, sent, *replies, &heard);
   counts_.bytes_read += heard.bytes;
-  if (works) HearSnapshot(heard.snapshot);
+  if (works) TakeSnapshot(heard.snapshot);
   if (works || ++snapshot_tries_ >= kSnapshotTries) wants_snapshot_ = false;
   if (!wants_snapshot_ && under_way_ == 0) Spawn(Exchange(/*tells=*/true));
 }
@@ -315,7 +315,7 @@ bool PeerSyncService::TakeSnapshotReplies(
   return false;
 }
 
-void PeerSyncService::Hear(const PeerStreams::Heard& heard, int64_t now_ns) {
+void PeerSyncService::TakeFrames(const PeerStreams::Heard& heard, int64_t now_ns) {
   std::vector<std::shared_ptr<Worker>> suspects;
   std::vector<AdminFact> facts;
   if (streams_.knows_time())
@@ -457,7 +457,7 @@ void PeerSyncService::CarryOutDrains() {
   for (const AdminFact& fact : due) CarryOut(fact);
 }
 
-void PeerSyncService::HearSnapshot(std::string_view snapshot) {
+void PeerSyncService::TakeSnapshot(std::string_view snapshot) {
   if (snapshot.empty()) return;
   const StatusOr<uint64_t> taken = sync_.ReadSnapshot(snapshot, *thread_.router->fleet());
   if (!taken.ok())
@@ -542,7 +542,7 @@ void PeerSyncService::Publish(int64_t now_ns) {
   report.router = sync_.options().router;
   report.name = options_.router_name;
   report.sequence = sync_.sequence();
-  report.up = outage_since_ns_ < 0 && told_ns_ > INT64_MIN / 2;
+  report.up = outage_since_ns_ < 0 && sent_ns_ > INT64_MIN / 2;
   report.alone = sync_.alone();
   report.lease = lease_.counts();
   report.bytes_sent += report.lease.bytes_sent;

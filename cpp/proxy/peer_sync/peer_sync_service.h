@@ -96,8 +96,8 @@ class PeerSyncService final : public Service, public OtherRouters {
   Task<void> Exchange(bool tells);
   // What came of a round; nothing: the link is not connected.
   Task<std::optional<RedisReplies>> Send(RedisLink* link, const PeerStreams::Round& round);
-  void Tell(int64_t now_ns, PeerStreams::Round* round);
-  void Hear(const PeerStreams::Heard& heard, int64_t now_ns);
+  void AddFrames(int64_t now_ns, PeerStreams::Round* round);
+  void TakeFrames(const PeerStreams::Heard& heard, int64_t now_ns);
   bool Awaits(int64_t now_ns);  // a snapshot, before it tells anything
   Task<void> FetchSnapshot();
   Task<void> StoreSnapshot();
@@ -106,7 +106,7 @@ class PeerSyncService final : public Service, public OtherRouters {
   bool TakeSnapshotReplies(
       std::string_view what, const PeerStreams::Round& round, int64_t sent_ns, const RedisReplies& replies,
       PeerStreams::Heard* heard);
-  void HearSnapshot(std::string_view snapshot);
+  void TakeSnapshot(std::string_view snapshot);
   void CarryOut(const AdminFact& fact);
   // Adds the worker once it passes its health check, unless something else is said of it meanwhile.
   Task<void> Join(AdminFact fact, WorkerUrl url);
@@ -148,8 +148,8 @@ class PeerSyncService final : public Service, public OtherRouters {
   std::optional<int64_t> awaited_since_ns_;  // that it could begin without
   std::string snapshot_trouble_;
   bool warned_of_snapshot_ = false;
-  int64_t heard_ns_ = INT64_MIN / 2;  // the last round that worked, with nothing left to hear
-  int64_t told_ns_ = INT64_MIN / 2;   // likewise, that told something
+  int64_t received_ns_ = INT64_MIN / 2;  // the last round that worked, with nothing left to hear
+  int64_t sent_ns_ = INT64_MIN / 2;   // likewise, that told something
   int64_t begun_ns_ = 0;
   int64_t snapshot_ns_ = 0;  // when one was due last
   int64_t outage_since_ns_ = -1;

@@ -1,7 +1,5 @@
 #include "proxy/server/server.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <chrono>
 #include <initializer_list>
@@ -18,7 +16,6 @@
 #include "base/whole_file.h"
 #include "http/via.h"
 #include "proxy/admin/feature.h"
-#include "proxy/client/redis_settings.h"
 #include "proxy/client/remote_tokenizer.h"
 #include "proxy/control/bootstrap_poller.h"
 #include "proxy/control/cache_capacity_poller.h"
@@ -34,10 +31,11 @@
 #include "proxy/control/response_cache_service.h"
 #include "proxy/control/scale_service.h"
 #include "proxy/control/services.h"
-#include "proxy/events/events_feature.h"
-#include "proxy/events/redis_prefix_index.h"
 #include "proxy/exchange/exchange.h"
+#include "proxy/server/completed_options.h"
 #include "proxy/server/features.h"
+#include "proxy/server/option_checks.h"
+#include "proxy/server/server_redis.h"
 #include "proxy/steps/steps.h"
 #include "proxy/telemetry/telemetry_shard.h"
 #include "redis/redis_link.h"
@@ -46,71 +44,10 @@
 namespace vllm_router {
 namespace {
 
-constexpr int64_t kShutdownPollNanos = 5'000'000;
-// For a connection in progress to reach the process that it was given to: a round trip around the earth,
-// with one packet sent twice.
-constexpr int64_t kHandoverNanos = 1'000'000'000;
-constexpr int64_t kNextHandoverNanos = 20'000'000;
 constexpr int64_t kReloadPollMs = 1000;
 constexpr int64_t kLastLinesMs = 1000;
-constexpr size_t kMostBodiesRead = 16;  // of each thread, for one look at a silent worker
+constexpr size_t kMaxBodiesRead = 16;  // of each thread, for one look at a silent worker
 constexpr size_t kMinIntegrityBytes = 32;
-constexpr size_t kMaxHeadOfReply = 64 * 1024;  // what a response in Redis has beside its body
-constexpr int64_t kCutNanos = 3'000'000'000;   // for cut exchanges to unwind and lingering connections to end
-
-// Raises the limit as far as possible; returns how many files may be open then.
-uint64_t RaiseFileLimit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return UINT64_MAX;
-  if (limit.rlim_cur == limit.rlim_max) return limit.rlim_cur;
-  const rlim_t before = std::exchange(limit.rlim_cur, limit.rlim_max);
-  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return before;
-  Log(LogLevel::kDebug, "raised the limit of open files to " + std::to_string(limit.rlim_cur));
-  return limit.rlim_cur;
-}
-
-// A request in flight needs two files, its client and its worker; without them it would only fail later.
-// Clients must leave as many files as workers will need. When files are few, half are for clients and a
-// quarter for workers. `former`: settings whose limit was the same are said once.
-void LimitToAffordable(Settings* limited, const Settings* former) {
-  Settings& options = *limited;
-  const uint64_t files = RaiseFileLimit();
-  const bool few = files <= 2 * kReservedFiles;
-  const uint64_t requests = std::max<uint64_t>(1, few ? files / 4 : (files - kReservedFiles) / 2);
-  if (options.max_concurrent_requests > requests) {
-    options.max_concurrent_requests = static_cast<uint32_t>(requests);
-    const bool is_new = former == nullptr || former->max_concurrent_requests != requests;
-    Log(is_new ? LogLevel::kInfo : LogLevel::kDebug,
-        "the limit of open files (" + std::to_string(files) + ") allows " + std::to_string(requests) +
-            " requests at once, less than --max-concurrent-requests; raise it, for instance by ulimit -n");
-  }
-  const uint64_t clients = few ? files / 2 : files - kReservedFiles - options.max_concurrent_requests;
-  if (options.max_connections == 0) {
-    options.max_connections = static_cast<uint32_t>(std::clamp<uint64_t>(clients, 1, UINT32_MAX));
-  }
-}
-
-constexpr int64_t kExclusionPollMs = 1000;
-
-// What settings leave to the machine and to the policy. Workers are polled for their loads, unless the settings say
-// otherwise, where overloaded ones are passed over, and under power_of_two, as in the reference router.
-void Complete(Settings* settings, const Settings* former, const Router& router) {
-  LimitToAffordable(settings, former);
-  if (settings->load_poll_interval_ms < 0) {
-    const bool polls = router.policy_of(Stage::kPrefill).name() == "power_of_two" ||
-                       router.policy_of(Stage::kDecode).name() == "power_of_two";
-    settings->load_poll_interval_ms = settings->excludes_overloaded() ? kExclusionPollMs
-                                      : polls                         ? settings->worker_startup_check_ms
-                                                                      : 0;
-  }
-}
-
-ServerOptions Completed(ServerOptions options, const Router& router) {
-  Complete(&options, nullptr, router);
-  options.pd.kv_connector = options.kv_connector;
-  options.pd.discovers = !options.vllm_discovery_address.empty();
-  return options;
-}
 
 // Leaves `keys` null if there is no file.
 Status OpenKeys(
@@ -119,99 +56,6 @@ Status OpenKeys(
   StatusOr<std::unique_ptr<KeyFile>> opened = KeyFile::Open(name, std::move(flag), path);
   if (opened.ok()) *keys = *std::move(opened);
   return opened.status();
-}
-
-}  // namespace
-
-namespace {
-
-// Responses are kept in Redis, or would be if the cache were enabled.
-bool UsesRedis(const ServerOptions& options) {
-  return options.response_cache_backend == ResponseCacheBackend::kRedis &&
-         (options.response_cache.enabled || !options.redis_url.empty());
-}
-
-// Null unless the options name one that something here uses.
-StatusOr<std::unique_ptr<RedisPool>> OpenRedis(const ServerOptions& options, const Router& router) {
-  // A cache that is off may be enabled by a reload, if there is a Redis then.
-  const bool responses = UsesRedis(options);
-  const bool index = SharesPrefixIndex(options, router);
-  if (options.kv_index_backend == KvIndexBackend::kRedis && !index) {
-    Log(LogLevel::kWarning,
-        "kv index: --kv-index-backend redis has no effect without a prefix index; set "
-        "--kv-index-max-entries, "
-        "and a policy that matches blocks");
-  }
-  if (!index && !responses) return nullptr;
-  if (options.redis_url.empty()) {
-    return absl::InvalidArgumentError(Concat(
-        responses ? "response_cache_backend" : "kv_index_backend",
-        " is redis and redis_url is missing; set it, for example to redis://localhost:6379"));
-  }
-  RedisOptions rest{
-      .connect_timeout_ms = options.redis_connect_timeout_ms,
-      .command_timeout_ms = options.redis_command_timeout_ms,
-      .connections = options.redis_pool_size,
-      .probe_key = std::string(RedisPrefixIndex::kProbeKey)};
-  if (responses) {
-    // A look-up that fails costs its request a response, so the first failure counts.
-    rest.failures = 1;
-    rest.probe_key = RedisResponses::ProbeKey(options.response_cache_redis_key_prefix);
-    rest.longest_probe_delay_ms = options.response_cache_health_interval_ms;
-    const ResponseCacheSettings& cache = options.response_cache;
-    rest.max_reply_bytes =
-        std::max({rest.max_reply_bytes, cache.max_response_bytes, cache.max_stream_bytes}) + kMaxHeadOfReply;
-  }
-  return OpenRedisPool(
-      {.url_option = "redis_url",
-       .others_option = "redis",
-       .url = options.redis_url,
-       .password_file = options.redis_password_file,
-       .ca_file = options.redis_ca_file,
-       .cert_path = options.redis_cert_path,
-       .key_path = options.redis_key_path},
-      std::move(rest));
-}
-
-Status CheckKvConnector(const FixedOptions& options, const Router& router) {
-  std::vector<std::string_view> known = {kAutoConnector};
-  for (const KvConnector* const connector : KvConnectors()) known.push_back(connector->traits().name);
-  if (std::ranges::find(known, options.kv_connector) == known.end()) {
-    return WordIsUnknown("kv_connector", options.kv_connector, known);
-  }
-  const KvConnector* const chosen = FindKvConnector(options.kv_connector);  // null for auto
-  if (chosen != nullptr && router.may_bypass() && !chosen->traits().decode_can_prefill) {
-    return absl::InvalidArgumentError(Concat(
-        "pd_bypass_uncached_tokens is ", router.options().bypass.uncached_tokens, " and kv_connector is ",
-        options.kv_connector,
-        ", whose decode workers cannot prefill by themselves; set pd_bypass_uncached_tokens to 0"));
-  }
-  const bool registers = chosen != nullptr && chosen->traits().registers;
-  if (!registers || !options.vllm_discovery_address.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(Concat(
-      "kv_connector is ", options.kv_connector, ", whose workers register with the router; set ",
-      "vllm_discovery_address to the HOST:PORT where they do"));
-}
-
-// Without polls nothing would ever be passed over.
-Status CheckExclusion(const Settings& settings) {
-  if (!settings.excludes_overloaded() || settings.load_poll_interval_ms != 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(Concat(
-      settings.exclude_waiting_above != 0
-          ? Concat("exclude_waiting_above is ", settings.exclude_waiting_above)
-          : Concat("exclude_kv_above is ", settings.exclude_kv_above),
-      " and load_poll_interval_secs is 0, so that no worker tells its load; set load_poll_interval_secs to "
-      "the "
-      "seconds between two polls, or leave it out for 1"));
-}
-
-Status CheckRegistration(const FixedOptions& options) {
-  for (const std::string& text : options.vllm_discovery_allow) {
-    const StatusOr<IpRange> range = IpRange::Parse("vllm_discovery_allow", text);
-    if (!range.ok()) return range.status();
-  }
-  if (options.vllm_discovery_address.empty()) return absl::OkStatus();
-  return PdRegistrationService::EndpointOf(options.vllm_discovery_address).status();
 }
 
 }  // namespace
@@ -268,7 +112,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
 Server::Server(
     std::shared_ptr<Router> router, const ServerOptions& options, KeySets keys, std::unique_ptr<TlsFiles> tls,
     std::unique_ptr<RedisPool> redis, std::unique_ptr<TrafficLog> record_log)
-    : options_(Completed(options, *router)),
+    : options_(CompletedOptions(options, *router)),
       settings_(std::make_shared<const Settings>(options_)),
       hop_name_(HopName(Random::EntropySeed())),
       router_(std::move(router)),
@@ -372,11 +216,11 @@ void Server::FollowHealthSignals(ModelService* models) {
               health_->ReportPassiveFailure(worker);
             },
         .recovered = [this](const std::shared_ptr<Worker>& worker) { health_->Recovered(worker); },
-        .lacks_model = [models](const std::shared_ptr<Worker>& worker) { models->Doubt(worker); },
-        .models_changed = [models] { models->AskAll(); },
+        .lacks_model = [models](const std::shared_ptr<Worker>& worker) { models->ReportMissing(worker); },
+        .models_changed = [models] { models->PollAll(); },
         .transfer_failed =
             [this](const std::shared_ptr<Worker>& worker) {
-              if (pair_facts_ != nullptr) pair_facts_->Doubt(worker);
+              if (pair_facts_ != nullptr) pair_facts_->Recheck(worker);
             },
         .cache_emptied =
             [this](const std::shared_ptr<Worker>& worker) {
@@ -414,7 +258,7 @@ void Server::FollowPairFacts() {
 
 // Gives each thread its connections to Redis, and what uses them; the control thread has one.
 void Server::ConnectRedis() {
-  if (UsesRedis(options_)) {
+  if (CachesInRedis(options_)) {
     redis_responses_ = std::make_unique<RedisResponses>(*redis_, options_.response_cache_redis_key_prefix);
   }
   const size_t clients = io_threads_.size() - 1;
@@ -552,7 +396,7 @@ void Server::OnReloadTimer(void* server) {
 }
 
 void Server::Publish(Settings settings) {
-  Complete(&settings, settings_.Load().get(), *router_);
+  CompleteSettings(&settings, settings_.Load().get(), *router_);
   settings.pd.kv_connector = options_.kv_connector;
   settings.pd.discovers = options_.pd.discovers;
   limits_.Follow(settings);
@@ -702,7 +546,7 @@ void Server::WatchHangs() {
     EventLoop& control = io_threads_.back()->loop;
     ForEachDataThread([worker, done, lists, &control](IoThread& thread, Listener&) {
       Waits waits;
-      size_t reads_bodies = kMostBodiesRead;
+      size_t reads_bodies = kMaxBodiesRead;
       for (Connection* connection : thread.connections) {
         if (connection->exchange() != nullptr)
           connection->exchange()->AddWaits(*worker, &reads_bodies, &waits);
@@ -716,7 +560,7 @@ void Server::WatchHangs() {
   const auto move = [this](const std::shared_ptr<Worker>& worker, const HangDetector::Doubt& doubt) {
     const auto rule = std::make_shared<const HangDetector::Doubt>(doubt);
     ForEachDataThread([worker, rule](IoThread& thread, Listener&) {
-      size_t reads_bodies = kMostBodiesRead;
+      size_t reads_bodies = kMaxBodiesRead;
       for (Connection* connection : thread.connections) {
         Exchange* const exchange = connection->exchange();
         if (exchange != nullptr && exchange->MoveFrom(*worker, *rule, &reads_bodies))
@@ -731,111 +575,6 @@ void Server::ForEachDataThread(const std::function<void(IoThread&, Listener&)>& 
   for (size_t i = 0; i + 1 < io_threads_.size(); ++i) {
     io_threads_[i]->loop.Post([action, thread = io_threads_[i].get(), listener = listeners_[i].get()] {
       action(*thread, *listener);
-    });
-  }
-}
-
-// Waits until `done`, the timeout, or a second Shutdown() that ends the wait.
-Task<void> Server::WaitUntil(std::function<bool()> done, int64_t nanos, bool may_hurry) {
-  Delay delay(io_threads_.back()->loop);
-  const int64_t end = io_threads_.back()->clock.NowNanos() + nanos;
-  while (!done() && io_threads_.back()->clock.NowNanos() < end && !(may_hurry && cut_now_.load())) {
-    co_await delay.For(kShutdownPollNanos);
-  }
-}
-
-// Whether another process listens too, and gets the new connections from now on.
-bool Server::YieldPort(size_t ours) { return listeners_.front()->YieldPort(ours); }
-
-Task<void> Server::ShutDown() {
-  IoThread& control = *io_threads_.back();
-  configuration_->Close();
-  // Not ready any more, but still accepting: load balancers need time to notice.
-  admin_->BeginShutdown();
-  const auto wait = [this](int64_t nanos) { return WaitUntil([] { return false; }, nanos, true); };
-  const int64_t settle = control.settings.Get()->shutdown_settle_ms * kNanosPerMs;
-  bool relieved = YieldPort(listeners_.size());
-  const int64_t first_wait = relieved ? std::max(settle, kHandoverNanos) : settle;
-  co_await wait(first_wait);
-  if (!relieved && settle > 0) {
-    relieved = YieldPort(listeners_.size());
-    if (relieved) co_await wait(kHandoverNanos);
-  }
-
-  // No new connections. Idle ones close now, busy ones after their response. With a successor, the ports
-  // close one after the other, since connections that the next port gets meanwhile must be accepted.
-  for (size_t i = listeners_.size(); i-- > 0;) {
-    if (relieved && i + 1 < listeners_.size()) {
-      YieldPort(i + 1);
-      co_await wait(kNextHandoverNanos);
-    }
-    IoThread& thread = *io_threads_[i];
-    thread.loop.Post([&thread, listener = listeners_[i].get()] {
-      listener->Stop();
-      thread.draining = true;
-      for (Connection* connection : thread.connections) connection->Drain(false);
-      thread.stopped_listening.store(true);
-    });
-    const auto stopped = [&thread] { return thread.stopped_listening.load(); };
-    if (relieved) co_await WaitUntil(stopped, kCutNanos, false);
-  }
-  const auto all_closed = [this] {
-    for (size_t i = 0; i + 1 < io_threads_.size(); ++i) {
-      if (!io_threads_[i]->stopped_listening.load()) return false;
-    }
-    return OpenConnections() == 0;
-  };
-  co_await WaitUntil(all_closed, control.settings.Get()->shutdown_grace_ms * kNanosPerMs, true);
-
-  if (!all_closed()) {
-    for (size_t i = 0; i + 1 < io_threads_.size(); ++i) {
-      cut_ += static_cast<uint64_t>(std::max<int64_t>(0, io_threads_[i]->telemetry.in_flight.load()));
-    }
-    if (cut_ > 0) {
-      Log(LogLevel::kWarning, "shutting down: " + std::to_string(cut_) +
-                                  (cut_ == 1 ? " exchange is aborted" : " exchanges are aborted"));
-    }
-    ForEachDataThread([](IoThread& thread, Listener&) {
-      for (Connection* connection : thread.connections) connection->Drain(true);
-      thread.http.Stop();
-    });
-    co_await WaitUntil(all_closed, kCutNanos, false);
-  }
-
-  ForEachDataThread([](IoThread& thread, Listener&) {
-    thread.http.Stop();
-    if (thread.redis != nullptr) thread.redis->Stop();
-  });
-  const auto none_in_background = [this] {
-    return std::ranges::all_of(io_threads_, [this](const auto& thread) {
-      const bool links_ended =
-          thread->redis == nullptr || thread == io_threads_.back() || thread->redis->running() == 0;
-      return links_ended && thread->tokenizer.background_calls() == 0;
-    });
-  };
-  co_await WaitUntil(none_in_background, kCutNanos, false);
-
-  // First the control thread's own services, then the loops.
-  reload_timer_.Disarm();
-  services_->Stop();
-  if (admin_listener_ != nullptr) admin_listener_->Stop();
-  if (metrics_listener_ != nullptr) metrics_listener_->Stop();
-  control.draining = true;
-  for (Connection* connection : control.connections) connection->Drain(true);
-  control.http.Stop();
-  if (control.redis != nullptr) control.redis->Stop();
-  co_await WaitUntil(
-      [&control, this] {
-        return control.connections.empty() && admin_->ended() &&
-               (control.redis == nullptr || control.redis->running() == 0) &&
-               services_->ended() &&
-               (keys_.validator == nullptr || keys_.validator->ended());
-      },
-      kCutNanos, false);
-  for (const std::unique_ptr<IoThread>& thread : io_threads_) {
-    thread->loop.Post([&thread = *thread] {
-      thread.upstreams.CloseAll();
-      thread.loop.Stop();
     });
   }
 }

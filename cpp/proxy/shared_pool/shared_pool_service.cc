@@ -22,7 +22,7 @@ namespace vllm_router {
 namespace {
 
 constexpr int64_t kWarnAgainNanos = 60'000'000'000;
-constexpr int kMostDoublings = 6;  // of kSoonNanos: 64 s
+constexpr int kMaxDoublings = 6;  // of kSoonNanos: 64 s
 
 bool IsLoopback(std::string_view host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
@@ -93,7 +93,7 @@ Task<void> SharedPoolService::Poll(std::shared_ptr<Host> host, std::shared_ptr<W
   }
   host->polling = false;
   host->polled |= conclusive;
-  host->failures = conclusive ? 0 : std::min(host->failures + 1, kMostDoublings);
+  host->failures = conclusive ? 0 : std::min(host->failures + 1, kMaxDoublings);
   if (!conclusive) host->due_ns = thread_.clock.NowNanos() + (kSoonNanos << (host->failures - 1));
 }
 

@@ -328,10 +328,3 @@ def test_workers_are_polled_where_the_settings_need_it(harness):
     worker = harness.worker(Says(metrics=with_cache(3, 9, 0.97)))
     router = harness.router(worker, policy="round_robin", exclude_kv_above=0.5)
     eventually(lambda: overloaded(router, worker))
-
-
-def test_without_polls_it_is_rejected(harness):
-    with pytest.raises(
-        ValueError, match=r"exclude_waiting_above is 4 and load_poll_interval_secs is 0.*leave it out"
-    ):
-        harness.router(harness.worker(), exclude_waiting_above=4, load_poll_interval_secs=0)

@@ -39,14 +39,6 @@ def test_waiting_takes_no_longer_than_asked():
     assert server.exchanges_cut == 0
 
 
-def test_settling_takes_its_time_unless_hurried():
-    server = start(shutdown_settle_secs=100)
-    server.shutdown()
-    assert server.wait(0.1) is False
-    server.shutdown()
-    assert server.wait(10) is True
-
-
 def test_two_servers_serve_one_router(harness):
     worker = harness.worker()
     first = harness.router(worker)

@@ -1,0 +1,20 @@
+// The Redis that a server's features share: a prefix index of several routers, cached responses.
+#pragma once
+
+#include <memory>
+
+#include "base/status.h"
+#include "redis/redis_pool.h"
+
+namespace vllm_router {
+
+class Router;
+struct ServerOptions;
+
+// Responses are kept in Redis, or would be if the cache were enabled.
+bool CachesInRedis(const ServerOptions& options);
+
+// Null unless the options name one that something here uses. InvalidArgument names the option that is missing or wrong.
+StatusOr<std::unique_ptr<RedisPool>> OpenRedis(const ServerOptions& options, const Router& router);
+
+}  // namespace vllm_router
