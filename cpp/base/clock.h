@@ -20,6 +20,7 @@ class SteadyClock final : public Clock {
 
 // Of the calendar, since 1970; not monotonic.
 double UnixSeconds();
+int64_t UnixMicros();
 
 // Stands still until it is advanced.
 class ManualClock final : public Clock {

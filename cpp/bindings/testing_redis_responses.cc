@@ -15,9 +15,9 @@
 
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
-#include "cache/generations.h"
-#include "proxy/client/redis_response_store.h"
-#include "proxy/control/response_cache_service.h"
+#include "response_cache/generations.h"
+#include "proxy/response_cache/redis_response_store.h"
+#include "proxy/response_cache/response_cache_service.h"
 #include "redis/redis_link.h"
 #include "redis/redis_url.h"
 

@@ -1,4 +1,4 @@
-"""Slow twin of cache/flight_table.h: a list of flights, searched from the front."""
+"""Slow twin of response_cache/flight_table.h: a list of flights, searched from the front."""
 
 
 class FlightTable:

@@ -1,4 +1,4 @@
-"""Slow twin of cache/generations.h with steps of 1, and the hash in Redis that routers share."""
+"""Slow twin of response_cache/generations.h with steps of 1, and the hash in Redis that routers share."""
 
 MAX_AHEAD = 2**56
 

@@ -1,4 +1,4 @@
-"""Slow twin of cache/memory_store.h: a list in the order of use, and one in the order of age."""
+"""Slow twin of response_cache/memory_store.h: a list in the order of use, and one in the order of age."""
 
 
 class MemoryStore:

@@ -1,4 +1,4 @@
-"""Slow twin of cache/request_digest.h, from its formulas."""
+"""Slow twin of response_cache/request_digest.h, from its formulas."""
 
 import hashlib
 import struct

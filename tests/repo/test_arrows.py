@@ -20,10 +20,10 @@ ROWS = {
     "policy": {"index"},
     "shared_pool": {"index"},
     "events": {"index", "http", "net"},
-    "cache": {"hashing"},
     "peer_sync": {"policy"},
-    "routing": {"policy", "cache"},
-    "proxy/api": {"routing", "http"},
+    "routing": {"policy"},
+    "response_cache": {"routing"},
+    "proxy/api": {"response_cache", "http"},
     "proxy/telemetry": {"proxy/api", "routing"},
     "proxy/client": {"proxy/telemetry", "events", "redis"},
     "proxy/security": {"proxy/client"},
@@ -33,25 +33,26 @@ ROWS = {
     "proxy/admin": {"proxy/control", "peer_sync"},
     "proxy/events": {"proxy/exchange", "proxy/admin", "events"},
     "proxy/peer_sync": {"proxy/exchange", "proxy/admin", "peer_sync"},
+    "proxy/response_cache": {"proxy/exchange", "proxy/admin", "response_cache"},
     "proxy/shared_pool": {"proxy/exchange", "proxy/admin", "shared_pool"},
-    "proxy/steps": {"proxy/exchange", "proxy/events", "proxy/shared_pool"},
+    "proxy/steps": {"proxy/exchange", "proxy/events", "proxy/response_cache", "proxy/shared_pool"},
     "proxy/server": {"proxy/steps", "proxy/peer_sync"},
     "simulation": {"routing", "peer_sync", "http", "net"},
 }
 ROWS["bindings"] = set(ROWS)
 
 # Rooms of features: they include layers, and only what registers them includes them.
-FEATURES = {"proxy/events", "proxy/peer_sync", "proxy/shared_pool"}
+FEATURES = {"proxy/events", "proxy/peer_sync", "proxy/response_cache", "proxy/shared_pool"}
 
 # Headers that cost seconds each time they are compiled, and the few sources that may include them. No header
 # of ours does, so whoever includes ours never pays; bindings/ is about pybind11 and speaks it throughout.
 HEAVY = {
     "boost/asio": "net/*.cc",
     "boost/beast": "nowhere",  # it is what fuzz targets compare with
-    "boost/json": "{events/sse_event,admin/admin,admin/*_endpoints,admin/cache_report,admin/discovery_report,"
+    "boost/json": "{events/sse_event,admin/admin,admin/*_endpoints,admin/discovery_report,"
     "admin/admin_context,admin/fleet_call,admin/replies,admin/scale_reply,api/json_text,client/*_report,"
     "events/*_endpoints,events/kv_push_call,exchange/cost_override_header,exchange/fan_out,"
-    "peer_sync/peer_endpoints,shared_pool/pool_report,shared_pool/shared_pool_feature}.cc",
+    "peer_sync/peer_endpoints,response_cache/cache_report,shared_pool/pool_report,shared_pool/shared_pool_feature}.cc",
     "hiredis": "redis/{redis_command,redis_reply,resp_reader}.cc",
     "openssl": "{net/*,hashing/aead,hashing/keyed_hash,hashing/sha256}.cc",
     "prometheus": "proxy/telemetry/metrics_page.cc",

@@ -1,6 +1,6 @@
 // Threads look generations up while others raise them and one merges what Redis has: to each thread they only grow, a
 // raise is seen at once by the thread that made it, and no step is lost on its way to Redis.
-#include "cache/generations.h"
+#include "response_cache/generations.h"
 
 #include <array>
 #include <cstdint>

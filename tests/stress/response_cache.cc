@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "cache/flight_table.h"
-#include "cache/memory_store.h"
+#include "response_cache/flight_table.h"
+#include "response_cache/memory_store.h"
 #include "stress.h"
 
 namespace {

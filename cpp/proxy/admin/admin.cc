@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "proxy/admin/cache_endpoints.h"
 #include "proxy/admin/control_endpoints.h"
 #include "proxy/admin/drain_endpoints.h"
 #include "proxy/admin/feature.h"
@@ -23,9 +22,9 @@ namespace vllm_router {
 namespace {
 
 // One table for each subject that is no feature.
-constexpr std::array<EndpointTable, 8> kSubjects = {
+constexpr std::array<EndpointTable, 7> kSubjects = {
     &HealthEndpoints, &ModelEndpoints,   &WorkerEndpoints, &LoadEndpoints,
-    &DrainEndpoints,  &ControlEndpoints, &PolicyEndpoints, &CacheEndpoints,
+    &DrainEndpoints,  &ControlEndpoints, &PolicyEndpoints,
 };
 
 Route RouteFor(const OwnEndpoint& endpoint) {

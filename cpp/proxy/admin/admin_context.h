@@ -25,9 +25,6 @@ class HealthChecker;
 class Metrics;
 class ModelService;
 class PdRegistrationService;
-class RedisPool;
-class RedisResponses;
-class ResponseCacheService;
 class Router;
 class ScaleService;
 class Services;
@@ -44,10 +41,6 @@ struct AdminServices {
   ModelService* models = nullptr;
   const PdRegistrationService* registrations = nullptr;
   const ScaleService* scale = nullptr;
-  // Responses in Redis: all three or none.
-  const RedisPool* redis = nullptr;
-  const RedisResponses* redis_responses = nullptr;
-  ResponseCacheService* response_cache = nullptr;
   const Services* services = nullptr;   // of features, by their types
   std::vector<PageSection> sections{};  // that features add to pages
 };

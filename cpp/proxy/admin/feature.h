@@ -3,6 +3,7 @@
 //
 //   check       options that make no sense together, before anything is made
 //   add         objects that threads share or keep (ServerLimits::features, IoThread::features), and services
+//   follow      other settings than at the start, before requests have them; any thread
 //   endpoints   paths that the router serves itself
 //   sections    members of another subject's pages
 //
@@ -20,13 +21,13 @@
 
 namespace vllm_router {
 
-class RedisPool;
 class Router;
 class Services;
 class Telemetry;
 struct IoThread;
 struct ServerLimits;
 struct ServerOptions;
+struct Settings;
 
 // What a server is made of. The services that it adds itself are there already: health checks, models, loads, drains.
 struct ServerParts {
@@ -47,6 +48,7 @@ struct Feature {
   // Each may be null or empty.
   Status (*check)(const ServerOptions& options, const Router& router) = nullptr;
   Status (*add)(const ServerParts& server) = nullptr;
+  void (*follow)(const ServerLimits& limits, const Settings& settings) = nullptr;
   std::span<const EndpointTable> endpoints = {};
   std::span<const PageSection> sections = {};
 };

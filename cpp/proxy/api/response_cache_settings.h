@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "routing/cacheability.h"
+#include "response_cache/cacheability.h"
 
 namespace vllm_router {
 

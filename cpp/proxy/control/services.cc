@@ -24,6 +24,7 @@ void Services::FollowSettings() const {
 
 void Services::WriteMetrics(MetricsPage* page) const {
   for (const std::unique_ptr<Service>& service : all_) service->WriteMetrics(page);
+  for (const auto& write : writers_) write(page);
 }
 
 }  // namespace vllm_router

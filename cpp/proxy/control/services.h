@@ -9,6 +9,7 @@
 // They are added before the threads run. Start() and what follows on the control thread; Find() and WriteMetrics() on any.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -48,6 +49,9 @@ class Services {
     return found_.Find<T>();
   }
 
+  // What else writes families, behind the services.
+  void AddMetrics(std::function<void(MetricsPage*)> write) { writers_.push_back(std::move(write)); }
+
   void Start() const;
   void Stop();
   bool ended() const;           // of all
@@ -57,6 +61,7 @@ class Services {
  private:
   IoThread& control_;
   std::vector<std::unique_ptr<Service>> all_;
+  std::vector<std::function<void(MetricsPage*)>> writers_;
   TypeMap found_;  // ends before the services, which what it keeps may use
   bool stopped_ = false;
 };

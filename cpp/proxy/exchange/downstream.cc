@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/limits.h"
 #include "base/time_units.h"
 #include "http/head_parser.h"

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "proxy/api/settings.h"
 #include "proxy/exchange/connection.h"
 #include "proxy/telemetry/telemetry.h"

@@ -69,12 +69,6 @@ std::string_view CodeOfCut(CancelReason reason) {
   }
 }
 
-int64_t UnixMicros() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 Request::Request(Exchange& exchange, Connection& connection, Downstream& client)
     : exchange(exchange),
       connection(connection),

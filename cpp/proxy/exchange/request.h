@@ -55,9 +55,6 @@ enum class CancelReason : uint8_t {
 // What cut a response that had begun, as an error's code; empty for the client and the worker's own end.
 std::string_view CodeOfCut(CancelReason reason);
 
-// Microseconds since 1970.
-int64_t UnixMicros();
-
 struct Request {
   Request(Exchange& exchange, Connection& connection, Downstream& client);
   ~Request();

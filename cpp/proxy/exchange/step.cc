@@ -15,6 +15,7 @@ Pipeline::Pipeline(std::span<const Step* const> steps, OwnEndpoints& own_endpoin
     take(step->on_response, &on_response_);
     take(step->tap, &taps_);
     take(step->on_relayed, &on_relayed_);
+    take(step->on_fan_out, &on_fan_out_);
     take(step->on_end, &on_end_);
   }
   std::ranges::reverse(on_end_);

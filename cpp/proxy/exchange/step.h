@@ -50,6 +50,8 @@ struct Step {
   // A worker's response has been relayed; `whole`: its framing says so, and the client has all of it. nullopt: nothing
   // is left to be done.
   std::optional<Task<void>> (*on_relayed)(Request&, bool whole) = nullptr;
+  // A request of the router's own is about to go to all workers; its body has been read.
+  void (*on_fan_out)(Request&) = nullptr;
   // The request is over, whatever became of it.
   void (*on_end)(Request&) = nullptr;
 };
@@ -75,6 +77,9 @@ class Pipeline {
       if (BodySink* const tap = hook(request, response)) taps->push_back(tap);
     }
   }
+  void OnFanOut(Request& request) const {
+    for (const auto hook : on_fan_out_) hook(request);
+  }
   std::span<const decltype(Step::on_relayed)> on_relayed() const { return on_relayed_; }
   // From the last step to the first.
   void OnEnd(Request& request) const {
@@ -88,6 +93,7 @@ class Pipeline {
   std::vector<decltype(Step::on_response)> on_response_;
   std::vector<decltype(Step::tap)> taps_;
   std::vector<decltype(Step::on_relayed)> on_relayed_;
+  std::vector<decltype(Step::on_fan_out)> on_fan_out_;
   std::vector<decltype(Step::on_end)> on_end_;
 };
 

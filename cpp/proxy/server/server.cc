@@ -13,7 +13,6 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "base/time_units.h"
-#include "base/whole_file.h"
 #include "http/via.h"
 #include "proxy/admin/feature.h"
 #include "proxy/client/remote_tokenizer.h"
@@ -27,11 +26,11 @@
 #include "proxy/control/model_service.h"
 #include "proxy/control/other_routers.h"
 #include "proxy/control/pd_registration_service.h"
-#include "proxy/control/response_cache_metrics.h"
-#include "proxy/control/response_cache_service.h"
 #include "proxy/control/scale_service.h"
 #include "proxy/control/services.h"
 #include "proxy/exchange/exchange.h"
+#include "proxy/response_cache/redis_response_store.h"
+#include "proxy/response_cache/response_cache_metrics.h"
 #include "proxy/server/completed_options.h"
 #include "proxy/server/features.h"
 #include "proxy/server/option_checks.h"
@@ -47,7 +46,6 @@ namespace {
 constexpr int64_t kReloadPollMs = 1000;
 constexpr int64_t kLastLinesMs = 1000;
 constexpr size_t kMaxBodiesRead = 16;  // of each thread, for one look at a silent worker
-constexpr size_t kMinIntegrityBytes = 32;
 
 // Leaves `keys` null if there is no file.
 Status OpenKeys(
@@ -97,12 +95,6 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
   }
   std::unique_ptr<Server> server(new Server(
       std::move(router), options, std::move(keys), *std::move(tls), *std::move(redis), std::move(record_log)));
-  if (!options.response_cache_integrity_key_file.empty()) {
-    StatusOr<std::string> key = ReadSecretFile(
-        "response_cache_integrity_key_file", options.response_cache_integrity_key_file, kMinIntegrityBytes);
-    if (!key.ok()) return key.status();
-    server->limits_.response_cache.SealWith(*std::move(key));
-  }
   ROUTER_RETURN_IF_ERROR(server->AddServices());
   ROUTER_RETURN_IF_ERROR(server->Open());
   server->Run();
@@ -172,7 +164,6 @@ Status Server::AddServices() {
     if (feature->add != nullptr) ROUTER_RETURN_IF_ERROR(feature->add(parts));
   }
   other_routers_ = services_->Find<OtherRouters>();
-  ResponseCacheService* const response_cache = redis_responses_ != nullptr ? ShareResponses() : nullptr;
   services_->Add<FleetManager>(*health_, *drainer, *models);
   if (!options_.vllm_discovery_address.empty() && router_->pool().registry().is_staged()) {
     registrations_ = services_->Add<PdRegistrationService>();
@@ -180,13 +171,11 @@ Status Server::AddServices() {
   auto* const scale = services_->Add<ScaleService>(telemetries_, other_routers_);
   FollowHealthSignals(models);
   metrics_->Add([this](MetricsPage* page) { services_->WriteMetrics(page); });
-  metrics_->Add([this, response_cache](MetricsPage* page) {
-    if (redis_ != nullptr) WriteRedis(*redis_, redis_responses_.get(), page);
-    if (!limits_.response_cache.enabled()) return;
-    WriteResponseCache(
-        limits_.response_cache, io_threads_.back()->clock.NowNanos(), redis_responses_.get(), response_cache,
-        page);
-  });
+  if (redis_ != nullptr) {
+    metrics_->Add([this](MetricsPage* page) {
+      WriteRedis(*redis_, limits_.features.Find<RedisResponses>(), page);
+    });
+  }
   ServeEndpoints({
       .router = router_,
       .control = io_threads_.back().get(),
@@ -197,9 +186,6 @@ Status Server::AddServices() {
       .models = models,
       .registrations = registrations_,
       .scale = scale,
-      .redis = redis_.get(),
-      .redis_responses = redis_responses_.get(),
-      .response_cache = response_cache,
       .services = services_.get(),
   });
   return absl::OkStatus();
@@ -256,11 +242,8 @@ void Server::FollowPairFacts() {
   if (rule.one_engine) pair_facts_ = services_->Add<EnginePoller>();
 }
 
-// Gives each thread its connections to Redis, and what uses them; the control thread has one.
+// Gives each thread its connections to Redis; the control thread has one.
 void Server::ConnectRedis() {
-  if (CachesInRedis(options_)) {
-    redis_responses_ = std::make_unique<RedisResponses>(*redis_, options_.response_cache_redis_key_prefix);
-  }
   const size_t clients = io_threads_.size() - 1;
   for (const std::unique_ptr<IoThread>& thread : io_threads_) {
     const bool control = thread == io_threads_.back();
@@ -268,32 +251,8 @@ void Server::ConnectRedis() {
         *redis_, thread->loop, thread->buffers, thread->resolver,
         control ? 1 : redis_->ConnectionsOf(clients),
         control ? RedisLink::Role::kProbes : RedisLink::Role::kUses);
-    if (redis_responses_ != nullptr) {
-      thread->redis_responses = std::make_unique<RedisResponseStore>(
-          *thread->redis, *redis_responses_,
-          RedisResponseStore::Limits{
-              .lookup_budget_ms = options_.response_cache_lookup_budget_ms,
-              .max_waiting_bytes = options_.response_cache_store_queue_bytes});
-    }
   }
-}
-
-// What the threads' caches of responses do with Redis together.
-ResponseCacheService* Server::ShareResponses() {
-  IoThread& control = *io_threads_.back();
-  ResponseCache& cache = limits_.response_cache;
-  auto* const service = services_->AddMade(std::make_unique<ResponseCacheService>(
-      *control.redis, cache.generations, *redis_responses_, [&cache] { cache.memory.Clear(); }));
-  cache.OnInvalidated([service, &control](bool deletes) {
-    service->Tell();
-    if (!deletes) return;
-    control.loop.Post([service] {
-      Spawn([](ResponseCacheService& service) -> Task<void> {
-        [[maybe_unused]] const StatusOr<int64_t> cleared = co_await service.Clear(nullptr);
-      }(*service));
-    });
-  });
-  return service;
+  services_->Offer(redis_.get());
 }
 
 Status Server::Open() {
@@ -400,6 +359,9 @@ void Server::Publish(Settings settings) {
   settings.pd.kv_connector = options_.kv_connector;
   settings.pd.discovers = options_.pd.discovers;
   limits_.Follow(settings);
+  for (const Feature* const feature : Features()) {
+    if (feature->follow != nullptr) feature->follow(limits_, settings);
+  }
   ExpectModels(settings);
   const auto published = std::make_shared<const Settings>(std::move(settings));
   settings_.Publish(published);

@@ -26,7 +26,6 @@
 #include "proxy/admin/configuration.h"
 #include "proxy/admin/metrics.h"
 #include "proxy/api/server_options.h"
-#include "proxy/client/redis_response_store.h"
 #include "proxy/client/tls_files.h"
 #include "proxy/control/health_checker.h"
 #include "proxy/control/services.h"
@@ -45,7 +44,6 @@ class PairFactPoller;
 class PdRegistrationService;
 class ModelService;
 class OtherRouters;
-class ResponseCacheService;
 
 class Server {
  public:
@@ -112,7 +110,6 @@ class Server {
   void FollowHealthSignals(ModelService* models);
   void FollowPairFacts();
   void ConnectRedis();
-  ResponseCacheService* ShareResponses();
   void ServeEndpoints(AdminServices services);
   void WatchHangs();
   void ExpectModels(const Settings& settings);
@@ -134,8 +131,7 @@ class Server {
   const std::shared_ptr<Router> router_;
   const KeySets keys_;
   const std::unique_ptr<TlsFiles> tls_;
-  const std::unique_ptr<RedisPool> redis_;           // null: none
-  std::unique_ptr<RedisResponses> redis_responses_;  // null: responses are not in Redis
+  const std::unique_ptr<RedisPool> redis_;  // null: none
   ServerLimits limits_;
   const std::shared_ptr<Configuration> configuration_;
   std::unique_ptr<Admin> admin_;

@@ -7,10 +7,11 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "proxy/api/server_options.h"
-#include "proxy/client/redis_response_store.h"
 #include "proxy/client/redis_settings.h"
 #include "proxy/events/events_feature.h"
 #include "proxy/events/redis_prefix_index.h"
+#include "proxy/response_cache/redis_response_store.h"
+#include "proxy/response_cache/response_cache_feature.h"
 #include "routing/router.h"
 
 namespace vllm_router {
@@ -19,11 +20,6 @@ namespace {
 constexpr size_t kMaxHeadOfReply = 64 * 1024;  // what a response in Redis has beside its body
 
 }  // namespace
-
-bool CachesInRedis(const ServerOptions& options) {
-  return options.response_cache_backend == ResponseCacheBackend::kRedis &&
-         (options.response_cache.enabled || !options.redis_url.empty());
-}
 
 StatusOr<std::unique_ptr<RedisPool>> OpenRedis(const ServerOptions& options, const Router& router) {
   // A cache that is off may be enabled by a reload, if there is a Redis then.

@@ -11,9 +11,6 @@ namespace vllm_router {
 class Router;
 struct ServerOptions;
 
-// Responses are kept in Redis, or would be if the cache were enabled.
-bool CachesInRedis(const ServerOptions& options);
-
 // Null unless the options name one that something here uses. InvalidArgument names the option that is missing or wrong.
 StatusOr<std::unique_ptr<RedisPool>> OpenRedis(const ServerOptions& options, const Router& router);
 

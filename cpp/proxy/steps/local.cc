@@ -9,7 +9,6 @@
 #include "proxy/exchange/request.h"
 #include "proxy/exchange/step.h"
 #include "proxy/security/authorizer.h"
-#include "proxy/steps/response_cache.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/own_endpoints.h"
@@ -83,7 +82,7 @@ Task<Verdict> RespondLocally(Request& request) {
     co_await client.Reject(HttpError::kFanOutBusy);
     co_return Verdict::kEnd;
   }
-  if (route == Route::kFanOut) OutdateCache(request);
+  if (route == Route::kFanOut) request.pipeline.OnFanOut(request);
   // A page comes in a moment, also for a probe that has closed its sending side.
   if (MayTakeLong(route, request.head->method)) client.Watch();
   AdminReply reply;

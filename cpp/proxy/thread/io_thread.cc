@@ -6,7 +6,6 @@
 #include "proxy/api/fan_out_paths.h"
 #include "proxy/api/server_options.h"
 #include "proxy/client/http_client.h"
-#include "proxy/client/redis_response_store.h"
 #include "proxy/client/remote_tokenizer.h"
 #include "proxy/client/upstream_pool.h"
 #include "proxy/security/authorizer.h"

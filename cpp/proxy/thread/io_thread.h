@@ -36,7 +36,6 @@ class FleetView;
 class HttpClient;
 class PushIdentities;
 class RedisLink;
-class RedisResponseStore;
 class RemoteTokenizer;
 class RequestHeadParser;
 class Resolver;
@@ -120,9 +119,8 @@ struct IoThread {
   Authorizer& authorizer;
   const FanOutPaths& fan_out_paths;
   PushIdentities& push_identities;                      // of prefill workers that push KV blocks
-  std::unique_ptr<RedisLink> redis;                     // set before the threads run; null: none
-  std::unique_ptr<RedisResponseStore> redis_responses;  // likewise; null: responses are not in Redis
-  TypeMap features;                                     // what features keep for this thread; likewise
+  std::unique_ptr<RedisLink> redis;  // set before the threads run; null: none
+  TypeMap features;                  // what features keep for this thread; likewise
   Snapshot<FleetView>::Cached fleet;
   const Snapshot<Settings>& server_settings;  // for other threads
   Snapshot<Settings>::Cached settings;        // what a request goes by is in its connection

@@ -12,7 +12,6 @@
 #include "base/type_map.h"
 #include "proxy/api/server_options.h"
 #include "proxy/thread/aborted_responses.h"
-#include "proxy/thread/response_cache.h"
 #include "proxy/thread/response_owners.h"
 #include "proxy/thread/slow_uploads.h"
 #include "routing/body_budget.h"
@@ -30,7 +29,6 @@ struct ServerLimits {
     model_waits.SetLimits(std::max(settings.queue_size, uint32_t{1}), 0);
     rate.SetRate(settings.rate_limit_per_second);
     retries.SetShare(settings.retry.budget);
-    response_cache.Follow(settings.response_cache);
   }
 
   explicit ServerLimits(const ServerOptions& options)
@@ -41,12 +39,7 @@ struct ServerLimits {
         slow_bodies([this] { return body_memory.waiting(); }),
         rate(options.rate_limit_per_second),
         retries(options.retry.budget),
-        quarantine({.suspect_pending = options.health_check_interval_ms > 0}),
-        response_cache(
-            options.response_cache, {.redis = options.response_cache_backend == ResponseCacheBackend::kRedis,
-                                     .fallback_capacity = options.response_cache_fallback_capacity,
-                                     .fallback_ttl_ms = options.response_cache_fallback_ttl_ms,
-                                     .fallback = options.response_cache_fallback_to_memory}) {}
+        quarantine({.suspect_pending = options.health_check_interval_ms > 0}) {}
 
   ConcurrencyLimiter concurrency;               // of requests between the router and a worker
   ConcurrencyLimiter model_waits;               // of requests that wait for a worker of their model
@@ -58,7 +51,6 @@ struct ServerLimits {
   RetryBudget retries;
   RequestQuarantine quarantine;
   ResponseOwners responses;
-  ResponseCache response_cache;
   TypeMap features;  // what features share between threads; added before these run
 
   Mutex ejecting;  // held while a 5xx may open a circuit breaker (worker/outlier_detector.h)

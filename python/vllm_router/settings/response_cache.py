@@ -4,7 +4,7 @@
     ignored_member("temperature")       raises Unfit, since it changes the response
     seconds_of("5m")                    300
 
-Routes and members are those of cpp/routing/cacheability.h, which decides.
+Routes and members are those of cpp/response_cache/cacheability.h, which decides.
 """
 
 from __future__ import annotations

@@ -1,0 +1,451 @@
+#include "proxy/response_cache/cached_request.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "base/time_units.h"
+#include "policy/decision.h"
+#include "proxy/api/settings.h"
+#include "proxy/client/http_client.h"
+#include "proxy/response_cache/redis_response_store.h"
+#include "proxy/thread/io_thread.h"
+#include "proxy/thread/server_limits.h"
+#include "routing/body_map.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr size_t kReplayPiece = 64 << 10;
+constexpr size_t kFirstCapture = 4 << 10;
+constexpr size_t kUsualFields = 64;  // bytes of a content type
+constexpr size_t kJudgedAtOnce = 64 << 10;
+constexpr int64_t kReplayStepNs = 100 * kNanosPerMs;
+
+CacheRequestHead HeadOf(const RequestHead& head) {
+  CacheRequestHead judged{.method = head.method, .path = head.path, .fields = head.fields};
+  if (head.framing == BodyFraming::kLength) judged.body_bytes = head.content_length;
+  return judged;
+}
+
+// How many bytes of the stream its next events are.
+size_t SizeOfEvents(std::string_view stream, uint32_t events) {
+  for (size_t at = stream.find('\n'); at != std::string_view::npos; at = stream.find('\n', at + 1)) {
+    const std::string_view rest = stream.substr(at + 1);
+    const size_t blank = rest.starts_with("\n") ? 1 : rest.starts_with("\r\n") ? 2 : 0;
+    if (blank == 0) continue;
+    at += blank;
+    if (--events == 0) return at + 1;
+  }
+  return stream.size();
+}
+
+std::optional<uint32_t> Fits(std::optional<uint64_t> tokens) {
+  if (!tokens || *tokens >= UINT32_MAX) return std::nullopt;
+  return static_cast<uint32_t>(*tokens);
+}
+
+}  // namespace
+
+// The body that the client gets, while memory for it may be taken.
+class CachedRequest::Captured final : public BodySink {
+ public:
+  Captured(ResponseCache& cache, uint64_t limit, uint64_t memory)
+      : cache_(cache), limit_(limit), memory_(memory) {}
+  ~Captured() { Stop(NotStored::kNone); }
+
+  Took Write(std::string_view data, bool /*last*/) override {
+    if (stopped_ || data.empty()) return Took::kAll;
+    const size_t size = bytes_.size() + data.size();
+    if (size > limit_) {
+      Stop(NotStored::kSize);
+    } else if (size > taken_ && !Grow(size)) {
+      Stop(NotStored::kMemory);
+    } else {
+      bytes_.append(data);
+    }
+    return Took::kAll;
+  }
+  Task<Took> Flush() override { co_return Took::kAll; }
+
+  void Stop(NotStored why) {
+    stopped_ = true;
+    why_ = why;
+    std::string().swap(bytes_);
+    cache_.ReturnCapture(taken_);
+    taken_ = 0;
+  }
+  NotStored why() const { return why_; }  // kNone: all of it is here
+  std::string_view bytes() const { return bytes_; }
+
+ private:
+  bool Grow(size_t size) {
+    const size_t more = std::max({size, 2 * taken_, kFirstCapture}) - taken_;
+    if (!cache_.TakeCapture(more, memory_)) return false;
+    taken_ += more;
+    bytes_.reserve(taken_);
+    return true;
+  }
+
+  ResponseCache& cache_;
+  const uint64_t limit_;
+  const uint64_t memory_;
+  std::string bytes_;
+  size_t taken_ = 0;  // of the memory for captures
+  bool stopped_ = false;
+  NotStored why_ = NotStored::kNone;
+};
+
+// Waits for the leader of equal requests. It lives until the news has come, wherever that is sent from.
+class CachedRequest::Waiter final : public FlightTable::Follower {
+ public:
+  Waiter(EventLoop& loop, CancelScope& scope) : loop_(loop), scope_(&scope) {}
+
+  void Notify(FlightTable::News news, FlightTable::Response response, FlightTable::Lead lead) override {
+    news_ = news;
+    response_ = std::move(response);
+    lead_ = std::move(lead);
+    loop_.Post([self = std::move(self_)] { self->Arrive(); });
+  }
+
+  void Keep(std::shared_ptr<Waiter> self) { self_ = std::move(self); }
+  // It has left its flight: no news will come.
+  void Release() { self_.reset(); }
+  // The request goes on. News are on their way, perhaps being written by another thread: they are dropped when they
+  // arrive, and a lead then passes to the next.
+  void Ignore() { scope_ = nullptr; }
+  bool arrived() const { return arrived_; }
+  FlightTable::News news() const { return news_; }
+  FlightTable::Response TakeResponse() { return std::move(response_); }
+  FlightTable::Lead TakeLead() { return std::move(lead_); }
+
+ private:
+  void Arrive() {
+    arrived_ = true;
+    if (scope_ != nullptr) {
+      scope_->EndPause();
+    } else {
+      lead_ = {};
+    }
+  }
+
+  EventLoop& loop_;
+  CancelScope* scope_;
+  std::shared_ptr<Waiter> self_;
+  FlightTable::News news_ = FlightTable::News::kAlone;
+  FlightTable::Response response_;
+  FlightTable::Lead lead_;
+  bool arrived_ = false;
+};
+
+CachedRequest::CachedRequest(IoThread& thread, const ResponseCacheSettings& settings, const RequestHead& head)
+    : thread_(thread),
+      cache_(*thread.limits.features.Find<ResponseCache>()),
+      redis_(thread.features.Find<RedisResponseStore>()),
+      settings_(settings),
+      bypass_(JudgeHead(HeadOf(head), settings.rules)) {}
+
+CachedRequest::~CachedRequest() { thread_.response_parsers.Release(std::move(parser_)); }
+
+void CachedRequest::JudgeBody(const RequestHead& head, std::string_view body, std::string_view model) {
+  began_ns_ = thread_.clock.NowNanos();
+  const BodyMap map = BodyMap::Read(body);
+  bypass_ = vllm_router::JudgeBody(head.path, map, settings_.rules);
+  stream_ = WantsStream(map);
+  if (may_hit() && stream_ && settings_.max_stream_bytes == 0) bypass_ = CacheBypass::kStream;
+  if (may_hit()) {
+    const BodyMap::Member* const named = map.Find("model");
+    std::optional<std::string> text = named != nullptr ? named->Text() : std::nullopt;
+    model_ = text ? *std::move(text) : std::string(model);
+    ReadParts(map);
+    const bool by_seed = settings_.rules.key_scheme == CacheKeyScheme::kSeed004;
+    if (by_seed && !head.query.empty()) bypass_ = CacheBypass::kUncoveredMember;
+  }
+  if (may_hit()) {
+    fresh_ = WantsFresh(head.fields);
+    path_ = head.path;
+    generation_ = Generation();
+    key_ = CacheKeyOf(HeadOf(head), head.query, map, settings_.rules, generation_, model);
+    judged_ = true;
+  } else {
+    lookup_ns_ = thread_.clock.NowNanos() - began_ns_;
+  }
+}
+
+// Engines take the name of an adapter as the model, as "base:adapter" or in a member of its own. Of several colons the
+// first parts the two in SGLang; names of bases have some too.
+void CachedRequest::ReadParts(const BodyMap& map) {
+  const BodyMap::Member* const path = map.Find("lora_path");
+  if (path != nullptr && path->type == BodyMap::Type::kString) {
+    parts_.push_back(path->Text().value_or(""));
+  } else if (path != nullptr && path->type != BodyMap::Type::kNull) {
+    bypass_ = CacheBypass::kState;
+  }
+  const auto part_at = [this](size_t colon) {
+    const std::string_view model = model_;
+    parts_.emplace_back(TrimBlanks(model.substr(0, colon)));
+    parts_.emplace_back(TrimBlanks(model.substr(colon + 1)));
+  };
+  const size_t first = model_.find(':');
+  if (first == std::string::npos) return;
+  part_at(first);
+  if (const size_t last = model_.rfind(':'); last != first) part_at(last);
+}
+
+// Of the model and its parts; all only grow, so a sum never comes back.
+uint64_t CachedRequest::Generation() const {
+  uint64_t sum = cache_.generations.Of(model_.empty() ? ResponseCache::kUnnamed : model_);
+  for (const std::string& part : parts_) sum += cache_.generations.Of(part);
+  return sum;
+}
+
+Task<bool> CachedRequest::Find(CancelScope& scope, bool may_follow) {
+  if (!fresh_) {
+    std::shared_ptr<const std::string> blob = co_await LookUp(scope);
+    if (blob != nullptr) Use(std::move(blob));
+  }
+  const int64_t now = thread_.clock.NowNanos();
+  lookup_ns_ = now - began_ns_;
+  if (found()) co_return true;
+  if (scope.cancelled() || !may_hit() || settings_.coalesce == CacheCoalesce::kOff) co_return false;
+  const bool shared = co_await JoinEqual(scope, may_follow && !fresh_ && !stream_, now);
+  co_return shared;
+}
+
+Task<std::shared_ptr<const std::string>> CachedRequest::LookUp(CancelScope& scope) {
+  using Outcome = RedisResponseStore::Outcome;
+  if (UsesRedis()) {
+    RedisResponseStore::Found found = co_await redis_->Find(&scope, key_);
+    if (found.outcome != Outcome::kDown) co_return std::move(found.blob);
+  }
+  if (cache_.fixed().redis && !cache_.fixed().fallback) {
+    bypass_ = CacheBypass::kStoreDown;
+    co_return nullptr;
+  }
+  co_return cache_.memory.Get(key_, began_ns_);
+}
+
+bool CachedRequest::UsesRedis() const {
+  return redis_ != nullptr && redis_->usable();
+}
+
+void CachedRequest::Keep(std::shared_ptr<const std::string> blob) {
+  if (UsesRedis()) return redis_->Set(key_, std::move(blob), settings_.ttl_ms);
+  if (cache_.fixed().redis && !cache_.fixed().fallback) return;
+  const int64_t now = thread_.clock.NowNanos();
+  cache_.memory.Set(key_, std::move(blob), now + cache_.MemoryTtlMs(settings_) * kNanosPerMs, now);
+}
+
+Task<bool> CachedRequest::JoinEqual(CancelScope& scope, bool may_follow, int64_t now) {
+  FlightTable::Joined joined = cache_.flights.Join(key_, nullptr, now);
+  std::shared_ptr<Waiter> waiter;
+  if (joined.role == FlightTable::Role::kAlone && may_follow) {
+    waiter = std::make_shared<Waiter>(thread_.loop, scope);
+    waiter->Keep(waiter);
+    joined = cache_.flights.Join(key_, waiter.get(), now);
+  }
+  lead_ = std::move(joined.lead);
+  if (joined.role != FlightTable::Role::kFollows) {
+    if (waiter != nullptr) waiter->Release();
+    // The last leader may have ended since the lookup.
+    if (joined.role != FlightTable::Role::kLeads || fresh_) co_return false;
+    std::shared_ptr<const std::string> blob = cache_.memory.Get(key_, now);
+    const bool used = blob != nullptr && Use(blob);
+    if (used || !may_hit()) EndFlight(FlightTable::End::kShared, std::move(blob));
+    co_return used;
+  }
+  co_await scope.Pause(thread_.loop, settings_.coalesce_wait_ms * kNanosPerMs);
+  if (!waiter->arrived()) {
+    if (cache_.flights.Leave(waiter.get())) {
+      waiter->Release();
+    } else {
+      waiter->Ignore();
+    }
+    co_return false;
+  }
+  lead_ = waiter->TakeLead();
+  if (scope.cancelled() || waiter->news() != FlightTable::News::kResponse) co_return false;
+  shared_ = Use(waiter->TakeResponse());
+  co_return shared_;
+}
+
+// What Redis has may be anybody's, so it has to be a response as a whole before anything of it is used.
+bool CachedRequest::Use(std::shared_ptr<const std::string> blob) {
+  const StatusOr<StoredResponse> stored = DecodeStored(key_, *blob, cache_.integrity_key(), UnixMicros() / 1000);
+  if (!stored.ok() && absl::IsNotFound(stored.status())) return false;  // expired
+  if (!stored.ok() || !ReadHead(*stored)) {
+    cache_.counts.corrupt.fetch_add(1, std::memory_order_relaxed);
+    cache_.memory.Delete(key_);
+    if (UsesRedis()) redis_->Delete(key_);
+    return false;
+  }
+  const bool is_stream = stored->kind == StoredResponse::Kind::kEventStream;
+  if (is_stream != stream_) return false;
+  const int64_t now_ms = UnixMicros() / 1000;  // another router's clock may be ahead
+  age_ = std::to_string((now_ms - std::clamp<int64_t>(stored->stored_at_ms, 0, now_ms)) / 1000);
+  stored_ = *stored;
+  blob_ = std::move(blob);
+  if (Hold()) return true;
+  bypass_ = CacheBypass::kMemory;
+  blob_ = nullptr;
+  return false;
+}
+
+// What is longer than a piece may be held for as long as its client takes to read it.
+bool CachedRequest::Hold() {
+  if (blob_->size() <= kReplayPiece) return true;
+  hold_ = cache_.Hold(key_, blob_, thread_.limits.body_memory);
+  if (hold_ == nullptr) return false;
+  const std::shared_ptr<const std::string> mine = std::exchange(blob_, hold_->blob());
+  const auto same = [&](std::string_view part) {
+    return std::string_view(*blob_).substr(static_cast<size_t>(part.data() - mine->data()), part.size());
+  };
+  stored_.fields = same(stored_.fields);
+  stored_.body = same(stored_.body);
+  return true;
+}
+
+// Its header lines frame nothing, and end where they say.
+bool CachedRequest::ReadHead(const StoredResponse& stored) {
+  head_text_ =
+      Concat("HTTP/1.1 200 OK\r\n", stored.fields, "Content-Length: ", stored.body.size(), "\r\n\r\n");
+  if (parser_ == nullptr) parser_ = thread_.response_parsers.Acquire();
+  parser_->Reset(/*to_head=*/false);
+  return parser_->Feed(head_text_) == ParseState::kDone && head().size == head_text_.size() &&
+         head().status == 200 && head().framing == BodyFraming::kLength &&
+         head().content_length == stored.body.size();
+}
+
+Task<BodySink::Took> CachedRequest::Replay(BodySink& client, CancelScope& scope) {
+  const uint32_t rate = stream_ ? settings_.replay_events_per_second : 0;
+  const int64_t pause_ns = rate == 0 ? 0 : std::max(kReplayStepNs, kNanosPerSecond / rate);
+  const auto events = static_cast<uint32_t>(rate * pause_ns / kNanosPerSecond);
+  for (std::string_view rest = stored_.body;;) {
+    const size_t most = rate != 0 ? SizeOfEvents(rest, std::max(events, 1U))
+                        : stream_ ? kReplayPiece
+                                  : rest.size();
+    const std::string_view piece = rest.substr(0, most);
+    rest.remove_prefix(piece.size());
+    BodySink::Took took = client.Write(piece, rest.empty());
+    if (took == BodySink::Took::kNotYet) took = co_await client.Flush();
+    if (took != BodySink::Took::kAll) co_return took;
+    replayed_ += piece.size();
+    if (rest.empty()) co_return took;
+    if (rate == 0) {
+      co_await thread_.loop.Yield();
+      continue;
+    }
+    const bool goes_on = co_await scope.Pause(thread_.loop, pause_ns);
+    if (!goes_on) co_return BodySink::Took::kClosed;
+  }
+}
+
+BodySink* CachedRequest::Capture(const ResponseHead& response) {
+  if (!judged_ || !may_hit() || captured_ != nullptr) return nullptr;
+  const uint64_t limit = stream_ ? settings_.max_stream_bytes : settings_.max_response_bytes;
+  CacheResponseHead judged{
+      .status = response.status,
+      .fields = response.fields,
+      .has_end = response.framing == BodyFraming::kLength || response.framing == BodyFraming::kChunked};
+  if (response.framing == BodyFraming::kLength) judged.body_bytes = response.content_length;
+  not_stored_ = JudgeResponseHead(judged, stream_, limit);
+  if (not_stored_ != NotStored::kNone) return nullptr;
+  fields_.reserve(kUsualFields);
+  for (const HeaderField& field : response.fields) {
+    const auto is_it = [&field](std::string_view name) { return EqualsIgnoreCase(field.name, name); };
+    if (is_it("content-type") || std::ranges::any_of(settings_.store_headers, is_it)) {
+      fields_.append(field.name).append(": ").append(field.value).append("\r\n");
+    }
+  }
+  if (fields_.size() > kMaxStoredFields) {
+    not_stored_ = NotStored::kSize;
+    return nullptr;
+  }
+  captured_ = std::make_unique<Captured>(cache_, limit, settings_.capture_memory_bytes);
+  return captured_.get();
+}
+
+Task<void> CachedRequest::End(
+    bool whole, std::optional<uint64_t> prompt_tokens, std::optional<uint64_t> completion_tokens) {
+  if (!judged_ || !may_hit()) co_return;
+  NotStored why = captured_ != nullptr ? captured_->why() : not_stored_;
+  if (captured_ != nullptr && why == NotStored::kNone) {
+    why = NotStored::kIncomplete;
+    if (whole && stream_) why = co_await JudgeStream();
+    if (whole && !stream_) why = JudgeResponseBody(path_, stream_, captured_->bytes());
+  }
+  if (why == NotStored::kNone && captured_ == nullptr) why = NotStored::kIncomplete;
+  if (why == NotStored::kNone && Generation() != generation_) why = NotStored::kGeneration;
+  if (why != NotStored::kNone) {
+    Forget(why);
+    co_return;
+  }
+  const int64_t now_ms = UnixMicros() / 1000;
+  StoredResponse response{
+      .kind = stream_ ? StoredResponse::Kind::kEventStream : StoredResponse::Kind::kBody,
+      .stored_at_ms = now_ms,
+      .expires_at_ms = now_ms + settings_.ttl_ms,
+      .prompt_tokens = Fits(prompt_tokens),
+      .completion_tokens = Fits(completion_tokens),
+      .fields = fields_,
+      .body = captured_->bytes()};
+  auto blob = std::make_shared<const std::string>(EncodeStored(key_, response, cache_.integrity_key()));
+  captured_.reset();
+  Keep(blob);
+  EndFlight(FlightTable::End::kShared, std::move(blob));
+}
+
+// A long stream is looked through in steps of half a millisecond.
+Task<NotStored> CachedRequest::JudgeStream() {
+  StreamJudge judge(path_, captured_->bytes());
+  while (judge.Step(kJudgedAtOnce)) co_await thread_.loop.Yield();
+  co_return judge.verdict();
+}
+
+// What is wrong may be so for all equal requests, or for this one only.
+void CachedRequest::Forget(NotStored why) {
+  not_stored_ = why;
+  captured_.reset();
+  cache_.counts.not_stored[static_cast<size_t>(why)].fetch_add(1, std::memory_order_relaxed);
+  const bool for_all = why == NotStored::kSize || why == NotStored::kType || why == NotStored::kGeneration;
+  EndFlight(for_all ? FlightTable::End::kNotShareable : FlightTable::End::kFailed, nullptr);
+}
+
+void CachedRequest::EndFlight(FlightTable::End end, FlightTable::Response response) {
+  if (!lead_) return;
+  // The time is that of a key which is not shared.
+  const int64_t now = end == FlightTable::End::kNotShareable ? thread_.clock.NowNanos() : 0;
+  cache_.flights.Finish(std::move(lead_), end, std::move(response), now);
+  lead_ = {};
+}
+
+ResponseCache::Result CachedRequest::result() const {
+  if (found()) return ResponseCache::Result::kHit;
+  return may_hit() ? ResponseCache::Result::kMiss : ResponseCache::Result::kBypass;
+}
+
+std::string_view CachedRequest::label() const {
+  constexpr std::array<std::string_view, ResponseCache::kResults> kLabels = {"HIT", "MISS", "BYPASS"};
+  return kLabels[static_cast<size_t>(result())];
+}
+
+std::string_view CachedRequest::reason() const {
+  if (found()) return shared_ ? "equal_request" : std::string_view();
+  if (!may_hit()) return CacheBypassName(bypass_);
+  if (not_stored_ != NotStored::kNone) return NotStoredName(not_stored_);
+  return fresh_ ? "no_cache" : std::string_view();
+}
+
+void CachedRequest::Count() {
+  if (may_hit() && !judged_) return;  // rejected before it was looked up
+  cache_.Count(result(), bypass_, lookup_ns_, thread_.clock.NowNanos());
+  if (!found()) return;
+  cache_.counts.saved_prompt_tokens.fetch_add(stored_.prompt_tokens.value_or(0), std::memory_order_relaxed);
+  cache_.counts.saved_completion_tokens.fetch_add(
+      stored_.completion_tokens.value_or(0), std::memory_order_relaxed);
+}
+
+}  // namespace vllm_router
