@@ -26,8 +26,8 @@ class KvFeed {
 
   virtual ~KvFeed() = default;
 
-  // On one thread, until Stop().
-  virtual void Follow(const Sources& sources) = 0;
+  // On one thread, until Stop(). True: the feed runs, since it has had sources.
+  virtual bool Follow(const Sources& sources) = 0;
   // The worker did not respond, so its engine may have restarted.
   virtual void ReportOutage(WorkerId worker) = 0;
   virtual void Stop() = 0;
@@ -35,6 +35,10 @@ class KvFeed {
   // Any thread. Drops what is known of the worker and asks its sources for all of it; false: it has none here.
   virtual bool Resync(std::string_view worker_url) = 0;
   virtual std::vector<KvSourceStatus> Report() const = 0;
+
+ protected:
+  // Those of the kind become `known`; false: they are already.
+  static bool TakeKind(const std::vector<KvSource>& all, KvSourceKind kind, std::vector<KvSource>* known);
 };
 
 }  // namespace vllm_router

@@ -99,6 +99,12 @@ def test_every_folder_is_a_room_of_the_table():
     )
 
 
+def test_every_room_is_built():
+    for folder in (CPP, CPP / "proxy"):
+        built = re.search(r"foreach\(room (.*?)\)", (folder / "CMakeLists.txt").read_text())[1].split()
+        assert sorted(built) == sorted(file.parent.name for file in folder.glob("*/CMakeLists.txt"))
+
+
 def test_the_arrows_have_no_circle():
     for room in ROWS:
         for next_room in ROWS[room]:

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/check.h"
 #include "proxy/admin/control_endpoints.h"
 #include "proxy/admin/drain_endpoints.h"
 #include "proxy/admin/feature.h"
@@ -56,7 +57,13 @@ Admin::Admin(
     std::function<void(PageRenderer::Page)> cut_readers)
     : context_(std::move(services), std::move(cut_readers)) {
   ForEachEndpoint(features, [this](const OwnEndpoint& endpoint) {
-    by_route_[static_cast<size_t>(RouteFor(endpoint))] = &endpoint;
+    const OwnEndpoint*& place = by_route_[static_cast<size_t>(RouteFor(endpoint))];
+    ROUTER_CHECK(place == nullptr, "a path has one row");
+    const std::string_view methods = RouteOf(RouteFor(endpoint)).allow;
+    const bool is_page = endpoint.render != nullptr && (methods == "GET, HEAD");
+    ROUTER_CHECK(
+        is_page || endpoint.respond != nullptr || endpoint.serve != nullptr, "each method has a function");
+    place = &endpoint;
   });
   for (const Feature* const feature : features) {
     context_.sections.insert(context_.sections.end(), feature->sections.begin(), feature->sections.end());

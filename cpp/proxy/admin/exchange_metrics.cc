@@ -29,7 +29,7 @@ uint64_t CountTokenized(const TelemetrySums& threads, TokenizeCounts Telemetry::
 
 void WriteExchanges(const TelemetrySums& threads, MetricsPage* page) {
   page->Counter("requests_total", "Requests to workers that got a complete 2xx response.");
-  for (size_t route = 0; route < kRouteCount; ++route) {
+  for (size_t route = 0; route < RoutesSoFar(); ++route) {
     page->AddUnlessZero(
         threads.Sum([route](const Telemetry::Shard& shard) { return shard.successes[route].count(); }),
         {{"route", RouteLabel(route)}});
@@ -37,7 +37,7 @@ void WriteExchanges(const TelemetrySums& threads, MetricsPage* page) {
 
   page->Counter(
       "request_errors_total", "Requests to workers that got no complete 2xx response, by error type.");
-  for (size_t route = 0; route < kRouteCount; ++route) {
+  for (size_t route = 0; route < RoutesSoFar(); ++route) {
     for (const auto& [name, count] :
          threads.SumNames([route](const Telemetry::Shard& shard) { return shard.errors[route].Find(); })) {
       page->AddUnlessZero(count, {{"route", RouteLabel(route)}, {"error_type", name}});
@@ -47,7 +47,7 @@ void WriteExchanges(const TelemetrySums& threads, MetricsPage* page) {
   // Summed first, since the embeddings' errors are read from it too.
   std::vector<std::array<uint64_t, StatusCounters::kCount>> statuses(kRouteCount);
   for (const Telemetry* telemetry : threads.all()) {
-    for (size_t route = 0; route < kRouteCount; ++route) {
+    for (size_t route = 0; route < RoutesSoFar(); ++route) {
       const StatusCounters* tallies = telemetry->shard().statuses[route].Find();
       if (tallies == nullptr) continue;
       for (int i = 0; i < StatusCounters::kCount; ++i) {
@@ -56,7 +56,7 @@ void WriteExchanges(const TelemetrySums& threads, MetricsPage* page) {
     }
   }
   page->Counter("http_responses_total", "Responses to clients, including the router's own, by status code.");
-  for (size_t route = 0; route < kRouteCount; ++route) {
+  for (size_t route = 0; route < RoutesSoFar(); ++route) {
     for (int i = 0; i < StatusCounters::kCount; ++i) {
       page->AddUnlessZero(
           statuses[route][static_cast<size_t>(i)],
@@ -67,7 +67,7 @@ void WriteExchanges(const TelemetrySums& threads, MetricsPage* page) {
   page->Counter(
       "exchange_end_total",
       "Exchanges (a request with its response) by how they ended; each is counted once.");
-  for (size_t route = 0; route < kRouteCount; ++route) {
+  for (size_t route = 0; route < RoutesSoFar(); ++route) {
     for (size_t end = 0; end < kExchangeEndCount; ++end) {
       page->AddUnlessZero(
           threads.Sum([route, end](const Telemetry::Shard& shard) { return shard.ends[route][end].count(); }),
@@ -103,7 +103,7 @@ void WriteExchanges(const TelemetrySums& threads, MetricsPage* page) {
 
 void WriteRetries(const TelemetrySums& threads, MetricsPage* page) {
   const auto by_route = [&](std::array<Counter, kRouteCount> Telemetry::Shard::*tallies) {
-    for (size_t route = 0; route < kRouteCount; ++route) {
+    for (size_t route = 0; route < RoutesSoFar(); ++route) {
       page->AddUnlessZero(
           threads.Sum(
               [route, tallies](const Telemetry::Shard& shard) { return (shard.*tallies)[route].count(); }),
@@ -127,7 +127,7 @@ void WriteTimes(const TelemetrySums& threads, MetricsPage* page) {
   page->Histogram(
       "request_duration_seconds",
       "Time from a request's head to the end of its exchange, of all requests to workers.");
-  for (size_t route = 0; route < kRouteCount; ++route) {
+  for (size_t route = 0; route < RoutesSoFar(); ++route) {
     TimeSum<buckets::kDuration> sum;
     for (const Telemetry* telemetry : threads.all()) sum.Add(telemetry->shard().durations[route].Find());
     if (sum.count() != 0) sum.AddTo(page, {{"route", RouteLabel(route)}});

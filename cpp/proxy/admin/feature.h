@@ -7,7 +7,7 @@
 //   endpoints   paths that the router serves itself
 //   sections    members of another subject's pages
 //
-// Its metrics are its services' (Service::WriteMetrics); its steps stand in the table of proxy/steps/steps.cc, whose order is
+// Its metrics are its services' (Service::WriteMetrics), or what it adds to Services::AddMetrics; its steps stand in the table of proxy/steps/steps.cc, whose order is
 // that of a request. A feature includes layers and its own rooms, never another feature (tests/repo/test_arrows.py).
 #pragma once
 

@@ -6,7 +6,7 @@
 //   };
 //
 //   render    GET and HEAD: a page, made on the renderer's thread once for all that wait for it (page_renderer.h)
-//   respond   the other methods: at once, on the request's thread
+//   respond   what `render` does not: at once, on the request's thread
 //   serve     likewise, where the response waits for something
 //
 // A row is all that a new endpoint needs: authorization, methods, metrics labels and the access log follow from it.

@@ -159,11 +159,11 @@ void PageRenderer::WriteMetrics(MetricsPage* page) const {
   page->Counter(
       "page_renders_total",
       "Renders of the router's own pages, each of which all requests share that waited for it, by route.");
-  for (size_t route = 0; route < kRouteCount; ++route)
+  for (size_t route = 0; route < RoutesSoFar(); ++route)
     page->AddUnlessZero(
         counted.by_route[route].renders, {{"route", RouteOf(static_cast<Route>(route)).label}});
   page->Counter("page_render_seconds_total", "Time of these renders, on a thread of their own.");
-  for (size_t route = 0; route < kRouteCount; ++route) {
+  for (size_t route = 0; route < RoutesSoFar(); ++route) {
     const Count& count = counted.by_route[route];
     if (count.renders == 0) continue;
     page->Add(static_cast<double>(count.nanos) / 1e9, {{"route", RouteOf(static_cast<Route>(route)).label}});

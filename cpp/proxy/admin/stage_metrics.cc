@@ -101,7 +101,7 @@ void WriteStages(
       "pd_handoff_seconds", "Time from the end of prefill's response to the first byte of decode's.");
   handoffs.AddTo(page);
   page->Counter("pd_requests_total", "Requests that a prefill and a decode worker were chosen for.");
-  for (size_t route = 0; route < kRouteCount; ++route) {
+  for (size_t route = 0; route < kNamedRoutes; ++route) {
     const uint64_t requests = threads.Sum([route](const Telemetry::Shard& shard) {
       const Counts* const counts = shard.pd.Find();
       return counts == nullptr ? 0 : counts->requests[route].count();
@@ -109,7 +109,7 @@ void WriteStages(
     page->AddUnlessZero(requests, {{"route", RouteLabel(route)}});
   }
   page->Histogram("pd_request_duration_seconds", "Duration of those requests, from their head to the end.");
-  for (size_t route = 0; route < kRouteCount; ++route) {
+  for (size_t route = 0; route < kNamedRoutes; ++route) {
     TimeSum<buckets::kDuration> durations;
     for (const Telemetry* telemetry : threads.all()) {
       const Counts* const counts = telemetry->shard().pd.Find();

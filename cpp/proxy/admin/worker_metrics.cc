@@ -35,7 +35,7 @@ struct WorkerSum {
     TimeSum<buckets::kWorkerWait> first_token;
     TimeSum<buckets::kWorkerWait> head;
   };
-  std::array<std::unique_ptr<Times>, kRouteCount> times;  // null: none. 25 KB of a worker would be zeros
+  std::array<std::unique_ptr<Times>, kNamedRoutes> times;  // null: none. 25 KB of a worker would be zeros
 
   void Add(const WorkerCounters& tallies) {
     decisions += tallies.decisions.count();
@@ -55,7 +55,7 @@ struct WorkerSum {
     prompt_tokens += tallies.prompt_tokens.count();
     completion_tokens += tallies.completion_tokens.count();
     cached_tokens += tallies.cached_tokens.count();
-    for (size_t route = 0; route < kRouteCount; ++route) {
+    for (size_t route = 0; route < kNamedRoutes; ++route) {
       const WorkerCounters::Times* const counted = tallies.times[route].Find();
       if (counted == nullptr) continue;
       if (times[route] == nullptr) times[route] = std::make_unique<Times>();
@@ -256,7 +256,7 @@ void WriteWorkers(
   each(&WorkerSum::cached_tokens);
 
   const auto times = [&](TimeSum<buckets::kWorkerWait> WorkerSum::Times::*member) {
-    for (size_t route = 0; route < kRouteCount; ++route) {
+    for (size_t route = 0; route < kNamedRoutes; ++route) {
       for (size_t i = 0; i < workers.size(); ++i) {
         if (sums[i].times[route] == nullptr) continue;
         const TimeSum<buckets::kWorkerWait>& sum = *sums[i].times[route].*member;

@@ -111,6 +111,8 @@ Route AddRoute(const RouteInfo& info) {
   return RouteOfAdded(count);
 }
 
+size_t RoutesSoFar() { return kNamedRoutes + g_added.count.load(std::memory_order_acquire); }
+
 Route FindRoute(std::string_view path) {
   constexpr std::string_view kModelPrefix = "/v1/models/";
   if (path.starts_with(kModelPrefix) && path.size() > kModelPrefix.size()) return Route::kModel;

@@ -8,6 +8,7 @@
 // FindRoute: a comparison of lengths for each route before the one that is found.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -57,8 +58,7 @@ enum class Route : uint8_t {
 };
 inline constexpr int kNamedRoutes = static_cast<int>(Route::kOther) + 1;
 inline constexpr int kMaxAddedRoutes = 64;
-inline constexpr int kRouteCount =
-    kNamedRoutes + kMaxAddedRoutes;  // for arrays; routes that are not added have no label
+inline constexpr int kRouteCount = kNamedRoutes + kMaxAddedRoutes;  // for arrays
 
 // Which clients may request it (authorizer.h).
 enum class Access : uint8_t { kAnybody, kClient, kAdmin };
@@ -79,6 +79,9 @@ struct RouteInfo {
 // Adds an own endpoint. Its label is its path, or "/workers/{url}" for all paths that begin so and go on; label and `allow`
 // live forever. A label that was added before keeps its route.
 Route AddRoute(const RouteInfo& info);
+
+// Routes below this number have a label: those named here and those added so far. Workers' requests have named ones.
+size_t RoutesSoFar();
 
 Route FindRoute(std::string_view path);
 const RouteInfo& RouteOf(Route route);

@@ -1,9 +1,9 @@
 // PairFactPoller: the common part of services that learn of workers what a pair has to know of them
 // (worker/pair_state.h): which engine it is, and its id.
 //
-//   joins, is healthy again  --> at once                --.
-//   Recheck()                  --> at once, but at most each kRecheckNanos    +--> GET, time and size limited --> Learn()
-//   each kIntervalNanos, +-10 %                         --'                                                  `-> fleet
+//   joins, is healthy again  --> at once                                     --.
+//   Recheck()                --> at once, but at most each kRecheckNanos       +--> GET, time and size limited --> Learn()
+//   each kIntervalNanos, +-10 %                                              --'                                                  `-> fleet
 //   no response, or not all of it   after 0.25, 0.5, 1, 2, 4 and each further 5 s
 //
 // What is learned is published at once, or kPublishNanos after the last time, so that a fleet that starts is published a

@@ -1,5 +1,6 @@
 // Service: work of a server other than its requests, on the control thread. The server owns a list of services, starts all
-// when it serves, stops all at the end, and has each write its own metrics. A new one is one line in Server's constructor.
+// when it serves, stops all at the end, and has each write its own metrics. A new one is one line where its feature, or
+// Server::AddServices, adds those that it has (services.h).
 //
 //   service.cc   counts and writes:   page->Counter("polls_total", "…"); page->Add(polls_, {{"result", "ok"}});
 //   a scrape     calls WriteMetrics() of each service, in the order of the list

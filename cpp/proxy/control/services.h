@@ -60,9 +60,9 @@ class Services {
 
  private:
   IoThread& control_;
+  TypeMap found_;  // what it keeps outlives the services, and uses none
   std::vector<std::unique_ptr<Service>> all_;
   std::vector<std::function<void(MetricsPage*)>> writers_;
-  TypeMap found_;  // ends before the services, which what it keeps may use
   bool stopped_ = false;
 };
 

@@ -100,7 +100,7 @@ Status Add(const ServerParts& server) {
   return absl::OkStatus();
 }
 
-constexpr EndpointTable kEndpoints[] = {&KvEventEndpoints, &PrefixIndexEndpoints};
+constexpr EndpointTable kSubjects[] = {&KvEventEndpoints, &PrefixIndexEndpoints};
 
 }  // namespace
 
@@ -110,6 +110,6 @@ bool SharesPrefixIndex(const FixedOptions& options, const Router& router) {
 }
 
 extern constexpr Feature kEventsFeature = {
-    .name = "events", .check = &Check, .add = &Add, .endpoints = kEndpoints};
+    .name = "events", .check = &Check, .add = &Add, .endpoints = kSubjects};
 
 }  // namespace vllm_router

@@ -277,8 +277,9 @@ void KvEventService::FollowSources(const Hosts& fleet) {
     model_names_ = names;
     thread_.router->pool().index()->reported().SetModelNames(std::move(names));
   }
-  if (!sources.named.empty() || !sources.may_connect.empty()) WarnOfText();
-  for (KvFeed* const feed : feeds_) feed->Follow(sources);
+  bool any = false;
+  for (KvFeed* const feed : feeds_) any |= feed->Follow(sources);
+  if (any) WarnOfText();
 }
 
 void KvEventService::WarnOfText() {

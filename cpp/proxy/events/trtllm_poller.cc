@@ -163,14 +163,15 @@ void TrtllmPoller::Post(std::function<void(TrtllmReceiver&, int64_t)> job) {
   if (applier_ != nullptr) applier_->Post(std::move(job));
 }
 
-void TrtllmPoller::Follow(const Sources& all) {
-  std::vector<KvSource> sources;
-  for (const KvSource& source : all.named) {
-    if (source.kind == KvSourceKind::kTrtllm) sources.push_back(source);
-  }
+bool TrtllmPoller::Follow(const Sources& all) {
+  const bool changed = TakeKind(all.named, KvSourceKind::kTrtllm, &known_);
+  if (changed) SetSources(known_);
+  return !known_.empty();
+}
+
+void TrtllmPoller::SetSources(const std::vector<KvSource>& sources) {
   {
     const MutexLock lock(mutex_);
-    if (sources == sources_) return;
     sources_ = sources;
     if (applier_ == nullptr)
       applier_ = std::make_unique<Applier>(&thread_.router->pool().index()->reported());

@@ -55,7 +55,7 @@ class TrtllmPoller final : public HostPoller, public KvFeed {
   void Start() override;
   void Stop() override;
 
-  void Follow(const Sources& sources) override;
+  bool Follow(const Sources& sources) override;
   void ReportOutage(WorkerId worker) override;
   bool Resync(std::string_view worker_url) override;
   // 50 ms old at most while events come, else a second.
@@ -69,6 +69,7 @@ class TrtllmPoller final : public HostPoller, public KvFeed {
   class Applier;
 
   int64_t Pass(const FleetView& fleet) override;
+  void SetSources(const std::vector<KvSource>& sources);
   void FindWorkers(const FleetView& fleet);
   Task<void> Poll(std::shared_ptr<Host> host);
   void HandOver(const std::shared_ptr<Host>& host, std::string response);
@@ -80,6 +81,7 @@ class TrtllmPoller final : public HostPoller, public KvFeed {
   void Post(std::function<void(TrtllmReceiver&, int64_t now_ns)> job);
 
   std::map<std::string, std::shared_ptr<Host>> hosts_;        // by endpoint
+  std::vector<KvSource> known_;                               // as Follow() had them last
   bool is_new_ = false;                                       // the workers of hosts_ are not found yet
   std::optional<uint64_t> membership_;                        // of the fleet when they were
   mutable Mutex mutex_;                                       // held while the applier is made, told or asked

@@ -25,43 +25,44 @@ size_t MaxSources() {
 
 }  // namespace
 
-void ZmqFeed::Follow(const Sources& sources) {
-  std::vector<KvSource> own;
-  for (const KvSource& source : sources.named) {
-    if (source.kind == KvSourceKind::kZmq) own.push_back(source);
-  }
-  if (const size_t limit = MaxSources(); own.size() > limit) {
+bool ZmqFeed::Follow(const Sources& sources) {
+  const bool other_sources = TakeKind(sources.named, KvSourceKind::kZmq, &known_);
+  const bool other_workers = sources.may_connect != may_connect_;
+  if (other_workers) may_connect_ = sources.may_connect;
+  if (!other_sources && !other_workers) return is_started_;
+  std::vector<KvSource> wanted = known_;
+  if (const size_t limit = MaxSources(); wanted.size() > limit) {
     if (!std::exchange(warned_of_many_, true)) {
       Log(LogLevel::kWarning,
           Concat(
-              "kv events: ", own.size(), " sources are more than the limit of open files allows, ", limit,
+              "kv events: ", wanted.size(), " sources are more than the limit of open files allows, ", limit,
               "; the others' caches are inferred from requests; raise it, for instance by ulimit -n"));
     }
-    own = FairShare(std::move(own), limit);
+    wanted = FairShare(std::move(wanted), limit);
   }
   const MutexLock lock(mutex_);
-  if (own == sources_ && sources.may_connect == may_connect_) return;
   if (subscriber_ == nullptr) {
     StatusOr<std::unique_ptr<EventSubscriber>> started =
         EventSubscriber::Start(&blocks_, {.bind_endpoints = bind_endpoints_});
     if (!started.ok()) {
+      known_.clear();  // the next pass tries again
+      may_connect_.clear();
       if (!std::exchange(start_failed_, true)) {
         Log(LogLevel::kError, Concat(
                                   "kv events: ", std::string(started.status().message()),
                                   "; caches are inferred from requests"));
       }
-      return;
+      return false;
     }
     subscriber_ = *std::move(started);
+    is_started_ = true;
   }
-  if (own != sources_) {
-    sources_ = own;
-    subscriber_->SetSources(std::move(own));
+  if (other_sources) {
+    sources_ = wanted;
+    subscriber_->SetSources(std::move(wanted));
   }
-  if (sources.may_connect != may_connect_) {
-    may_connect_ = sources.may_connect;
-    subscriber_->SetDialInWorkers(may_connect_);
-  }
+  if (other_workers) subscriber_->SetDialInWorkers(may_connect_);
+  return true;
 }
 
 void ZmqFeed::ReportOutage(WorkerId worker) {

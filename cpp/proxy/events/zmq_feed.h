@@ -20,7 +20,7 @@ class ZmqFeed final : public KvFeed {
   ZmqFeed(ReportedBlocks* blocks, std::vector<std::string> bind_endpoints)
       : blocks_(*blocks), bind_endpoints_(std::move(bind_endpoints)) {}
 
-  void Follow(const Sources& sources) override;
+  bool Follow(const Sources& sources) override;
   void ReportOutage(WorkerId worker) override;
   void Stop() override;
   bool Resync(std::string_view worker_url) override;
@@ -31,14 +31,16 @@ class ZmqFeed final : public KvFeed {
  private:
   ReportedBlocks& blocks_;
   const std::vector<std::string> bind_endpoints_;
+  bool is_started_ = false;
   bool start_failed_ = false;
   bool warned_of_many_ = false;
+  // As Follow() had them last.
+  std::vector<KvSource> known_;
+  std::vector<DialInWorker> may_connect_;
 
-  mutable Mutex mutex_;  // held while the subscriber is made, told or asked
+  mutable Mutex mutex_;  // held while the subscriber is made, changed or asked
   std::unique_ptr<EventSubscriber> subscriber_ ABSL_GUARDED_BY(mutex_);
-  // As the subscriber has them.
-  std::vector<KvSource> sources_ ABSL_GUARDED_BY(mutex_);
-  std::vector<DialInWorker> may_connect_ ABSL_GUARDED_BY(mutex_);
+  std::vector<KvSource> sources_ ABSL_GUARDED_BY(mutex_);  // as the subscriber has them
 };
 
 }  // namespace vllm_router

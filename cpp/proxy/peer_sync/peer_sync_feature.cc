@@ -25,25 +25,14 @@ namespace {
 constexpr int64_t kTimeoutMs = 1000;
 constexpr size_t kMinSecretBytes = 16;
 
-Status Check(const ServerOptions& options, const Router& router) {
-  const KvIndex* const index = router.pool().index();
-  if (options.peer_sync.empty() || index == nullptr || index->coarse() != nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      "peer_sync is set, and the router was made without peer_sync_stride_tokens, so that it cannot keep what "
-      "other routers decide; make it by Router(peer_sync_stride_tokens=256)");
+// Empty: what routers tell is not sealed.
+StatusOr<std::string> ReadSecret(const ServerOptions& options) {
+  if (options.peer_sync_secret_file.empty()) return std::string();
+  return ReadSecretFile("peer_sync_secret_file", options.peer_sync_secret_file, kMinSecretBytes);
 }
 
-Status Add(const ServerParts& server) {
-  const ServerOptions& options = server.options;
-  if (options.peer_sync.empty()) return absl::OkStatus();
-  std::string secret;
-  if (!options.peer_sync_secret_file.empty()) {
-    StatusOr<std::string> read =
-        ReadSecretFile("peer_sync_secret_file", options.peer_sync_secret_file, kMinSecretBytes);
-    if (!read.ok()) return read.status();
-    secret = *std::move(read);
-  }
-  StatusOr<std::unique_ptr<RedisPool>> redis = OpenRedisPool(
+StatusOr<std::unique_ptr<RedisPool>> OpenRedis(const ServerOptions& options) {
+  return OpenRedisPool(
       {.url_option = "peer_sync",
        .others_option = "peer_sync",
        .url = options.peer_sync,
@@ -59,12 +48,32 @@ Status Add(const ServerParts& server) {
        .probe_key = PeerStreams::ProbeKey(options.peer_sync_fleet),
        .longest_probe_delay_ms = kTimeoutMs,
        .without = PeerSyncService::kWithout});
+}
+
+Status Check(const ServerOptions& options, const Router& router) {
+  if (options.peer_sync.empty()) return absl::OkStatus();
+  const KvIndex* const index = router.pool().index();
+  if (index != nullptr && index->coarse() == nullptr) {
+    return absl::InvalidArgumentError(
+        "peer_sync is set, and the router was made without peer_sync_stride_tokens, so that it cannot keep "
+        "what other routers decide; make it by Router(peer_sync_stride_tokens=256)");
+  }
+  ROUTER_RETURN_IF_ERROR(ReadSecret(options).status());
+  return OpenRedis(options).status();
+}
+
+Status Add(const ServerParts& server) {
+  const ServerOptions& options = server.options;
+  if (options.peer_sync.empty()) return absl::OkStatus();
+  StatusOr<std::string> secret = ReadSecret(options);
+  if (!secret.ok()) return secret.status();
+  StatusOr<std::unique_ptr<RedisPool>> redis = OpenRedis(options);
   if (!redis.ok()) return redis.status();
   auto* const peers = server.services.Add<PeerSyncService>(
       PeerSyncServiceOptions{
           .fleet = options.peer_sync_fleet,
           .router_name = options.router_name,
-          .secret = std::move(secret),
+          .secret = *std::move(secret),
           .interval_ms = options.peer_sync_interval_ms,
           .max_mbps = options.peer_sync_max_mbps,
           .shares_rate_limit = options.rate_limit_scope == RateLimitScope::kFleet,
@@ -75,10 +84,10 @@ Status Add(const ServerParts& server) {
   return absl::OkStatus();
 }
 
-constexpr EndpointTable kEndpoints[] = {&PeerEndpoints};
+constexpr EndpointTable kSubjects[] = {&PeerEndpoints};
 
 }  // namespace
 
-extern constexpr Feature kPeerSyncFeature = {.name = "peer_sync", .check = &Check, .add = &Add, .endpoints = kEndpoints};
+extern constexpr Feature kPeerSyncFeature = {.name = "peer_sync", .check = &Check, .add = &Add, .endpoints = kSubjects};
 
 }  // namespace vllm_router

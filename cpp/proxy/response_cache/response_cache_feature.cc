@@ -51,6 +51,17 @@ void AddRedis(const ServerParts& server, RedisPool& redis, ResponseCache* cache)
   });
 }
 
+// Empty: what is stored is not signed.
+StatusOr<std::string> ReadIntegrityKey(const ServerOptions& options) {
+  if (options.response_cache_integrity_key_file.empty()) return std::string();
+  return ReadSecretFile(
+      "response_cache_integrity_key_file", options.response_cache_integrity_key_file, kMinIntegrityBytes);
+}
+
+Status Check(const ServerOptions& options, const Router& /*router*/) {
+  return ReadIntegrityKey(options).status();
+}
+
 // The cache is there also if it is off, since a reload may enable it.
 Status Add(const ServerParts& server) {
   const ServerOptions& options = server.options;
@@ -61,12 +72,9 @@ Status Add(const ServerParts& server) {
           .fallback_capacity = options.response_cache_fallback_capacity,
           .fallback_ttl_ms = options.response_cache_fallback_ttl_ms,
           .fallback = options.response_cache_fallback_to_memory}));
-  if (!options.response_cache_integrity_key_file.empty()) {
-    StatusOr<std::string> key = ReadSecretFile(
-        "response_cache_integrity_key_file", options.response_cache_integrity_key_file, kMinIntegrityBytes);
-    if (!key.ok()) return key.status();
-    cache->SealWith(*std::move(key));
-  }
+  StatusOr<std::string> key = ReadIntegrityKey(options);
+  if (!key.ok()) return key.status();
+  cache->SealWith(*std::move(key));
   auto* const redis = server.services.Find<RedisPool>();
   if (redis != nullptr && CachesInRedis(options)) AddRedis(server, *redis, cache);
   server.services.AddMetrics([&services = server.services, &features = server.limits.features, cache,
@@ -83,7 +91,7 @@ void Follow(const ServerLimits& limits, const Settings& settings) {
   limits.features.Find<ResponseCache>()->Follow(settings.response_cache);
 }
 
-constexpr EndpointTable kEndpoints[] = {&CacheEndpoints};
+constexpr EndpointTable kSubjects[] = {&CacheEndpoints};
 
 }  // namespace
 
@@ -93,6 +101,10 @@ bool CachesInRedis(const ServerOptions& options) {
 }
 
 extern constexpr Feature kResponseCacheFeature = {
-    .name = "response_cache", .add = &Add, .follow = &Follow, .endpoints = kEndpoints};
+    .name = "response_cache",
+    .check = &Check,
+    .add = &Add,
+    .follow = &Follow,
+    .endpoints = kSubjects};
 
 }  // namespace vllm_router

@@ -1,5 +1,4 @@
-// Families of the response cache and of the Redis that it or the prefix index shares with other routers: facts of three
-// rooms (proxy/response_cache/response_cache.h, proxy/response_cache/redis_response_store.h, response_cache_service.h). Any thread.
+// Families of the response cache, and of the Redis that it or the prefix index shares with other routers. Any thread.
 #pragma once
 
 #include <cstdint>

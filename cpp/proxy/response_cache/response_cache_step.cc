@@ -23,13 +23,16 @@
 namespace vllm_router {
 namespace {
 
+// Null: this server has none.
+ResponseCache* CacheOf(const Request& request) { return request.thread.limits.features.Find<ResponseCache>(); }
+
 // ---- from the head
 
 CachedRequest* CachedOf(const Request& request) { return request.state.Find<CachedRequest>(); }
 
 bool BeginCached(Request& request) {
   const ResponseCacheSettings& settings = request.settings.response_cache;
-  if (settings.enabled && request.route().inference) {
+  if (settings.enabled && request.route().inference && CacheOf(request) != nullptr) {
     const CachedRequest& cached =
         request.state.Emplace<CachedRequest>(request.thread, settings, *request.head);
     request.may_need_no_worker = cached.may_hit();
@@ -135,7 +138,7 @@ struct Outdated {
 };
 
 void Invalidate(const Request& request, const Outdated& outdated) {
-  ResponseCache& cache = *request.thread.limits.features.Find<ResponseCache>();
+  ResponseCache& cache = *CacheOf(request);
   const bool has_generations = request.settings.response_cache.rules.has_generations();
   if (outdated.model.empty() || !has_generations) {
     cache.InvalidateAll(!has_generations);
@@ -148,7 +151,7 @@ void Invalidate(const Request& request, const Outdated& outdated) {
 // worker makes before it has changed; so it counts again when it has ended. REQUIRES: its body has been read.
 void OutdateCache(Request& request) {
   const RequestHead& head = *request.head;
-  if (!request.settings.response_cache.enabled || head.method == "GET") return;
+  if (!request.settings.response_cache.enabled || head.method == "GET" || CacheOf(request) == nullptr) return;
   std::optional<std::string> decoded;  // as the worker reads it
   if (head.path.find('%') != std::string_view::npos) decoded = PercentDecoded(head.path, false);
   const std::string_view asked = decoded ? *decoded : head.path;

@@ -102,7 +102,7 @@ struct WorkerCounters {
     WorkerWaitHistogram first_token;
     WorkerWaitHistogram head;
   };
-  std::array<Lazy<Times>, kRouteCount> times;  // by route
+  std::array<Lazy<Times>, kNamedRoutes> times;  // by route
 };
 
 struct Telemetry::Shard {
@@ -148,8 +148,8 @@ struct Telemetry::Shard {
     LabeledCounters local;   // by reason
     LabeledCounters claims;  // by end
     Counter bypass_saved_tokens;
-    std::array<Counter, kRouteCount> requests;  // that a pair was chosen for
-    std::array<Lazy<DurationHistogram>, kRouteCount> durations;
+    std::array<Counter, kNamedRoutes> requests;  // that a pair was chosen for
+    std::array<Lazy<DurationHistogram>, kNamedRoutes> durations;
     LabeledCounters errors;     // by error type
     LabeledCounters retries;    // by what had failed
     LabeledCounters cancelled;  // by state

@@ -1,7 +1,7 @@
 """cpp/proxy/peer_sync/rate_lease.h: a limit of all routers, leased at a pace of its own; and without leases.
 
 The arithmetic is in tests/unit/routing/test_rate_limit.py, the script of Redis in
-tests/unit/proxy/client/test_peer_streams.py.
+tests/unit/proxy/peer_sync/test_peer_streams.py.
 """
 
 import itertools
@@ -22,7 +22,7 @@ from tests.proxy.test_peer_sync import (
     status,
     wait_until_connected,
 )
-from tests.unit.proxy.control.test_peer_sync_service import COMMANDS, open_user, with_user
+from tests.unit.proxy.peer_sync.test_peer_sync_service import COMMANDS, open_user, with_user
 
 LIMIT = "vr:{default}:lim:requests"
 BOX = "redis.call('DEL', KEYS[1]) return redis.call('HSET', KEYS[1], 'a', 'b')"

@@ -1,6 +1,6 @@
 """cpp/proxy/response_cache/redis_response_store.h: what requests find in Redis and store there.
 
-What the control thread does beside is in tests/unit/proxy/control/test_response_cache_service.py.
+What the control thread does beside is in tests/unit/proxy/response_cache/test_response_cache_service.py.
 """
 
 import pytest
