@@ -34,6 +34,7 @@
 #include "proxy/telemetry/traffic_log.h"
 #include "proxy/thread/io_thread.h"
 #include "redis/redis_pool.h"
+#include "worker/worker_declaration.h"
 
 namespace vllm_router {
 
@@ -64,7 +65,7 @@ class Server {
   struct Change {
     Settings settings;
     GuardOptions guard;
-    std::optional<std::vector<Router::DeclaredWorker>> workers;  // all of the settings; null: as they are
+    std::optional<std::vector<WorkerDeclaration>> workers;  // all of the settings; null: as they are
   };
   // All of it or, with an error, nothing. `dry_run`: only whether there would be an error.
   StatusOr<Difference> Apply(Change change, bool dry_run);
