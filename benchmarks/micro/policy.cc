@@ -55,11 +55,12 @@ class Fleet {
   Fleet(const Case& what, int64_t workers) : pool_(MakePolicy(what.options).value()) {
     WorkerRegistry& registry = pool_.registry();
     std::vector<std::string> urls;
-    std::vector<WorkerRegistry::NewWorker> joining;
+    std::vector<WorkerDeclaration> joining;
     for (int64_t i = 0; i < workers; ++i)
       urls.push_back(Concat("http://10.1.", i / 256, ".", i % 256, ":8000"));
     for (int64_t i = 0; i < workers; ++i) {
-      joining.push_back({.url = urls[i], .weight = what.weighted ? 1.0 + static_cast<double>(i % 3) : 1.0});
+      joining.push_back(DeclareWorker(urls[i]).value());
+      if (what.weighted) joining.back().weight = 1.0 + static_cast<double>(i % 3);
     }
     if (!registry.AddAll(joining).ok()) std::abort();
     for (int64_t i = 0; what.one_in_four_down && i < workers; i += 4) {

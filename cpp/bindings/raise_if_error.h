@@ -10,7 +10,7 @@
 namespace vllm_router {
 
 inline void RaiseIfError(const Status& status) {
-  if (!status.ok()) throw pybind11::value_error(status.ToString());
+  if (!status.ok()) throw pybind11::value_error(status.ToString(absl::StatusToStringMode::kWithNoExtraData));
 }
 
 template <typename T>

@@ -35,6 +35,7 @@
 #include "bindings/option_values.h"
 #include "bindings/py_router.h"
 #include "bindings/stats_dict.h"
+#include "bindings/worker_declaration.h"
 #include "index/block_cache_tracker.h"
 #include "policy/cache_aware.h"
 #include "policy/prefix_aware.h"
@@ -862,7 +863,7 @@ class Batch {
 
   size_t size() const { return tickets.size(); }
 
-  // Of all rows, or of `rows`, each less than size().
+  // Finishes all rows, or `rows`, each less than size().
   size_t Finish(const Outcome& outcome) {
     const py::gil_scoped_release release;
     const MutexLock lock(mutex_);
@@ -1211,7 +1212,7 @@ std::string BatchRepr(const Batch& batch) {
 
 // ---- The router --------------------------------------------------------------------------------------
 
-// Of a fleet with two stages: URLs and bootstrap ports of prefill workers, URLs of decode workers, the options of the
+// What two stages have: URLs and bootstrap ports of prefill workers, URLs of decode workers, the options of the
 // decode policy, and if that one was not named itself.
 using Stages = std::tuple<
     std::vector<std::pair<std::string, std::optional<uint16_t>>>, std::vector<std::string>, py::dict, bool>;
@@ -1288,46 +1289,34 @@ py::list WorkerRows(PyRouter& self) {
   return rows;
 }
 
-// Rows: URL, weight, ready, leaving, drain_secs, incarnation, data_parallel_size (0: the router's), detail, models,
-// worker_type, bootstrap_port, kv_group.
-using ListedWorker = std::tuple<
-    std::string, double, bool, bool, std::optional<double>, std::string, uint32_t, std::string,
-    std::vector<std::string>, std::string, std::optional<uint16_t>, std::string>;
-
-// Lists of URLs: joined, left, changed, held. Without a list: the last one again.
+// Lists of URLs: joined, left, changed, held. Without a list of WorkerSpec: the last one again.
 py::tuple Reconcile(
-    PyRouter& self, const std::string& source, const std::optional<std::vector<ListedWorker>>& list,
+    PyRouter& self, const std::string& source, const std::optional<std::vector<py::object>>& specs,
     bool complete, const std::vector<std::string>& deleted) {
+  std::vector<WorkerDeclaration> list;
+  if (specs) {
+    list.reserve(specs->size());
+    for (const py::object& spec : *specs) list.push_back(ToDeclaration(spec));
+  }
   StatusOr<Difference> difference = absl::UnknownError("");
   {
     py::gil_scoped_release release;
-    if (list) {
-      std::vector<Router::DeclaredWorker> workers;
-      workers.reserve(list->size());
-      for (
-          const auto& [url, weight, ready, leaving, drain_secs, incarnation, ranks, detail, models, worker_type, bootstrap_port, kv_group] :
-          *list) {
-        workers.push_back(
-            {url,
-             weight,
-             ready,
-             leaving,
-             drain_secs,
-             incarnation,
-             ranks,
-             detail,
-             models,
-             {.stage = StageByName(worker_type).value_or(Stage::kAll),
-              .bootstrap_port = bootstrap_port,
-              .kv_group = kv_group}});
-      }
-      difference = self.router().Reconcile(source, workers, complete, deleted);
-    } else {
-      difference = self.router().pool().registry().ReconcileAgain(source, SteadyClock().NowNanos());
-    }
+    difference = specs ? self.router().Reconcile(source, list, complete, deleted)
+                       : self.router().pool().registry().ReconcileAgain(source, SteadyClock().NowNanos());
   }
   const Difference changes = ValueOrThrow(std::move(difference));
   return py::make_tuple(changes.joined, changes.left, changes.changed, changes.held);
+}
+
+// WorkerKey() of a URL; a ValueError says what is wrong with it, and shows none of it.
+std::string KeyOfUrl(const py::str& url) {
+  Py_ssize_t size = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(url.ptr(), &size);
+  if (text == nullptr) PyErr_Clear();  // a lone surrogate: no ASCII, either
+  const StatusOr<WorkerUrl> parsed =
+      ParseWorkerUrl(text != nullptr ? std::string_view(text, static_cast<size_t>(size)) : "\x80");
+  if (!parsed.ok()) throw py::value_error(MisfitOf(parsed.status()));
+  return WorkerKey(*parsed);
 }
 
 // The pool's index. ValueError if its policy matches no blocks.
@@ -1548,6 +1537,7 @@ void BindRouter(py::module_& module) {
         return py::module_::import("vllm_router._html").attr("batch")(self);
       });
 
+  module.def("worker_key", &KeyOfUrl, "url"_a);
   py::class_<PyRouter> router_class(module, "Router", ClassDoc("Router"));
   router_class.def(py::init(&MakeRouter), "worker_urls"_a, "options"_a, "stages"_a = py::none())
       .def(

@@ -61,7 +61,7 @@ py::tuple Apply(
   }
   if (workers) {
     change.workers.emplace();
-    for (const std::string& url : *workers) change.workers->push_back({.url = url});
+    for (const std::string& url : *workers) change.workers->push_back(ValueOrThrow(DeclareWorker(url)));
   }
   StatusOr<Difference> difference = absl::UnknownError("");
   {

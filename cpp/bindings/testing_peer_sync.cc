@@ -169,12 +169,9 @@ class PeerRouter {
 
   // The whole list, each with the name of its engine's life.
   void Declare(const std::vector<std::pair<std::string, std::string>>& workers) {
-    std::vector<WorkerRegistry::Declared> list;
-    for (const auto& [url, incarnation] : workers) {
-      WorkerRegistry::Declared& one = list.emplace_back();  // as in Router::DeclaredOf
-      one.worker.url = url;
-      one.incarnation = incarnation;
-    }
+    std::vector<WorkerDeclaration> list;
+    for (const auto& [url, incarnation] : workers)
+      list.emplace_back(DeclareWorker(url).value()).incarnation = incarnation;
     std::vector<std::string> absent;
     for (const FleetView::Member& member : pool_->fleet()->members())
       absent.push_back(member.worker->url.url);

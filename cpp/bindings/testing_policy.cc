@@ -265,9 +265,12 @@ void BindTestingPolicy(py::module_& testing) {
       .def(
           "add_all",
           [](PolicyHarness& self, const std::vector<std::pair<std::string, double>>& workers) {
-            std::vector<WorkerRegistry::NewWorker> views;
-            for (const auto& [url, weight] : workers) views.push_back({.url = url, .weight = weight});
-            RaiseIfError(self.registry().AddAll(views));
+            std::vector<WorkerDeclaration> declared;
+            for (const auto& [url, weight] : workers) {
+              declared.push_back(ValueOrRaise(DeclareWorker(url)));
+              declared.back().weight = weight;
+            }
+            RaiseIfError(self.registry().AddAll(std::move(declared)));
           })
       .def(
           "remove",

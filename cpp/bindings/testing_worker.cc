@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "bindings/bindings.h"
 #include "bindings/raise_if_error.h"
+#include "bindings/worker_declaration.h"
 #include "worker/bytes_per_token.h"
 #include "worker/circuit_breaker.h"
 #include "worker/hang_detector.h"
@@ -148,6 +149,28 @@ void BindOverload(py::module_& testing) {
       py::arg("waiting_above"), py::arg("kv_above"), py::arg("waiting"), py::arg("kv_use"), py::arg("was"));
 }
 
+WorkerDeclaration DeclaredWith(const std::string& url, double weight, const WorkerRole& role = {}) {
+  WorkerDeclaration worker = ValueOrRaise(DeclareWorker(url));
+  worker.weight = weight;
+  worker.role = role;
+  return worker;
+}
+
+// What the core reads of a WorkerSpec, by the names of its fields.
+py::dict ReadFields(py::handle spec) {
+  WorkerDeclaration worker = ToDeclaration(spec);
+  py::dict fields;
+  fields["url"] = worker.url.url;
+  worker.ForEachField([&]<typename T>(const char* name, T& member) {
+    if constexpr (std::is_same_v<T, Stage>) {
+      fields[name] = std::string(StageName(member));
+    } else {
+      fields[name] = member;
+    }
+  });
+  return fields;
+}
+
 // A row of a source's list: URL, weight, ready, leaving, drain_secs, incarnation.
 using ListedWorker = std::tuple<std::string, double, bool, bool, std::optional<double>, std::string>;
 
@@ -278,7 +301,7 @@ class RegistryHarness {
     for (const DeclaredFleet::Row& row : registry_.Rows()) {
       if (!row.leaves()) continue;
       std::optional<double> secs;
-      if (row.spec.drain_ms) secs = static_cast<double>(*row.spec.drain_ms) / 1000;
+      if (row.spec.drain_ms()) secs = static_cast<double>(*row.spec.drain_ms()) / 1000;
       leaving.push_back(py::make_tuple(static_cast<uint32_t>(row.member.worker->id), row.spec.url.url, secs));
     }
     return leaving;
@@ -297,7 +320,7 @@ class RegistryHarness {
       if (row.serves()) id = static_cast<uint32_t>(row.member.worker->id);
       rows.push_back(py::make_tuple(
           row.spec.url.url, std::string(DeclaredFleet::StateName(row.state)), row.owners, row.held,
-          row.member.draining, row.member.resting, row.member.healthy, row.spec.weight, id));
+          row.member.draining, row.member.resting, row.member.healthy, row.spec.weight_thousandths(), id));
     }
     return rows;
   }
@@ -365,13 +388,10 @@ class RegistryHarness {
   }
 
  private:
-  std::vector<WorkerRegistry::Declared> DeclaredOf(const std::vector<ListedWorker>& list) const {
-    std::vector<WorkerRegistry::Declared> declared;
+  std::vector<WorkerDeclaration> DeclaredOf(const std::vector<ListedWorker>& list) const {
+    std::vector<WorkerDeclaration> declared;
     for (const auto& [url, weight, ready, leaving, drain_secs, incarnation] : list) {
-      WorkerRegistry::Declared& one = declared.emplace_back();  // as in Router::DeclaredOf
-      one.worker.url = url;
-      one.worker.weight = weight;
-      one.worker.role = RoleOfUrl(url);
+      WorkerDeclaration& one = declared.emplace_back(DeclaredWith(url, weight, RoleOfUrl(url)));
       one.ready = ready;
       one.leaving = leaving;
       one.drain_secs = drain_secs;
@@ -589,6 +609,7 @@ void BindTestingWorker(py::module_& testing) {
   });
   testing.def("stage_is_known", [](const std::string& name) { return StageByName(name).has_value(); });
   testing.def("parse_worker_url", &ParsedUrl);
+  testing.def("read_fields", &ReadFields);
   testing.def("same_host", [](const std::string& a, const std::string& b) {
     return SameHost(ParseWorkerUrl(a).value(), ParseWorkerUrl(b).value());
   });
@@ -694,16 +715,15 @@ void BindTestingWorker(py::module_& testing) {
       .def(
           "add",
           [](RegistryHarness& self, const std::string& url, double weight) {
-            const WorkerRegistry::NewWorker worker{.url = url, .weight = weight, .role = self.RoleOfUrl(url)};
-            RaiseIfError(self.registry().AddAll(std::span(&worker, 1)));
+            RaiseIfError(self.registry().AddAll({DeclaredWith(url, weight, self.RoleOfUrl(url))}));
           },
           py::arg("url"), py::arg("weight") = 1.0)
       .def(
           "add_all",
           [](RegistryHarness& self, const std::vector<std::pair<std::string, double>>& workers) {
-            std::vector<WorkerRegistry::NewWorker> views;
-            for (const auto& [url, weight] : workers) views.push_back({.url = url, .weight = weight});
-            RaiseIfError(self.registry().AddAll(views));
+            std::vector<WorkerDeclaration> declared;
+            for (const auto& [url, weight] : workers) declared.push_back(DeclaredWith(url, weight));
+            RaiseIfError(self.registry().AddAll(std::move(declared)));
           })
       .def(
           "require_addresses",

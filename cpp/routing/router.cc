@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <utility>
 
 #include "base/clock.h"
@@ -89,13 +88,13 @@ void ListCandidates(const FleetView& fleet, Explanation* explanation) {
 
 int64_t NanosOf(double secs) { return static_cast<int64_t>(secs * static_cast<double>(kNanosPerSecond)); }
 
-std::vector<WorkerRegistry::NewWorker> EachWith(
-    double weight, const WorkerRole& role, std::span<const std::string> names) {
-  std::vector<WorkerRegistry::NewWorker> workers;
-  for (const std::string& name : names) {
-    workers.push_back({.url = name, .weight = weight, .role = role});
-  }
-  return workers;
+StatusOr<WorkerDeclaration> Declared(
+    std::string_view url, double weight, bool receives_api_key, const WorkerRole& role) {
+  StatusOr<WorkerDeclaration> worker = DeclareWorker(url, receives_api_key);
+  if (!worker.ok()) return worker;
+  worker->weight = weight;
+  worker->role = role;
+  return worker;
 }
 
 bool MatchesPrompts(const Policy& policy) {
@@ -218,38 +217,41 @@ uint32_t Router::ranks_of(Stage stage) const {
   return own != 0 ? own : options_.data_parallel_size;
 }
 
-StatusOr<std::vector<std::string>> Router::WithRanks(
-    std::span<const std::string> urls, Stage stage, uint32_t ranks) const {
-  if (ranks == 0) ranks = ranks_of(stage);
-  std::vector<std::string> names;
-  for (const std::string& url : urls) {
-    const StatusOr<WorkerUrl> parsed = ParseWorkerUrl(url);
-    ROUTER_RETURN_IF_ERROR(parsed.status());
-    if (ranks == 1 || parsed->rank) {
-      names.push_back(parsed->url);
-      continue;
+std::vector<WorkerDeclaration> Router::EachRank(std::span<const WorkerDeclaration> list) const {
+  std::vector<WorkerDeclaration> workers;
+  workers.reserve(list.size());
+  for (const WorkerDeclaration& engine : list) {
+    const uint32_t ranks = engine.ranks != 0 ? engine.ranks : ranks_of(engine.role.stage);
+    const bool is_one = ranks == 1 || engine.url.rank;
+    for (uint32_t rank = 0; rank < (is_one ? 1u : ranks); ++rank) {
+      WorkerDeclaration& worker = workers.emplace_back(engine);
+      worker.ranks = 0;
+      if (!is_one) worker.url = WithRank(std::move(worker.url), rank);
     }
-    for (uint32_t rank = 0; rank < ranks; ++rank) names.push_back(Concat(parsed->url, "@", rank));
   }
-  return names;
+  return workers;
 }
 
-Status Router::AddWorkers(
-    std::span<const std::string> urls, double weight, bool receives_api_key, const WorkerRole& role) {
-  const StatusOr<std::vector<std::string>> names = WithRanks(urls, role.stage);
-  if (!names.ok()) return names.status();
-  std::vector<WorkerRegistry::NewWorker> workers = EachWith(weight, role, *names);
-  for (WorkerRegistry::NewWorker& worker : workers) worker.receives_api_key = receives_api_key;
-  return pool_.registry().AddAll(workers);
+Status Router::AddWorker(std::string_view url, double weight, bool receives_api_key, const WorkerRole& role) {
+  const StatusOr<WorkerDeclaration> worker = Declared(url, weight, receives_api_key, role);
+  return worker.ok() ? pool_.registry().AddAll(EachRank(std::span(&*worker, 1))) : worker.status();
 }
 
 // The workers of the options.
 Status Router::AddStatic() {
-  std::vector<std::pair<std::string, WorkerRole>> wanted;
+  std::vector<WorkerDeclaration> workers;
+  const auto add = [&workers](const std::string& url, const WorkerRole& role) {
+    StatusOr<WorkerDeclaration> worker = Declared(url, 1.0, /*receives_api_key=*/true, role);
+    if (!worker.ok()) return worker.status();
+    workers.push_back(*std::move(worker));
+    return absl::OkStatus();
+  };
   if (is_staged()) {
     for (const RouterOptions::StageUrl& worker : options_.prefill_urls)
-      wanted.push_back({worker.url, {.stage = Stage::kPrefill, .bootstrap_port = worker.bootstrap_port}});
-    for (const std::string& url : options_.decode_urls) wanted.push_back({url, {.stage = Stage::kDecode}});
+      ROUTER_RETURN_IF_ERROR(
+          add(worker.url, {.stage = Stage::kPrefill, .bootstrap_port = worker.bootstrap_port}));
+    for (const std::string& url : options_.decode_urls)
+      ROUTER_RETURN_IF_ERROR(add(url, {.stage = Stage::kDecode}));
     if (!options_.worker_urls.empty()) {
       Log(LogLevel::kWarning,
           Concat(
@@ -257,72 +259,25 @@ Status Router::AddStatic() {
               options_.worker_urls.front(), ": the fleet is split into prefill and decode workers"));
     }
   } else {
-    for (const std::string& url : options_.worker_urls) wanted.push_back({url, {}});
+    for (const std::string& url : options_.worker_urls) ROUTER_RETURN_IF_ERROR(add(url, {}));
   }
-  std::vector<std::pair<std::string, WorkerRole>> named;
-  for (const auto& [url, role] : wanted) {
-    StatusOr<std::vector<std::string>> ranks = WithRanks(std::span(&url, 1), role.stage);
-    if (!ranks.ok()) return ranks.status();
-    for (std::string& name : *ranks) named.emplace_back(std::move(name), role);
-  }
-  std::vector<WorkerRegistry::NewWorker> workers;
-  workers.reserve(named.size());
-  for (const auto& [name, role] : named) workers.push_back({.url = name, .role = role});
-  return pool_.registry().AddAll(workers, DeclaredFleet::kStatic);
-}
-
-StatusOr<std::vector<WorkerRegistry::Declared>> Router::DeclaredOf(
-    std::span<const DeclaredWorker> list, std::vector<std::string>* names) const {
-  std::vector<std::pair<const DeclaredWorker*, size_t>> of_names;  // and how many of the names are its
-  for (const DeclaredWorker& worker : list) {
-    StatusOr<std::vector<std::string>> ranks =
-        WithRanks(std::span(&worker.url, 1), worker.role.stage, worker.ranks);
-    if (!ranks.ok()) return ranks.status();
-    of_names.emplace_back(&worker, ranks->size());
-    std::move(ranks->begin(), ranks->end(), std::back_inserter(*names));
-  }
-  std::vector<WorkerRegistry::Declared> declared;
-  auto name = names->begin();
-  for (const auto& [worker, ranks] : of_names) {
-    for (size_t i = 0; i < ranks; ++i) {
-      // Member by member: GCC 12 takes a temporary's role for uninitialized.
-      WorkerRegistry::Declared& one = declared.emplace_back();
-      one.worker.url = *name++;
-      one.worker.weight = worker->weight;
-      one.worker.role = worker->role;
-      one.ready = worker->ready;
-      one.leaving = worker->leaving;
-      one.drain_secs = worker->drain_secs;
-      one.incarnation = worker->incarnation;
-      one.detail = worker->detail;
-      one.models = worker->models;
-    }
-  }
-  return declared;
+  return pool_.registry().AddAll(EachRank(workers), DeclaredFleet::kStatic);
 }
 
 StatusOr<Difference> Router::Reconcile(
-    std::string_view source, std::span<const DeclaredWorker> list, bool complete,
+    std::string_view source, std::span<const WorkerDeclaration> list, bool complete,
     std::span<const std::string> deleted) {
-  std::vector<std::string> names;
-  const StatusOr<std::vector<WorkerRegistry::Declared>> declared = DeclaredOf(list, &names);
-  if (!declared.ok()) return declared.status();
-  return pool_.registry().Reconcile(source, *declared, complete, deleted, SteadyClock().NowNanos());
+  return pool_.registry().Reconcile(source, EachRank(list), complete, deleted, SteadyClock().NowNanos());
 }
 
 StatusOr<Difference> Router::WouldReconcile(
-    std::string_view source, std::span<const DeclaredWorker> list, bool complete) {
-  std::vector<std::string> names;
-  const StatusOr<std::vector<WorkerRegistry::Declared>> declared = DeclaredOf(list, &names);
-  if (!declared.ok()) return declared.status();
-  return pool_.registry().WouldReconcile(source, *declared, complete, SteadyClock().NowNanos());
+    std::string_view source, std::span<const WorkerDeclaration> list, bool complete) {
+  return pool_.registry().WouldReconcile(source, EachRank(list), complete, SteadyClock().NowNanos());
 }
 
 Status Router::MayAddWorker(std::string_view url, double weight, const WorkerRole& role) {
-  const std::string one(url);
-  const StatusOr<std::vector<std::string>> names = WithRanks(std::span(&one, 1), role.stage);
-  if (!names.ok()) return names.status();
-  return pool_.registry().MayAdd(EachWith(weight, role, *names));
+  const StatusOr<WorkerDeclaration> worker = Declared(url, weight, /*receives_api_key=*/true, role);
+  return worker.ok() ? pool_.registry().MayAdd(EachRank(std::span(&*worker, 1))) : worker.status();
 }
 
 LoadShare Router::ShareOf(const RoutingKey& key, const Decision& decision, bool transferred) const {

@@ -37,6 +37,7 @@
 #include "routing/session_key.h"
 #include "routing/ticket.h"
 #include "routing/ticket_leases.h"
+#include "worker/worker_declaration.h"
 
 namespace vllm_router {
 
@@ -68,7 +69,7 @@ struct RouterOptions {
   // Which requests a decode worker serves alone (routing/pd_bypass.h); uncached_tokens 0: none.
   PdBypassRule bypass;
 
-  // Of lists of workers (worker/declared_fleet.h).
+  // How lists of workers are taken (worker/declared_fleet.h).
   double discovery_guard = 0.5;  // share of a source's workers that a list may leave out without doubt
   double discovery_hold_secs = 60;
 };
@@ -94,38 +95,20 @@ class Router {
   const Pool& pool() const { return pool_; }
   const RouterOptions& options() const { return options_; }
 
-  // The fleet. Adding expands data-parallel ranks as Create does; all are added or none.
+  // The fleet. Here and below a worker whose URL names no rank stands for all ranks of its engine:
+  // WorkerDeclaration::ranks of them, or with 0 ranks_of() its stage. All are added or none.
   // `receives_api_key`: whether requests to the worker carry the workers' key.
-  Status AddWorkers(
-      std::span<const std::string> urls, double weight = 1.0, bool receives_api_key = true,
-      const WorkerRole& role = {});
   Status AddWorker(
-      std::string_view url, double weight = 1.0, bool receives_api_key = true, const WorkerRole& role = {}) {
-    const std::string one(url);
-    return AddWorkers(std::span(&one, 1), weight, receives_api_key, role);
-  }
+      std::string_view url, double weight = 1.0, bool receives_api_key = true, const WorkerRole& role = {});
   // The result that AddWorker would have.
   Status MayAddWorker(std::string_view url, double weight, const WorkerRole& role = {});
-  // The whole list of a source of workers. Each stands for all ranks of its engine: `ranks` of them, or
-  // with 0 as many as data_parallel_size says.
-  struct DeclaredWorker {
-    std::string url;
-    double weight = 1.0;
-    bool ready = true;
-    bool leaving = false;
-    std::optional<double> drain_secs;
-    std::string incarnation;
-    uint32_t ranks = 0;
-    std::string detail;
-    std::vector<std::string> models;
-    WorkerRole role;
-  };
+  // The whole list of a source of workers.
   StatusOr<Difference> Reconcile(
-      std::string_view source, std::span<const DeclaredWorker> list, bool complete,
+      std::string_view source, std::span<const WorkerDeclaration> list, bool complete,
       std::span<const std::string> deleted);
   // The result that Reconcile would have; changes nothing.
   StatusOr<Difference> WouldReconcile(
-      std::string_view source, std::span<const DeclaredWorker> list, bool complete);
+      std::string_view source, std::span<const WorkerDeclaration> list, bool complete);
   Status RemoveWorker(std::string_view url) { return pool_.registry().Remove(url); }
   Status DrainWorker(std::string_view url, bool draining = true) {
     return pool_.registry().SetDraining(url, draining);
@@ -134,7 +117,7 @@ class Router {
   // From now on all workers must have addresses, since the server connects to them.
   Status RequireAddresses() { return pool_.registry().RequireAddresses(); }
   void RefreshFleet() { pool_.registry().Refresh(); }  // a breaker has changed, or a slow start has advanced
-  // Of `url`, or each of its ranks: tokens of a block, and the number of blocks (0: unknown).
+  // What the cache of `url`, or of each of its ranks, has: tokens of a block, and the number of blocks (0: unknown).
   Status SetCacheBlocks(std::string_view url, uint32_t block_tokens, uint64_t blocks);
   const Snapshot<FleetView>& fleet_snapshot() const { return pool_.fleet_snapshot(); }
   std::shared_ptr<const FleetView> fleet() const { return pool_.fleet(); }
@@ -200,7 +183,7 @@ class Router {
   // Forgets the worker of a session, under any header or member that may carry it. True: a policy knew
   // it.
   bool FinishSession(std::string_view session_id);
-  // Of the session that the request names, if it names one.
+  // A hash of the session that the request names, if it names one.
   std::optional<uint64_t> SessionHash(const RequestView& request) const;
   // The decision that Select() would make, then the one with that worker excluded, and so on: at most
   // `count` decisions, the first of them with key.explanation. Reserves, learns and counts nothing.
@@ -217,11 +200,8 @@ class Router {
   int64_t FreePlaces(const FleetView& fleet) const;
 
  private:
-  StatusOr<std::vector<std::string>> WithRanks(
-      std::span<const std::string> urls, Stage stage, uint32_t ranks = 0) const;
-  // One for each rank; their URLs are in `names`.
-  StatusOr<std::vector<WorkerRegistry::Declared>> DeclaredOf(
-      std::span<const DeclaredWorker> list, std::vector<std::string>* names) const;
+  // One for each rank.
+  std::vector<WorkerDeclaration> EachRank(std::span<const WorkerDeclaration> list) const;
   Status AddStatic();
   Router(const RouterOptions& options, PolicyParts policy, PolicyParts decode);
 

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/limits.h"
 #include "base/text.h"
 
 namespace vllm_router {
@@ -41,11 +42,11 @@ std::tuple<size_t, std::string_view> OrderOf(std::string_view source) {
   return {known + 1, source};
 }
 
-// Of rows: those added by hand, then those of each listed source. One that is not declared any more keeps
+// The order of rows: those added by hand, then those of each listed source. One that is not declared any more keeps
 // its place.
 std::tuple<size_t, std::string_view> OrderOf(const Row& row) { return OrderOf(row.source); }
 
-// Of the owners of a worker, the same in every router; the first is the owner.
+// The order of a worker's owners, the same in every router; the first is the owner.
 bool OwnsBefore(std::string_view a, std::string_view b) {
   const auto order = [](std::string_view source) {
     return std::tuple(OrderOf(source), source != DeclaredFleet::kStatic);
@@ -100,7 +101,7 @@ class DeclaredFleet::Change {
   Difference difference;
 
   // `checked`: it serves at once, as what is added by hand does.
-  void NewRow(std::string_view source, WorkerSpec spec, bool checked, size_t place = kNoPlace) {
+  void NewRow(std::string_view source, WorkerDeclaration spec, bool checked, size_t place = kNoPlace) {
     Row row;
     row.place = place;
     row.key = WorkerKey(spec.url);
@@ -111,8 +112,8 @@ class DeclaredFleet::Change {
     added_.push_back(std::move(row));
   }
 
-  // Of a listed source; `row` is known.
-  void Declare(std::string_view source, Row* row, const WorkerSpec& spec) {
+  // A listed source declares a worker that is known.
+  void Declare(std::string_view source, Row* row, const WorkerDeclaration& spec) {
     if (IsOfOtherStage(*row, source, spec)) return;  // it came into the fleet since the list was taken
     if (row->owners.empty()) {                       // it drains, and is wanted again: with a warm cache
       if (spec.leaving) return;
@@ -140,7 +141,7 @@ class DeclaredFleet::Change {
     const bool owned = row->owners.front() == source;
     std::erase(row->owners, source);
     if (!row->owners.empty()) {
-      const WorkerSpec* const spec = owned ? WordOf(row->owners.front(), row->key) : nullptr;
+      const WorkerDeclaration* const spec = owned ? WordOf(row->owners.front(), row->key) : nullptr;
       if (spec != nullptr) TakeWord(row, *spec);
       return;
     }
@@ -165,8 +166,8 @@ class DeclaredFleet::Change {
     row->since_ns = now_ns_;
     row->member = {
         .worker = std::make_shared<Worker>(
-            WorkerId{fleet_.next_worker_++}, std::move(url), row->spec.weight, fleet_.loads_.New(),
-            row->spec.role),
+            WorkerId{fleet_.next_worker_++}, std::move(url), row->spec.weight_thousandths(),
+            fleet_.loads_.New(), row->spec.role),
         .healthy = healthy,
         .resting = !row->spec.ready};
     SetIncarnation(*row);
@@ -250,8 +251,8 @@ class DeclaredFleet::Change {
       row.member.worker->incarnation.store(IncarnationOf(text), std::memory_order_relaxed);
   }
 
-  // The owner's.
-  void TakeWord(Row* row, const WorkerSpec& spec) {
+  // The owner declares the worker again, or another source has become its owner.
+  void TakeWord(Row* row, const WorkerDeclaration& spec) {
     if (row->held) changed_ = true;
     row->Unhold();
     if (!Update(row, spec)) return;
@@ -259,29 +260,26 @@ class DeclaredFleet::Change {
   }
 
   // What the list of `source` says of a worker; null if it is not in there.
-  const WorkerSpec* WordOf(std::string_view source, const std::string& key) {
+  const WorkerDeclaration* WordOf(std::string_view source, const std::string& key) {
     const auto [words, is_new] = words_.try_emplace(std::string(source));
     const auto known = fleet_.sources_.find(source);
     if (is_new && known != fleet_.sources_.end()) {
-      for (const WorkerSpec& spec : known->second.list) words->second.emplace(WorkerKey(spec.url), &spec);
+      for (const WorkerDeclaration& spec : known->second.list)
+        words->second.emplace(WorkerKey(spec.url), &spec);
     }
     const auto found = words->second.find(key);
     return found != words->second.end() ? found->second : nullptr;
   }
 
-  // What the owner says now. False if that is what it said before.
-  bool Update(Row* row, const WorkerSpec& spec) {
-    WorkerSpec& known = row->spec;
-    const bool is_named_anew =
-        !spec.incarnation.empty() && !known.incarnation.empty() && spec.incarnation != known.incarnation;
-    if (is_named_anew || spec.role != known.role) {
-      const bool leaving = spec.leaving;
-      if (row->serves() && !leaving) Leave(*row);
-      WorkerUrl url = std::move(known.url);  // as it was spelled first
-      known = spec;
-      known.url = std::move(url);
+  // What the owner says now. False if that changes nothing of what the worker serves.
+  bool Update(Row* row, const WorkerDeclaration& spec) {
+    const WorkerDeclaration& known = row->spec;
+    const bool knows_both = !spec.incarnation.empty() && !known.incarnation.empty();
+    if (spec.role != known.role || (knows_both && spec.incarnation != known.incarnation)) {
+      if (row->serves() && !spec.leaving) Leave(*row);
+      Take(row, spec);
       row->Unhold();
-      if (leaving) {
+      if (spec.leaving) {
         Drop(row);
       } else if (row->kept_out) {
         KeepOut(row);
@@ -290,43 +288,44 @@ class DeclaredFleet::Change {
       }
       return true;
     }
-    if (known.incarnation.empty() && !spec.incarnation.empty()) {
-      Set(&known.incarnation, spec.incarnation);
-      if (row->serves()) SetIncarnation(*row);
+    if (spec.incarnation.empty() && !known.incarnation.empty()) {
+      WorkerDeclaration same = spec;
+      same.incarnation = known.incarnation;
+      return Update(row, same);
     }
-    if (known.detail != spec.detail) Set(&known.detail, spec.detail);
-    if (known.drain_ms != spec.drain_ms) Set(&known.drain_ms, spec.drain_ms);
-    bool changed = false;
-    if (known.models != spec.models) changed = Set(&known.models, spec.models);
-    if (known.weight != spec.weight) {
-      changed = Set(&known.weight, spec.weight);
-      if (row->serves() && !fleet_.is_copy_) {
-        row->member.worker->weight.store(spec.weight, std::memory_order_relaxed);
-      }
-    }
-    if (known.ready != spec.ready) {
-      changed = Set(&known.ready, spec.ready);
-      if (row->serves()) row->member.resting = !spec.ready;
-    }
-    if (known.leaving != spec.leaving) {
-      changed = Set(&known.leaving, spec.leaving);
-      if (row->serves()) row->member.draining = spec.leaving || row->kept_out;
-      if (row->state == State::kPending && spec.leaving) {
-        row->state = State::kLeft;
-        row->since_ns = now_ns_;
-      } else if (row->state == State::kLeft && !spec.leaving && !row->kept_out) {
-        Begin(row);
-      }
-    }
+    const bool changed = spec != known && Replace(row, spec);
     if (row->state == State::kPending && known.ready && !fleet_.managed_) Serve(row);
     return changed;
   }
 
-  template <typename T>
-  bool Set(T* where, const T& value) {
-    *where = value;
+  // By what is said of the same engine. False if only `detail`, `drain_secs` or `incarnation` differs.
+  bool Replace(Row* row, const WorkerDeclaration& spec) {
+    WorkerDeclaration before = Take(row, spec);
+    const WorkerDeclaration& known = row->spec;
+    if (row->serves()) {
+      if (known.incarnation != before.incarnation) SetIncarnation(*row);
+      if (known.weight != before.weight && !fleet_.is_copy_)
+        row->member.worker->weight.store(known.weight_thousandths(), std::memory_order_relaxed);
+      row->member.resting = !known.ready;
+      if (known.leaving != before.leaving) row->member.draining = known.leaving || row->kept_out;
+    } else if (row->state == State::kPending && known.leaving && !before.leaving) {
+      row->state = State::kLeft;
+      row->since_ns = now_ns_;
+    } else if (row->state == State::kLeft && before.leaving && !known.leaving && !row->kept_out) {
+      Begin(row);
+    }
+    before.detail = known.detail;
+    before.drain_secs = known.drain_secs;
+    before.incarnation = known.incarnation;
+    return before != known;
+  }
+
+  // The row keeps its URL as it was spelled first. Returns what it had.
+  WorkerDeclaration Take(Row* row, const WorkerDeclaration& spec) {
     changed_ = true;
-    return true;
+    WorkerDeclaration before = std::exchange(row->spec, spec);
+    row->spec.url = before.url;
+    return before;
   }
 
   void Enter(const Row& row) {
@@ -356,7 +355,7 @@ class DeclaredFleet::Change {
   std::unordered_map<std::string, Host> hosts_;  // by HostKey()
   std::vector<Row> added_;
   // Lists of sources by key, of those that were asked for.
-  std::map<std::string, std::unordered_map<std::string, const WorkerSpec*>, std::less<>> words_;
+  std::map<std::string, std::unordered_map<std::string, const WorkerDeclaration*>, std::less<>> words_;
   bool changed_ = false;
 };
 
@@ -372,7 +371,7 @@ bool DeclaredFleet::IsBefore(const Row& a, const Row& b) const {
   return std::get<0>(of_a) != 0 ? a.spec.url.url < b.spec.url.url : a.place < b.place;
 }
 
-Status DeclaredFleet::MayAdd(std::span<const WorkerSpec> specs) const {
+Status DeclaredFleet::MayAdd(std::span<const WorkerDeclaration> specs) const {
   const size_t serving = this->serving();
   if (serving + specs.size() > kMaxWorkers) {
     return absl::ResourceExhaustedError(Concat(
@@ -380,7 +379,7 @@ Status DeclaredFleet::MayAdd(std::span<const WorkerSpec> specs) const {
         kMaxWorkers, "; remove some first, or run a second router"));
   }
   std::set<std::string> keys;
-  for (const WorkerSpec& spec : specs) {
+  for (const WorkerDeclaration& spec : specs) {
     std::string key = WorkerKey(spec.url);
     const auto found = positions_.find(key);
     const Row* const row = found != positions_.end() ? &rows_[found->second] : nullptr;
@@ -401,11 +400,11 @@ Status DeclaredFleet::MayAdd(std::span<const WorkerSpec> specs) const {
   return absl::OkStatus();
 }
 
-Status DeclaredFleet::Add(std::string_view source, std::span<const WorkerSpec> specs, int64_t now_ns) {
+Status DeclaredFleet::Add(std::string_view source, std::span<const WorkerDeclaration> specs, int64_t now_ns) {
   ROUTER_RETURN_IF_ERROR(MayAdd(specs));
   Change change(*this, now_ns);
   size_t place = 0;
-  for (const WorkerSpec& spec : specs) {
+  for (const WorkerDeclaration& spec : specs) {
     change.NewRow(source, spec, /*checked=*/true, source == kStatic ? place++ : kNoPlace);
   }
   return absl::OkStatus();
@@ -445,15 +444,15 @@ DeclaredFleet::Source* DeclaredFleet::Listed(std::string_view name) {
   return &found->second;
 }
 
-bool DeclaredFleet::IsOfOtherStage(const Row& row, std::string_view source, const WorkerSpec& spec) {
+bool DeclaredFleet::IsOfOtherStage(const Row& row, std::string_view source, const WorkerDeclaration& spec) {
   return row.spec.role.stage != spec.role.stage &&
          std::ranges::any_of(row.owners, [source](const std::string& owner) { return owner != source; });
 }
 
-Status DeclaredFleet::MayReconcile(std::string_view source, std::span<const WorkerSpec> list) const {
+Status DeclaredFleet::MayReconcile(std::string_view source, std::span<const WorkerDeclaration> list) const {
   std::set<std::string> keys;
   size_t fresh = 0;
-  for (const WorkerSpec& spec : list) {
+  for (const WorkerDeclaration& spec : list) {
     const auto [key, is_new] = keys.insert(WorkerKey(spec.url));
     if (!is_new) {
       return absl::InvalidArgumentError(
@@ -478,8 +477,8 @@ Status DeclaredFleet::MayReconcile(std::string_view source, std::span<const Work
 }
 
 StatusOr<Difference> DeclaredFleet::Reconcile(
-    std::string_view source, std::vector<WorkerSpec> list, bool complete, std::span<const WorkerUrl> deleted,
-    int64_t now_ns) {
+    std::string_view source, std::vector<WorkerDeclaration> list, bool complete,
+    std::span<const WorkerUrl> deleted, int64_t now_ns) {
   ROUTER_RETURN_IF_ERROR(MayReconcile(source, list));
   std::set<std::string> ended;  // keys of rows
   for (const WorkerUrl& url : deleted) {
@@ -494,7 +493,7 @@ StatusOr<Difference> DeclaredFleet::Reconcile(
 }
 
 StatusOr<Difference> DeclaredFleet::WouldReconcile(
-    std::string_view source, std::vector<WorkerSpec> list, bool complete, int64_t now_ns) const {
+    std::string_view source, std::vector<WorkerDeclaration> list, bool complete, int64_t now_ns) const {
   DeclaredFleet copy(*this);
   copy.is_copy_ = true;
   return copy.Reconcile(source, std::move(list), complete, {}, now_ns);
@@ -523,7 +522,7 @@ Difference DeclaredFleet::Apply(
   {
     Change change(*this, now_ns);
     size_t number = 0;
-    for (const WorkerSpec& spec : source->list) {
+    for (const WorkerDeclaration& spec : source->list) {
       const std::string key = WorkerKey(spec.url);
       const size_t place = name == kStatic ? number++ : kNoPlace;
       const auto known = positions_.find(key);
@@ -551,7 +550,7 @@ Difference DeclaredFleet::Apply(
   return difference;
 }
 
-// Of one source and its last list.
+// What one source and its last list decide.
 struct DeclaredFleet::Absence {
   std::string_view name;
   Source* source;
@@ -577,7 +576,7 @@ void DeclaredFleet::LetAbsentGo(
   Absence absence{.name = name, .source = source, .is_list = is_list, .now_ns = change->now_ns()};
   absence.has_room = !change->is_full();
   std::set<std::string> keys;
-  for (const WorkerSpec& spec : source->list) keys.insert(WorkerKey(spec.url));
+  for (const WorkerDeclaration& spec : source->list) keys.insert(WorkerKey(spec.url));
   std::vector<Row*> ended;
   change->ForEachRow([&](Row& row) {
     if (!IsOwner(row, name)) return;
@@ -667,7 +666,7 @@ std::vector<std::string> DeclaredFleet::ModelsOfRow(const Row& row) const {
 void DeclaredFleet::AwaitSuccessors(Absence* absence) const {
   const Source& source = *absence->source;
   if (source.waits.empty() || IsInventory(absence->name) || !absence->has_room) return;
-  // Those of a stage and a kv_group that wait, and by model those whose models are known.
+  // Rows of a stage and a kv_group that wait, and by model the ones whose models are known.
   struct Waiting {
     std::vector<const Row*> rows;
     std::vector<const Row*> of_any;
@@ -690,7 +689,7 @@ void DeclaredFleet::AwaitSuccessors(Absence* absence) const {
   }
   if (!any_waits) return;
 
-  // Those that leave, by what they may serve, then by host.
+  // Rows that leave, by what they may serve, then by host.
   struct Leaving {
     std::vector<std::string> models;
     std::map<std::string, std::vector<const Row*>> hosts;

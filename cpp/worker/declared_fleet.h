@@ -61,25 +61,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/limits.h"
 #include "base/status.h"
 #include "worker/fleet_view.h"
+#include "worker/worker_declaration.h"
 #include "worker/worker_url.h"
 
 namespace vllm_router {
-
-// A worker as a source declares it. A rank of an engine is a worker of its own.
-struct WorkerSpec {
-  WorkerUrl url;
-  WorkerRole role = {};             // another one: another engine, as with `incarnation`
-  uint32_t weight = kWeightOne;     // relative capacity in thousandths
-  bool ready = true;                // false: it stays in the fleet, and gets no new requests
-  bool leaving = false;             // it ends soon: its requests may finish, and it gets no new ones
-  std::optional<int64_t> drain_ms;  // for that; null: the server's drain timeout
-  std::string incarnation;          // another one, if neither is empty: the engine has started anew
-  std::string detail;               // for people, such as "pod=default/vllm-7"
-  std::vector<std::string> models;  // that it serves; empty: as it says itself
-};
 
 struct GuardOptions {
   double share = 0.5;                // of a source's serving workers that may be absent from a list at once
@@ -128,8 +115,8 @@ class DeclaredFleet {
   static std::string_view StateName(const Row& row);
 
   struct Row {
-    uint64_t id = 0;  // another one for every incarnation
-    WorkerSpec spec;
+    uint64_t id = 0;                  // another one for every incarnation
+    WorkerDeclaration spec;           // the owner's; its URL as it was spelled first
     std::string key;                  // WorkerKey(spec.url)
     std::vector<std::string> owners;  // the first is the owner; none: it drains
     std::string source;               // the owner, or the last one
@@ -161,19 +148,19 @@ class DeclaredFleet {
   void set_guard(const GuardOptions& guard) { guard_ = guard; }
 
   // A worker or several by hand, all or none. AlreadyExists, ResourceExhausted.
-  Status MayAdd(std::span<const WorkerSpec> specs) const;
-  Status Add(std::string_view source, std::span<const WorkerSpec> specs, int64_t now_ns);
+  Status MayAdd(std::span<const WorkerDeclaration> specs) const;
+  Status Add(std::string_view source, std::span<const WorkerDeclaration> specs, int64_t now_ns);
   // REQUIRES: positions in rows(), ascending. PermissionDenied if a source declares one of them.
   Status Remove(std::span<const size_t> positions);
 
   // The whole list of `source`. `complete` is false if absence from it means nothing. `deleted`: workers
   // that the source saw end, which no guard holds. An error leaves the fleet as it was.
   StatusOr<Difference> Reconcile(
-      std::string_view source, std::vector<WorkerSpec> list, bool complete,
+      std::string_view source, std::vector<WorkerDeclaration> list, bool complete,
       std::span<const WorkerUrl> deleted, int64_t now_ns);
   // What Reconcile would return. A copy of the fleet takes the list.
   StatusOr<Difference> WouldReconcile(
-      std::string_view source, std::vector<WorkerSpec> list, bool complete, int64_t now_ns) const;
+      std::string_view source, std::vector<WorkerDeclaration> list, bool complete, int64_t now_ns) const;
   // The same list as the last time. InvalidArgument if there was none.
   StatusOr<Difference> ReconcileAgain(std::string_view source, int64_t now_ns);
   // Lets the workers go that the guard holds; returns their URLs. InvalidArgument names the sources.
@@ -194,7 +181,7 @@ class DeclaredFleet {
   void Drained(std::span<const WorkerId> workers, int64_t now_ns);
   // True if anything changed. `positions` as in Remove.
   bool SetDraining(std::span<const size_t> positions, bool draining, int64_t now_ns);
-  // Of the host. Held workers that are down leave. True if anything changed.
+  // Every rank of the host. Held workers that are down leave. True if anything changed.
   bool SetHealthy(const WorkerUrl& host, bool healthy, int64_t now_ns);
   void SetManaged(bool managed, int64_t now_ns);
 
@@ -207,7 +194,7 @@ class DeclaredFleet {
   };
   struct Source {
     SourceReport report;
-    std::vector<WorkerSpec> list;
+    std::vector<WorkerDeclaration> list;
     bool complete = true;               // the list
     std::map<std::string, Hold> holds;  // by key
     std::map<uint64_t, int64_t> waits;  // since when rows of the list wait for their check, by id
@@ -217,15 +204,15 @@ class DeclaredFleet {
   class Change;  // one call that may change rows
 
   // Other sources than `source` declare the worker, for another stage.
-  static bool IsOfOtherStage(const Row& row, std::string_view source, const WorkerSpec& spec);
+  static bool IsOfOtherStage(const Row& row, std::string_view source, const WorkerDeclaration& spec);
   // The error that Reconcile would have.
-  Status MayReconcile(std::string_view source, std::span<const WorkerSpec> list) const;
+  Status MayReconcile(std::string_view source, std::span<const WorkerDeclaration> list) const;
   Source* Listed(std::string_view name);  // REQUIRES: CheckName() is OK
   static Status CheckName(std::string_view name);
-  // Its list.
+  // Applies its list.
   Difference Apply(
       std::string_view name, Source* source, const std::set<std::string>& deleted, int64_t now_ns);
-  // Of the workers that its list leaves out, lets those go that are not held, or not any more. `is_list`: it
+  // Lets the workers go that its list leaves out and that are not held, or not any more. `is_list`: the list
   // has just come.
   void LetAbsentGo(
       std::string_view name, Source* source, const std::set<std::string>& deleted, bool is_list,

@@ -8,7 +8,7 @@
 // A host that is asked and does not respond is awaited: where all others list the same its workers are taken to serve
 // that, else they are in no pool.
 //
-// A worker lists what its source declares (WorkerSpec::models), else what its host said last. While all workers
+// A worker lists what its source declares (WorkerDeclaration::models), else what its host said last. While all workers
 // list the same, the pool of each name is the whole fleet: `decides` is false, and nothing has to read names.
 // A name that no worker lists any more is remembered, so that "unknown" and "asleep" can be told apart.
 //

@@ -15,14 +15,12 @@ namespace {
 
 using Row = DeclaredFleet::Row;
 
-StatusOr<uint32_t> WeightInThousandths(std::string_view url, double weight) {
+Status CheckWeight(std::string_view url, double weight) {
   const double thousandths = std::round(weight * kWeightOne);
-  if (!(thousandths >= kMinWeight && thousandths <= kMaxWeight)) {  // also true for NaN
-    return absl::InvalidArgumentError(Concat(
-        "the weight of worker ", url, " is ", weight, "; it is a relative capacity and must be between ",
-        static_cast<double>(kMinWeight) / kWeightOne, " and ", kMaxWeight / kWeightOne, " (default 1)"));
-  }
-  return static_cast<uint32_t>(thousandths);
+  if (thousandths >= kMinWeight && thousandths <= kMaxWeight) return absl::OkStatus();  // not of NaN
+  return absl::InvalidArgumentError(Concat(
+      "the weight of worker ", url, " is ", weight, "; it is a relative capacity and must be between ",
+      static_cast<double>(kMinWeight) / kWeightOne, " and ", kMaxWeight / kWeightOne, " (default 1)"));
 }
 
 // A fleet with stages has no other workers, one without has none of them.
@@ -39,7 +37,7 @@ Status CheckStage(std::string_view url, Stage stage, bool is_staged) {
       "with --mode pd, or declare the worker as regular"));
 }
 
-// Of a worker without a stage it would mean nothing.
+// A worker without a stage has none.
 Status CheckKvGroup(std::string_view url, const WorkerRole& role) {
   if (role.kv_group.empty()) return absl::OkStatus();
   if (role.stage == Stage::kAll) {
@@ -92,43 +90,38 @@ WorkerRegistry::WorkerRegistry(Planner planner, const GuardOptions& guard, bool 
   snapshot_.Publish(std::move(empty));
 }
 
-StatusOr<WorkerSpec> WorkerRegistry::Parse(const NewWorker& worker) const {
-  StatusOr<WorkerUrl> url = ParseWorkerUrl(worker.url);
-  if (!url.ok()) return url.status();
-  if (requires_addresses_) ROUTER_RETURN_IF_ERROR(RequireAddress(*url));
-  const StatusOr<uint32_t> weight = WeightInThousandths(url->url, worker.weight);
-  if (!weight.ok()) return weight.status();
-  ROUTER_RETURN_IF_ERROR(CheckStage(url->url, worker.role.stage, is_staged_));
-  ROUTER_RETURN_IF_ERROR(CheckKvGroup(url->url, worker.role));
-  url->receives_api_key = worker.receives_api_key;
-  return WorkerSpec{.url = *std::move(url), .role = worker.role, .weight = *weight};
-}
-
-StatusOr<std::vector<WorkerSpec>> WorkerRegistry::ParseAll(std::span<const NewWorker> workers) const {
-  std::vector<WorkerSpec> specs;
-  specs.reserve(workers.size());
-  for (const NewWorker& worker : workers) {
-    StatusOr<WorkerSpec> spec = Parse(worker);
-    if (!spec.ok()) return spec.status();
-    specs.push_back(*std::move(spec));
+Status WorkerRegistry::CheckAll(std::vector<WorkerDeclaration>* workers) const {
+  for (WorkerDeclaration& worker : *workers) {
+    const std::string& url = worker.url.url;
+    if (requires_addresses_) ROUTER_RETURN_IF_ERROR(RequireAddress(worker.url));
+    ROUTER_RETURN_IF_ERROR(CheckWeight(url, worker.weight));
+    worker.weight = static_cast<double>(worker.weight_thousandths()) / kWeightOne;
+    ROUTER_RETURN_IF_ERROR(CheckStage(url, worker.role.stage, is_staged_));
+    ROUTER_RETURN_IF_ERROR(CheckKvGroup(url, worker.role));
   }
-  return specs;
+  return absl::OkStatus();
 }
 
-Status WorkerRegistry::AddAll(std::span<const NewWorker> workers, std::string_view source) {
+Status WorkerRegistry::AddAll(std::vector<WorkerDeclaration> workers, std::string_view source) {
   if (workers.empty()) return absl::OkStatus();
   MutexLock lock(mutex_);
-  const StatusOr<std::vector<WorkerSpec>> specs = ParseAll(workers);
-  if (!specs.ok()) return specs.status();
-  ROUTER_RETURN_IF_ERROR(fleet_.Add(source, *specs, SteadyClock().NowNanos()));
+  ROUTER_RETURN_IF_ERROR(CheckAll(&workers));
+  ROUTER_RETURN_IF_ERROR(fleet_.Add(source, workers, SteadyClock().NowNanos()));
   Publish();
   return absl::OkStatus();
 }
 
-Status WorkerRegistry::MayAdd(std::span<const NewWorker> workers) {
+Status WorkerRegistry::Add(std::string_view url, double weight, bool receives_api_key) {
+  StatusOr<WorkerDeclaration> worker = DeclareWorker(url, receives_api_key);
+  if (!worker.ok()) return worker.status();
+  worker->weight = weight;
+  return AddAll({*std::move(worker)});
+}
+
+Status WorkerRegistry::MayAdd(std::vector<WorkerDeclaration> workers) {
   MutexLock lock(mutex_);
-  const StatusOr<std::vector<WorkerSpec>> specs = ParseAll(workers);
-  return specs.ok() ? fleet_.MayAdd(*specs) : specs.status();
+  ROUTER_RETURN_IF_ERROR(CheckAll(&workers));
+  return fleet_.MayAdd(workers);
 }
 
 Status WorkerRegistry::RequireAddresses() {
@@ -201,27 +194,8 @@ StatusOr<std::vector<size_t>> WorkerRegistry::Find(
       nearest.empty() ? std::string() : Concat("; did you mean ", nearest, "?")));
 }
 
-StatusOr<std::vector<WorkerSpec>> WorkerRegistry::SpecsOf(std::span<const Declared> list) const {
-  std::vector<WorkerSpec> specs;
-  specs.reserve(list.size());
-  for (const Declared& declared : list) {
-    StatusOr<WorkerSpec> spec = Parse(declared.worker);
-    if (!spec.ok()) return spec.status();
-    spec->ready = declared.ready;
-    spec->leaving = declared.leaving;
-    if (declared.drain_secs) {
-      spec->drain_ms = static_cast<int64_t>(*declared.drain_secs * 1000);
-    }
-    spec->incarnation = declared.incarnation;
-    spec->detail = declared.detail;
-    spec->models = declared.models;
-    specs.push_back(*std::move(spec));
-  }
-  return specs;
-}
-
 StatusOr<Difference> WorkerRegistry::Reconcile(
-    std::string_view source, std::span<const Declared> list, bool complete,
+    std::string_view source, std::vector<WorkerDeclaration> list, bool complete,
     std::span<const std::string> deleted, int64_t now_ns) {
   std::vector<WorkerUrl> ended;
   for (const std::string& text : deleted) {
@@ -230,20 +204,18 @@ StatusOr<Difference> WorkerRegistry::Reconcile(
     ended.push_back(*std::move(url));
   }
   MutexLock lock(mutex_);
-  StatusOr<std::vector<WorkerSpec>> specs = SpecsOf(list);
-  if (!specs.ok()) return specs.status();
+  ROUTER_RETURN_IF_ERROR(CheckAll(&list));
   const uint64_t before = fleet_.version();
-  StatusOr<Difference> difference = fleet_.Reconcile(source, *std::move(specs), complete, ended, now_ns);
+  StatusOr<Difference> difference = fleet_.Reconcile(source, std::move(list), complete, ended, now_ns);
   PublishIfChanged(before);
   return difference;
 }
 
 StatusOr<Difference> WorkerRegistry::WouldReconcile(
-    std::string_view source, std::span<const Declared> list, bool complete, int64_t now_ns) const {
+    std::string_view source, std::vector<WorkerDeclaration> list, bool complete, int64_t now_ns) const {
   MutexLock lock(mutex_);
-  StatusOr<std::vector<WorkerSpec>> specs = SpecsOf(list);
-  if (!specs.ok()) return specs.status();
-  return fleet_.WouldReconcile(source, *std::move(specs), complete, now_ns);
+  ROUTER_RETURN_IF_ERROR(CheckAll(&list));
+  return fleet_.WouldReconcile(source, std::move(list), complete, now_ns);
 }
 
 StatusOr<Difference> WorkerRegistry::ReconcileAgain(std::string_view source, int64_t now_ns) {

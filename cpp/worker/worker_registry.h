@@ -22,6 +22,7 @@
 #include "worker/declared_fleet.h"
 #include "worker/fleet_view.h"
 #include "worker/model_catalog.h"
+#include "worker/worker_declaration.h"
 
 namespace vllm_router {
 
@@ -35,22 +36,14 @@ class WorkerRegistry {
   // (FleetView::stages); otherwise none is.
   explicit WorkerRegistry(Planner planner, const GuardOptions& guard = {}, bool is_staged = false);
 
-  // A worker as a caller names it.
-  struct NewWorker {
-    std::string_view url;
-    double weight = 1.0;
-    bool receives_api_key = true;  // false: a third party may have added it
-    WorkerRole role = {};
-  };
+  // Here and below each worker that is declared is one: its ranks are declared one by one.
+  //
   // Many at once, planned and published once: all of them or, when one is rejected, none. InvalidArgument
-  // for a bad URL or weight, AlreadyExists, ResourceExhausted at kMaxWorkers.
-  Status AddAll(std::span<const NewWorker> workers, std::string_view source = DeclaredFleet::kApi);
-  Status Add(std::string_view url, double weight = 1.0, bool receives_api_key = true) {
-    const NewWorker worker{.url = url, .weight = weight, .receives_api_key = receives_api_key};
-    return AddAll(std::span(&worker, 1));
-  }
+  // for a bad weight or role, AlreadyExists, ResourceExhausted at kMaxWorkers.
+  Status AddAll(std::vector<WorkerDeclaration> workers, std::string_view source = DeclaredFleet::kApi);
+  Status Add(std::string_view url, double weight = 1.0, bool receives_api_key = true);
   // The result that AddAll would have; adds nothing.
-  Status MayAdd(std::span<const NewWorker> workers);
+  Status MayAdd(std::vector<WorkerDeclaration> workers);
 
   // From now on every worker must have an address: names (WorkerUrl::is_name) are rejected.
   // InvalidArgument, without any change, when one is in the fleet.
@@ -66,21 +59,12 @@ class WorkerRegistry {
   StatusOr<std::vector<std::shared_ptr<Worker>>> Named(std::string_view url);
 
   // The lists of sources; see DeclaredFleet.
-  struct Declared {
-    NewWorker worker;
-    bool ready = true;
-    bool leaving = false;
-    std::optional<double> drain_secs;
-    std::string incarnation;
-    std::string detail;
-    std::vector<std::string> models;
-  };
   StatusOr<Difference> Reconcile(
-      std::string_view source, std::span<const Declared> list, bool complete,
+      std::string_view source, std::vector<WorkerDeclaration> list, bool complete,
       std::span<const std::string> deleted, int64_t now_ns);
   // What Reconcile would return; changes nothing.
   StatusOr<Difference> WouldReconcile(
-      std::string_view source, std::span<const Declared> list, bool complete, int64_t now_ns) const;
+      std::string_view source, std::vector<WorkerDeclaration> list, bool complete, int64_t now_ns) const;
   StatusOr<Difference> ReconcileAgain(std::string_view source, int64_t now_ns);
   StatusOr<std::vector<std::string>> Adopt(std::string_view source, int64_t now_ns);
   // The sources that have not declared a list yet: "dns, kubernetes"; empty: there is none.
@@ -123,11 +107,8 @@ class WorkerRegistry {
   bool is_staged() const { return is_staged_; }
 
  private:
-  StatusOr<WorkerSpec> Parse(const NewWorker& worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  StatusOr<std::vector<WorkerSpec>> ParseAll(std::span<const NewWorker> workers) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  StatusOr<std::vector<WorkerSpec>> SpecsOf(std::span<const Declared> list) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Rounds their weights to thousandths.
+  Status CheckAll(std::vector<WorkerDeclaration>* workers) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Positions of the rows of `url` or of its ranks that are `wanted`.
   StatusOr<std::vector<size_t>> Find(
       std::string_view url, const std::function<bool(const DeclaredFleet::Row&)>& wanted) const

@@ -1,5 +1,6 @@
 #include "worker/worker_url.h"
 
+#include <absl/strings/cord.h>
 #include <arpa/inet.h>
 
 #include <algorithm>
@@ -16,22 +17,23 @@ constexpr uint64_t kMaxRank = 65'535;
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsAlphanumeric(char c) { return IsDigit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-template <typename... Parts>
-Status Bad(std::string_view url, const Parts&... parts) {
-  return absl::InvalidArgumentError(Concat("worker URL ", Quoted(url), " ", parts...));
+// The payload of an error that MisfitOf() returns.
+constexpr char kMisfit[] = "vllm_router.worker_url.misfit";
+
+Status WithMisfit(Status error, std::string_view misfit) {
+  error.SetPayload(kMisfit, absl::Cord(absl::string_view(misfit.data(), misfit.size())));
+  return error;
 }
 
-// Splits "http://" off. Each other scheme gets its own error message.
-Status TakeScheme(std::string_view url, std::string_view* rest, WorkerUrl* parsed) {
-  const size_t end = url.find("://");
-  if (end == std::string_view::npos) {
-    return Bad(url, "has no scheme; write it as http://host:port, for example http://10.0.0.1:8000");
-  }
-  *rest = url.substr(end + 3);
-  const std::string scheme = AsciiLower(url.substr(0, end));
-  parsed->tls = scheme == "https";
-  parsed->is_name = scheme == "ray" || scheme == "name";
-  if (parsed->tls || parsed->is_name || scheme == "http") return absl::OkStatus();
+// `misfit` says the same as `why`, which shows a part of the URL; by default `why` shows none.
+Status Bad(std::string_view url, std::string_view why, std::string_view misfit = {}) {
+  return WithMisfit(
+      absl::InvalidArgumentError(Concat("worker URL ", Quoted(url), " ", why)),
+      misfit.empty() ? why : misfit);
+}
+
+// Each scheme that workers do not have gets its own error message.
+Status BadScheme(std::string_view url, std::string_view scheme) {
   if (scheme == "grpc" || scheme == "grpcs") {
     return absl::UnimplementedError(Concat(
         "worker URL ", Quoted(url),
@@ -43,9 +45,25 @@ Status TakeScheme(std::string_view url, std::string_view* rest, WorkerUrl* parse
         ": Unix sockets are not implemented yet; let the worker listen on http://127.0.0.1:port"));
   }
   return Bad(
-      url, "has the scheme ", Quoted(scheme),
-      "; workers are reached over http:// or https:// (an embedded router also takes names, ray://<id> and "
-      "name://<id>)");
+      url, Concat(
+               "has the scheme ", Quoted(scheme),
+               "; workers are reached over http:// or https:// (an embedded router also takes names, "
+               "ray://<id> and name://<id>)"));
+}
+
+// Splits "http://" off.
+Status TakeScheme(std::string_view url, std::string_view* rest, WorkerUrl* parsed) {
+  const size_t end = url.find("://");
+  if (end == std::string_view::npos) {
+    return Bad(url, "has no scheme; write it as http://host:port, for example http://10.0.0.1:8000");
+  }
+  *rest = url.substr(end + 3);
+  const std::string scheme = AsciiLower(url.substr(0, end));
+  parsed->tls = scheme == "https";
+  parsed->is_name = scheme == "ray" || scheme == "name";
+  if (parsed->tls || parsed->is_name || scheme == "http") return absl::OkStatus();
+  return WithMisfit(
+      BadScheme(url, scheme), "has another scheme than http and https, over which workers are reached");
 }
 
 void DropTrailingSlashes(std::string_view* text) {
@@ -60,7 +78,9 @@ Status TakeRank(std::string_view url, std::string_view* rest, std::optional<uint
   if (digits.empty() || !std::all_of(digits.begin(), digits.end(), IsDigit)) return absl::OkStatus();
   const std::optional<uint64_t> value = ParseDecimal(digits);
   if (!value || *value > kMaxRank) {
-    return Bad(url, "has the data-parallel rank ", digits, "; ranks are at most ", kMaxRank);
+    return Bad(
+        url, Concat("has the data-parallel rank ", digits, "; ranks are at most ", kMaxRank),
+        Concat("has a data-parallel rank above ", kMaxRank));
   }
   *rank = static_cast<uint32_t>(*value);
   rest->remove_suffix(digits.size() + 1);
@@ -72,7 +92,9 @@ Status CheckPrefix(std::string_view url, std::string_view prefix) {
   for (size_t i = 0; i < prefix.size(); ++i) {
     const char c = prefix[i];
     if (!IsAlphanumeric(c) && kAllowed.find(c) == std::string_view::npos) {
-      return Bad(url, "has ", Quoted(prefix.substr(i, 1)), " in its path; write it percent-encoded");
+      return Bad(
+          url, Concat("has ", Quoted(prefix.substr(i, 1)), " in its path; write it percent-encoded"),
+          "has a character in its path that must be written percent-encoded");
     }
     if (c != '%') continue;
     if (i + 2 >= prefix.size() || HexDigit(prefix[i + 1]) < 0 || HexDigit(prefix[i + 2]) < 0) {
@@ -89,8 +111,11 @@ Status TakePort(std::string_view url, std::string_view digits, uint16_t* port) {
   const std::optional<uint64_t> value = ParseDecimal(digits);
   if (!value || *value < 1 || *value > 65'535) {
     return Bad(
-        url, "has the port ", Quoted(digits),
-        "; a port is a number from 1 to 65535 (without one, 80 is meant, 443 for https)");
+        url,
+        Concat(
+            "has the port ", Quoted(digits),
+            "; a port is a number from 1 to 65535 (without one, 80 is meant, 443 for https)"),
+        "has a port that is no number between 1 and 65535");
   }
   *port = static_cast<uint16_t>(*value);
   return absl::OkStatus();
@@ -99,25 +124,31 @@ Status TakePort(std::string_view url, std::string_view digits, uint16_t* port) {
 Status CheckName(std::string_view url, std::string_view host) {
   if (host.empty()) return Bad(url, "has no host; write it as http://host:port");
   if (host.size() > kMaxHostBytes) {
-    return Bad(url, "has a host of ", host.size(), " bytes; a host name has at most ", kMaxHostBytes);
+    return Bad(url, Concat("has a host of ", host.size(), " bytes; a host name has at most ", kMaxHostBytes));
   }
   for (const char c : host) {
     if (IsAlphanumeric(c) || c == '-' || c == '.' || c == '_') continue;
     if (c == ':')
       return Bad(url, "has more than one ':' after the host; write an IPv6 address as http://[::1]:8000");
     return Bad(
-        url, "has ", Quoted(std::string_view(&c, 1)),
-        " in its host; a host is letters, digits, '-', '.' and '_' (other names in their xn-- form)");
+        url,
+        Concat(
+            "has ", Quoted(std::string_view(&c, 1)),
+            " in its host; a host is letters, digits, '-', '.' and '_' (other names in their xn-- form)"),
+        "has a host of other characters than letters, digits, '-', '.' and '_' (write other names in their "
+        "xn-- form)");
   }
   if (host.front() == '.' || host.find("..") != std::string_view::npos) {
-    return Bad(url, "has an empty label in its host ", Quoted(host));
+    return Bad(
+        url, Concat("has an empty label in its host ", Quoted(host)),
+        Concat("has an empty label in its host ", host));
   }
   // A name that ends in a number is an IPv4 address to every resolver, so it must be a whole one.
   const std::string_view last = host.substr(host.rfind('.') + 1);
   in_addr address;
   if (!last.empty() && std::all_of(last.begin(), last.end(), IsDigit) &&
       inet_pton(AF_INET, std::string(host).c_str(), &address) != 1) {
-    return Bad(url, "has the host ", host, ", which is not an IPv4 address such as 10.0.0.1");
+    return Bad(url, Concat("has the host ", host, ", which is not an IPv4 address such as 10.0.0.1"));
   }
   return absl::OkStatus();
 }
@@ -135,13 +166,19 @@ Status TakeAuthority(std::string_view url, std::string_view authority, WorkerUrl
     in6_addr address;
     if (inet_pton(AF_INET6, parsed->host.c_str(), &address) != 1) {
       return Bad(
-          url, "has ", Quoted(parsed->host),
-          " in brackets, which is not an IPv6 address (zones are not supported)");
+          url,
+          Concat(
+              "has ", Quoted(parsed->host),
+              " in brackets, which is not an IPv6 address (zones are not supported)"),
+          "has something in brackets that is not an IPv6 address (zones are not supported)");
     }
     if (!after_host.empty() && after_host.front() != ':') {
       return Bad(
-          url, "has ", Quoted(after_host),
-          " after the address; only a port may follow, as in http://[::1]:8000");
+          url,
+          Concat(
+              "has ", Quoted(after_host),
+              " after the address; only a port may follow, as in http://[::1]:8000"),
+          "has something after the address; only a port may follow, as in http://[::1]:8000");
     }
     parsed->authority = Concat("[", parsed->host, "]");
   } else {
@@ -159,17 +196,27 @@ Status TakeAuthority(std::string_view url, std::string_view authority, WorkerUrl
 }
 
 Status CheckBytes(std::string_view url) {
-  if (url.empty()) return absl::InvalidArgumentError("a worker URL is empty; write it as http://host:port");
+  if (url.empty()) {
+    return WithMisfit(
+        absl::InvalidArgumentError("a worker URL is empty; write it as http://host:port"),
+        "is empty; write it as http://host:port");
+  }
   if (url.size() > kMaxUrlBytes) {
-    return Bad(url, "is ", url.size(), " bytes long; the limit is ", kMaxUrlBytes);
+    return Bad(url, Concat("is ", url.size(), " bytes long; the limit is ", kMaxUrlBytes));
   }
   for (const char c : url) {
     const auto byte = static_cast<unsigned char>(c);
-    if (c == ' ' || c == '\t') return Bad(url, "contains a blank; remove it, or give two URLs as two values");
-    if (c == '\0') return Bad(url, "contains a NUL byte; remove it");
+    if (c == ' ' || c == '\t') {
+      return Bad(
+          url, "contains a blank; remove it, or give two URLs as two values", "contains a blank; remove it");
+    }
+    if (c == '\0')
+      return Bad(url, "contains a NUL byte; remove it", "contains a control character; remove it");
     if (byte < 0x20 || byte == 0x7f) return Bad(url, "contains a control character; remove it");
     if (byte >= 0x80) return Bad(url, "contains a character outside ASCII; write the host in its xn-- form");
-    if (c == ',') return Bad(url, "contains a comma; give several URLs as several values");
+    if (c == ',') {
+      return Bad(url, "contains a comma; give several URLs as several values", "contains a comma; remove it");
+    }
   }
   return absl::OkStatus();
 }
@@ -200,10 +247,11 @@ StatusOr<WorkerUrl> ParseWorkerUrl(std::string_view url) {
   std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
   if (const size_t at = authority.rfind('@'); at != std::string_view::npos) {
     const std::string shown = Concat(scheme, "...", rest.substr(at));
+    constexpr std::string_view kUserName =
+        "has something before '@' that reads as a user name; workers take no user names or passwords";
     return Bad(
-        shown,
-        "has something before '@' that reads as a user name; workers take no user names or passwords (a ",
-        "data-parallel rank is a number at the end, as in http://host:8000@2)");
+        shown, Concat(kUserName, " (a data-parallel rank is a number at the end, as in http://host:8000@2)"),
+        kUserName);
   }
   std::string_view prefix = rest.substr(authority.size());
   if (prefix.find('?') != std::string_view::npos) {
@@ -244,6 +292,17 @@ std::string WorkerKey(const WorkerUrl& url) {
   std::string key = HostKey(url);
   if (url.rank) key += Concat("@", *url.rank);
   return key;
+}
+
+WorkerUrl WithRank(WorkerUrl url, uint32_t rank) {
+  url.rank = rank;
+  url.url = Concat(url.base, "@", rank);
+  return url;
+}
+
+std::string MisfitOf(const Status& status) {
+  const auto misfit = status.GetPayload(kMisfit);
+  return misfit ? std::string(*misfit) : "is no URL of a worker";
 }
 
 }  // namespace vllm_router

@@ -46,8 +46,18 @@ Status RequireAddress(const WorkerUrl& url);
 // difference, but https does. Two names are the same if all their bytes are.
 bool SameHost(const WorkerUrl& a, const WorkerUrl& b);
 
+// They are one worker, however it is spelled.
+inline bool operator==(const WorkerUrl& a, const WorkerUrl& b) { return SameHost(a, b) && a.rank == b.rank; }
+
 // Equal for the URLs that are SameHost; and for those of the same rank of it.
 std::string HostKey(const WorkerUrl& url);
 std::string WorkerKey(const WorkerUrl& url);
+
+// The same host, and this rank of it. REQUIRES: it has no rank.
+WorkerUrl WithRank(WorkerUrl url, uint32_t rank);
+
+// Why a text is no URL of a worker, without any of it, since it may hold a password: "has a query; …". `status`: of
+// ParseWorkerUrl().
+std::string MisfitOf(const Status& status);
 
 }  // namespace vllm_router

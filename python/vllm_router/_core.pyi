@@ -11,6 +11,7 @@ from typing_extensions import Buffer, Self
 
 from vllm_router._typing import HasArray
 from vllm_router.blocks import BlockMatch
+from vllm_router.discovery.source import WorkerSpec
 from vllm_router.explanation import Explanation
 from vllm_router.prefix_tree import PrefixMatch
 
@@ -1332,13 +1333,19 @@ class Router:
     def _reconcile(
         self,
         source: str,
-        workers: list[tuple[str, float, bool, bool, float | None, str, int, str, list[str], str, int | None]]
-        | None,
+        workers: list[WorkerSpec] | None,
         complete: bool,
         deleted: list[str],
     ) -> tuple[list[str], list[str], list[str], list[str]]: ...
     def _report_source(self, source: str, kind: str, message: str) -> None: ...
     def _adopt(self, source: str) -> list[str]: ...
+
+def worker_key(url: str) -> str:
+    """A text that is equal for URLs of one worker: case of the host, `:80` and `/` at the end do not matter.
+
+    Raises:
+        ValueError: workers have no such URL. The message says why, and shows nothing that may be a password.
+    """
 
 class replay:  # noqa: N801
     """Traces through the product's own policies, before simulated engines (the submodule `_core.replay`)."""

@@ -36,7 +36,7 @@ from vllm_router.discovery.source import (
     Source,
     WorkerSpec,
     check_source_name,
-    rows_of,
+    only_specs,
 )
 from vllm_router.errors import UnusedOptionWarning
 from vllm_router.reload import SettingsFile
@@ -357,27 +357,27 @@ class Router(_core.Router):
         Whatever is raised, nothing has changed.
         """
         check_source_name(source)
-        rows = None
+        specs = None
         if workers is not None:
             if isinstance(workers, (str, Mapping)) or not isinstance(workers, Iterable):
                 raise TypeError(
                     f"workers is of type {type(workers).__name__}; it must be a list of WorkerSpec, or None"
                 )
-            rows = rows_of(workers)
+            specs = only_specs(workers)
         if not isinstance(deleted, Iterable) or isinstance(deleted, Mapping):
             raise TypeError(
                 f"deleted is of type {type(deleted).__name__}; it must be a list of URLs, which may be empty"
             )
         gone = [deleted] if isinstance(deleted, str) else list(deleted)
-        for url in (*(row[0] for row in rows or ()), *gone):
+        for url in (*(spec.url for spec in specs or ()), *gone):
             if not isinstance(url, str):
                 raise TypeError(f"deleted holds {quoted(url)}; it must hold URLs as str")
             _check_for_secrets(url)
-        if rows is None and gone:
+        if specs is None and gone:
             raise ValueError(
                 "workers is None, so the list is the last one; deleted URLs need a list beside them"
             )
-        return Difference(*self._reconcile(source, rows, complete, gone))
+        return Difference(*self._reconcile(source, specs, complete, gone))
 
     def adopt(self, source: str) -> list[str]:
         """Apply the list of a source that is held because it leaves out too many workers.

@@ -12,6 +12,7 @@ import pytest
 from tests.fakes.harness import error_of
 from tests.fakes.models import ModelWorker, wait_until_all_listed, wait_until_known
 from tests.fakes.wire import chunked, eventually, request, response
+from vllm_router.discovery import WorkerSpec
 
 KNOWN = {"model_refresh_secs": 3600}
 CHAT = "/v1/chat/completions"
@@ -95,9 +96,7 @@ def test_retries_stay_in_the_pool(harness):
     good, other = ModelWorker(harness, "a"), ModelWorker(harness, "b")
     router = harness.router(good, other, **KNOWN, disable_retries=False, retry_initial_backoff_ms=1)
     wait_until_known(router, 2)
-    router.core._reconcile(
-        "file", [(bad.url, 1.0, True, False, None, "", 0, "", ["a"], "regular", None, "")], True, []
-    )
+    router.core._reconcile("file", [WorkerSpec(bad.url, models=["a"])], True, [])
     eventually(lambda: len(router.core.workers) == 3)
     client = harness.client(router)
     for _ in range(10):
@@ -234,9 +233,7 @@ def test_a_worker_that_joins_gets_no_request_before_its_models_are_known(harness
         joining.answer(connection, message)
 
     joining.worker.answer = held
-    router.core._reconcile(
-        "file", [(joining.url, 1.0, True, False, None, "", 0, "", [], "regular", None, "")], True, []
-    )
+    router.core._reconcile("file", [WorkerSpec(joining.url)], True, [])
     gate.wait_for_someone()
     client = harness.client(router)
     for _ in range(10):
@@ -249,10 +246,8 @@ def test_a_worker_that_joins_gets_no_request_before_its_models_are_known(harness
 def test_declared_models_win_over_what_the_worker_says(harness):
     a, b = ModelWorker(harness, "a"), ModelWorker(harness, "b")
     router = harness.router(**KNOWN)
-    rows = [
-        (w.url, 1.0, True, False, None, "", 0, "", [n], "regular", None, "") for w, n in ((a, "x"), (b, "y"))
-    ]
-    router.core._reconcile("file", rows, True, [])
+    specs = [WorkerSpec(a.url, models=["x"]), WorkerSpec(b.url, models=["y"])]
+    router.core._reconcile("file", specs, True, [])
     wait_until_known(router, 2)
     a.cards = b.cards = dict.fromkeys("xy")
     client = harness.client(router)
@@ -393,8 +388,7 @@ def waiting(router):
 
 
 def join(router, *workers):
-    rows = [(worker.url, 1.0, True, False, None, "", 0, "", [], "regular", None, "") for worker in workers]
-    router.core._reconcile("file", rows, True, [])
+    router.core._reconcile("file", [WorkerSpec(worker.url) for worker in workers], True, [])
 
 
 def test_a_request_for_a_sleeping_model_goes_to_the_first_worker_that_joins(harness):

@@ -11,6 +11,7 @@ import threading
 import pytest
 
 from tests.fakes.wire import eventually, response
+from vllm_router.discovery import WorkerSpec
 
 CHECKED = {"health_check_interval_secs": 0.05}
 CLIENTS = 12
@@ -72,8 +73,7 @@ class Load:
 
 
 def declare(router, source, engines):
-    rows = [(one.url, 1.0, True, False, None, "", 0, "", [], "regular", None, "") for one in engines]
-    return router.core._reconcile(source, rows, True, [])
+    return router.core._reconcile(source, [WorkerSpec(one.url) for one in engines], True, [])
 
 
 def serving(client, engines):

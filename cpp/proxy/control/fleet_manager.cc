@@ -136,7 +136,8 @@ void FleetManager::FollowRows() {
       pending_.try_emplace(
           row.id, Pending{.url = row.spec.url, .source = row.owners.front(), .since_ns = now, .due_ns = now});
     } else if (row.leaves()) {
-      drainer_.Watch(row.member.worker, row.spec.drain_ms.value_or(thread_.settings.Get()->drain_timeout_ms));
+      drainer_.Watch(
+          row.member.worker, row.spec.drain_ms().value_or(thread_.settings.Get()->drain_timeout_ms));
       if (replaced_.contains(row.id)) left[{row.source, row.is_overdue}].push_back(row.spec.url.url);
     } else if (row.held) {
       held.insert(row.id);

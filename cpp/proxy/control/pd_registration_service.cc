@@ -28,7 +28,7 @@ constexpr int kMaxWaiting = 64;   // messages of one peer
 constexpr int kSockets = 8;       // of the context, whose own ones count
 constexpr int64_t kLongestWaitNs = 1'000 * kNanosPerMs;
 
-// Of an http_address: without the port and brackets.
+// The host of an http_address, without the port and brackets.
 std::string_view HostIn(std::string_view address) {
   std::string_view host = address.substr(0, address.rfind(':'));
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
@@ -311,55 +311,45 @@ void PdRegistrationService::Declare(int64_t now_ns) {
     left = std::exchange(left_, {});
     changed_ = false;
   }
-  std::vector<std::string> urls;
-  std::vector<WorkerRegistry::Declared> list = ListOf(instances, &urls);
+  std::vector<WorkerDeclaration> list = ListOf(instances);
   WorkerRegistry& registry = thread_.router->pool().registry();
   StatusOr<Difference> difference = registry.Reconcile(kSource, list, /*complete=*/true, left, now_ns);
   if (difference.ok()) return;
   RemoveUnfit(&list);
   const std::string why(difference.status().message());
-  difference = registry.Reconcile(kSource, list, /*complete=*/true, left, now_ns);
+  difference = registry.Reconcile(kSource, std::move(list), /*complete=*/true, left, now_ns);
   const std::string rest(difference.ok() ? "the others are taken" : "the list is not taken");
   Log(LogLevel::kWarning, Concat("registration: ", why, "; ", rest));
   if (!difference.ok()) (void)registry.ReportError(kSource, "rejected", why);
 }
 
-// `urls` is what the list refers to.
-std::vector<WorkerRegistry::Declared> PdRegistrationService::ListOf(
-    std::span<const Instance> instances, std::vector<std::string>* urls) const {
-  std::vector<const Instance*> of_urls;
+std::vector<WorkerDeclaration> PdRegistrationService::ListOf(std::span<const Instance> instances) const {
+  std::vector<WorkerDeclaration> list;
   for (const Instance& instance : instances) {
-    std::vector<std::string> own = UrlsOf(instance.told);
-    if (urls->size() + own.size() > kMaxWorkers) continue;  // the later ones find no place
-    for (std::string& url : own) {
-      urls->push_back(std::move(url));
-      of_urls.push_back(&instance);
-    }
-  }
-  std::vector<WorkerRegistry::Declared> list;
-  for (size_t i = 0; i < urls->size(); ++i) {
-    const Instance& instance = *of_urls[i];
     const PdRegistration& told = instance.told;
-    WorkerRegistry::Declared declared;
-    declared.worker.url = (*urls)[i];
-    // Whoever reaches the socket may have added it, unless the operator says which addresses are workers.
-    declared.worker.receives_api_key = !allowed_.empty();
-    declared.worker.role = {
-        .stage = told.role == PdRole::kPrefill ? Stage::kPrefill : Stage::kDecode,
-        .bootstrap_port = std::nullopt,
-        .peer = KvPeer{
-            .zmq_address = told.zmq_address,
-            .mode = told.mode,
-            .tp_size = told.tp_size,
-            .dp_size = RanksOf(told)}};
-    declared.ready = !instance.silent;
-    declared.detail = DetailOf(told);
-    list.push_back(std::move(declared));
+    const std::vector<std::string> urls = UrlsOf(told);
+    if (list.size() + urls.size() > kMaxWorkers) continue;  // the later ones find no place
+    for (const std::string& url : urls) {
+      // Whoever reaches the socket may have added it, unless the operator says which addresses are workers.
+      StatusOr<WorkerDeclaration> worker = DeclareWorker(url, /*receives_api_key=*/!allowed_.empty());
+      if (!worker.ok()) continue;  // a registration with such an address is no PdRegistration
+      worker->role = {
+          .stage = told.role == PdRole::kPrefill ? Stage::kPrefill : Stage::kDecode,
+          .bootstrap_port = std::nullopt,
+          .peer = KvPeer{
+              .zmq_address = told.zmq_address,
+              .mode = told.mode,
+              .tp_size = told.tp_size,
+              .dp_size = RanksOf(told)}};
+      worker->ready = !instance.silent;
+      worker->detail = DetailOf(told);
+      list.push_back(*std::move(worker));
+    }
   }
   return list;
 }
 
-void PdRegistrationService::RemoveUnfit(std::vector<WorkerRegistry::Declared>* list) const {
+void PdRegistrationService::RemoveUnfit(std::vector<WorkerDeclaration>* list) const {
   std::map<std::string, Stage> others;  // by key, declared by another source as well
   std::set<std::string> known;
   for (const DeclaredFleet::Row& row : thread_.router->pool().registry().Rows()) {
@@ -370,12 +360,10 @@ void PdRegistrationService::RemoveUnfit(std::vector<WorkerRegistry::Declared>* l
   }
   size_t fresh = known.size() < 2 * kMaxWorkers ? 2 * kMaxWorkers - known.size() : 0;  // that find a place
   std::set<std::string> taken;
-  std::erase_if(*list, [&](const WorkerRegistry::Declared& declared) {
-    const StatusOr<WorkerUrl> url = ParseWorkerUrl(declared.worker.url);
-    if (!url.ok()) return true;
-    const std::string key = WorkerKey(*url);
+  std::erase_if(*list, [&](const WorkerDeclaration& declared) {
+    const std::string key = WorkerKey(declared.url);
     const auto other = others.find(key);
-    if (other != others.end() && other->second != declared.worker.role.stage) return true;
+    if (other != others.end() && other->second != declared.role.stage) return true;
     if (!taken.insert(key).second) return true;
     if (known.contains(key)) return false;
     if (fresh == 0) return true;

@@ -38,6 +38,7 @@
 #include "net/ip_range.h"
 #include "net/zmq_socket.h"
 #include "proxy/control/service.h"
+#include "worker/worker_declaration.h"
 #include "worker/worker_registry.h"
 
 namespace vllm_router {
@@ -125,10 +126,9 @@ class PdRegistrationService final : public Service {
   std::vector<std::string> UrlsOf(const PdRegistration& told) const;
   std::vector<const Instance*> Ordered() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Declare(int64_t now_ns);
-  std::vector<WorkerRegistry::Declared> ListOf(
-      std::span<const Instance> instances, std::vector<std::string>* urls) const;
-  // Without those that would have the whole list rejected.
-  void RemoveUnfit(std::vector<WorkerRegistry::Declared>* list) const;
+  std::vector<WorkerDeclaration> ListOf(std::span<const Instance> instances) const;
+  // Removes those that would have the whole list rejected.
+  void RemoveUnfit(std::vector<WorkerDeclaration>* list) const;
   void Warn(PdReceived what, const PdRegistration& told, const std::string& peer, int64_t now_ns)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -37,6 +37,7 @@
 #include "redis/redis_pool.h"
 #include "routing/router.h"
 #include "worker/declared_fleet.h"
+#include "worker/worker_declaration.h"
 
 namespace vllm_router {
 
@@ -68,7 +69,7 @@ class Server {
   struct Change {
     Settings settings;
     GuardOptions guard;
-    std::optional<std::vector<Router::DeclaredWorker>> workers;  // all of the settings; null: as they are
+    std::optional<std::vector<WorkerDeclaration>> workers;  // all of the settings; null: as they are
   };
   // All of it or, with an error, nothing. `dry_run`: only whether there would be an error.
   StatusOr<Difference> Apply(Change change, bool dry_run);

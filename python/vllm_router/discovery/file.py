@@ -24,12 +24,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from vllm_router._core import worker_key
 from vllm_router._messages import did_you_mean, show
 from vllm_router._secrets import described, shown_urls
 from vllm_router._version import __version__
 from vllm_router._watched_file import Look, WatchedFile, WatchedFileError
 from vllm_router.discovery.source import MAX_WORKERS, Listing, Source, SourceError, WorkerSpec, keys_of
-from vllm_router.discovery.worker_key import worker_key
 from vllm_router.settings.kinds import NotYet, Unfit
 from vllm_router.settings.names import name_only
 from vllm_router.settings.urls import worker_url

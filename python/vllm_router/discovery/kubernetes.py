@@ -51,7 +51,7 @@ _MAX_SHOWN = 3  # pods in a message
 _MAX_WARNINGS = 1000  # that are remembered, so that each is logged once
 
 
-class _Held(NamedTuple):
+class _CachedObject(NamedTuple):
     """What is kept of an object."""
 
     uid: str
@@ -67,58 +67,58 @@ class _Held(NamedTuple):
 class _Namespace:
     """The objects of one namespace, or of all."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self.held: dict[tuple[str, str], _Held] = {}
+    def __init__(self, cache: WatchCache) -> None:
+        self.objects: dict[tuple[str, str], _CachedObject] = {}
         self.listed = False
         self.heard = False  # a list or a failure
         self.unreported: SourceError | None = None
-        self._fleet = fleet
+        self._cache = cache
 
     def replaced(self, objects: list[dict[str, Any]]) -> None:
         """See kubernetes_watch.Holder. What has vanished is absent; nothing said that it was deleted."""
-        with self._fleet.changed:
-            before = self.held
-            self.held = {key_of(thing): self._fleet.held_of(thing) for thing in objects}
-            for key, held in self.held.items():
+        with self._cache.changed:
+            before = self.objects
+            self.objects = {key_of(thing): self._cache.cached(thing) for thing in objects}
+            for key, new in self.objects.items():
                 old = before.get(key)
-                if old is not None and old.uid == held.uid:
-                    self._fleet.deleted |= old.urls - held.urls
+                if old is not None and old.uid == new.uid:
+                    self._cache.deleted |= old.urls - new.urls
             self.listed = self.heard = True
             self.unreported = None
-            self._fleet.touched(at_once=True)
+            self._cache.touched(at_once=True)
 
     def changed(self, kind: str, thing: dict[str, Any]) -> bool:
         """See kubernetes_watch.Holder. Events that come again, or too late, change nothing."""
-        with self._fleet.changed:
+        with self._cache.changed:
             self.unreported = None
             key = key_of(thing)
-            old = self.held.get(key)
-            new = self._fleet.held_of(thing)
+            old = self.objects.get(key)
+            new = self._cache.cached(thing)
             if old is not None and is_older(new.version, old.version):
                 return False
             if kind == "DELETED":
                 if old is None or new.uid != old.uid:
                     return False
-                del self.held[key]
-                self._fleet.deleted |= old.urls
+                del self.objects[key]
+                self._cache.deleted |= old.urls
             else:
-                self.held[key] = new
+                self.objects[key] = new
                 if old is not None and old.workers == new.workers:
                     return False
                 if old is not None:
-                    self._fleet.deleted |= old.urls - new.urls
-            self._fleet.touched()
+                    self._cache.deleted |= old.urls - new.urls
+            self._cache.touched()
             return True
 
     def failed(self, error: SourceError) -> None:
         """See kubernetes_watch.Holder. The objects stay."""
-        with self._fleet.changed:
+        with self._cache.changed:
             self.heard = True
             self.unreported = error
-            self._fleet.changed.notify_all()
+            self._cache.changed.notify_all()
 
 
-class Fleet:
+class WatchCache:
     """The workers of all namespaces, and when they are to be declared. `changed` guards all of it.
 
     A namespace that cannot be listed any more keeps the workers it had. While one has never been listed, the
@@ -140,12 +140,14 @@ class Fleet:
         self._warned: dict[str, None] = {}
         self._conflict: SourceError | None = None
 
-    def held_of(self, thing: dict[str, Any]) -> _Held:
+    def cached(self, thing: dict[str, Any]) -> _CachedObject:
         """An object, cut to what is read of it."""
         metadata = thing.get("metadata", {})
         convert = workers_of_slice if self._options.service else workers_of_pod
         workers = convert(thing, self._options, self._warn)
-        return _Held(str(metadata.get("uid") or ""), str(metadata.get("resourceVersion") or ""), workers)
+        return _CachedObject(
+            str(metadata.get("uid") or ""), str(metadata.get("resourceVersion") or ""), workers
+        )
 
     def touched(self, at_once: bool = False) -> None:
         """Something has changed."""
@@ -168,8 +170,8 @@ class Fleet:
 
     def take(self) -> Listing:
         """All workers, and those that were seen to go."""
-        held = [held for part in self.namespaces for held in part.held.values()]
-        specs = merged((one.workers for one in held), self._options)
+        objects = [one for part in self.namespaces for one in part.objects.values()]
+        specs = merged((one.workers for one in objects), self._options)
         deleted = sorted(self.deleted - {spec.url for spec in specs})
         self.deleted.clear()
         self._first_touch = None
@@ -178,9 +180,9 @@ class Fleet:
         where = f"in {', '.join(options.namespace_list) or 'all namespaces'}"
         ports = ", ".join(map(str, options.port_list))
         if not options.stages and not specs:
-            what = f"{len(held)} {options.resource} {where} match {options.label_selector}"
+            what = f"{len(objects)} {options.resource} {where} match {options.label_selector}"
             none = f", and none of them has started and has an address and one of the ports {ports}"
-            self._warn(what + none if held else what)
+            self._warn(what + none if objects else what)
         for stage in options.stages:
             if not any(spec.worker_type == stage for spec in specs):
                 terms = ",".join(getattr(options, f"{stage}_selector"))
@@ -188,7 +190,7 @@ class Fleet:
                     f"no pod {where} matches {stage}_selector {terms}, has started and has an address and "
                     f"one of the ports {ports}, so there is no {stage} worker"
                 )
-        self._conflict = _conflict_in([one.workers.conflict for one in held])
+        self._conflict = _conflict_in([one.workers.conflict for one in objects])
         complete = all(part.listed for part in self.namespaces)
         return Listing(specs, complete=complete, deleted=deleted, again_secs=0)
 
@@ -259,19 +261,19 @@ class KubernetesSource(Source):
         self._randomness = randomness or random.Random()
         self._changed = threading.Condition()
         self._closing = threading.Event()
-        self._fleet: Fleet | None = None
+        self._cache: WatchCache | None = None
         self._loops: list[ListWatch] = []
         self._threads: list[threading.Thread] = []
 
     def look(self) -> Listing:
         """All workers, once something has changed; see `Source.look()`."""
         with self._changed:
-            fleet = self._fleet or self._start()
+            cache = self._cache or self._start()
             while not self._closing.is_set():
-                due, now = fleet.due_at(), self._clock()
+                due, now = cache.due_at(), self._clock()
                 if due is not None and now >= due:
-                    return fleet.take()
-                error = fleet.take_error()
+                    return cache.take()
+                error = cache.take_error()
                 if error is not None:
                     raise error
                 self._changed.wait(None if due is None else due - now)
@@ -290,12 +292,12 @@ class KubernetesSource(Source):
 
     def _pods(self) -> list[Pod]:
         with self._changed:
-            parts = [] if self._fleet is None else self._fleet.namespaces
+            parts = [] if self._cache is None else self._cache.namespaces
             return [
-                Pod(*key, held.uid, tuple(sorted(held.urls)))
+                Pod(*key, one.uid, tuple(sorted(one.urls)))
                 for part in parts
-                for key, held in part.held.items()
-                if held.workers.specs
+                for key, one in part.objects.items()
+                if one.workers.specs
             ]
 
     @property
@@ -303,9 +305,9 @@ class KubernetesSource(Source):
         """How often a watch ended, by reason: closed, cut, gone, timeout, error, malformed, resync."""
         return sum((loop.restarts for loop in self._loops), Counter())
 
-    def _start(self) -> Fleet:
-        fleet = self._fleet = Fleet(self.options, self._clock, self._changed)
-        for name, part in zip(self.options.namespace_list or ("",), fleet.namespaces, strict=True):
+    def _start(self) -> WatchCache:
+        cache = self._cache = WatchCache(self.options, self._clock, self._changed)
+        for name, part in zip(self.options.namespace_list or ("",), cache.namespaces, strict=True):
             loop = ListWatch(
                 self._server,
                 self.options.resource,
@@ -323,7 +325,7 @@ class KubernetesSource(Source):
             self._threads.append(thread)
             if not self._closing.is_set():
                 thread.start()
-        return fleet
+        return cache
 
     def _run(self, loop: ListWatch, part: _Namespace) -> None:
         pause = 0.0

@@ -20,8 +20,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
+from vllm_router._core import worker_key
 from vllm_router.discovery.kubernetes_client import ConfigError, CutError, HttpError, SilentError, said_of
-from vllm_router.discovery.worker_key import worker_key
 
 __all__ = ["ANNOTATION", "DeletionCosts", "Pod", "PodValues", "Use"]
 

@@ -26,12 +26,12 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vllm_router._messages import show
 from vllm_router._secrets import described, shown_urls, without_userinfo
-from vllm_router.discovery.worker_key import worker_key
 from vllm_router.errors import RouterError
 from vllm_router.settings.urls import is_model_name
 
@@ -68,6 +68,7 @@ class _WithDetail:
     _detail: str
 
 
+# The core reads each field by its name: WorkerDeclaration::ForEachField() in cpp/worker/worker_declaration.h.
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkerSpec(_WithDetail):
     """A worker as a source declares it.
@@ -464,10 +465,7 @@ class Follower:
         if listing.workers is None:
             self._reconcile(listing, None)
             return
-        workers = list(listing.workers)
-        if not all(isinstance(spec, WorkerSpec) for spec in workers):
-            rows_of(workers)  # raises TypeError and says which
-        fit = self._fit(workers)
+        fit = self._fit(only_specs(listing.workers))
         if sum(map(_ranks_of, fit)) > MAX_WORKERS:  # so that the same ones are taken whatever their order is
             fit.sort(key=lambda spec: spec.url)
         limit = MAX_WORKERS
@@ -490,16 +488,16 @@ class Follower:
                 if limit <= _FEWEST_WORKERS:
                     raise
                 # New workers are given up before those that serve.
-                serving = {worker_key(url).partition("@")[0] for url in self._router.worker_urls}
-                fit.sort(key=lambda spec: (worker_key(spec.url).partition("@")[0] not in serving, spec.url))
-                known = sum(worker_key(spec.url).partition("@")[0] in serving for spec in fit)
+                serving = {_host_of(url) for url in self._router.worker_urls}
+                fit.sort(key=lambda spec: (_host_of(spec.url) not in serving, spec.url))
+                known = sum(_host_of(spec.url) in serving for spec in fit)
                 limit = known + (limit - known) // 2 if limit > known else limit // 2
             else:
                 self._excess = excess
                 return
 
     def _reconcile(self, listing: Listing, workers: Sequence[WorkerSpec] | None) -> None:
-        deleted = [url for url in listing.deleted if not _misfit_of_url(url)]  # it is no worker's
+        deleted = [url for url in listing.deleted if _key_and_misfit(url)[0]]  # others are no worker's
         self._router.reconcile(self.source.name, workers, complete=listing.complete, deleted=deleted)
 
     def _fit(self, workers: Sequence[WorkerSpec]) -> list[WorkerSpec]:
@@ -622,7 +620,7 @@ def may_be_kv_group(text: str) -> bool:
 
 def misfit_of(spec: WorkerSpec) -> str:
     """Why the core would reject the worker, and with it the whole list; empty if it takes it."""
-    misfit = _misfit_of_url(spec.url)
+    misfit = _key_and_misfit(spec.url)[1]
     if misfit:
         return misfit
     for what, text in (("incarnation", spec.incarnation), ("labels", spec.detail)):
@@ -631,18 +629,24 @@ def misfit_of(spec: WorkerSpec) -> str:
     return ""
 
 
-@functools.lru_cache(maxsize=16_384)
-def _misfit_of_url(url: str) -> str:
+@functools.lru_cache(maxsize=16_384)  # a source lists the same workers again and again
+def _key_and_misfit(url: str) -> tuple[str, str]:
+    """What the core knows a worker by, or why it would reject the URL."""
+    core: Any = import_module("vllm_router._core")  # which `--help` and the doctor do without
     try:
-        worker_key(url)
+        return core.worker_key(url), ""
     except ValueError as error:
-        return str(error)
-    return ""
+        return "", str(error)
+
+
+def _host_of(url: str) -> str:
+    """What all ranks of an engine are known by; `url` is one of a worker."""
+    return _key_and_misfit(url)[0].partition("@")[0]
 
 
 def keys_of(spec: WorkerSpec) -> Sequence[str]:
     """What the worker, or each of its ranks, is known by, if the number of ranks is not the router's."""
-    key = worker_key(spec.url)
+    key = _key_and_misfit(spec.url)[0]
     ranks = _ranks_of(spec)
     return [f"{key}@{rank}" for rank in range(ranks)] if ranks > 1 else [key]
 
@@ -694,36 +698,20 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def rows_of(workers: Iterable[WorkerSpec]) -> list[tuple[Any, ...]]:
-    """The workers as the core takes them.
+def only_specs(workers: Iterable[WorkerSpec]) -> list[WorkerSpec]:
+    """The workers of a list, which the core reads field by field (cpp/worker/worker_declaration.h).
 
     Raises:
         TypeError: one of them is no WorkerSpec.
     """
-    rows = []
-    for spec in workers:
+    specs = list(workers)
+    for spec in specs:
         if not isinstance(spec, WorkerSpec):
             raise TypeError(
                 f"workers holds {shown_urls(spec) if isinstance(spec, str) else described(spec)}; it must "
                 "hold WorkerSpec: write WorkerSpec(url)"
             )
-        rows.append(
-            (
-                spec.url,
-                spec.weight,
-                spec.ready,
-                spec.leaving,
-                spec.drain_secs,
-                spec.incarnation,
-                spec.data_parallel_size or 0,
-                spec.detail,
-                list(spec.models),
-                spec.worker_type,
-                spec.bootstrap_port,
-                spec.kv_group,
-            )
-        )
-    return rows
+    return specs
 
 
 def _said_of(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vllm_router import _core_testing as testing
+from vllm_router._core import worker_key
 
 
 def parse(url):
@@ -197,3 +198,64 @@ def test_the_same_host_may_be_spelled_in_several_ways():
     assert not testing.same_host("http://a:8000", "http://b:8000")
     assert not testing.same_host("http://a:8000", "https://a:8000")
     assert testing.same_host("https://a:443", "https://a")
+
+
+SPELLINGS = [
+    *("http://gpu-0", "http://GPU-0:80/", "HTTP://gpu-0:080", "https://gpu-0", "https://gpu-0:443//"),
+    *("http://gpu-0:443", "http://gpu-0@0", "http://gpu-0/@0", "http://gpu-0@00", "http://gpu-0/p@1"),
+    *("http://gpu-0/p/", "http://gpu-0/P", "http://gpu-0/a@b", "http://10.0.0.1", "http://[::1]"),
+    *("http://[::1]:80", "http://[0::1]", "ray://a", "name://a", "NAME://a", "name://A", "name://a@1"),
+]
+
+
+def test_urls_of_one_worker_have_one_key():
+    for one in SPELLINGS:
+        for other in SPELLINGS:
+            same = testing.same_host(one, other) and parse(one)["rank"] == parse(other)["rank"]
+            assert (worker_key(one) == worker_key(other)) == same, (one, other)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("", "is empty; write it as http://host:port"),
+        ("hunter2", "has no scheme; write it as http://host:port, for example http://10.0.0.1:8000"),
+        *(
+            (f"{scheme}://hunter2", "has another scheme than http and https, over which workers are reached")
+            for scheme in ("hunter2", "grpc", "unix")
+        ),
+        ("http://a@hunter2", "has something before '@' that reads as a user name; workers take no user "),
+        ("http://u:hunter2@a", "has something before '@' that reads as a user name; workers take no user "),
+        ("http://a@" + "9" * 30, "has a data-parallel rank above 65535"),
+        ("http://a:hunter2", "has a port that is no number between 1 and 65535"),
+        ("http://[hunter2]", "has something in brackets that is not an IPv6 address (zones are not suppor"),
+        ("http://[::1]hunter2", "has something after the address; only a port may follow, as in http://[::"),
+        ("http://hunter2*", "has a host of other characters than letters, digits, '-', '.' and '_' (write "),
+        ("http://a..b", "has an empty label in its host a..b"),
+        ("http://10.0.0", "has the host 10.0.0, which is not an IPv4 address such as 10.0.0.1"),
+        ("http://a/<hunter2>", "has a character in its path that must be written percent-encoded"),
+        ("http://a/?k=hunter2", "has a query; a worker is a base address, so end it before '?'"),
+        ("http://a,hunter2", "contains a comma; remove it"),
+        ("http://a hunter2", "contains a blank; remove it"),
+        ("http://a\0hunter2", "contains a control character; remove it"),
+        ("http://\u00fc", "contains a character outside ASCII; write the host in its xn-- form"),
+        ("http://\ud800", "contains a character outside ASCII; write the host in its xn-- form"),
+    ],
+)
+def test_why_a_url_has_no_key_shows_none_of_it(url, why):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011, what it says is looked at here
+        worker_key(url)
+    assert str(caught.value).startswith(why)
+    assert "hunter2" not in str(caught.value)
+
+
+@given(st.text())
+def test_a_url_has_a_key_if_it_is_taken(text):
+    for url in (text, "http://a" + text):
+        try:
+            parse(url)
+        except ValueError:
+            with pytest.raises(ValueError, match=r"^(is|has|contains) "):
+                worker_key(url)
+        else:
+            assert worker_key(url)

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from tests.fakes.wire import eventually
+from vllm_router.discovery import WorkerSpec
 
 
 def report(client):
@@ -14,9 +15,9 @@ def report(client):
     return json.loads(answer.body)
 
 
-def declare(router, *urls, source="file", detail=""):
-    rows = [(url, 1.0, True, False, None, "", 0, detail) for url in urls]
-    return router.core._reconcile(source, [(*row, [], "regular", None, "") for row in rows], True, [])
+def declare(router, *urls, source="file", labels=None):
+    specs = [WorkerSpec(url, labels=labels or {}) for url in urls]
+    return router.core._reconcile(source, specs, True, [])
 
 
 def metrics(router):
@@ -28,7 +29,7 @@ def test_every_worker_is_shown_with_its_sources(harness):
     static, listed = harness.worker(), harness.worker()
     router = harness.router(static)
     client = harness.client(router)
-    declare(router, listed.url, static.url, detail="pod=default/a")
+    declare(router, listed.url, static.url, labels={"pod": "default/a"})
     eventually(lambda: len(router.core.workers) == 2)
     said = report(client)
     assert [(one["url"], one["state"], one["sources"], one["detail"]) for one in said["workers"]] == [
@@ -49,6 +50,20 @@ def test_every_worker_is_shown_with_its_sources(harness):
         "changed": 0,
         "held": 0,
     }
+
+
+def test_the_last_declaration_is_shown_and_a_detail_changes_nothing(harness):
+    worker = harness.worker()
+    router = harness.router()
+    client = harness.client(router)
+    declare(router, worker.url, labels={"pod": "default/a"})
+    eventually(lambda: len(router.core.workers) == 1)
+    (before,) = report(client)["workers"]
+    assert declare(router, worker.url + "/", labels={"pod": "default/b"}) == ([], [], [], [])
+    (after,) = report(client)["workers"]
+    assert (before["detail"], after["detail"]) == ("pod=default/a", "pod=default/b")
+    assert (before["url"], after["url"]) == (worker.url, worker.url)
+    assert report(client)["sources"][0]["changed"] == 0
 
 
 def test_without_sources_there_is_nothing_but_the_workers(harness):

@@ -7,6 +7,7 @@ import pytest
 
 from tests.fakes.harness import Streaming
 from tests.fakes.wire import eventually, request, response
+from vllm_router.discovery import WorkerSpec
 
 CHECKED = {"health_check_interval_secs": 0.02}
 
@@ -25,13 +26,11 @@ class Starting:
 
 def row(worker, ready=True, leaving=False, drain_secs=None, incarnation=""):
     url = worker if isinstance(worker, str) else worker.url
-    return (url, 1.0, ready, leaving, drain_secs, incarnation, 0, "")
+    return WorkerSpec(url, ready=ready, leaving=leaving, drain_secs=drain_secs, incarnation=incarnation)
 
 
 def declare(router, *rows, source="file", deleted=()):
-    return router.core._reconcile(
-        source, [(*row, [], "regular", None, "") for row in rows], True, list(deleted)
-    )
+    return router.core._reconcile(source, list(rows), True, list(deleted))
 
 
 def states(client):
@@ -136,7 +135,7 @@ def test_the_ranks_of_a_silent_engine_take_one_check_together(harness):
     silent, engine = harness.silent_port(), harness.worker()
     router = harness.router(**CHECKED)
     client = harness.client(router)
-    declare(router, (silent.url, 1.0, True, False, None, "", 300, ""), source="dns")
+    declare(router, WorkerSpec(silent.url, data_parallel_size=300), source="dns")
     declare(router, row(engine))
     eventually(lambda: [worker.url for worker in router.core.workers] == [engine.url])
     assert len([state for state in states(client).values() if state == "pending"]) == 300

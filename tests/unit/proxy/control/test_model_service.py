@@ -7,6 +7,7 @@ import pytest
 from tests.fakes.harness import error_of
 from tests.fakes.models import ModelWorker, listed, wait_until_known
 from tests.fakes.wire import eventually, wait_until_logged
+from vllm_router.discovery import WorkerSpec
 
 QUICK = {"model_refresh_secs": 0.02}
 
@@ -70,9 +71,7 @@ def test_a_joining_worker_that_never_lists_its_models_joins_all_the_same(harness
     router = harness.router(**QUICK, health_check_interval_secs=0.02)
     worker = ModelWorker(harness, "a")
     worker.status = 500
-    router.core._reconcile(
-        "file", [(worker.url, 1.0, True, False, None, "", 0, "", [], "regular", None, "")], True, []
-    )
+    router.core._reconcile("file", [WorkerSpec(worker.url)], True, [])
     eventually(lambda: len(router.core.workers) == 1)
     assert worker.lists >= 3
 
@@ -81,11 +80,10 @@ def test_another_pod_on_the_same_address_is_asked_before_it_joins(harness):
     """What the former one listed does not count."""
     router = harness.router(model_refresh_secs=3600, health_check_interval_secs=0.02)
     worker = ModelWorker(harness, "a")
-    row = (worker.url, 1.0, True, False, None, "1", 0, "", [], "regular", None, "")
-    router.core._reconcile("file", [row], True, [])
+    router.core._reconcile("file", [WorkerSpec(worker.url, incarnation="1")], True, [])
     wait_until_known(router, 1)
     worker.cards = {"b": None, "c": None}
-    router.core._reconcile("file", [(*row[:5], "2", *row[6:])], True, [])
+    router.core._reconcile("file", [WorkerSpec(worker.url, incarnation="2")], True, [])
     wait_until_known(router, 2)
 
 

@@ -12,6 +12,7 @@ from tests.fakes.wire import chunk, chunked, eventually, request
 from tests.proxy.test_admission import Gated
 from tests.proxy.test_peer_sync import get, open_router, wait_until_connected
 from tests.unit.proxy.control.test_load_poller import Says, vllm
+from vllm_router.discovery import WorkerSpec
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -247,15 +248,11 @@ def test_workers_that_start_are_pending_for_the_models_that_they_may_serve(harne
         ModelWorker(harness, "a"), model_refresh_secs=3600, models=["m", "n"], health_check_interval_secs=600
     )
     wait_until_known(router, 1)
-    router.core._reconcile(
-        "file", [(slow.url, 1.0, True, False, None, "", 0, "", ["m"], "regular", None, "")], True, []
-    )
+    router.core._reconcile("file", [WorkerSpec(slow.url, models=["m"])], True, [])
     said = wait_for(harness, router, "m", ready=0, pending=1)
     assert said["stale"] is True
     assert asked(harness, router, "n")["pending"] == 0
-    router.core._reconcile(
-        "file", [(slow.url, 1.0, True, False, None, "", 0, "", [], "regular", None, "")], True, []
-    )
+    router.core._reconcile("file", [WorkerSpec(slow.url)], True, [])
     wait_for(harness, router, "m", pending=0, stale=True)  # it may be of any model
 
 

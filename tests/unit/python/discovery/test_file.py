@@ -16,9 +16,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vllm_router._core import worker_key
 from vllm_router.discovery import FileSource, Listing, SourceError, WorkerSpec
 from vllm_router.discovery.file import workers_of_text
-from vllm_router.discovery.worker_key import worker_key
 from vllm_router.settings.yaml import MAX_YAML_BYTES
 
 A, B = WorkerSpec("http://a:1"), WorkerSpec("http://b:1")

@@ -19,7 +19,7 @@ from tests.fakes.followed import Followed, urls
 from tests.fakes.kubernetes import FakeKubernetes, endpoint, endpoint_slice, pod
 from tests.fakes.wire import PATIENCE, eventually
 from vllm_router.discovery import Difference, Follower, Listing, SourceError, WorkerSpec
-from vllm_router.discovery.kubernetes import Fleet, KubernetesOptions, KubernetesSource, pods_to_specs
+from vllm_router.discovery.kubernetes import KubernetesOptions, KubernetesSource, WatchCache, pods_to_specs
 from vllm_router.discovery.kubernetes_client import CutError
 from vllm_router.discovery.kubernetes_watch import Timing
 
@@ -55,8 +55,8 @@ def clock() -> Clock:
     return Clock()
 
 
-def fleet_of(clock: Clock, *namespaces: str) -> Fleet:
-    return Fleet(
+def cache_of(clock: Clock, *namespaces: str) -> WatchCache:
+    return WatchCache(
         KubernetesOptions("app=vllm", ports=8000, namespaces=namespaces), clock, threading.Condition()
     )
 
@@ -68,40 +68,40 @@ def at(version: int, thing: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_list_is_declared_at_once_and_an_event_after_50_ms_of_quiet(clock: Clock) -> None:
-    fleet = fleet_of(clock)
-    assert fleet.due_at() is None
-    fleet.namespaces[0].replaced([at(1, A)])
-    assert fleet.due_at() == clock.now
-    assert urls(fleet.take()) == [URL_A]
-    assert fleet.due_at() is None
-    fleet.namespaces[0].changed("ADDED", at(2, B))
-    assert fleet.due_at() == pytest.approx(clock.now + 0.05)
+    cache = cache_of(clock)
+    assert cache.due_at() is None
+    cache.namespaces[0].replaced([at(1, A)])
+    assert cache.due_at() == clock.now
+    assert urls(cache.take()) == [URL_A]
+    assert cache.due_at() is None
+    cache.namespaces[0].changed("ADDED", at(2, B))
+    assert cache.due_at() == pytest.approx(clock.now + 0.05)
     clock.now += 0.04
-    fleet.namespaces[0].changed("ADDED", at(3, C))
-    assert fleet.due_at() == pytest.approx(clock.now + 0.05)
-    assert urls(fleet.take()) == [URL_A, URL_B, URL_C]
+    cache.namespaces[0].changed("ADDED", at(3, C))
+    assert cache.due_at() == pytest.approx(clock.now + 0.05)
+    assert urls(cache.take()) == [URL_A, URL_B, URL_C]
 
 
 def test_a_burst_that_does_not_end_is_declared_after_a_fifth_of_a_second(clock: Clock) -> None:
-    fleet = fleet_of(clock)
-    fleet.namespaces[0].replaced([])
-    fleet.take()
+    cache = cache_of(clock)
+    cache.namespaces[0].replaced([])
+    cache.take()
     begun = clock.now
     for number in range(100):
-        fleet.namespaces[0].changed("MODIFIED", at(number + 2, pod("a", "10.0.0.1", restarts=number)))
+        cache.namespaces[0].changed("MODIFIED", at(number + 2, pod("a", "10.0.0.1", restarts=number)))
         clock.now += 0.04
-    assert fleet.due_at() == pytest.approx(begun + 0.2)
+    assert cache.due_at() == pytest.approx(begun + 0.2)
 
 
 def test_what_was_deleted_is_named_and_what_is_absent_is_not(clock: Clock) -> None:
-    fleet = fleet_of(clock)
-    fleet.namespaces[0].replaced([at(1, A), at(1, B), at(1, C)])
-    fleet.take()
-    fleet.namespaces[0].changed("DELETED", at(2, A))
-    listing = fleet.take()
+    cache = cache_of(clock)
+    cache.namespaces[0].replaced([at(1, A), at(1, B), at(1, C)])
+    cache.take()
+    cache.namespaces[0].changed("DELETED", at(2, A))
+    listing = cache.take()
     assert (urls(listing), listing.deleted, listing.complete) == ([URL_B, URL_C], [URL_A], True)
-    fleet.namespaces[0].replaced([at(1, C)])
-    listing = fleet.take()
+    cache.namespaces[0].replaced([at(1, C)])
+    listing = cache.take()
     assert (urls(listing), listing.deleted) == ([URL_C], [])
 
 
@@ -109,30 +109,30 @@ def test_what_was_deleted_is_named_and_what_is_absent_is_not(clock: Clock) -> No
 def test_a_pod_that_ended_was_deleted_whether_an_event_or_a_list_says_so(clock: Clock, phase: str) -> None:
     ended = at(5, pod("a", None, phase=phase))
     for tell in (lambda part: part.changed("MODIFIED", ended), lambda part: part.replaced([ended])):
-        fleet = fleet_of(clock)
-        fleet.namespaces[0].replaced([at(1, A)])
-        fleet.take()
-        tell(fleet.namespaces[0])
-        listing = fleet.take()
+        cache = cache_of(clock)
+        cache.namespaces[0].replaced([at(1, A)])
+        cache.take()
+        tell(cache.namespaces[0])
+        listing = cache.take()
         assert (urls(listing), listing.deleted) == ([], [URL_A])
 
 
 def test_a_pod_of_the_same_name_that_is_another_one_is_absence(clock: Clock) -> None:
-    fleet = fleet_of(clock)
-    fleet.namespaces[0].replaced([at(1, A)])
-    fleet.take()
-    fleet.namespaces[0].replaced([at(5, pod("a", "10.0.0.9", uid="new"))])
-    listing = fleet.take()
+    cache = cache_of(clock)
+    cache.namespaces[0].replaced([at(1, A)])
+    cache.take()
+    cache.namespaces[0].replaced([at(5, pod("a", "10.0.0.9", uid="new"))])
+    listing = cache.take()
     assert (urls(listing), listing.deleted) == (["http://10.0.0.9:8000"], [])
 
 
 def test_an_address_that_came_back_was_not_deleted(clock: Clock) -> None:
-    fleet = fleet_of(clock)
-    fleet.namespaces[0].replaced([at(1, A)])
-    fleet.take()
-    fleet.namespaces[0].changed("DELETED", at(2, A))
-    fleet.namespaces[0].changed("ADDED", at(3, pod("x", "10.0.0.1")))
-    listing = fleet.take()
+    cache = cache_of(clock)
+    cache.namespaces[0].replaced([at(1, A)])
+    cache.take()
+    cache.namespaces[0].changed("DELETED", at(2, A))
+    cache.namespaces[0].changed("ADDED", at(3, pod("x", "10.0.0.1")))
+    listing = cache.take()
     assert listing.workers == [
         WorkerSpec(URL_A, incarnation="uid-of-x/0", labels={"pod": "default/x"}),
     ]
@@ -140,33 +140,33 @@ def test_an_address_that_came_back_was_not_deleted(clock: Clock) -> None:
 
 
 def test_events_that_come_again_or_too_late_change_nothing(clock: Clock) -> None:
-    fleet = fleet_of(clock)
-    fleet.namespaces[0].replaced([at(10, A)])
-    fleet.take()
-    fleet.namespaces[0].changed("ADDED", at(10, A))
-    fleet.namespaces[0].changed("MODIFIED", at(9, pod("a", "10.0.0.1", ready=False)))
-    fleet.namespaces[0].changed("DELETED", at(9, A))
-    fleet.namespaces[0].changed("DELETED", at(11, pod("a", "10.0.0.1", uid="another")))
-    fleet.namespaces[0].changed("DELETED", at(11, C))
-    assert fleet.due_at() is None
-    assert urls(fleet.take()) == [URL_A]
+    cache = cache_of(clock)
+    cache.namespaces[0].replaced([at(10, A)])
+    cache.take()
+    cache.namespaces[0].changed("ADDED", at(10, A))
+    cache.namespaces[0].changed("MODIFIED", at(9, pod("a", "10.0.0.1", ready=False)))
+    cache.namespaces[0].changed("DELETED", at(9, A))
+    cache.namespaces[0].changed("DELETED", at(11, pod("a", "10.0.0.1", uid="another")))
+    cache.namespaces[0].changed("DELETED", at(11, C))
+    assert cache.due_at() is None
+    assert urls(cache.take()) == [URL_A]
 
 
 def test_an_event_that_changes_no_worker_is_not_declared(clock: Clock) -> None:
-    fleet = fleet_of(clock)
-    fleet.namespaces[0].replaced([at(1, A)])
-    fleet.take()
-    fleet.namespaces[0].changed("MODIFIED", at(2, pod("a", "10.0.0.1", annotations={"other": "x"})))
-    assert fleet.due_at() is None
+    cache = cache_of(clock)
+    cache.namespaces[0].replaced([at(1, A)])
+    cache.take()
+    cache.namespaces[0].changed("MODIFIED", at(2, pod("a", "10.0.0.1", annotations={"other": "x"})))
+    assert cache.due_at() is None
 
 
 def test_namespaces_are_waited_for_when_it_starts_but_not_for_ever(clock: Clock) -> None:
-    fleet = fleet_of(clock, "one", "two")
-    fleet.namespaces[0].replaced([at(1, A)])
-    assert fleet.due_at() == clock.now + 10
+    cache = cache_of(clock, "one", "two")
+    cache.namespaces[0].replaced([at(1, A)])
+    assert cache.due_at() == clock.now + 10
     clock.now += 10
-    assert fleet.due_at() <= clock.now
-    listing = fleet.take()
+    assert cache.due_at() <= clock.now
+    listing = cache.take()
     assert (urls(listing), listing.complete) == ([URL_A], False)
 
 
@@ -213,56 +213,56 @@ def test_a_namespace_that_says_nothing_does_not_hold_the_others_up(monkeypatch: 
 
 
 def test_a_namespace_that_fails_hides_no_other_and_keeps_what_it_had(clock: Clock) -> None:
-    fleet = fleet_of(clock, "one", "two")
-    one, two = fleet.namespaces
+    cache = cache_of(clock, "one", "two")
+    one, two = cache.namespaces
     two.failed(SourceError("forbidden", "two: 403", 30))
     one.replaced([at(1, A)])
-    error = fleet.take_error()
+    error = cache.take_error()
     assert error is not None
     assert (error.kind, error.message, error.again_secs) == ("forbidden", "two: 403", 0)
-    assert fleet.take_error() is None
-    listing = fleet.take()
+    assert cache.take_error() is None
+    listing = cache.take()
     assert (urls(listing), listing.complete) == ([URL_A], False)
     two.replaced([at(1, pod("b", "10.0.0.2", namespace="two"))])
-    listing = fleet.take()
+    listing = cache.take()
     assert (urls(listing), listing.complete) == ([URL_A, URL_B], True)
     two.failed(SourceError("forbidden", "two: 403", 30))
     one.changed("DELETED", at(2, A))
-    listing = fleet.take()
+    listing = cache.take()
     assert (urls(listing), listing.complete, listing.deleted) == ([URL_B], True, [URL_A])
 
 
 def test_a_failure_is_looked_into_again_when_it_says_so_unless_there_is_something_to_declare(
     clock: Clock,
 ) -> None:
-    fleet = fleet_of(clock)
-    fleet.namespaces[0].failed(SourceError("forbidden", "403", 30))
-    error = fleet.take_error()
+    cache = cache_of(clock)
+    cache.namespaces[0].failed(SourceError("forbidden", "403", 30))
+    error = cache.take_error()
     assert error is not None
     assert error.again_secs == 30
-    fleet.namespaces[0].replaced([at(1, A)])
-    fleet.namespaces[0].failed(SourceError("forbidden", "403", 30))
-    error = fleet.take_error()
+    cache.namespaces[0].replaced([at(1, A)])
+    cache.namespaces[0].failed(SourceError("forbidden", "403", 30))
+    error = cache.take_error()
     assert error is not None
     assert error.again_secs == 0
 
 
 def test_a_failure_that_is_over_is_not_said(clock: Clock) -> None:
-    fleet = fleet_of(clock)
-    fleet.namespaces[0].failed(SourceError("unreachable", "x", 1))
-    fleet.namespaces[0].replaced([])
-    assert fleet.take_error() is None
+    cache = cache_of(clock)
+    cache.namespaces[0].failed(SourceError("unreachable", "x", 1))
+    cache.namespaces[0].replaced([])
+    assert cache.take_error() is None
 
 
 def test_a_warning_is_logged_once(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    fleet = fleet_of(clock)
+    cache = cache_of(clock)
     bad = pod("a", "10.0.0.1", annotations={"vllm.ai/weight": "heavy"})
     for version in range(5):
-        fleet.namespaces[0].changed("MODIFIED", at(version, bad))
+        cache.namespaces[0].changed("MODIFIED", at(version, bad))
     for number in range(2000):  # memory of it has a limit
-        fleet._warn(str(number))
+        cache._warn(str(number))
     assert caplog.text.count("pod default/a: annotation vllm.ai/weight is heavy") == 1
-    assert len(fleet._warned) == 1000
+    assert len(cache._warned) == 1000
 
 
 EVENTS = st.tuples(
@@ -284,18 +284,18 @@ EVENTS = st.tuples(
 
 @given(events=st.lists(EVENTS, max_size=20), last=EVENTS)
 def test_after_any_events_one_list_is_the_whole_truth(events: list[Any], last: Any) -> None:
-    fleet = fleet_of(Clock())
+    cache = cache_of(Clock())
     for kind, pods in events:
         if kind == "LIST":
-            fleet.namespaces[0].replaced(pods)
-            listing = fleet.take()
-            assert listing.workers == pods_to_specs(pods, fleet._options)
+            cache.namespaces[0].replaced(pods)
+            listing = cache.take()
+            assert listing.workers == pods_to_specs(pods, cache._options)
         else:
-            fleet.namespaces[0].changed(kind, pods[0])
-            listing = fleet.take()
+            cache.namespaces[0].changed(kind, pods[0])
+            listing = cache.take()
         assert not set(listing.deleted) & set(urls(listing))
-    fleet.namespaces[0].replaced(last[1])
-    assert fleet.take().workers == pods_to_specs(last[1], fleet._options)
+    cache.namespaces[0].replaced(last[1])
+    assert cache.take().workers == pods_to_specs(last[1], cache._options)
 
 
 @pytest.mark.parametrize(
@@ -312,9 +312,9 @@ def test_after_any_events_one_list_is_the_whole_truth(events: list[Any], last: A
 def test_a_list_without_workers_says_what_was_looked_for(
     pods: list[Any], said: str, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fleet = fleet_of(clock, "models")
-    fleet.namespaces[0].replaced(pods)
-    assert urls(fleet.take()) == []
+    cache = cache_of(clock, "models")
+    cache.namespaces[0].replaced(pods)
+    assert urls(cache.take()) == []
     assert caplog.messages == [f"source kubernetes: {said}"]
 
 
@@ -453,20 +453,20 @@ def test_a_pod_of_both_stages_is_reported_and_left_out(
 
 def test_many_pods_of_both_stages_are_counted(clock: Clock) -> None:
     options = KubernetesOptions(ports=8000, prefill_selector="app=vllm", decode_selector="app")
-    fleet = Fleet(options, clock, threading.Condition())
-    fleet.namespaces[0].replaced([at(1, pod(f"p{i}", f"10.0.0.{i}")) for i in range(1, 6)])
-    assert urls(fleet.take()) == []
-    error = fleet.take_error()
+    cache = WatchCache(options, clock, threading.Condition())
+    cache.namespaces[0].replaced([at(1, pod(f"p{i}", f"10.0.0.{i}")) for i in range(1, 6)])
+    assert urls(cache.take()) == []
+    error = cache.take_error()
     assert error is not None
     assert error.message.count("matches both") == 3
     assert error.message.endswith("; 2 more pods are left out")
-    assert fleet.take_error() is None
+    assert cache.take_error() is None
 
 
 def test_a_stage_without_workers_is_said(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    fleet = Fleet(KubernetesOptions(ports=8000, **STAGES), clock, threading.Condition())
-    fleet.namespaces[0].replaced([at(1, staged("a", "10.0.0.1", "prefill"))])
-    fleet.take()
+    cache = WatchCache(KubernetesOptions(ports=8000, **STAGES), clock, threading.Condition())
+    cache.namespaces[0].replaced([at(1, staged("a", "10.0.0.1", "prefill"))])
+    cache.take()
     assert [record.message for record in caplog.records] == [
         "source kubernetes: no pod in all namespaces matches decode_selector app=vllm,role=decode, has "
         "started and has an address and one of the ports 8000, so there is no decode worker"
@@ -745,14 +745,14 @@ def test_a_fault_of_ours_is_said_and_everything_listed_again(
 ) -> None:
     cluster.put(A)
     broken = iter([RuntimeError("odd")])
-    real = Fleet.held_of
+    real = WatchCache.cached
 
-    def held_of(self: Fleet, thing: dict[str, Any]) -> Any:
+    def cached(self: WatchCache, thing: dict[str, Any]) -> Any:
         for error in broken:
             raise error
         return real(self, thing)
 
-    monkeypatch.setattr(Fleet, "held_of", held_of)
+    monkeypatch.setattr(WatchCache, "cached", cached)
     seen = follow()  # with everything listed again after 30 s, which is not waited for
     assert seen.until_error("internal").message == "RuntimeError: odd"
     seen.until_urls(URL_A)

@@ -70,7 +70,7 @@ class Fixed(Source):
 # One list
 
 
-def test_the_core_gets_rows_and_a_difference_comes_back(recording: Recording) -> None:
+def test_the_core_gets_specs_and_a_difference_comes_back(recording: Recording) -> None:
     difference = recording.reconcile(
         "mine", iter([A, WorkerSpec("http://b:1", weight=2)]), complete=False, deleted=("http://c:1",)
     )
@@ -80,10 +80,7 @@ def test_the_core_gets_rows_and_a_difference_comes_back(recording: Recording) ->
     assert recording.said == [
         (
             "mine",
-            [
-                ("http://a:1", 1.0, True, False, None, "", 0, "", [], "regular", None, ""),
-                ("http://b:1", 2.0, True, False, None, "", 0, "", [], "regular", None, ""),
-            ],
+            [A, WorkerSpec("http://b:1", weight=2)],
             False,
             ["http://c:1"],
         ),
