@@ -6,11 +6,11 @@
 
 #include <benchmark/benchmark.h>
 
+#include "response_cache/cacheability.h"
 #include "response_cache/flight_table.h"
 #include "response_cache/memory_store.h"
 #include "response_cache/request_digest.h"
 #include "response_cache/stored_response.h"
-#include "response_cache/cacheability.h"
 
 namespace vllm_router {
 namespace {

@@ -224,8 +224,7 @@ void BindTestingBase(py::module_& testing) {
             return std::pair(news->lost, news->over);
           },
           py::arg("lost"), py::arg("now_ns"));
-  testing.def(
-      "use_type_map", &UseTypeMap, py::arg("owned"), py::arg("referred"));
+  testing.def("use_type_map", &UseTypeMap, py::arg("owned"), py::arg("referred"));
   testing.def(
       "write_briefly",
       [](int descriptor, const std::string& bytes, int timeout_ms) {

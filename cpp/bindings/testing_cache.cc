@@ -12,13 +12,13 @@
 
 #include "bindings/bindings.h"
 #include "bindings/raise_if_error.h"
+#include "response_cache/cacheability.h"
 #include "response_cache/flight_table.h"
 #include "response_cache/generations.h"
 #include "response_cache/hit_rate.h"
 #include "response_cache/memory_store.h"
 #include "response_cache/request_digest.h"
 #include "response_cache/stored_response.h"
-#include "response_cache/cacheability.h"
 
 namespace vllm_router {
 namespace {

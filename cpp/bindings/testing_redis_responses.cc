@@ -15,11 +15,11 @@
 
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
-#include "response_cache/generations.h"
 #include "proxy/response_cache/redis_response_store.h"
 #include "proxy/response_cache/response_cache_service.h"
 #include "redis/redis_link.h"
 #include "redis/redis_url.h"
+#include "response_cache/generations.h"
 
 namespace vllm_router {
 namespace {

@@ -4,12 +4,12 @@
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
 #include "hashing/page_keys.h"
+#include "routing/router.h"
 #include "shared_pool/page_layout.h"
 #include "shared_pool/page_query.h"
 #include "shared_pool/page_results.h"
 #include "shared_pool/pool_report.h"
 #include "shared_pool/query_backoff.h"
-#include "routing/router.h"
 
 namespace vllm_router {
 

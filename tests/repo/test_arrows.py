@@ -114,7 +114,9 @@ def test_the_arrows_have_no_circle():
 def test_a_feature_reaches_no_other_and_no_layer_reaches_one():
     assert set(ROWS) >= FEATURES
     for room in set(ROWS) - {"proxy/steps", "proxy/server", "bindings"}:
-        assert not reach(room) & FEATURES - {room}, f"{room} reaches a feature: let the feature register itself"
+        assert not reach(room) & FEATURES - {room}, (
+            f"{room} reaches a feature: let the feature register itself"
+        )
 
 
 def test_all_of_proxy_is_in_its_rooms():

@@ -10,7 +10,7 @@ from tests.repo.test_arrows import FEATURES
 
 ROOT = Path(__file__).parents[2]
 
-# The files of such a room are rows of one table, which is what its test speaks to; so are the steps of features.
+# The files of such a room are rows of one table, which is what its test speaks to; so are features' steps.
 ONE_TEST = {"proxy/steps": "steps"}
 STEP_OF_A_FEATURE = "_step"
 

@@ -21,9 +21,9 @@ AdminContext::AdminContext(AdminServices services, std::function<void(PageRender
       model_lists(
           *control,
           [this](IoThread& thread, CancelScope& scope) { return FetchModels(*this, thread, scope); }),
-      loads(
-          *control,
-          [this](IoThread& thread, CancelScope& scope) { return FetchLoads(*this, thread, scope); }) {}
+      loads(*control, [this](IoThread& thread, CancelScope& scope) {
+        return FetchLoads(*this, thread, scope);
+      }) {}
 
 AdminContext::~AdminContext() = default;
 

@@ -92,8 +92,8 @@ Status Add(const ServerParts& server) {
   std::vector<KvFeed*> feeds;
   if (index != nullptr) {
     feeds.push_back(server.services.Add<TrtllmPoller>());
-    feeds.push_back(server.services.Keep(
-        std::make_unique<ZmqFeed>(&index->reported(), server.options.kv_events_bind)));
+    feeds.push_back(
+        server.services.Keep(std::make_unique<ZmqFeed>(&index->reported(), server.options.kv_events_bind)));
   }
   server.services.Add<KvEventService>(std::move(feeds));
   server.services.Add<PrefixEventService>();

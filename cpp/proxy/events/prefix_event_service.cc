@@ -140,9 +140,7 @@ class PrefixEventService::Sink final : public ResponseSink {
 };
 
 PrefixEventService::PrefixEventService(IoThread& thread)
-    : HostPoller(thread),
-      table_(TableOf(*thread.router)),
-      shared_(thread.features.Find<RedisPrefixIndex>()) {
+    : HostPoller(thread), table_(TableOf(*thread.router)), shared_(thread.features.Find<RedisPrefixIndex>()) {
   if (table_ == nullptr) return;
   const MutexLock lock(mutex_);
   // Server::Start has checked them.

@@ -88,6 +88,7 @@ constexpr EndpointTable kSubjects[] = {&PeerEndpoints};
 
 }  // namespace
 
-extern constexpr Feature kPeerSyncFeature = {.name = "peer_sync", .check = &Check, .add = &Add, .endpoints = kSubjects};
+extern constexpr Feature kPeerSyncFeature = {
+    .name = "peer_sync", .check = &Check, .add = &Add, .endpoints = kSubjects};
 
 }  // namespace vllm_router

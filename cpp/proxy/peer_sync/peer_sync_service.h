@@ -28,11 +28,11 @@
 #include "net/task.h"
 #include "peer_sync/peer_sync.h"
 #include "proxy/client/http_client.h"
+#include "proxy/control/other_routers.h"
+#include "proxy/control/service.h"
 #include "proxy/peer_sync/peer_streams.h"
 #include "proxy/peer_sync/peer_sync_report.h"
 #include "proxy/peer_sync/rate_lease.h"
-#include "proxy/control/other_routers.h"
-#include "proxy/control/service.h"
 #include "redis/redis_link.h"
 #include "redis/redis_pool.h"
 
@@ -149,7 +149,7 @@ class PeerSyncService final : public Service, public OtherRouters {
   std::string snapshot_trouble_;
   bool warned_of_snapshot_ = false;
   int64_t received_ns_ = INT64_MIN / 2;  // the last round that worked, with nothing left to hear
-  int64_t sent_ns_ = INT64_MIN / 2;   // likewise, that told something
+  int64_t sent_ns_ = INT64_MIN / 2;      // likewise, that told something
   int64_t begun_ns_ = 0;
   int64_t snapshot_ns_ = 0;  // when one was due last
   int64_t outage_since_ns_ = -1;

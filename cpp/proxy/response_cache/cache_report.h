@@ -9,10 +9,10 @@
 #include <variant>
 
 #include "base/status.h"
-#include "response_cache/request_digest.h"
 #include "proxy/api/admin_reply.h"
 #include "proxy/api/response_cache_settings.h"
 #include "proxy/response_cache/response_cache.h"
+#include "response_cache/request_digest.h"
 
 namespace vllm_router {
 

@@ -228,9 +228,7 @@ Task<std::shared_ptr<const std::string>> CachedRequest::LookUp(CancelScope& scop
   co_return cache_.memory.Get(key_, began_ns_);
 }
 
-bool CachedRequest::UsesRedis() const {
-  return redis_ != nullptr && redis_->usable();
-}
+bool CachedRequest::UsesRedis() const { return redis_ != nullptr && redis_->usable(); }
 
 void CachedRequest::Keep(std::shared_ptr<const std::string> blob) {
   if (UsesRedis()) return redis_->Set(key_, std::move(blob), settings_.ttl_ms);
@@ -274,7 +272,8 @@ Task<bool> CachedRequest::JoinEqual(CancelScope& scope, bool may_follow, int64_t
 
 // What Redis has may be anybody's, so it has to be a response as a whole before anything of it is used.
 bool CachedRequest::Use(std::shared_ptr<const std::string> blob) {
-  const StatusOr<StoredResponse> stored = DecodeStored(key_, *blob, cache_.integrity_key(), UnixMicros() / 1000);
+  const StatusOr<StoredResponse> stored =
+      DecodeStored(key_, *blob, cache_.integrity_key(), UnixMicros() / 1000);
   if (!stored.ok() && absl::IsNotFound(stored.status())) return false;  // expired
   if (!stored.ok() || !ReadHead(*stored)) {
     cache_.counts.corrupt.fetch_add(1, std::memory_order_relaxed);

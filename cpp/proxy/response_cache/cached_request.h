@@ -15,13 +15,13 @@
 #include <string_view>
 #include <vector>
 
-#include "response_cache/flight_table.h"
-#include "response_cache/stored_response.h"
 #include "http/head.h"
 #include "http/head_parser.h"
 #include "net/task.h"
 #include "proxy/exchange/body_sink.h"
 #include "proxy/response_cache/response_cache.h"
+#include "response_cache/flight_table.h"
+#include "response_cache/stored_response.h"
 
 namespace vllm_router {
 

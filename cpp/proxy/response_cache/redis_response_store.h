@@ -24,12 +24,12 @@
 #include <string>
 #include <string_view>
 
-#include "response_cache/request_digest.h"
 #include "net/task.h"
 #include "net/timer_wheel.h"
 #include "proxy/client/http_client.h"
 #include "redis/redis_link.h"
 #include "redis/redis_pool.h"
+#include "response_cache/request_digest.h"
 
 namespace vllm_router {
 

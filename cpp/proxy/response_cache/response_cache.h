@@ -22,14 +22,14 @@
 #include <absl/container/flat_hash_map.h>
 
 #include "base/mutex.h"
+#include "proxy/api/response_cache_settings.h"
+#include "response_cache/cacheability.h"
 #include "response_cache/flight_table.h"
 #include "response_cache/generations.h"
 #include "response_cache/hit_rate.h"
 #include "response_cache/memory_store.h"
 #include "response_cache/request_digest.h"
-#include "proxy/api/response_cache_settings.h"
 #include "routing/body_budget.h"
-#include "response_cache/cacheability.h"
 
 namespace vllm_router {
 

@@ -66,12 +66,11 @@ Status Check(const ServerOptions& options, const Router& /*router*/) {
 Status Add(const ServerParts& server) {
   const ServerOptions& options = server.options;
   ResponseCache* const cache = server.limits.features.Own(std::make_unique<ResponseCache>(
-      options.response_cache,
-      ResponseCache::Fixed{
-          .redis = options.response_cache_backend == ResponseCacheBackend::kRedis,
-          .fallback_capacity = options.response_cache_fallback_capacity,
-          .fallback_ttl_ms = options.response_cache_fallback_ttl_ms,
-          .fallback = options.response_cache_fallback_to_memory}));
+      options.response_cache, ResponseCache::Fixed{
+                                  .redis = options.response_cache_backend == ResponseCacheBackend::kRedis,
+                                  .fallback_capacity = options.response_cache_fallback_capacity,
+                                  .fallback_ttl_ms = options.response_cache_fallback_ttl_ms,
+                                  .fallback = options.response_cache_fallback_to_memory}));
   StatusOr<std::string> key = ReadIntegrityKey(options);
   if (!key.ok()) return key.status();
   cache->SealWith(*std::move(key));
@@ -101,10 +100,6 @@ bool CachesInRedis(const ServerOptions& options) {
 }
 
 extern constexpr Feature kResponseCacheFeature = {
-    .name = "response_cache",
-    .check = &Check,
-    .add = &Add,
-    .follow = &Follow,
-    .endpoints = kSubjects};
+    .name = "response_cache", .check = &Check, .add = &Add, .follow = &Follow, .endpoints = kSubjects};
 
 }  // namespace vllm_router

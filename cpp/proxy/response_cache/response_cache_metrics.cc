@@ -7,9 +7,9 @@
 #include <tuple>
 
 #include "proxy/response_cache/redis_response_store.h"
+#include "proxy/response_cache/response_cache.h"
 #include "proxy/response_cache/response_cache_service.h"
 #include "proxy/telemetry/metrics_page.h"
-#include "proxy/response_cache/response_cache.h"
 #include "redis/redis_pool.h"
 
 namespace vllm_router {

@@ -22,13 +22,13 @@
 #include <vector>
 
 #include "base/status.h"
-#include "response_cache/generations.h"
 #include "net/event_loop.h"
 #include "net/task.h"
 #include "proxy/client/http_client.h"
-#include "proxy/response_cache/redis_response_store.h"
 #include "proxy/control/service.h"
+#include "proxy/response_cache/redis_response_store.h"
 #include "redis/redis_link.h"
+#include "response_cache/generations.h"
 
 namespace vllm_router {
 

@@ -10,13 +10,13 @@
 #include "base/limits.h"
 #include "http/query.h"
 #include "proxy/api/settings.h"
-#include "proxy/response_cache/cached_request.h"
 #include "proxy/exchange/connection.h"
 #include "proxy/exchange/downstream.h"
 #include "proxy/exchange/request.h"
 #include "proxy/exchange/step.h"
-#include "proxy/thread/io_thread.h"
+#include "proxy/response_cache/cached_request.h"
 #include "proxy/response_cache/response_cache.h"
+#include "proxy/thread/io_thread.h"
 #include "proxy/thread/server_limits.h"
 #include "routing/body_map.h"
 
@@ -24,7 +24,9 @@ namespace vllm_router {
 namespace {
 
 // Null: this server has none.
-ResponseCache* CacheOf(const Request& request) { return request.thread.limits.features.Find<ResponseCache>(); }
+ResponseCache* CacheOf(const Request& request) {
+  return request.thread.limits.features.Find<ResponseCache>();
+}
 
 // ---- from the head
 
@@ -190,7 +192,10 @@ extern constexpr Step kCacheableStep = {
     .on_end = &EndCached};
 
 extern constexpr Step kInvalidateStep = {
-    .name = "invalidate", .begin = &BeginInvalidation, .on_fan_out = &OutdateCache, .on_end = &EndInvalidation};
+    .name = "invalidate",
+    .begin = &BeginInvalidation,
+    .on_fan_out = &OutdateCache,
+    .on_end = &EndInvalidation};
 
 extern constexpr Step kResponseCacheStep = {.name = "response_cache", .begin = &MayHit, .run = &LookUp};
 

@@ -11,7 +11,8 @@
 namespace vllm_router {
 
 std::span<const Feature* const> Features() {
-  static constexpr std::array kFeatures = {&kEventsFeature, &kResponseCacheFeature, &kSharedPoolFeature, &kPeerSyncFeature};
+  static constexpr std::array kFeatures = {
+      &kEventsFeature, &kResponseCacheFeature, &kSharedPoolFeature, &kPeerSyncFeature};
   return kFeatures;
 }
 

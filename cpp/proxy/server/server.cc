@@ -94,7 +94,8 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
     record_log = *std::move(opened);
   }
   std::unique_ptr<Server> server(new Server(
-      std::move(router), options, std::move(keys), *std::move(tls), *std::move(redis), std::move(record_log)));
+      std::move(router), options, std::move(keys), *std::move(tls), *std::move(redis),
+      std::move(record_log)));
   ROUTER_RETURN_IF_ERROR(server->AddServices());
   ROUTER_RETURN_IF_ERROR(server->Open());
   server->Run();
@@ -172,9 +173,8 @@ Status Server::AddServices() {
   FollowHealthSignals(models);
   metrics_->Add([this](MetricsPage* page) { services_->WriteMetrics(page); });
   if (redis_ != nullptr) {
-    metrics_->Add([this](MetricsPage* page) {
-      WriteRedis(*redis_, limits_.features.Find<RedisResponses>(), page);
-    });
+    metrics_->Add(
+        [this](MetricsPage* page) { WriteRedis(*redis_, limits_.features.Find<RedisResponses>(), page); });
   }
   ServeEndpoints({
       .router = router_,

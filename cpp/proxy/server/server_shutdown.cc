@@ -23,7 +23,7 @@ constexpr int64_t kShutdownPollNanos = 5'000'000;
 // with one packet sent twice.
 constexpr int64_t kHandoverNanos = 1'000'000'000;
 constexpr int64_t kNextHandoverNanos = 20'000'000;
-constexpr int64_t kCutNanos = 3'000'000'000;   // for cut exchanges to unwind and lingering connections to end
+constexpr int64_t kCutNanos = 3'000'000'000;  // for cut exchanges to unwind and lingering connections to end
 
 }  // namespace
 
@@ -119,8 +119,7 @@ Task<void> Server::ShutDown() {
   co_await WaitUntil(
       [&control, this] {
         return control.connections.empty() && admin_->ended() &&
-               (control.redis == nullptr || control.redis->running() == 0) &&
-               services_->ended() &&
+               (control.redis == nullptr || control.redis->running() == 0) && services_->ended() &&
                (keys_.validator == nullptr || keys_.validator->ended());
       },
       kCutNanos, false);

@@ -31,11 +31,11 @@
 #include "index/shared_hits.h"
 #include "net/task.h"
 #include "proxy/client/http_client.h"
+#include "proxy/telemetry/telemetry.h"
 #include "shared_pool/page_layout.h"
 #include "shared_pool/page_query.h"
 #include "shared_pool/page_results.h"
 #include "shared_pool/query_backoff.h"
-#include "proxy/telemetry/telemetry.h"
 #include "worker/worker_url.h"
 
 namespace vllm_router {

@@ -12,11 +12,11 @@
 #include "proxy/api/settings.h"
 #include "proxy/client/http_client.h"
 #include "proxy/client/kv_source_report.h"
-#include "shared_pool/pool_report.h"
 #include "proxy/telemetry/metrics_page.h"
 #include "proxy/telemetry/telemetry_shard.h"
 #include "proxy/thread/io_thread.h"
 #include "routing/router.h"
+#include "shared_pool/pool_report.h"
 
 namespace vllm_router {
 namespace {

@@ -22,10 +22,10 @@
 #include <vector>
 
 #include "net/task.h"
-#include "shared_pool/page_layout.h"
 #include "proxy/control/host_poller.h"
 #include "proxy/shared_pool/mooncake_pool.h"
 #include "routing/paged_prompts.h"
+#include "shared_pool/page_layout.h"
 #include "worker/worker_url.h"
 
 namespace vllm_router {

@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "proxy/client/http_client.h"
-#include "proxy/shared_pool/mooncake_pool.h"
-#include "proxy/shared_pool/shared_pool_feature.h"
 #include "proxy/exchange/connection.h"
 #include "proxy/exchange/request.h"
 #include "proxy/exchange/step.h"
+#include "proxy/shared_pool/mooncake_pool.h"
+#include "proxy/shared_pool/shared_pool_feature.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/server_limits.h"
@@ -46,8 +46,8 @@ bool MayQuery(Request& request) {
 Task<Verdict> Query(Request& request) {
   IoThread& thread = request.thread;
   PagedPrompt prompt = TakePrompt(request);
-  request.key.shared_hits = co_await PoolOf(request)->Query(
-      thread.http, thread.telemetry, request.scope, std::move(prompt));
+  request.key.shared_hits =
+      co_await PoolOf(request)->Query(thread.http, thread.telemetry, request.scope, std::move(prompt));
   co_return Verdict::kNext;
 }
 

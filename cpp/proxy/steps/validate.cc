@@ -62,8 +62,7 @@ Task<Verdict> Validate(Request& request) {
     co_await client.ReplyError(HttpError::kMethodNotAllowed, std::string(kTraceMessage), {&allow, 1});
     co_return Verdict::kEnd;
   }
-  const uint64_t maximum =
-      route.own ? route.max_body : request.settings.max_payload_size;
+  const uint64_t maximum = route.own ? route.max_body : request.settings.max_payload_size;
   if (head.framing == BodyFraming::kLength && head.content_length > maximum) {
     const std::string message = "The request body has " + std::to_string(head.content_length) +
                                 " bytes; this router accepts at most " + std::to_string(maximum) +

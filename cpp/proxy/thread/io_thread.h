@@ -118,7 +118,7 @@ struct IoThread {
   RemoteTokenizer& tokenizer;
   Authorizer& authorizer;
   const FanOutPaths& fan_out_paths;
-  PushIdentities& push_identities;                      // of prefill workers that push KV blocks
+  PushIdentities& push_identities;   // of prefill workers that push KV blocks
   std::unique_ptr<RedisLink> redis;  // set before the threads run; null: none
   TypeMap features;                  // what features keep for this thread; likewise
   Snapshot<FleetView>::Cached fleet;

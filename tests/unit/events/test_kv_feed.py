@@ -18,7 +18,9 @@ def test_each_feed_takes_the_sources_of_its_kind_and_resyncs_its_own_workers(har
     )
 
     def known():
-        return {(source["kind"], source["worker"], source["gpu_blocks"]) for source in sources(harness, router)}
+        return {
+            (source["kind"], source["worker"], source["gpu_blocks"]) for source in sources(harness, router)
+        }
 
     publisher.stored(TOKENS)
     polled.tell(polled.cache.stored(TOKENS))

@@ -1,4 +1,4 @@
-"""cpp/response_cache/cacheability.h: which requests and responses may be cached; no two requests share a key."""
+"""cpp/response_cache/cacheability.h: what may be cached; no two requests share a key."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""cpp/response_cache/generations.h against tests/models/generations.py, and what routers see of each other."""
+"""cpp/response_cache/generations.h against its model, and what routers see of each other."""
 
 import pytest
 from hypothesis import given, settings

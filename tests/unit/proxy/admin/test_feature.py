@@ -1,4 +1,4 @@
-"""cpp/proxy/admin/feature.h: what a feature registers is there in every server, and says so where it is off."""
+"""cpp/proxy/admin/feature.h: what a feature registers is there in every server, on or off."""
 
 import pytest
 

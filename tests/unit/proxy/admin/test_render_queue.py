@@ -98,7 +98,7 @@ class Twin:
                 due[page[0]] = (asked + REST * self.cost.get(page[0], 0), asked, page)
         if not due:
             return None
-        order = ["/health", "/workers", "/scale", "/metrics"]  # of the table of routes
+        order = ["/scale", "/metrics", "/health", "/workers"]  # of the numbers of routes
         _, asked, page = min(due.values(), key=lambda each: (each[0], order.index(each[2][0])))
         self.waiting.remove((asked, page))
         return page

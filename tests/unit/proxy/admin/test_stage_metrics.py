@@ -1,4 +1,4 @@
-"""cpp/proxy/admin/stage_metrics.h: only a fleet with stages has these families (tests/proxy/test_pd_metrics.py)."""
+"""cpp/proxy/admin/stage_metrics.h: only a fleet with stages has these (tests/proxy/test_pd_metrics.py)."""
 
 from tests.fakes.scrapes import A, page_of
 from vllm_router import Router

@@ -1,4 +1,4 @@
-"""cpp/proxy/control/other_routers.h: what a server knows of the others; tests/proxy/test_peer_sync.py has who leads."""
+"""cpp/proxy/control/other_routers.h: what a server knows of the others (tests/proxy/test_peer_sync.py)."""
 
 from tests.proxy.test_peer_sync import get, open_router, wait_until_connected
 

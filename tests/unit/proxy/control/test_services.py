@@ -1,4 +1,4 @@
-"""cpp/proxy/control/services.h: what an endpoint needs of a service is found by its type; test_service.py has their life."""
+"""cpp/proxy/control/services.h: an endpoint finds a service by its type."""
 
 from tests.fakes.harness import error_of
 

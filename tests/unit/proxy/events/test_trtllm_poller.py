@@ -8,7 +8,7 @@ import pytest
 from tests.fakes.kv_engine import MODEL, TOKENS, claim, client_of, open_router, sources, wait_for
 from tests.fakes.trtllm_engine import TrtllmEngine
 from tests.fakes.wire import eventually, wait_until_logged
-from vllm_router.testing import KvEventPublisher, SimulatedWorker
+from vllm_router.testing import SimulatedWorker
 
 TRTLLM = {"kv_events_engine": "trtllm", "kv_events": "auto"}
 

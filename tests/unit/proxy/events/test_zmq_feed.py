@@ -1,4 +1,4 @@
-"""cpp/proxy/events/zmq_feed.h: sources come and go with their workers; tests/unit/events/ has what they tell."""
+"""cpp/proxy/events/zmq_feed.h: sources come and go with their workers."""
 
 from tests.fakes.kv_engine import TOKENS, Engine, open_router, sources, wait_for
 from tests.fakes.wire import eventually

@@ -1,4 +1,4 @@
-"""cpp/proxy/peer_sync/peer_endpoints.h: the shapes of /ha/status, /ha/health and /ha/workers, and who may ask."""
+"""cpp/proxy/peer_sync/peer_endpoints.h: /ha/status, /ha/health and /ha/workers, and who may ask."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""cpp/proxy/peer_sync/peer_sync_report.h: what the service last saw, as /ha/status and the metrics show it."""
+"""cpp/proxy/peer_sync/peer_sync_report.h: what the service last saw, in /ha/status and the metrics."""
 
 from tests.fakes.wire import eventually
 from tests.models import peer_frame

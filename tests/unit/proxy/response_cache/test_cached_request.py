@@ -1,4 +1,4 @@
-"""cpp/proxy/response_cache/cached_request.h: equal requests at one time, captures, and the pace of replays."""
+"""cpp/proxy/response_cache/cached_request.h: equal requests at once, captures, the pace of replays."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""cpp/proxy/response_cache/response_cache_service.h: generations that routers share, clearing and counting."""
+"""cpp/proxy/response_cache/response_cache_service.h: shared generations, clearing and counting."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""cpp/proxy/server/completed_options.h: what settings leave to the policy; tests/proxy/test_descriptors.py has the files."""
+"""cpp/proxy/server/completed_options.h: what settings leave to the policy."""
 
 import pytest
 

@@ -11,7 +11,7 @@ def test_nobody_can_be_passed_over_without_polls(harness):
 
 
 def test_an_unknown_connector_is_rejected_with_those_that_there_are(harness):
-    with pytest.raises(ValueError, match='kv_connector is "flying"; it must be one of .*nixl'):
+    with pytest.raises(ValueError, match=r'kv_connector is "flying"; it must be one of .*nixl'):
         harness.router(harness.worker(), kv_connector="flying")
 
 

@@ -7,7 +7,10 @@ import pytest
     ("options", "missing"),
     [
         ({"response_cache": True, "response_cache_backend": "redis"}, "response_cache_backend"),
-        ({"policy": "auto", "kv_index_backend": "redis", "routing": {"kv_index_max_entries": 9}}, "kv_index_backend"),
+        (
+            {"policy": "auto", "kv_index_backend": "redis", "routing": {"kv_index_max_entries": 100}},
+            "kv_index_backend",
+        ),
     ],
 )
 def test_a_feature_that_needs_a_redis_names_what_is_missing(harness, options, missing):

@@ -1,4 +1,4 @@
-"""cpp/proxy/server/server_shutdown.cc; what happens to clients at the end is in tests/proxy/test_shutdown.py."""
+"""cpp/proxy/server/server_shutdown.cc; what clients see is in tests/proxy/test_shutdown.py."""
 
 from tests.fakes.harness import QUIET
 from vllm_router import Router, _core

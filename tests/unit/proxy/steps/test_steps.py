@@ -1,4 +1,4 @@
-"""cpp/proxy/steps/ and the steps of features: the table, its page, and the step in the log; the wire is in tests/proxy/."""
+"""cpp/proxy/steps/ and the steps of features: the table, its page, and the step in the log."""
 
 import json
 import re
