@@ -1,6 +1,5 @@
 """cpp/proxy/shared_pool/shared_pool_service.h: what the pool is, as workers and operators say."""
 
-
 from tests.fakes.shared_pool import (
     MODEL,
     HicacheEngine,
