@@ -2,7 +2,7 @@
 // know it, such as a feature's objects of a thread or of a server.
 //
 //   map.Own(std::make_unique<Pool>(…));      map.Refer<Face>(&object);
-//   if (Pool* pool = map.Find<Pool>()) …     null: nobody added one
+//   if (Pool* pool = map.Find<Pool>()) …     null: there is none
 //
 // Find() compares one pointer for each object. Objects that it owns end in the reverse order of Own(). Not thread-safe while
 // objects are added; afterwards any thread may call Find().

@@ -57,10 +57,10 @@ Admin::Admin(
     std::function<void(PageRenderer::Page)> cut_readers)
     : context_(std::move(services), std::move(cut_readers)) {
   ForEachEndpoint(features, [this](const OwnEndpoint& endpoint) {
-    const OwnEndpoint*& place = by_route_[static_cast<size_t>(RouteFor(endpoint))];
+    const Route route = RouteFor(endpoint);
+    const OwnEndpoint*& place = by_route_[static_cast<size_t>(route)];
     ROUTER_CHECK(place == nullptr, "a path has one row");
-    const std::string_view methods = RouteOf(RouteFor(endpoint)).allow;
-    const bool is_page = endpoint.render != nullptr && (methods == "GET, HEAD");
+    const bool is_page = endpoint.render != nullptr && RouteOf(route).allow == "GET, HEAD";
     ROUTER_CHECK(
         is_page || endpoint.respond != nullptr || endpoint.serve != nullptr, "each method has a function");
     place = &endpoint;
