@@ -104,9 +104,13 @@ constexpr EndpointTable kSubjects[] = {&KvEventEndpoints, &PrefixIndexEndpoints}
 
 }  // namespace
 
+PrefixTable* PrefixTableOf(const Router& router) {
+  const KvIndex* const index = router.pool().index();
+  return index != nullptr ? index->prefixes() : nullptr;
+}
+
 bool SharesPrefixIndex(const FixedOptions& options, const Router& router) {
-  return options.kv_index_backend == KvIndexBackend::kRedis && router.pool().index() != nullptr &&
-         router.pool().index()->prefixes() != nullptr;
+  return options.kv_index_backend == KvIndexBackend::kRedis && PrefixTableOf(router) != nullptr;
 }
 
 extern constexpr Feature kEventsFeature = {

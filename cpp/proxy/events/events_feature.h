@@ -4,6 +4,7 @@
 
 namespace vllm_router {
 
+class PrefixTable;
 class Router;
 struct Feature;
 struct FixedOptions;
@@ -12,6 +13,8 @@ struct Step;
 extern const Feature kEventsFeature;
 extern const Step kSharedPrefixesStep;
 
+// Null: the policy matches no blocks, or there is no prefix index.
+PrefixTable* PrefixTableOf(const Router& router);
 // The prefix index is in Redis.
 bool SharesPrefixIndex(const FixedOptions& options, const Router& router);
 

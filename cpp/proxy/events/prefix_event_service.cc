@@ -13,6 +13,7 @@
 #include "policy/kv_index.h"
 #include "proxy/api/server_options.h"
 #include "proxy/client/http_client.h"
+#include "proxy/events/events_feature.h"
 #include "proxy/events/redis_prefix_index.h"
 #include "proxy/telemetry/metrics_page.h"
 #include "proxy/thread/io_thread.h"
@@ -26,11 +27,6 @@ constexpr int64_t kQuietNanos = 60 * kNanosPerSecond;  // between two log lines 
 
 // What is there will not be there in a moment.
 bool IsRejection(int status) { return status == 401 || status == 403 || status == 404; }
-
-PrefixTable* TableOf(const Router& router) {
-  const KvIndex* const index = router.pool().index();
-  return index != nullptr ? index->prefixes() : nullptr;
-}
 
 }  // namespace
 
@@ -140,7 +136,9 @@ class PrefixEventService::Sink final : public ResponseSink {
 };
 
 PrefixEventService::PrefixEventService(IoThread& thread)
-    : HostPoller(thread), table_(TableOf(*thread.router)), shared_(thread.features.Find<RedisPrefixIndex>()) {
+    : HostPoller(thread),
+      table_(PrefixTableOf(*thread.router)),
+      shared_(thread.features.Find<RedisPrefixIndex>()) {
   if (table_ == nullptr) return;
   const MutexLock lock(mutex_);
   // Server::Start has checked them.

@@ -14,6 +14,7 @@
 #include "proxy/admin/replies.h"
 #include "proxy/admin/stats_table.h"
 #include "proxy/control/services.h"
+#include "proxy/events/events_feature.h"
 #include "proxy/events/prefix_event_service.h"
 #include "proxy/events/redis_prefix_index.h"
 #include "proxy/thread/io_thread.h"
@@ -22,12 +23,6 @@
 namespace vllm_router {
 namespace json = boost::json;
 namespace {
-
-// Null without a prefix index.
-PrefixTable* TableOf(const Router& router) {
-  const KvIndex* const index = router.pool().index();
-  return index != nullptr ? index->prefixes() : nullptr;
-}
 
 json::value TimeOrNull(std::optional<int64_t> unix_seconds) {
   if (!unix_seconds) return nullptr;
@@ -40,7 +35,7 @@ json::value TimeOrNull(std::optional<int64_t> unix_seconds) {
 
 // Members of the next three replies, with their order and types, are those of Continuum Router.
 AdminReply KvIndexStats(AdminContext& admin, const PageCall& call) {
-  const PrefixTable* const table = TableOf(*admin.router);
+  const PrefixTable* const table = PrefixTableOf(*admin.router);
   if (table == nullptr) return JsonReply(200, {{"enabled", false}});
   const std::shared_ptr<const FleetView> fleet = admin.router->fleet();
   StatsTable decisions("kv_overlap");
@@ -86,7 +81,7 @@ AdminReply KvIndexStats(AdminContext& admin, const PageCall& call) {
 }
 
 AdminReply KvIndexBackends(AdminContext& admin, const PageCall& /*call*/) {
-  if (TableOf(*admin.router) == nullptr) return JsonReply(200, {{"enabled", false}});
+  if (PrefixTableOf(*admin.router) == nullptr) return JsonReply(200, {{"enabled", false}});
   json::array backends;
   for (const PrefixSourceStatus& status : admin.services->Find<PrefixEventService>()->Report()) {
     backends.push_back(json::object{
@@ -105,7 +100,7 @@ AdminReply KvIndexBackends(AdminContext& admin, const PageCall& /*call*/) {
 }
 
 Task<AdminReply> KvIndexClear(AdminContext& admin, IoThread& thread, const AdminRequest& /*request*/) {
-  PrefixTable* const table = TableOf(*admin.router);
+  PrefixTable* const table = PrefixTableOf(*admin.router);
   if (table == nullptr) {
     co_return ErrorReply(
         HttpError::kInvalidArgument,
