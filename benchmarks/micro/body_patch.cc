@@ -6,8 +6,8 @@
 
 #include <benchmark/benchmark.h>
 
-#include "routing/pd_plan.h"
-#include "routing/prefill_response.h"
+#include "disaggregation/pd_plan.h"
+#include "disaggregation/prefill_response.h"
 
 namespace vllm_router {
 namespace {

@@ -1,5 +1,5 @@
 // What does the life cycle of a request with prefill and decode workers cost, per step?
-#include "routing/pd_machine.h"
+#include "disaggregation/pd_machine.h"
 
 #include <span>
 

@@ -11,20 +11,20 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "disaggregation/kv_connector.h"
+#include "disaggregation/merged_response.h"
+#include "disaggregation/mooncake_engines.h"
+#include "disaggregation/pair_id.h"
+#include "disaggregation/pd_plan.h"
+#include "disaggregation/prefill_response.h"
+#include "disaggregation/sglang_connector.h"
+#include "disaggregation/transfer_members.h"
+#include "disaggregation/transfer_parameters.h"
 #include "routing/billing_header.h"
 #include "routing/body_map.h"
 #include "routing/body_patch.h"
 #include "routing/cache_control.h"
 #include "routing/json_scanner.h"
-#include "routing/kv_connector.h"
-#include "routing/merged_response.h"
-#include "routing/mooncake_engines.h"
-#include "routing/pair_id.h"
-#include "routing/pd_plan.h"
-#include "routing/prefill_response.h"
-#include "routing/sglang_connector.h"
-#include "routing/transfer_members.h"
-#include "routing/transfer_parameters.h"
 
 namespace vllm_router {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "bindings/bindings.h"
-#include "routing/kv_claim.h"
-#include "routing/pd_machine.h"
+#include "disaggregation/kv_claim.h"
+#include "disaggregation/pd_machine.h"
 
 namespace vllm_router {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "bindings/bindings.h"
-#include "events/pd_registration.h"
-#include "events/pd_registrations.h"
+#include "disaggregation/pd_registration.h"
+#include "disaggregation/pd_registrations.h"
 
 namespace vllm_router {
 namespace {

@@ -39,7 +39,7 @@ constexpr std::optional<Stage> StageByName(std::string_view name) {
   return std::nullopt;
 }
 
-// What a worker of a stage told of its KV transfers as it registered (events/pd_registration.h).
+// What a worker of a stage told of its KV transfers as it registered (disaggregation/pd_registration.h).
 struct KvPeer {
   std::string zmq_address;
   std::optional<MoriioMode> mode = {};

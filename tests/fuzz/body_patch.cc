@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "disaggregation/pd_plan.h"
 #include "fuzz.h"
-#include "routing/pd_plan.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // The responses of two hostile workers, prefill's up to the first NUL: a merged one is JSON of which the members that
 // are not merged mean what they mean in decode's, says Boost.
-#include "routing/merged_response.h"
+#include "disaggregation/merged_response.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // Replies of a hostile bootstrap server: ranks and ids stay within their limits.
-#include "routing/mooncake_engines.h"
+#include "disaggregation/mooncake_engines.h"
 
 #include "fuzz.h"
 

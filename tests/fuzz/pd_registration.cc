@@ -1,12 +1,12 @@
 // What is sent to the socket where workers of prefill/decode register: what is taken is a worker's URL and fits into a
 // request's id, and the table stays within its limits and its order of events.
-#include "events/pd_registration.h"
+#include "disaggregation/pd_registration.h"
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "events/pd_registrations.h"
+#include "disaggregation/pd_registrations.h"
 #include "fuzz.h"
 #include "worker/worker_url.h"
 

@@ -1,5 +1,5 @@
 // The response of a hostile prefill worker: what decode is handed is an object with all that decode reads, says Boost.
-#include "routing/prefill_response.h"
+#include "disaggregation/prefill_response.h"
 
 #include <boost/json.hpp>
 #include <boost/json/src.hpp>

@@ -1,4 +1,4 @@
-"""What one engine says, of what two say of log probabilities; the twin of cpp/routing/merged_response.h.
+"""What one engine says, of what two say of log probabilities; the twin of disaggregation/merged_response.h.
 
 By Python's json: a merged response is compared by what it means, so nothing here is spliced.
 """

@@ -1,4 +1,4 @@
-"""What the connectors of cpp/routing/kv_connector.h tell a pair of workers, as plain dicts; their slow twin.
+"""What connectors of disaggregation/kv_connector.h tell a pair of workers, as plain dicts; their slow twin.
 
 And attempts, as the bindings take them, of which everything is known.
 """

@@ -1,5 +1,5 @@
 """What the workers of a prefill/decode pair get of a request, by Python's json and dicts; the twin of
-cpp/routing/pd_plan.h and transfer_members.h for vLLM's connectors.
+cpp/disaggregation/pd_plan.h and transfer_members.h for vLLM's connectors.
 
 Slow and without spans: copies are compared by what they mean.
 """

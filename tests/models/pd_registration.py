@@ -1,5 +1,5 @@
 """What a registration of a prefill/decode worker says, by the msgpack library; the twin of
-cpp/events/pd_registration.h for addresses that the caller knows.
+cpp/disaggregation/pd_registration.h for addresses that the caller knows.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Which workers of prefill/decode are registered, by a look at all of them each time; the twin of
-cpp/events/pd_registrations.h.
+cpp/disaggregation/pd_registrations.h.
 """
 
 from __future__ import annotations

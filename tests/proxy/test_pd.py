@@ -1,4 +1,4 @@
-"""One request, two workers: cpp/proxy/exchange/pd_exchange.h before simulated stages, and fakes that fail.
+"""One request, two workers: disaggregation/pd_exchange.h before simulated stages, and fakes that fail.
 
 "Fact n" is a row of what was seen on vLLM 0.32.0 with NIXL on CPUs; a simulated worker does the same.
 """

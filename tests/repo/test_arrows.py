@@ -23,7 +23,8 @@ ROWS = {
     "peer_sync": {"policy"},
     "routing": {"policy"},
     "response_cache": {"routing"},
-    "proxy/api": {"response_cache", "http"},
+    "disaggregation": {"routing", "events"},
+    "proxy/api": {"response_cache", "disaggregation", "http"},
     "proxy/telemetry": {"proxy/api", "routing"},
     "proxy/client": {"proxy/telemetry", "events", "redis"},
     "proxy/security": {"proxy/client"},
@@ -31,18 +32,31 @@ ROWS = {
     "proxy/control": {"proxy/thread"},
     "proxy/exchange": {"proxy/thread"},
     "proxy/admin": {"proxy/control", "peer_sync"},
+    "proxy/disaggregation": {"proxy/exchange", "proxy/admin", "disaggregation"},
     "proxy/events": {"proxy/exchange", "proxy/admin", "events"},
     "proxy/peer_sync": {"proxy/exchange", "proxy/admin", "peer_sync"},
     "proxy/response_cache": {"proxy/exchange", "proxy/admin", "response_cache"},
     "proxy/shared_pool": {"proxy/exchange", "proxy/admin", "shared_pool"},
-    "proxy/steps": {"proxy/exchange", "proxy/events", "proxy/response_cache", "proxy/shared_pool"},
+    "proxy/steps": {
+        "proxy/exchange",
+        "proxy/disaggregation",
+        "proxy/events",
+        "proxy/response_cache",
+        "proxy/shared_pool",
+    },
     "proxy/server": {"proxy/steps", "proxy/peer_sync"},
     "simulation": {"routing", "peer_sync", "http", "net"},
 }
 ROWS["bindings"] = set(ROWS)
 
 # Rooms of features: they include layers, and only what registers them includes them.
-FEATURES = {"proxy/events", "proxy/peer_sync", "proxy/response_cache", "proxy/shared_pool"}
+FEATURES = {
+    "proxy/disaggregation",
+    "proxy/events",
+    "proxy/peer_sync",
+    "proxy/response_cache",
+    "proxy/shared_pool",
+}
 
 # Headers that cost seconds each time they are compiled, and the few sources that may include them. No header
 # of ours does, so whoever includes ours never pays; bindings/ is about pybind11 and speaks it throughout.
@@ -52,12 +66,13 @@ HEAVY = {
     "boost/json": "{events/sse_event,admin/admin,admin/*_endpoints,admin/discovery_report,"
     "admin/admin_context,admin/fleet_call,admin/replies,admin/scale_reply,api/json_text,client/*_report,"
     "events/*_endpoints,events/kv_push_call,exchange/cost_override_header,exchange/fan_out,"
+    "disaggregation/disaggregation_feature,disaggregation/registration_report,"
     "peer_sync/peer_endpoints,response_cache/cache_report,shared_pool/pool_report,shared_pool/shared_pool_feature}.cc",
     "hiredis": "redis/{redis_command,redis_reply,resp_reader}.cc",
     "openssl": "{net/*,hashing/aead,hashing/keyed_hash,hashing/sha256}.cc",
     "prometheus": "proxy/telemetry/metrics_page.cc",
     "pybind11": "bindings/*",
-    "simdjson": "{events/trtllm_event.cc,routing/json_reading.h,routing/merged_response.cc,"
+    "simdjson": "{events/trtllm_event.cc,routing/json_reading.h,disaggregation/merged_response.cc,"
     "simulation/openai_api.cc,simulation/transfer_params.cc}",
     "zmq": "net/zmq_socket.cc",
 }

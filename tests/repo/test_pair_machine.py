@@ -1,4 +1,4 @@
-"""cpp/routing/pd_machine.h and its host: each event is posted there, and each action has an effect."""
+"""cpp/disaggregation/pd_machine.h and its host: each event is posted there, and each action has an effect."""
 
 import re
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 from tests.repo.rules import none_of
 
 ROOT = Path(__file__).parents[2]
-MACHINE = (ROOT / "cpp/routing/pd_machine.h").read_text(encoding="utf-8")
-HOST = {path: path.read_text(encoding="utf-8") for path in (ROOT / "cpp/proxy/exchange").glob("*.cc")}
+MACHINE = (ROOT / "cpp/disaggregation/pd_machine.h").read_text(encoding="utf-8")
+HOST = {path: path.read_text(encoding="utf-8") for path in (ROOT / "cpp/proxy/disaggregation").glob("*.cc")}
 
 COMMENT = re.compile(r"//[^\n]*")
 

@@ -1,4 +1,4 @@
-// A model check of routing/pd_machine.h: the real machine in every order of events, for up to three attempts.
+// A model check of disaggregation/pd_machine.h: the real machine in every order of events, for up to three attempts.
 //
 // Beside the machine runs a model of the world, which knows only events and actions: what is connected, which
 // tickets and claims are out, what the client got. Each step is checked against the world. Equal pairs of
@@ -6,7 +6,7 @@
 //
 // The check is checked as well: machines with one deliberate mistake must each break the assertion named
 // beside it. No threads here; the program is among the stress programs because sanitizers run those.
-#include "routing/pd_machine.h"
+#include "disaggregation/pd_machine.h"
 
 #include <algorithm>
 #include <array>

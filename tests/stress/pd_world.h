@@ -23,18 +23,19 @@
 #include <vector>
 
 #include "base/text.h"
+#include "disaggregation/kv_connector.h"
 #include "proxy/api/server_options.h"
 #include "proxy/client/tls_files.h"
 #include "proxy/client/upstream_pool.h"
+#include "proxy/disaggregation/disaggregation_feature.h"
+#include "proxy/disaggregation/push_identities.h"
 #include "proxy/exchange/connection.h"
 #include "proxy/security/authorizer.h"
 #include "proxy/steps/steps.h"
 #include "proxy/telemetry/telemetry_shard.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/own_endpoints.h"
-#include "proxy/thread/push_identities.h"
 #include "proxy/thread/server_limits.h"
-#include "routing/kv_connector.h"
 #include "routing/router.h"
 #include "simulated_io.h"
 
@@ -81,10 +82,11 @@ class World {
     settings_ = std::make_unique<Snapshot<Settings>>(std::make_shared<const Settings>(options_));
     thread_ =
         std::make_unique<IoThread>(options_, *settings_, hop_name_, *limits_, router_, keys_, *tls_, Logs{});
+    AddPairParts(thread_.get());
     for (const FleetView::Member& member : router_->fleet()->members()) workers_.push_back(member.worker);
     if (scenario.knows_identities) {
       for (const std::shared_ptr<Worker>& worker : workers_) {
-        thread_->push_identities.Learn(
+        thread_->features.Find<PushIdentities>()->Learn(
             worker->id, {.engine_id = "e", .host = "10.0.0.1", .port = 5600, .tp_size = 1});
       }
     }
@@ -181,7 +183,7 @@ class World {
     for (const std::shared_ptr<Worker>& w : workers_) {
       text += Concat(
           "w", w->load.open_requests(), static_cast<int>(w->breaker.state()), w->failed_transfers.load(),
-          Bits({thread_->push_identities.Find(w->id) != nullptr}), ";");
+          Bits({thread_->features.Find<PushIdentities>()->Find(w->id) != nullptr}), ";");
     }
     for (const auto& [end, count] : Counts(&Telemetry::Shard::Pd::claims)) text += Concat(end, count);
     text += Concat(

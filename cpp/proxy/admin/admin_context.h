@@ -24,7 +24,6 @@ class Drainer;
 class HealthChecker;
 class Metrics;
 class ModelService;
-class PdRegistrationService;
 class Router;
 class ScaleService;
 class Services;
@@ -39,7 +38,6 @@ struct AdminServices {
   Drainer* drainer = nullptr;
   const HealthChecker* health = nullptr;
   ModelService* models = nullptr;
-  const PdRegistrationService* registrations = nullptr;
   const ScaleService* scale = nullptr;
   const Services* services = nullptr;   // of features, by their types
   std::vector<PageSection> sections{};  // that features add to pages

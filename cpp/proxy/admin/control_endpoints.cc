@@ -17,7 +17,6 @@
 #include "proxy/admin/own_endpoint.h"
 #include "proxy/admin/replies.h"
 #include "proxy/admin/scale_reply.h"
-#include "proxy/control/pd_registration_service.h"
 #include "proxy/control/scale_service.h"
 #include "proxy/thread/io_thread.h"
 #include "routing/router.h"
@@ -29,9 +28,9 @@ namespace {
 // ---- discovery
 
 AdminReply Discovery(AdminContext& admin, const PageCall& call) {
-  return DiscoveryReport(
-      admin.router->pool().registry(), call.thread.clock.NowNanos(),
-      admin.registrations != nullptr ? std::optional(admin.registrations->Report()) : std::nullopt);
+  json::object page = DiscoveryReport(admin.router->pool().registry(), call.thread.clock.NowNanos());
+  admin.AddSections("/admin/discovery", call, &page);
+  return JsonReply(200, std::move(page));
 }
 
 AdminReply AdoptDiscovered(AdminContext& admin, IoThread& thread, const AdminRequest& request) {

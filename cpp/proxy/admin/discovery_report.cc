@@ -5,7 +5,6 @@
 
 #include "base/text.h"
 #include "base/time_units.h"
-#include "proxy/api/json_text.h"
 
 namespace vllm_router {
 namespace {
@@ -16,33 +15,9 @@ double SecondsSince(int64_t then_ns, int64_t now_ns) {
   return static_cast<double>((now_ns - then_ns) / kNanosPerMs) / 1000;
 }
 
-json::object Describe(const PdRegistrationReport& report) {
-  json::object messages;
-  for (size_t i = 0; i < kPdReceivedKinds; ++i)
-    messages[PdReceivedName(static_cast<PdReceived>(i))] = report.messages[i];
-  json::array workers;
-  for (const PdRegistrationReport::Instance& instance : report.instances) {
-    const PdRegistration& told = instance.told;
-    json::object worker{
-        {"worker_type", PdRoleName(told.role)},
-        {"http_address", told.http_address},
-        {"zmq_address", told.zmq_address},
-        {"tp_size", told.tp_size},
-        {"dp_size", told.dp_size},
-        {"peer", instance.peer},
-        {"silent", instance.silent},
-        {"seconds_since_heard", SecondsSince(instance.heard_ns, report.now_ns)}};
-    if (told.mode) worker["transfer_mode"] = MoriioModeName(*told.mode);
-    workers.push_back(std::move(worker));
-  }
-  return {{"endpoint", report.endpoint}, {"messages", std::move(messages)}, {"workers", std::move(workers)}};
-}
-
 }  // namespace
 
-AdminReply DiscoveryReport(
-    const WorkerRegistry& registry, int64_t now_ns,
-    const std::optional<PdRegistrationReport>& registrations) {
+json::object DiscoveryReport(const WorkerRegistry& registry, int64_t now_ns) {
   json::array sources;
   for (const SourceReport& report : registry.Sources()) {
     json::object errors;
@@ -72,9 +47,7 @@ AdminReply DiscoveryReport(
         {"sources", json::array(row.owners.begin(), row.owners.end())},
         {"detail", row.spec.detail}});
   }
-  json::object report{{"sources", std::move(sources)}, {"workers", std::move(workers)}};
-  if (registrations) report["registrations"] = Describe(*registrations);
-  return {.body = JsonText(report)};
+  return {{"sources", std::move(sources)}, {"workers", std::move(workers)}};
 }
 
 std::string AwaitedSource(const WorkerRegistry& registry) {

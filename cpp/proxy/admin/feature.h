@@ -3,6 +3,7 @@
 //
 //   check       options that make no sense together, before anything is made
 //   add         objects that threads share or keep (ServerLimits::features, IoThread::features), and services
+//   open        ports of its own, once the server has its own
 //   follow      other settings than at the start, before requests have them; any thread
 //   endpoints   paths that the router serves itself
 //   sections    members of another subject's pages
@@ -48,6 +49,7 @@ struct Feature {
   // Each may be null or empty.
   Status (*check)(const ServerOptions& options, const Router& router) = nullptr;
   Status (*add)(const ServerParts& server) = nullptr;
+  Status (*open)(const Services& services) = nullptr;
   void (*follow)(const ServerLimits& limits, const Settings& settings) = nullptr;
   std::span<const EndpointTable> endpoints = {};
   std::span<const PageSection> sections = {};

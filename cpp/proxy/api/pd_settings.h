@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "routing/pd_machine.h"
+#include "disaggregation/pd_machine.h"
 
 namespace vllm_router {
 
@@ -25,11 +25,11 @@ enum class PdUsage : uint8_t { kDecode, kMerge };
 enum class PdLogprobs : uint8_t { kMerge, kDecode };
 // Where members of the client's that steer transfers are removed.
 enum class PdStrip : uint8_t { kAuto, kAlways, kNever };  // auto: in front of workers with stages
-enum class PdRequestId : uint8_t { kAddresses, kPlain };  // of both legs (routing/pair_id.h)
+enum class PdRequestId : uint8_t { kAddresses, kPlain };  // of both legs (disaggregation/pair_id.h)
 
 struct PdSettings {
   std::string kv_connector =
-      "nixl";              // a name in the table of routing/kv_connector.h; FixedOptions::kv_connector
+      "nixl";              // a name in the table of disaggregation/kv_connector.h; FixedOptions::kv_connector
   bool discovers = false;  // workers register; FixedOptions::vllm_discovery_address is set
   uint16_t bootstrap_port = 8998;        // of prefill workers that were declared without one
   int64_t transfer_timeout_ms = 30'000;  // from decode's request to its first byte

@@ -29,9 +29,9 @@ HealthOptions OptionsOf(const Settings& settings) {
 
 }  // namespace
 
-HealthChecker::HealthChecker(IoThread& thread, Events events)
+HealthChecker::HealthChecker(IoThread& thread, OnDead on_dead)
     : HostPoller(thread),
-      events_(std::move(events)),
+      on_dead_(std::move(on_dead)),
       checks_(thread.server_settings.Load()->health_check_interval_ms > 0),
       slow_start_delay_(thread.loop) {}
 
@@ -122,7 +122,7 @@ Task<void> HealthChecker::Probe(WorkerUrl url) {
     ReportWorkerDown(thread_, url);
   }
   if (changed && thread_.router->SetHealthy(url.base, healthy).ok()) {
-    events_.on_change();
+    for (const auto& on_change : on_change_) on_change();
     if (healthy) {
       Log(LogLevel::kInfo, "worker " + url.base + " is healthy again");
     } else {
@@ -138,7 +138,7 @@ Task<void> HealthChecker::Probe(WorkerUrl url) {
   for (const FleetView::Member& member : fleet->members()) {
     if (member.worker->url.base != url.base) continue;
     member.worker->health_known.store(true, std::memory_order_relaxed);
-    if (dead) events_.on_dead(member.worker);
+    if (dead) on_dead_(member.worker);
     if (!found->second.suspected()) member.worker->suspected.store(false, std::memory_order_relaxed);
     if (changed && healthy) Recovered(member.worker);
     if (!response.ok()) member.worker->breaker.NotReached();

@@ -25,13 +25,11 @@ namespace vllm_router {
 
 class HealthChecker final : public HostPoller {
  public:
-  // Called on the control thread: once a worker is down and not even connectable, so that its requests go elsewhere; after
-  // a host has become healthy or unhealthy.
-  struct Events {
-    std::function<void(std::shared_ptr<const Worker>)> on_dead;
-    std::function<void()> on_change;
-  };
-  HealthChecker(IoThread& thread, Events events);
+  // Called on the control thread: `on_dead` once a worker is down and not even connectable, so that its requests go
+  // elsewhere; `on_change` after a host has become healthy or unhealthy. OnChange() before Start().
+  using OnDead = std::function<void(std::shared_ptr<const Worker>)>;
+  HealthChecker(IoThread& thread, OnDead on_dead);
+  void OnChange(std::function<void()> on_change) { on_change_.push_back(std::move(on_change)); }
 
   void Start() override;
   void Stop() override;
@@ -55,7 +53,8 @@ class HealthChecker final : public HostPoller {
   void FollowFleet(const FleetView& fleet);
   Task<void> RunSlowStarts();
 
-  const Events events_;
+  const OnDead on_dead_;
+  std::vector<std::function<void()>> on_change_;
   const bool checks_;
   Delay slow_start_delay_;
   int polling_ = 0;                             // checks in flight

@@ -1,9 +1,9 @@
 // Attempts: what gets an admitted request its response, and what the exchange needs of it while it relays that.
 //
 //   RetryLoop    one worker after the other (retry_loop.h)
-//   PdExchange   a prefill worker and a decode worker (pd_exchange.h)
+//   PdExchange   a prefill worker and a decode worker (proxy/disaggregation/pd_exchange.h)
 //
-// An implementation has a Run() of its own, whose result is an End:
+// The result of Run():
 //
 //   kResponded -> response(): it arrives, or is an earlier attempt's if that is the best available
 //   kFailed    -> error(), message()
@@ -14,14 +14,18 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "net/task.h"
 #include "proxy/api/error_response.h"
+#include "proxy/api/request_id.h"
 #include "proxy/exchange/arriving_response.h"
 #include "proxy/exchange/upstream_request.h"
+#include "proxy/exchange/worker_choice.h"
+#include "routing/body_patch.h"
 #include "worker/hang_detector.h"
 
 namespace vllm_router {
@@ -30,11 +34,22 @@ class Attempts {
  public:
   enum class End : uint8_t { kResponded, kFailed, kFull, kCancelled };
 
+  // What is to be served. Everything outlives the attempts.
+  struct Call {
+    UpstreamRequest::Message message;
+    WorkerChoice::Request choice;
+    const RequestId* id;
+    bool client_restricted;  // by the quarantine: not given to a second worker after a loss
+    std::span<const BodyInsertion> insertions;  // for attempts that make their own copies of the body
+  };
+
   explicit Attempts(IoThread& thread) : response_(thread) {}
   virtual ~Attempts() = default;
   Attempts(const Attempts&) = delete;
   Attempts& operator=(const Attempts&) = delete;
 
+  // Until one responds, or none follows. Again after kFull.
+  virtual Task<End> Run(const Call& call) = 0;
   // Closes what it waits for, or the response that is being relayed.
   virtual void Cancel() = 0;
   // After Cancel(): what is kept open for the workers' sake ends now, too.

@@ -32,10 +32,10 @@ Permit::Worth MayHaveCapacity(IoThread& thread, const void* context) {
     }
     return fleet->in_rotation() != 0 && thread.router->FreePlaces(*fleet) == 0;
   };
-  const bool takes_both = request->pd != nullptr;
+  const bool takes_both = request->workers == Workers::kBothStages;
   if (is_full(request->first_stage()) || (takes_both && is_full(Stage::kDecode)))
     return Permit::Worth::kNobody;
-  const bool has_stage = request->plan != nullptr && request->plan->connector != nullptr;
+  const bool has_stage = request->workers != Workers::kOne;
   return request->model != nullptr || has_stage ? Permit::Worth::kThis : Permit::Worth::kFirst;
 }
 
@@ -109,8 +109,7 @@ ClientSide Request::client_side() const {
 }
 
 Stage Request::first_stage() const {
-  const bool is_local = plan != nullptr && plan->plan.kind == PdKind::kLocal;
-  return is_local ? Stage::kDecode : Stage::kPrefill;
+  return workers == Workers::kDecodeAlone ? Stage::kDecode : Stage::kPrefill;
 }
 
 std::shared_ptr<const FleetView> Request::fleet() const {

@@ -18,8 +18,7 @@
 #include "net/timer_wheel.h"
 #include "proxy/api/request_id.h"
 #include "proxy/client/cancel_scope.h"
-#include "proxy/exchange/pd_exchange.h"
-#include "proxy/exchange/pd_request.h"
+#include "proxy/exchange/attempts.h"
 #include "proxy/exchange/request_body.h"
 #include "proxy/exchange/request_state.h"
 #include "proxy/exchange/requested_model.h"
@@ -27,6 +26,8 @@
 #include "proxy/exchange/upstream_parts.h"
 #include "proxy/telemetry/request_info.h"
 #include "proxy/thread/permit.h"
+#include "routing/body_map.h"
+#include "routing/body_patch.h"
 #include "routing/request_view.h"
 
 namespace vllm_router {
@@ -55,6 +56,9 @@ enum class CancelReason : uint8_t {
 // What cut a response that had begun, as an error's code; empty for the client and the worker's own end.
 std::string_view CodeOfCut(CancelReason reason);
 
+// Of a fleet without stages any one; else one of the first stage, one that decodes alone, or one of each stage.
+enum class Workers : uint8_t { kOne, kFirstStage, kDecodeAlone, kBothStages };
+
 struct Request {
   Request(Exchange& exchange, Connection& connection, Downstream& client);
   ~Request();
@@ -82,13 +86,16 @@ struct Request {
   RoutingKey key;
   std::unique_ptr<RequestedModel> model;  // null: any worker will do
   int64_t model_wait_ns = 0;              // for a worker of it
-  std::unique_ptr<PdRequest> plan;        // its members; null: they stay, and there are no stages
+  const BodyMap* members = nullptr;       // of its body; null: no step has read them
+  // Its body without what no client may say to a worker; null: it is as it came.
+  const SplicedBody* stripped = nullptr;
   struct EditedMessage {
     std::vector<BodyInsertion> edits;
     SplicedBody copy;  // for a request that one worker serves
   };
-  std::unique_ptr<EditedMessage> edited_message;  // on top of the plan; null: nothing is inserted
+  std::unique_ptr<EditedMessage> edited_message;  // on top of that; null: nothing is inserted
   std::optional<WorkerId> holder;                 // of the response that the request names
+  Workers workers = Workers::kOne;                // that serve it
   bool client_restricted = false;                 // this is the client's only request, by the quarantine
   bool may_need_no_worker = false;  // its response may be at hand: a full queue does not reject it
   RequestState state;
@@ -107,7 +114,7 @@ struct Request {
   uint64_t tunnelled_in = 0;  // bytes that the client sent after the switch of protocols
   RequestInfo info;
   RetryLoop retry_loop;
-  std::unique_ptr<PdExchange> pd;  // instead, for two stages
+  std::unique_ptr<Attempts> other_attempts;  // instead, if a step has made some
   Attempts* attempts;
 
   // Ends the exchange early; the first reason counts.

@@ -33,9 +33,9 @@ RetryLoop::RetryLoop(
       choice_(thread, settings),
       server_errors_(thread, settings.breaker) {}
 
-Task<RetryLoop::End> RetryLoop::Run(const Request& request) {
-  request_ = request;
-  choice_.Begin(request.choice);
+Task<RetryLoop::End> RetryLoop::Run(const Call& call) {
+  request_ = call;
+  choice_.Begin(request_.choice);
   retries_.Begin(
       {.message = &request_.message,
        .id = request_.id->id,

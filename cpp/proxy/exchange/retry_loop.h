@@ -28,18 +28,11 @@ struct Settings;
 
 class RetryLoop final : public Attempts {
  public:
-  struct Request {
-    UpstreamRequest::Message message;
-    WorkerChoice::Request choice;
-    const RequestId* id;
-    bool client_restricted;  // by the quarantine: not given to a second worker after a loss
-  };
-
   // All must outlive it. `info` records what happens.
   RetryLoop(
       IoThread& thread, const Settings& settings, RequestInfo& info, const UpstreamRequest::Hooks& hooks);
 
-  Task<End> Run(const Request& request);
+  Task<End> Run(const Call& call) override;
 
   void Cancel() override;
   bool IsAt(const Worker& worker) const override { return info_.worker.get() == &worker; }
@@ -92,7 +85,7 @@ class RetryLoop final : public Attempts {
   const Settings& settings_;
   RequestInfo& info_;
   const UpstreamRequest::Hooks hooks_;
-  Request request_{};
+  Call request_{};
   bool cancelled_ = false;
   bool attempting_ = false;  // the last attempt has not ended
 

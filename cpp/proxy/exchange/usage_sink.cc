@@ -5,7 +5,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
-#include "routing/merged_response.h"
+#include "disaggregation/merged_response.h"
 
 namespace vllm_router {
 namespace {

@@ -4,7 +4,7 @@
 //   data: {"choices":[],"usage":{"prompt_tokens":70,"completion_tokens":9,"total_tokens":79}}    to the client
 //
 // It waits for the ends of lines, as clients do: what comes of a line goes on when the line is complete, or has
-// 64 KiB. All other lines, and usages that do not fit (routing/merged_response.h), pass unchanged. Cost: a search in
+// 64 KiB. All other lines, and usages that do not fit (disaggregation/merged_response.h), pass unchanged. Cost: a search in
 // each piece; 5 us for a line with a usage. One thread.
 #pragma once
 

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "proxy/admin/feature.h"
+#include "proxy/disaggregation/disaggregation_feature.h"
 #include "proxy/events/events_feature.h"
 #include "proxy/peer_sync/peer_sync_feature.h"
 #include "proxy/response_cache/response_cache_feature.h"
@@ -12,7 +13,8 @@ namespace vllm_router {
 
 std::span<const Feature* const> Features() {
   static constexpr std::array kFeatures = {
-      &kEventsFeature, &kResponseCacheFeature, &kSharedPoolFeature, &kPeerSyncFeature};
+      &kDisaggregationFeature, &kEventsFeature, &kResponseCacheFeature, &kSharedPoolFeature,
+      &kPeerSyncFeature};
   return kFeatures;
 }
 

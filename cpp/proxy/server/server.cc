@@ -16,16 +16,13 @@
 #include "http/via.h"
 #include "proxy/admin/feature.h"
 #include "proxy/client/remote_tokenizer.h"
-#include "proxy/control/bootstrap_poller.h"
 #include "proxy/control/cache_capacity_poller.h"
 #include "proxy/control/drainer.h"
-#include "proxy/control/engine_poller.h"
 #include "proxy/control/fleet_manager.h"
 #include "proxy/control/hang_watch.h"
 #include "proxy/control/load_poller.h"
 #include "proxy/control/model_service.h"
 #include "proxy/control/other_routers.h"
-#include "proxy/control/pd_registration_service.h"
 #include "proxy/control/scale_service.h"
 #include "proxy/control/services.h"
 #include "proxy/exchange/exchange.h"
@@ -38,7 +35,6 @@
 #include "proxy/steps/steps.h"
 #include "proxy/telemetry/telemetry_shard.h"
 #include "redis/redis_link.h"
-#include "routing/kv_connector.h"
 
 namespace vllm_router {
 namespace {
@@ -78,8 +74,6 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
   for (const Feature* const feature : Features()) {
     if (feature->check != nullptr) ROUTER_RETURN_IF_ERROR(feature->check(options, *router));
   }
-  ROUTER_RETURN_IF_ERROR(CheckKvConnector(options, *router));
-  ROUTER_RETURN_IF_ERROR(CheckRegistration(options));
   StatusOr<std::unique_ptr<TlsFiles>> tls = TlsFiles::Open(options);
   if (!tls.ok()) return tls.status();
   StatusOr<std::unique_ptr<RedisPool>> redis = OpenRedis(options, *router);
@@ -139,19 +133,12 @@ Server::Server(
 
 // Those of features use those before them; those behind them use both.
 Status Server::AddServices() {
-  health_ = services_->Add<HealthChecker>(HealthChecker::Events{
-      .on_dead =
-          [this](const std::shared_ptr<const Worker>& worker) {
-            ForEachDataThread([worker](IoThread& thread, Listener&) {
-              for (Connection* connection : thread.connections) connection->WorkerDied(*worker);
-            });
-          },
-      .on_change =
-          [this] {
-            if (pair_facts_ != nullptr) pair_facts_->Look();
-          }});
+  health_ = services_->Add<HealthChecker>([this](const std::shared_ptr<const Worker>& worker) {
+    ForEachDataThread([worker](IoThread& thread, Listener&) {
+      for (Connection* connection : thread.connections) connection->WorkerDied(*worker);
+    });
+  });
   auto* const models = services_->Add<ModelService>();
-  FollowPairFacts();
   WatchHangs();
   services_->Add<LoadPoller>();
   services_->Add<CacheCapacityPoller>();
@@ -166,9 +153,6 @@ Status Server::AddServices() {
   }
   other_routers_ = services_->Find<OtherRouters>();
   services_->Add<FleetManager>(*health_, *drainer, *models);
-  if (!options_.vllm_discovery_address.empty() && router_->pool().registry().is_staged()) {
-    registrations_ = services_->Add<PdRegistrationService>();
-  }
   auto* const scale = services_->Add<ScaleService>(telemetries_, other_routers_);
   FollowHealthSignals(models);
   metrics_->Add([this](MetricsPage* page) { services_->WriteMetrics(page); });
@@ -184,7 +168,6 @@ Status Server::AddServices() {
       .drainer = drainer,
       .health = health_,
       .models = models,
-      .registrations = registrations_,
       .scale = scale,
       .services = services_.get(),
   });
@@ -204,10 +187,6 @@ void Server::FollowHealthSignals(ModelService* models) {
         .recovered = [this](const std::shared_ptr<Worker>& worker) { health_->Recovered(worker); },
         .lacks_model = [models](const std::shared_ptr<Worker>& worker) { models->ReportMissing(worker); },
         .models_changed = [models] { models->PollAll(); },
-        .transfer_failed =
-            [this](const std::shared_ptr<Worker>& worker) {
-              if (pair_facts_ != nullptr) pair_facts_->Recheck(worker);
-            },
         .cache_emptied =
             [this](const std::shared_ptr<Worker>& worker) {
               if (other_routers_ != nullptr) other_routers_->CacheEmptied(worker);
@@ -227,19 +206,6 @@ void Server::ServeEndpoints(AdminServices services) {
   pipeline_.emplace(Steps(), *admin_);
   metrics_->Add([this](MetricsPage* page) { configuration_->WriteMetrics(page); });
   metrics_->Add([this](MetricsPage* page) { admin_->pages().WriteMetrics(page); });
-}
-
-// What pairs have to know of workers before these are in rotation.
-void Server::FollowPairFacts() {
-  if (!router_->pool().registry().is_staged()) return;
-  const KvConnector* const connector = FindKvConnector(options_.kv_connector);
-  const PairRule rule{
-      .engine_ids = connector != nullptr && connector->traits().names_engine,
-      .one_engine = options_.kv_connector == kAutoConnector,
-      .registered = connector != nullptr && connector->traits().registers};
-  router_->pool().registry().SetPairRule(rule);
-  if (rule.engine_ids) pair_facts_ = services_->Add<BootstrapPoller>();
-  if (rule.one_engine) pair_facts_ = services_->Add<EnginePoller>();
 }
 
 // Gives each thread its connections to Redis; the control thread has one.
@@ -269,7 +235,9 @@ Status Server::Open() {
     listeners_.push_back(*std::move(listener));
     port_ = listeners_.back()->port();
   }
-  if (registrations_ != nullptr) ROUTER_RETURN_IF_ERROR(registrations_->Open());
+  for (const Feature* const feature : Features()) {
+    if (feature->open != nullptr) ROUTER_RETURN_IF_ERROR(feature->open(*services_));
+  }
   ROUTER_RETURN_IF_ERROR(
       OpenAside(options_.admin_host, options_.admin_port, ListenerKind::kAdmin, &admin_listener_));
   return OpenAside(

@@ -41,8 +41,6 @@
 
 namespace vllm_router {
 
-class PairFactPoller;
-class PdRegistrationService;
 class ModelService;
 class OtherRouters;
 
@@ -109,7 +107,6 @@ class Server {
       std::unique_ptr<TrafficLog> record_log);
   Status AddServices();
   void FollowHealthSignals(ModelService* models);
-  void FollowPairFacts();
   void ConnectRedis();
   void ServeEndpoints(AdminServices services);
   void WatchHangs();
@@ -146,13 +143,11 @@ class Server {
   std::unique_ptr<Listener> metrics_listener_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<Services> services_;
-  HealthChecker* health_ = nullptr;                 // one of them
-  PairFactPoller* pair_facts_ = nullptr;            // likewise; null: the connector needs none
-  OtherRouters* other_routers_ = nullptr;           // likewise; null: nothing is shared with other routers
-  PdRegistrationService* registrations_ = nullptr;  // likewise; null: workers do not register
-  Mutex apply_mutex_;                               // held during Apply()
-  Mutex reload_mutex_;                              // guards the reloading, and is held while files are read
-  Mutex reopen_mutex_;  // the same of logs, whose disk no other thread shall wait for
+  HealthChecker* health_ = nullptr;        // one of them
+  OtherRouters* other_routers_ = nullptr;  // likewise; null: nothing is shared with other routers
+  Mutex apply_mutex_;                      // held during Apply()
+  Mutex reload_mutex_;                     // guards the reloading, and is held while files are read
+  Mutex reopen_mutex_;                     // the same of logs, whose disk no other thread shall wait for
   std::vector<Reloadable*> reloadables_;
   Timer reload_timer_;  // of the control thread
   std::vector<std::thread> threads_;

@@ -30,10 +30,9 @@ uint64_t BytesNeeded(const Request& request) {
 
 bool EditMessage(Request& request) {
   if (!MayEdit(request)) return false;
-  const PdRequest* const plan = request.plan.get();
   std::optional<BodyMap> own;
-  if (plan == nullptr) own = BodyMap::Read(request.body->held());
-  const BodyMap& body = plan != nullptr ? plan->body : *own;
+  if (request.members == nullptr) own = BodyMap::Read(request.body->held());
+  const BodyMap& body = request.members != nullptr ? *request.members : *own;
   std::vector<BodyInsertion> edits;
   if (request.settings.strip_anthropic_billing_header) edits = BillingHeaderEdits(body);
   if (request.settings.anthropic_cache_control_injection && request.info.route == Route::kMessages) {
@@ -44,10 +43,10 @@ bool EditMessage(Request& request) {
   if (edits.empty()) return false;
   request.edited_message =
       std::make_unique<Request::EditedMessage>(Request::EditedMessage{std::move(edits), {}});
-  if (request.pd != nullptr) return false;  // each stage has a copy of its own
+  if (request.workers == Workers::kBothStages) return false;  // each has a copy of its own
   SplicedBody& copy = request.edited_message->copy;
-  if (plan != nullptr && plan->copy.removed != 0) {
-    copy = plan->copy;
+  if (request.stripped != nullptr) {
+    copy = *request.stripped;
   } else {
     copy.Add(request.body->held());
   }

@@ -2,25 +2,23 @@
 
 #include <array>
 
+#include "proxy/disaggregation/disaggregation_feature.h"
 #include "proxy/events/events_feature.h"
 #include "proxy/response_cache/response_cache_feature.h"
 #include "proxy/shared_pool/shared_pool_feature.h"
 
 namespace vllm_router {
 
-// Each is defined in the file of its name; those of prefill and decode workers share one, and those of features are
-// in their rooms.
+// Each is defined in the file of its name; those of features are in their rooms.
 extern const Step kHeadStep;
 extern const Step kRouteStep;
 extern const Step kAuthorizeStep;
 extern const Step kValidateStep;
 extern const Step kLimitStep;
 extern const Step kLocalStep;
-extern const Step kStagedPathStep;
 extern const Step kBodyStep;
 extern const Step kModelStep;
 extern const Step kKeyStep;
-extern const Step kStagesStep;
 extern const Step kMessageStep;
 extern const Step kQuarantineStep;
 extern const Step kAdmitStep;

@@ -18,44 +18,29 @@ namespace vllm_router {
 namespace {
 
 Task<Attempts::End> RunAttempts(Request& request) {
-  const PdRequest* const plan = request.plan.get();
-  const Request::EditedMessage* const edited = request.edited_message.get();
-  UpstreamRequest::Message message{
-      .head = request.head,
-      .body = &*request.body,
-      .stream_body = request.stream_body,
-      .client = request.client_side()};
-  WorkerChoice::Request choice{
-      .key = &request.key,
-      .path = request.head->path,
-      .pinned = request.holder,
-      .pinned_work = request.may_continue_response(),
-      .model = request.model.get(),
-      .stage = request.first_stage()};
-  if (request.pd != nullptr) {
-    choice.pinned.reset();
-    const PdExchange::Request pair{
-        .message = message,
-        .choice = choice,
-        .id = &request.id,
-        .client_restricted = request.client_restricted,
-        .route = plan->route,
-        .body = &plan->body,
-        .plan = &plan->plan,
-        .connector = plan->connector,
-        .insertions = edited != nullptr ? std::span<const BodyInsertion>(edited->edits)
-                                        : std::span<const BodyInsertion>()};
-    const Attempts::End end = co_await request.pd->Run(pair);
-    co_return end;
-  }
-  if (plan != nullptr && plan->copy.removed != 0) message.copy = &plan->copy;
-  if (edited != nullptr) message.copy = &edited->copy;
-  const RetryLoop::Request single{
-      .message = message,
-      .choice = choice,
+  Attempts::Call call{
+      .message =
+          {.head = request.head,
+           .body = &*request.body,
+           .stream_body = request.stream_body,
+           .client = request.client_side()},
+      .choice =
+          {.key = &request.key,
+           .path = request.head->path,
+           .pinned = request.holder,
+           .pinned_work = request.may_continue_response(),
+           .model = request.model.get(),
+           .stage = request.first_stage()},
       .id = &request.id,
-      .client_restricted = request.client_restricted};
-  const Attempts::End end = co_await request.retry_loop.Run(single);
+      .client_restricted = request.client_restricted,
+      .insertions = {}};
+  const Request::EditedMessage* const edited = request.edited_message.get();
+  if (request.workers == Workers::kBothStages) {
+    if (edited != nullptr) call.insertions = edited->edits;
+  } else {
+    call.message.copy = edited != nullptr ? &edited->copy : request.stripped;
+  }
+  const Attempts::End end = co_await request.attempts->Run(call);
   co_return end;
 }
 

@@ -10,8 +10,6 @@
 #include "proxy/client/upstream_pool.h"
 #include "proxy/security/authorizer.h"
 #include "proxy/telemetry/telemetry.h"
-#include "proxy/thread/claim_keeper.h"
-#include "proxy/thread/push_identities.h"
 #include "proxy/thread/server_limits.h"
 #include "redis/redis_link.h"
 #include "routing/router.h"
@@ -42,7 +40,6 @@ struct IoThread::Parts {
   RemoteTokenizer tokenizer;
   Authorizer authorizer;
   const FanOutPaths fan_out_paths;
-  PushIdentities push_identities;
 };
 
 IoThread::IoThread(
@@ -64,11 +61,9 @@ IoThread::IoThread(
       tokenizer(parts_->tokenizer),
       authorizer(parts_->authorizer),
       fan_out_paths(parts_->fan_out_paths),
-      push_identities(parts_->push_identities),
       fleet(&this->router->fleet_snapshot()),
       server_settings(settings),
       settings(&settings),
-      claims(std::make_unique<ClaimKeeper>(*this)),
       retry_budget(limits.retries) {}
 
 IoThread::~IoThread() = default;

@@ -29,12 +29,10 @@
 namespace vllm_router {
 
 class Authorizer;
-class ClaimKeeper;
 class Connection;
 class FanOutPaths;
 class FleetView;
 class HttpClient;
-class PushIdentities;
 class RedisLink;
 class RemoteTokenizer;
 class RequestHeadParser;
@@ -76,10 +74,8 @@ struct HealthSignals {
   Signal suspect = [](const std::shared_ptr<Worker>&) {};  // unreachable: check its health at once
   Signal recovered = [](const std::shared_ptr<Worker>&) {
   };  // its circuit breaker has closed: slow start begins
-  Signal lacks_model = [](const std::shared_ptr<Worker>&) {};  // a 404 for a model that it lists
-  std::function<void()> models_changed = [] {};                // workers were told to load or unload one
-  // KV blocks of this prefill worker did not arrive: perhaps its engine has started anew. At most one for each query.
-  Signal transfer_failed = [](const std::shared_ptr<Worker>&) {};
+  Signal lacks_model = [](const std::shared_ptr<Worker>&) {};    // a 404 for a model that it lists
+  std::function<void()> models_changed = [] {};                  // workers were told to load or unload one
   Signal cache_emptied = [](const std::shared_ptr<Worker>&) {};  // it did as it was told
 };
 
@@ -118,13 +114,11 @@ struct IoThread {
   RemoteTokenizer& tokenizer;
   Authorizer& authorizer;
   const FanOutPaths& fan_out_paths;
-  PushIdentities& push_identities;   // of prefill workers that push KV blocks
   std::unique_ptr<RedisLink> redis;  // set before the threads run; null: none
   TypeMap features;                  // what features keep for this thread; likewise
   Snapshot<FleetView>::Cached fleet;
   const Snapshot<Settings>& server_settings;  // for other threads
   Snapshot<Settings>::Cached settings;        // what a request goes by is in its connection
-  std::unique_ptr<ClaimKeeper> claims;        // what becomes of KV blocks at prefill workers
   RetryBudget::Thread retry_budget;           // this thread's part of the budget in the limits
   ObjectPool<RequestHeadParser> request_parsers;
   ObjectPool<ResponseHeadParser> response_parsers;
