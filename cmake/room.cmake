@@ -22,11 +22,12 @@ if(ROUTER_SANITIZE MATCHES thread)
 endif()
 target_include_directories(router_flags INTERFACE ${PROJECT_SOURCE_DIR}/cpp)
 
-# router_room(NAME SOURCES a.cc … ROOMS rooms it may include… LIBRARIES third-party targets…)
+# router_room(NAME ROOMS rooms it may include… LIBRARIES third-party targets…): all *.cc of its folder.
 # The ROOMS of each call are the arrows of docs/explanation/architecture.md; tests/repo checks them.
 function(router_room name)
-  cmake_parse_arguments(ROOM "" "" "SOURCES;ROOMS;LIBRARIES;PUBLIC_LIBRARIES" ${ARGN})
-  add_library(router_${name} STATIC ${ROOM_SOURCES})
+  cmake_parse_arguments(ROOM "" "" "ROOMS;LIBRARIES;PUBLIC_LIBRARIES" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS *.cc)
+  add_library(router_${name} STATIC ${sources})
   list(TRANSFORM ROOM_ROOMS PREPEND router_)
   target_link_libraries(router_${name} PUBLIC router_flags ${ROOM_ROOMS} ${ROOM_PUBLIC_LIBRARIES} PRIVATE ${ROOM_LIBRARIES})
 endfunction()
