@@ -5,10 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/limits.h"
 #include "base/time_units.h"
-#include "http/head_parser.h"
 #include "http/head_writer.h"
 #include "proxy/api/error_event.h"
 #include "proxy/api/settings.h"
@@ -17,6 +15,7 @@
 #include "proxy/exchange/redirect_fields.h"
 #include "proxy/exchange/relay.h"
 #include "proxy/exchange/request.h"
+#include "proxy/exchange/step.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/own_endpoints.h"
 #include "routing/body_map.h"
@@ -24,8 +23,6 @@
 
 namespace vllm_router {
 namespace {
-
-constexpr int64_t kRestMs = 100;  // of a stream whose client has left behind the last event
 
 // The status that says the same of a response that has not begun.
 int StatusOfCut(std::string_view code) {
@@ -35,72 +32,6 @@ int StatusOfCut(std::string_view code) {
 }
 
 }  // namespace
-
-// ---- the request's head
-
-Task<Verdict> Downstream::ReadHead() {
-  Request& request = request_;
-  IoThread& thread = request.thread;
-  request.parser = thread.request_parsers.Acquire();
-  request.parser->Reset();
-  Buffer& in = connection_.in;
-  Socket& socket = connection_.socket;
-  for (;;) {
-    if (!in.empty()) {
-      const ParseState state = request.parser->Feed(in.view());
-      if (state == ParseState::kDone) break;
-      if (state == ParseState::kBad) {
-        co_await ReplyHeadFailed();
-        co_return Verdict::kEnd;
-      }
-    }
-    in.Reserve(in.empty() ? BufferPool::kSmallest : in.size());
-    const IoResult read = socket.TryRead(in.room());
-    if (read.ok()) {
-      in.Commit(static_cast<size_t>(read.bytes));
-      continue;
-    }
-    if (!read.would_block()) co_return Verdict::kEnd;
-    if (!request.deadline.armed()) {
-      request.deadline.Arm(thread.loop.timers(), connection_.HeadTimeLeftMs(), &Downstream::OnHeadLate, this);
-    }
-    // A partial head counts as silence when others need the connection.
-    thread.idle.Enter(&connection_);
-    const bool readable = co_await socket.Readable();
-    thread.idle.Leave(&connection_);
-    if (head_late_) {
-      connection_.linger = true;
-      co_await ReplyError(HttpError::kHeadTimeout);
-      co_return Verdict::kEnd;
-    }
-    if (!readable) co_return Verdict::kEnd;
-  }
-  request.deadline.Disarm();
-  request.head = &request.parser->head();
-  request.scope.set_via(request.head->via);
-  request.info.head_ns = thread.clock.NowNanos();
-  request.info.wall_us = UnixMicros();
-  co_return Verdict::kNext;
-}
-
-Task<void> Downstream::ReplyHeadFailed() {
-  const HeadError& error = request_.parser->error();
-  request_.info.bad_request_rule = error.rule;
-  connection_.linger = error.status != 0;
-  if (error.status == 0) {
-    request_.info.error = "not_http";
-    co_return;
-  }
-  const HeaderField allow{"Allow", kForwardedMethods};
-  const std::span<const HeaderField> extra(&allow, error.status == 405 ? 1 : 0);
-  co_await ReplyError(HttpError::kBadRequest, std::string(error.message), extra, error.status);
-}
-
-void Downstream::OnHeadLate(void* context) {
-  auto* client = static_cast<Downstream*>(context);
-  client->head_late_ = true;
-  client->connection_.socket.InterruptRead();
-}
 
 // ---- the router's own responses
 
@@ -180,7 +111,7 @@ Task<void> Downstream::ReplyCancelled() {
 
 // The client is gone.
 Task<void> Downstream::ReplyNothing() {
-  connection_.keep = false;
+  request_.connection.keep = false;
   co_return;
 }
 
@@ -205,10 +136,10 @@ void Downstream::BeginReply(int status) {
   RequestId& id = request_.id;
   if (id.id.empty()) id = ChooseRequestId({}, {}, RouteOf(Route::kOther).id_prefix, request_.thread.ids);
   if (request_.thread.draining || (request_.head != nullptr && request_.head->minor_version == 0))
-    connection_.keep = false;
+    request_.connection.keep = false;
   if (!request_.fully_read()) {
-    connection_.keep = false;
-    connection_.linger = true;
+    request_.connection.keep = false;
+    request_.connection.linger = true;
   }
   request_.info.status = status;
 }
@@ -233,7 +164,7 @@ std::string Downstream::WriteReply(
        .request_id = request_.id.id,
        .extra = fields,
        .body = body,
-       .close = !connection_.keep,
+       .close = !request_.connection.keep,
        .to_head = !with_body || (request_.head != nullptr && request_.head->method == "HEAD")},
       &out);
   has_bytes_ = true;
@@ -268,7 +199,7 @@ Task<void> Downstream::ReplyPage(AdminReply reply) {
     std::array<iovec, 2> pieces = {Piece(first), Piece(piece)};
     first = {};
     WriteStall stall = Stall(request_.deadline);
-    const WriteEnd end = co_await WriteAll(connection_.socket, pieces, &stall);
+    const WriteEnd end = co_await WriteAll(request_.connection.socket, pieces, &stall);
     if (end == WriteEnd::kGone) request_.Cancel(CancelReason::kClientGone);
     if (end != WriteEnd::kAll) break;
     if (!rest.empty()) co_await request_.thread.loop.Yield();
@@ -292,7 +223,7 @@ void Downstream::OnStalled(void* context) {
 Task<bool> Downstream::Write(std::string_view bytes) {
   WriteStall stall = Stall(request_.deadline);
   iovec piece = Piece(bytes);
-  const WriteEnd end = co_await WriteAll(connection_.socket, {&piece, 1}, &stall);
+  const WriteEnd end = co_await WriteAll(request_.connection.socket, {&piece, 1}, &stall);
   if (end == WriteEnd::kGone) request_.Cancel(CancelReason::kClientGone);
   co_return end == WriteEnd::kAll;
 }
@@ -313,14 +244,14 @@ void Downstream::BeginKeepalive() {
           },
       .context = this};
   keepalive_ = std::make_unique<SseKeepalive>(
-      request_.thread.loop, connection_.socket, request_.settings.sse_keepalive_ms,
+      request_.thread.loop, request_.connection.socket, request_.settings.sse_keepalive_ms,
       request_.settings.client_write_timeout_ms, hooks);
 }
 
 // What the worker's own head would say is not known yet. A proxy that collects what it passes on, as nginx does, is
 // told not to.
 std::string Downstream::KeepaliveHead() {
-  if (request_.thread.draining) connection_.keep = false;
+  if (request_.thread.draining) request_.connection.keep = false;
   const ResponseHead head{
       .status = 200,
       .reason = ReasonPhrase(200),
@@ -369,8 +300,8 @@ std::string Downstream::HeadFor(const ResponseHead& response, BodyFraming framin
       {.request_id = request_.id.id,
        .framing = framing,
        .content_length = response.content_length,
-       .close = !connection_.keep,
-       .keep_alive_10 = request_.head->minor_version == 0 && connection_.keep,
+       .close = !request_.connection.keep,
+       .keep_alive_10 = request_.head->minor_version == 0 && request_.connection.keep,
        .own_cors = browser_ != nullptr && (!browser_->origin.empty() || !browser_->fields.empty()),
        .websocket = response.status == 101,
        .extra = extra},
@@ -385,12 +316,12 @@ void Downstream::Begin(bool ends_with_connection) {
 
 // The framing is left open; if the end of the connection is the framing, the connection is reset.
 void Downstream::Cut() {
-  connection_.keep = false;
+  request_.connection.keep = false;
   if (request_.settings.sse_error_event && relay_ != nullptr && relay_->at_event_edge()) SendCutEvent();
   if (ends_with_connection_) {
-    connection_.socket.Abort();
+    request_.connection.socket.Abort();
   } else {
-    connection_.socket.Close();
+    request_.connection.socket.Close();
   }
 }
 
@@ -412,63 +343,7 @@ void Downstream::SendCutEvent() {
   WriteChunkSize(event.size(), &framed);
   framed.append(event).append("\r\n");
   const iovec piece = Piece(framed);
-  connection_.socket.TryWrite({&piece, 1});
-}
-
-void Downstream::OnLeft(void* context) {
-  auto* request = static_cast<Request*>(context);
-  request->connection.keep = false;
-  request->ArmDeadline(
-      kRestMs, [](void* late) { static_cast<Request*>(late)->attempts->response().socket().Close(); });
-}
-
-// ---- while it waits
-
-void Downstream::Watch() { connection_.socket.WatchReadable(&Downstream::OnReadable, this); }
-
-void Downstream::StopWatching() { connection_.socket.WatchReadable(nullptr, nullptr); }
-
-void Downstream::WatchEnd() { connection_.socket.WatchEnd(&Downstream::OnEnded, this); }
-
-void Downstream::StopWatchingEnd() { connection_.socket.WatchEnd(nullptr, nullptr); }
-
-void Downstream::OnEnded(void* context) {
-  auto* client = static_cast<Downstream*>(context);
-  if (client->connection_.MayStillRead()) return;
-  client->request_.Cancel(CancelReason::kClientGone);
-}
-
-// During an exchange a client may leave, or send its next requests; only a read tells which.
-void Downstream::OnReadable(void* context) {
-  auto* client = static_cast<Downstream*>(context);
-  std::array<char, 4096> bytes;
-  for (;;) {
-    const IoResult read = client->connection_.socket.TryRead(bytes);
-    if (read.would_block()) break;
-    if (read.eof && client->connection_.MayStillRead())
-      return;  // from now on only a write shows whether it left
-    if (!read.ok()) {
-      Relay* const relay = client->relay_;
-      if (relay == nullptr || !relay->client_has_all()) {
-        client->request_.Cancel(CancelReason::kClientGone);
-      } else {
-        relay->LeaveClient();
-        OnLeft(&client->request_);
-      }
-      return;
-    }
-    std::unique_ptr<std::string>& pipelined = client->pipelined_;
-    if (pipelined == nullptr) pipelined = std::make_unique<std::string>();
-    pipelined->append(bytes.data(), static_cast<size_t>(read.bytes));
-    if (pipelined->size() >= kMaxPipelinedBytes)
-      return;  // the rest may wait; a write then shows that the client left
-  }
-  client->Watch();
-}
-
-void Downstream::ReturnPipelined() {
-  if (pipelined_ != nullptr) connection_.in.Append(*pipelined_);
-  pipelined_.reset();
+  request_.connection.socket.TryWrite({&piece, 1});
 }
 
 // After a proper end, a partial response could pass for the whole, so a connection with one is reset or cut.
@@ -478,16 +353,16 @@ void Downstream::Cancelled() {
   const bool is_lost = reason == CancelReason::kClientGone || reason == CancelReason::kSlowClient;
   const bool reading_head = request_.info.head_ns == 0;
   if (is_lost && has_bytes_) {
-    connection_.socket.Abort();
+    request_.connection.socket.Abort();
   } else if (has_bytes_) {
     Cut();
   } else if (is_lost || reading_head) {
-    connection_.socket.Close();
+    request_.connection.socket.Close();
   }
 }
 
 void Downstream::Finish() {
-  StopWatching();
+  watch_.Stop();
   if (keepalive_ == nullptr) return;
   keepalive_->Stop();
   request_.info.keepalives = keepalive_->comments();

@@ -1,10 +1,9 @@
-// Downstream: the client's side of one exchange: its head is read here, and every response to it is written here,
-// except the body of a worker's (relay.h).
+// Downstream: the client's side of one exchange: every response to it is written here, except the body of a worker's
+// (relay.h).
 //
-//   ReadHead()                        the request's head
 //   Reply(), ReplyError(), Reject()   the router's own responses; has_bytes() from then on
 //   HeadFor()                         the head of a worker's response
-//   Watch()                           a client that leaves cancels the exchange; what it sends is for the next one
+//   watch()                           what the client does meanwhile (client_watch.h)
 //   Cut()                             ends a response that broke off so that it cannot pass for a whole one
 //
 // Once has_bytes(), no other response is possible. Belongs to one Exchange. One thread.
@@ -23,13 +22,12 @@
 #include "net/task.h"
 #include "net/write_all.h"
 #include "proxy/api/error_response.h"
+#include "proxy/exchange/client_watch.h"
 #include "proxy/exchange/request_body.h"
 #include "proxy/exchange/sse_keepalive.h"
-#include "proxy/exchange/step.h"
 
 namespace vllm_router {
 
-class Connection;
 class Relay;
 struct AdminReply;
 
@@ -38,11 +36,9 @@ inline constexpr std::string_view kForwardedMethods = "GET, HEAD, POST, PUT, PAT
 
 class Downstream {
  public:
-  Downstream(Connection& connection, Request& request) : connection_(connection), request_(request) {}
+  explicit Downstream(Request& request) : request_(request), watch_(request) {}
   Downstream(const Downstream&) = delete;
   Downstream& operator=(const Downstream&) = delete;
-
-  Task<Verdict> ReadHead();
 
   // From a page of this origin, which may be empty, so its responses have these fields of CORS.
   struct Browser {
@@ -88,28 +84,17 @@ class Downstream {
   // no end of its own.
   void Begin(bool ends_with_connection = false);
   void set_relay(Relay* relay) { relay_ = relay; }
+  Relay* relay() const { return relay_; }
   bool has_bytes() const { return has_bytes_; }
   void Cut();
   WriteStall Stall(Timer& timer);
-  // It left behind the last event of its stream: the worker has little left to send, and a moment for it.
-  static void OnLeft(void* request);
 
-  // ---- while it waits
-  // For its end, or for its next requests.
-  void Watch();
-  void StopWatching();
-  // For its end alone, as its body has not been read.
-  void WatchEnd();
-  void StopWatchingEnd();
-  // Bytes of its next requests, which have come meanwhile.
-  void ReturnPipelined();
-
+  ClientWatch& watch() { return watch_; }
   void Cancelled();
   // The exchange is over.
   void Finish();
 
  private:
-  Task<void> ReplyHeadFailed();
   Task<void> ReplyNothing();
   void BeginReply(int status);
   // The bytes of a response, with its body or without.
@@ -119,19 +104,14 @@ class Downstream {
   std::vector<HeaderField> ExtraFields() const;
   void SendCutEvent();
   std::string KeepaliveHead();
-  static void OnReadable(void* downstream);
-  static void OnEnded(void* downstream);
   static void OnStalled(void* downstream);
-  static void OnHeadLate(void* downstream);
 
-  Connection& connection_;
   Request& request_;
+  ClientWatch watch_;
   std::unique_ptr<Browser> browser_;         // null: it sends no Origin, and CORS is off
   std::unique_ptr<SseKeepalive> keepalive_;  // null: off, or the client wants no stream
-  std::unique_ptr<std::string> pipelined_;   // null: none
   const AdminReply* page_ = nullptr;         // that is being written
   Relay* relay_ = nullptr;                   // of an event stream in chunks, while it runs
-  bool head_late_ = false;
   bool has_bytes_ = false;
   bool ends_with_connection_ = false;
 };

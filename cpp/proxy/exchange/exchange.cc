@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "proxy/api/settings.h"
 #include "proxy/exchange/connection.h"
+#include "proxy/exchange/step.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
 
@@ -13,8 +14,7 @@ namespace vllm_router {
 // Else it would come from the heap, once for each request.
 static_assert(sizeof(Exchange) <= FramePool::kLargest);
 
-Exchange::Exchange(Connection& connection)
-    : request_(*this, connection, client_), client_(connection, request_) {}
+Exchange::Exchange(Connection& connection) : request_(*this, connection, client_), client_(request_) {}
 
 Task<void> Exchange::Run() {
   for (const Step* const step : request_.pipeline.steps()) {
@@ -80,7 +80,7 @@ void Exchange::Finish() {
     info.bytes_in = request.body->bytes() + request.tunnelled_in;
     if (!request.body->complete()) connection.keep = false;
     request.body->Release();
-    client_.ReturnPipelined();
+    client_.watch().ReturnPipelined();
   }
   if (!connection.socket.is_open()) connection.keep = false;
   request.pipeline.OnEnd(request);

@@ -46,7 +46,7 @@ void OnBodyFailed(void* context, RequestBody::End end) {
       end == RequestBody::End::kClientGone ? CancelReason::kClientGone : CancelReason::kBodyFailed);
 }
 
-void OnBodySent(void* context) { static_cast<Request*>(context)->client.Watch(); }
+void OnBodySent(void* context) { static_cast<Request*>(context)->client.watch().Begin(); }
 
 }  // namespace
 

@@ -21,7 +21,7 @@ Task<Verdict> Wait(Request& request, bool again) {
   Permit& permit = request.permit;
   const int64_t timeout_ms = request.settings.queue_timeout_ms;
   OnCancel leave(request.scope, [&permit] { permit.Leave(); });
-  if (request.stream_body) request.client.WatchEnd();
+  if (request.stream_body) request.client.watch().BeginEnd();
   request.thread.limits.slow_uploads.MakeRoom(1);
   Permit::End end = Permit::End::kHeld;
   if (again) {
@@ -29,7 +29,7 @@ Task<Verdict> Wait(Request& request, bool again) {
   } else {
     end = co_await permit.Acquire(1, timeout_ms);
   }
-  request.client.StopWatchingEnd();
+  request.client.watch().StopEnd();
   request.info.queue_ns = request.model_wait_ns + permit.waited_ns();
   if (end == Permit::End::kHeld || request.is_cancelled()) co_return Verdict::kNext;
   co_await request.client.Reject(

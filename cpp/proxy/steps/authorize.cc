@@ -26,9 +26,9 @@ Task<std::optional<HttpError>> ValidateKey(Request& request, KeyValidator& valid
   const auto waiter =
       std::make_shared<KeyValidator::Waiter>(request.thread.loop, validator, request.connection.peer.address);
   OnCancel leave(request.scope, [&waiter] { KeyValidator::Waiter::Cancel(waiter); });
-  request.client.WatchEnd();
+  request.client.watch().BeginEnd();
   const KeyValidity validity = co_await validator.Validate(std::move(key), waiter);
-  request.client.StopWatchingEnd();
+  request.client.watch().StopEnd();
   if (validity == KeyValidity::kYes) co_return std::nullopt;
   co_return validity == KeyValidity::kNo ? HttpError::kInvalidApiKey : HttpError::kKeyNotChecked;
 }

@@ -84,7 +84,7 @@ Task<Verdict> RespondLocally(Request& request) {
   }
   if (route == Route::kFanOut) request.pipeline.OnFanOut(request);
   // A page comes in a moment, also for a probe that has closed its sending side.
-  if (MayTakeLong(route, request.head->method)) client.Watch();
+  if (MayTakeLong(route, request.head->method)) client.watch().Begin();
   AdminReply reply;
   if (route == Route::kFanOut) {
     reply = co_await FanOutToAll(request);

@@ -56,7 +56,7 @@ void EndReading(Request& request) {
   if (request.route().inference && !request.thread.fleet.Get()->models()->decides()) {
     request.thread.telemetry.DemandedAny();
   }
-  if (!request.stream_body) request.client.Watch();
+  if (!request.stream_body) request.client.watch().Begin();
   request.info.body_ns = request.thread.clock.NowNanos() - request.model_wait_ns;
 }
 
@@ -83,9 +83,9 @@ Task<Result> WaitForModel(Request& request, const std::string& name, ModelDemand
   if (request.settings.queue_size == 0 || thread.draining || !place.TryAcquire(1)) co_return Result::kAsleep;
   const bool was_read = body.complete();
   if (was_read) {
-    request.client.Watch();
+    request.client.watch().Begin();
   } else {
-    request.client.WatchEnd();
+    request.client.watch().BeginEnd();
   }
   demand.waiting.fetch_add(1, std::memory_order_relaxed);
   request.scope.set_long();
@@ -107,7 +107,7 @@ Task<Result> WaitForModel(Request& request, const std::string& name, ModelDemand
   }
   request.scope.set_long(false);
   demand.waiting.fetch_sub(1, std::memory_order_relaxed);
-  if (!was_read) request.client.StopWatchingEnd();
+  if (!was_read) request.client.watch().StopEnd();
   request.info.queue_ns = request.model_wait_ns = thread.clock.NowNanos() - began;
   co_return found ? result : Result::kAsleep;
 }

@@ -165,7 +165,7 @@ std::vector<Task<void>> WorkAfter(Request& request, bool whole) {
   }
   if (!work.empty()) {
     request.total_deadline.Disarm();
-    request.client.StopWatching();
+    request.client.watch().Stop();
   }
   return work;
 }
@@ -211,7 +211,7 @@ Task<Verdict> RelayResponse(Request& request) {
   std::optional<UsageSink> merging;
   if (usage != nullptr) sink = &merging.emplace(*usage, *sink);
   Relay::Hooks hooks = HooksFor(request);
-  if (info.stream && usage == nullptr) hooks.client_left = &Downstream::OnLeft;
+  if (info.stream && usage == nullptr) hooks.client_left = &ClientWatch::OnLeft;
   Relay relay(
       request.thread.loop, attempts.response().socket(), *sink, request.settings.stream_idle_timeout_ms,
       hooks);
@@ -289,9 +289,9 @@ Task<Verdict> RelayWebSocket(Request& request) {
   request.ArmTotalDeadline(settings.stream_total_timeout_ms);
   const std::string client_head = request.client.HeadFor(attempts.response().head(), BodyFraming::kNone);
   DropHead(attempts.response());
-  request.client.StopWatching();
+  request.client.watch().Stop();
   ForgetRequest(request);
-  request.client.ReturnPipelined();
+  request.client.watch().ReturnPipelined();
 
   request.client.Begin();
   Tunnel tunnel(

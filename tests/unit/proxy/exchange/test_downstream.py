@@ -1,33 +1,7 @@
 """cpp/proxy/exchange/downstream.h: the client's side of an exchange."""
 
-from tests.fakes.harness import Streaming, error_of
-from tests.fakes.wire import request, response
-
-
-def whole(connection, message):
-    connection.send(response(200, message.target.encode()))
-
-
-def test_what_a_client_sends_meanwhile_is_its_next_request(harness):
-    worker = harness.worker(lambda connection, message: (gate.wait(), whole(connection, message)))
-    gate = worker.gate()
-    client = harness.client(harness.router(worker))
-    client.send(request("GET", "/first"))
-    worker.wait_for_requests(1)
-    client.send(request("GET", "/second"), request("GET", "/health"))
-    gate.open()
-    assert [client.read_response().body for _ in range(2)] == [b"/first", b"/second"]
-    assert client.read_response().status == 200
-
-
-def test_a_client_that_leaves_ends_what_is_awaited_for_it(harness):
-    worker = Streaming(harness)
-    router = harness.router(worker.worker)
-    client = harness.client(router)
-    client.send(request("POST", "/v1/completions", body=b'{"stream": true}'))
-    client.read_head()
-    client.close()
-    router.wait_for_load(0)
+from tests.fakes.harness import error_of
+from tests.fakes.wire import request
 
 
 def test_a_response_to_head_has_no_body_and_the_connection_goes_on(harness):
