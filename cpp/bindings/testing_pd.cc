@@ -207,6 +207,7 @@ py::dict Stripped(const StrippedMembers& stripped) {
   counts["kv_transfer_params"] = stripped.kv_transfer_params;
   counts["ec_transfer_params"] = stripped.ec_transfer_params;
   counts["bootstrap"] = stripped.bootstrap;
+  counts["kv_hints"] = stripped.kv_hints;
   counts["request_id"] = stripped.request_id;
   counts["rank"] = stripped.rank;
   counts["unreadable"] = stripped.unreadable;

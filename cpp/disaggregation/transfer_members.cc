@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::string_view kKv = "kv_transfer_params";
 constexpr std::string_view kEc = "ec_transfer_params";
+constexpr std::string_view kHints = "kv_hints";
 constexpr std::string_view kBootstrap = "bootstrap_";
 constexpr std::string_view kAllBootstrap = "bootstrap_*";
 constexpr std::array<std::string_view, 2> kIds = {"request_id", "rid"};
@@ -40,6 +41,7 @@ void AddTo(const StrippedMembers& some, StrippedMembers* all) {
   all->kv_transfer_params += some.kv_transfer_params;
   all->ec_transfer_params += some.ec_transfer_params;
   all->bootstrap += some.bootstrap;
+  all->kv_hints += some.kv_hints;
   all->request_id += some.request_id;
   all->rank += some.rank;
   all->unreadable |= some.unreadable;
@@ -112,6 +114,7 @@ StrippedMembers Strip(const BodyMap& object, StripScope scope, int depth, BodyPa
     const std::string_view name = member.Name(&scratch).value_or("");
     if (name == kKv) ++found.kv_transfer_params;
     if (name == kEc) ++found.ec_transfer_params;
+    if (name == kHints) ++found.kv_hints;
     if (name.starts_with(kBootstrap)) ++found.bootstrap;
     if (scope == StripScope::kStaged) {
       Take(name, kIds, &found.request_id, patch);
@@ -125,6 +128,7 @@ StrippedMembers Strip(const BodyMap& object, StripScope scope, int depth, BodyPa
   if (found.kv_transfer_params > 0) patch->Remove(kKv);
   if (found.ec_transfer_params > 0) patch->Remove(kEc);
   if (found.bootstrap > 0) patch->Remove(kAllBootstrap);
+  if (found.kv_hints > 0) patch->Remove(kHints);
   for (const std::string_view name : of_request)
     AddTo(StripInside(object, name, scope, depth - 1, patch), &found);
   for (const std::string_view name : of_sampling)

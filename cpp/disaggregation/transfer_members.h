@@ -2,11 +2,13 @@
 //
 //   {"prompt": "hi", "kv_transfer_params": {"remote_host": "10.9.9.9", …}}   ->   {"prompt": "hi"}
 //
-// These members name hosts and blocks. With them a client can make a worker connect to any address, read another
+// Most of these members name hosts and blocks. With them a client can make a worker connect to any address, read another
 // prompt's KV cache, or end the worker's process: vLLM 0.32 asserts that enough blocks are named. Only the router sets
 // them, so they are removed from every copy of a request.
 //
 //   kv_transfer_params, ec_transfer_params, bootstrap_*   everywhere
+//   kv_hints                                              everywhere: vLLM's, by which an engine is told which blocks to
+//                                                         fetch, keep or move
 //   request_id, rid                                       of the request: some connectors read their peers' addresses in
 //                                                         its id, which vLLM takes from the body of /v1/responses
 //   data_parallel_rank and its kin                        of the request: the rank that peers meet at
@@ -25,7 +27,7 @@
 namespace vllm_router {
 
 enum class StripScope : uint8_t {
-  kTransfers,  // the first row above
+  kTransfers,  // the first two rows above
   kStaged,     // all rows: the fleet has stages
 };
 
@@ -34,12 +36,15 @@ struct StrippedMembers {
   size_t kv_transfer_params = 0;
   size_t ec_transfer_params = 0;
   size_t bootstrap = 0;
+  size_t kv_hints = 0;
   size_t request_id = 0;
   size_t rank = 0;
   // A member that may hold some has more members or elements than are read: reject the request.
   bool unreadable = false;
 
-  size_t all() const { return kv_transfer_params + ec_transfer_params + bootstrap + request_id + rank; }
+  size_t all() const {
+    return kv_transfer_params + ec_transfer_params + bootstrap + kv_hints + request_id + rank;
+  }
 };
 
 // Adds to `patch` what is to be removed. A member that loses something inside moves to the front of the body.

@@ -115,13 +115,14 @@ bool IsOn(const Member& member) { return member.type != Type::kNull && member.ty
 
 // What a request reads or leaves at a worker, or lets a worker run.
 bool HasState(const BodyMap& body) {
-  constexpr std::array<std::string_view, 13> kState = {
+  constexpr std::array<std::string_view, 14> kState = {
       "session_params",
       "kv_transfer_params",
       "ec_transfer_params",
       "bootstrap_host",
       "bootstrap_port",
       "bootstrap_room",
+      "kv_hints",
       "logits_processors",
       "previous_response_id",
       "conversation",

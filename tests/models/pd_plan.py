@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.models.body_map import Pairs, pairs
 
-TRANSFER = ("kv_transfer_params", "ec_transfer_params")
+TRANSFER = ("kv_transfer_params", "ec_transfer_params", "kv_hints")
 IDS = ("request_id", "rid")
 RANKS = ("data_parallel_rank", "routed_dp_rank", "disagg_prefill_dp_rank")
 OF_REQUEST = ("extra_body", "parameters")

@@ -10,7 +10,8 @@ from tests.models.body_map import members, pairs
 from vllm_router import _core_testing as testing
 
 CONNECTOR = st.sampled_from(twin.CONNECTORS)
-TRANSFER = ("kv_transfer_params", "ec_transfer_params", "bootstrap_host", "bootstrap_room", "bootstrap_x")
+STEERING = ("kv_transfer_params", "ec_transfer_params", "kv_hints")
+TRANSFER = (*STEERING, "bootstrap_host", "bootstrap_room", "bootstrap_x")
 RANKS = ("routed_dp_rank", "disagg_prefill_dp_rank", "data_parallel_rank")
 SHORTENED = ("max_tokens", "max_completion_tokens", "stream", "stream_options")
 STOPS = ("ignore_eos", "stop", "stop_token_ids")
@@ -106,11 +107,7 @@ def check_all_else(body, copy, edited):
 
 def check_transfer(copy, told):
     """What steers transfers is the router's."""
-    ours = {
-        name: value
-        for name, value in pairs(copy)
-        if name.startswith("bootstrap_") or name in ("kv_transfer_params", "ec_transfer_params")
-    }
+    ours = {name: value for name, value in pairs(copy) if name.startswith("bootstrap_") or name in STEERING}
     assert ours == {name: value for name, value in told.items() if name not in RANKS}
 
 

@@ -40,7 +40,7 @@ PROMPTS = st.sampled_from(
         [None],
     ]
 )
-STEERING = ["kv_transfer_params", "bootstrap_x", "ec_transfer_params", *twin.IDS, *twin.RANKS, "a"]
+STEERING = [*twin.TRANSFER, "bootstrap_x", *twin.IDS, *twin.RANKS, "a"]
 PLACES_INSIDE = [*twin.OF_REQUEST, *twin.OF_SAMPLING]
 
 

@@ -9,7 +9,10 @@ from tests.fakes.pd import series
 from tests.fakes.wire import eventually
 
 PATH = "/v1/completions"
-OWN = b'{"kv_transfer_params":{"remote_host":"h"},"prompt":"hi","ec_transfer_params":1,"bootstrap_room":7}'
+OWN = (
+    b'{"kv_transfer_params":{"remote_host":"h"},"prompt":"hi","ec_transfer_params":1,"bootstrap_room":7,'
+    b'"kv_hints":{}}'
+)
 INSIDE = b'{"vllm_xargs":{"kv_transfer_params":{},"a":1},"sampling_params":'
 NESTED = INSIDE + b'{"extra_args":{"kv_transfer_params":1}}}'
 
@@ -35,7 +38,7 @@ def test_always_removes_them_and_nothing_else(harness, policy):
     assert json.loads(copies[1]) == {"vllm_xargs": {"a": 1}, "sampling_params": {"extra_args": {}}}
     assert json.loads(copies[2]) == {"x": 1.0}
     assert copies[3] == b'{"prompt" : "kv_transfer_params" }'
-    removed = {"kv_transfer_params": 4, "ec_transfer_params": 1, "bootstrap": 1}
+    removed = {"kv_transfer_params": 4, "ec_transfer_params": 1, "bootstrap": 1, "kv_hints": 1}
     eventually(lambda: series(router, "pd_removed_members_total") == removed, "the counts")
 
 

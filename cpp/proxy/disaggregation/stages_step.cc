@@ -63,6 +63,7 @@ void CountRemoved(Telemetry& telemetry, const StrippedMembers& removed) {
   telemetry.MembersRemoved("kv_transfer_params", removed.kv_transfer_params);
   telemetry.MembersRemoved("ec_transfer_params", removed.ec_transfer_params);
   telemetry.MembersRemoved("bootstrap", removed.bootstrap);
+  telemetry.MembersRemoved("kv_hints", removed.kv_hints);
   telemetry.MembersRemoved("request_id", removed.request_id);
   telemetry.MembersRemoved("rank", removed.rank);
 }

@@ -256,6 +256,7 @@ def test_no_copy_of_any_kind_has_the_clients_transfer_members(route):
         "kv_transfer_params": 2,
         "ec_transfer_params": 1,
         "bootstrap": 1,
+        "kv_hints": 0,
         "request_id": 0,
         "rank": 0,
         "unreadable": False,
