@@ -118,15 +118,19 @@ py::object FieldsOf(const std::string& body, bool padded, bool with_text, char b
   if (!fields.is_object) return py::none();
   return py::dict(
       "session_params_session_id"_a = fields.session_params_session_id, "user"_a = fields.user,
-      "session_id"_a = fields.session_id, "user_id"_a = fields.user_id, "model"_a = fields.model,
-      "stream"_a = fields.stream, "priority"_a = fields.priority, "max_tokens"_a = fields.max_tokens);
+      "session_id"_a = fields.session_id, "user_id"_a = fields.user_id,
+      "conversation_id"_a = fields.conversation_id, "prompt_cache_key"_a = fields.prompt_cache_key,
+      "conversation"_a = fields.conversation, "metadata_session_id"_a = fields.metadata_session_id,
+      "model"_a = fields.model, "stream"_a = fields.stream, "priority"_a = fields.priority,
+      "max_tokens"_a = fields.max_tokens);
 }
 
 // The prompt of a body, as bytes or as a list of ids, with the other results; None when there is none.
-py::object ReadRoutingText(const std::string& body, const std::string& path, size_t limit, bool padded) {
+py::object ReadRoutingText(
+    const std::string& body, const std::string& path, size_t limit, bool padded, bool opening) {
   std::string roomy = body + std::string(kBodyPadding, ' ');
   RoutingText text;
-  const PromptWanted wanted{path, limit, &text};
+  const PromptWanted wanted{path, limit, &text, /*scoped=*/false, opening};
   ParseRequestFields({roomy.data(), body.size()}, padded, &wanted);
   if (text.kind == RoutingText::Kind::kMissing) return py::none();
   constexpr const char* kAsks[] = {"nothing", "prompt", "chat"};
@@ -156,8 +160,10 @@ py::object ReadPrefixAnchor(const std::string& body, size_t limit, bool padded, 
 
 SessionKeyFinder MakeFinder(
     const std::string& order, std::vector<std::string> headers, bool aliases, bool compat,
-    const std::string& digest_function) {
+    const std::string& fallback, const std::string& digest_function) {
   SessionKeyOptions options;
+  options.fallback =
+      fallback == "body" ? SessionKeyOptions::Fallback::kBody : SessionKeyOptions::Fallback::kOpening;
   options.order =
       order == "reference" ? SessionKeyOptions::Order::kReference : SessionKeyOptions::Order::kSeed;
   options.headers = std::move(headers);
@@ -704,7 +710,7 @@ void BindTestingRouting(py::module_& testing) {
   testing.attr("BODY_PADDING") = kBodyPadding;
   testing.def(
       "routing_text", &ReadRoutingText, "body"_a, "path"_a = "", "limit"_a = kDefaultRoutingTextLimit,
-      "padded"_a = true);
+      "padded"_a = true, "opening"_a = false);
   testing.def(
       "prefix_anchor", &ReadPrefixAnchor, "body"_a, "limit"_a = kDefaultPrefixLength, "padded"_a = true,
       "with_text"_a = false);
@@ -722,7 +728,7 @@ void BindTestingRouting(py::module_& testing) {
   py::class_<SessionKeyFinder>(testing, "SessionKeyFinder")
       .def(
           py::init(&MakeFinder), py::kw_only(), "order"_a = "seed", "headers"_a = std::vector<std::string>{},
-          "aliases"_a = true, "compat"_a = false, "digest_function"_a = "furc")
+          "aliases"_a = true, "compat"_a = false, "fallback"_a = "opening", "digest_function"_a = "furc")
       .def(
           "find_in_headers",
           [](const SessionKeyFinder& finder, Pairs headers) {

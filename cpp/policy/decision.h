@@ -21,7 +21,7 @@ enum class Reason : uint8_t {
   kLeastLoaded,
   kPowerOfTwo,
   kSessionHash,   // owner of the session key
-  kBodyHash,      // owner of the body's digest
+  kBodyHash,      // owner of a digest of the body; the request names no session
   kFailover,      // the key's home is not eligible; the next one took it
   kOverflow,      // the preferred worker had no room
   kPrefixHash,    // owner of the prefix digest, or of the prompt's first tokens

@@ -27,7 +27,7 @@ namespace vllm_router {
 enum class KeyParts : uint32_t {
   kNone = 0,
   kSession = 1 << 0,       // session key from headers, then from top-level JSON members
-  kBodyDigest = 1 << 1,    // digest of the whole body
+  kBodyDigest = 1 << 1,    // else a digest of the conversation's opening, or of the whole body
   kPromptTokens = 1 << 2,  // size of the prompt
   kBlocks = 1 << 3,        // hashes of the prompt's blocks
   kPrefixDigest = 1 << 4,  // digest of the prompt's prefix
@@ -76,10 +76,9 @@ inline constexpr uint32_t kEndpoints = 64;  // different values of RoutingKey::e
 struct RoutingKey {
   enum class HashKeySource : uint8_t { kMissing, kSession, kBody };
 
-  // "header:x-session-id:abc", "session:…", "user:…", or "request_hash:<16 hex>" (routing/session_key.h).
+  // "header:x-session-id:abc", "session:…", "user:…", "opening:<16 hex>" or "request_hash:<16 hex>"
+  // (routing/session_key.h).
   std::string hash_key;
-  HashKeySource hash_key_source = HashKeySource::kMissing;
-
   std::vector<BlockHash> blocks;  // of the complete ones
   bool has_blocks = false;        // there is a prompt, even if shorter than a block
   // All of the blocks, or the leading ones, are of token ids; otherwise of bytes.
@@ -110,20 +109,25 @@ struct RoutingKey {
   // Workers that hold that prefix, as other routers know; besides what the prefix index of this one has.
   std::vector<PrefixTable::Held> shared_holders;
 
+  // Of the last turn of its session: where a request that says no prompt belongs; missing if it says one, or that is not
+  // known.
+  std::optional<WorkerId> last_worker;
+
   Prompt prompt;
   int32_t priority = 0;  // the body's; 0 if it has none
+  HashKeySource hash_key_source = HashKeySource::kMissing;
 
   // A dry run: the policy learns and counts nothing, and leaves its random state as it is.
   bool dry_run = false;
 
   std::shared_ptr<Explanation> explanation;  // to be filled with the decision's candidates; null: not wanted
 
-  uint32_t prompt_tokens = 1;  // P, estimated when not counted
+  uint32_t prompt_tokens = 1;      // P, estimated when not counted
+  uint32_t expected_output = 256;  // E
   // Used for the estimates of prompt and blocks; 4 with token ids.
   double bytes_per_token = BytesPerToken::kAtFirst;
   uint64_t prompt_bytes = 0;  // of text, or four per token id; 0: not all of the prompt is text or ids
   BytesPerToken* of_model = nullptr;  // learns from the prompt's token count, once that is known
-  uint32_t expected_output = 256;     // E
 };
 
 }  // namespace vllm_router

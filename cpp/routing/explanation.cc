@@ -26,7 +26,7 @@ std::string_view Sentence(Reason reason) {
     case Reason::kSessionHash:
       return "it owns the request's session";
     case Reason::kBodyHash:
-      return "it owns the body's digest; the request names no session";
+      return "it owns the digest of the conversation's opening, or of the body; the request names no session";
     case Reason::kFailover:
       return "the owner of the session may not be chosen now, and this worker comes next";
     case Reason::kOverflow:

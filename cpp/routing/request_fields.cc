@@ -86,17 +86,46 @@ std::optional<bool> ReadBool(ondemand::value& value) {
   return flag;
 }
 
-// False when the object is malformed.
-bool ReadSessionParams(ondemand::value& value, const char* end, std::optional<std::string>* session_id) {
-  session_id->reset();
+// The member `place` of an object; any other value has none. False when the object is malformed.
+bool ReadIdentityIn(
+    std::string_view place, ondemand::value& value, const char* end, std::optional<std::string>* identity) {
+  identity->reset();
   ondemand::json_type type;
   if (value.type().get(type) != simdjson::SUCCESS || type != ondemand::json_type::object) return true;
   ondemand::object object;
   if (value.get_object().get(object) != simdjson::SUCCESS) return false;
   return ForEachMember(object, end, [&](std::string_view name, ondemand::value member) {
-    if (name == "session_id") *session_id = ReadIdentity(member);
+    if (name == place) *identity = ReadIdentity(member);
     return true;
   });
+}
+
+// Claude Code's metadata.user_id: {"device_id":"…","session_id":"…"} as text; in versions before 2.1 that was
+// user_<hex>_account_<uuid>_session_<uuid>.
+std::optional<std::string> SessionIn(std::string_view user_id) {
+  constexpr std::string_view kSession = "_session_";
+  JsonScanner text(user_id);
+  if (!text.Take('{')) {
+    const size_t at = user_id.starts_with("user_") ? user_id.rfind(kSession) : std::string_view::npos;
+    if (at == std::string_view::npos || IsBlank(user_id.substr(at + kSession.size()))) return std::nullopt;
+    return std::string(user_id.substr(at + kSession.size()));
+  }
+  while (text.Peek() == '"') {
+    const size_t name_at = text.at();
+    if (!text.SkipString()) break;
+    const bool is_session = user_id.substr(name_at, text.at() - name_at) == "\"session_id\"";
+    if (!text.Take(':')) break;
+    text.SkipBlanks();
+    const size_t value_at = text.at();
+    if (!text.SkipValue()) break;
+    const std::string_view value = user_id.substr(value_at, text.at() - value_at);
+    if (is_session && value.starts_with('"')) {
+      std::optional<std::string> session = UnescapedJson(value.substr(1, value.size() - 2));
+      return session && !IsBlank(*session) ? session : std::nullopt;
+    }
+    if (!text.Take(',')) break;
+  }
+  return std::nullopt;
 }
 
 // *torn: a reader of prompts stopped in the middle of a value. The position is then unknown, so the body
@@ -110,8 +139,7 @@ bool ReadBody(
   if (document.get_object().get(object) != simdjson::SUCCESS) return false;
   const char* const end = json.data() + json.size();
   std::optional<RoutingTextReader> text;
-  if (prompt != nullptr)
-    text.emplace(prompt->path, prompt->limit, std::string_view(json.data(), json.size()), prompt->text);
+  if (prompt != nullptr) text.emplace(*prompt, std::string_view(json.data(), json.size()));
   std::optional<PrefixReader> anchor;
   if (prefix != nullptr) anchor.emplace(prefix->limit, end, prefix->anchor);
   std::optional<uint64_t> max_tokens;
@@ -133,8 +161,20 @@ bool ReadBody(
       max_tokens = ReadCount(value);
     } else if (name == "max_completion_tokens") {
       max_completion_tokens = ReadCount(value);
+    } else if (name == "prompt_cache_key") {
+      fields->prompt_cache_key = ReadIdentity(value);
+    } else if (name == "conversation_id") {
+      fields->conversation_id = ReadIdentity(value);
+    } else if (name == "conversation") {
+      if (json::TypeOf(value) == ondemand::json_type::object)
+        return ReadIdentityIn("id", value, end, &fields->conversation);
+      fields->conversation = ReadIdentity(value);
+    } else if (name == "metadata") {
+      std::optional<std::string> user_id;
+      if (!ReadIdentityIn("user_id", value, end, &user_id)) return false;
+      fields->metadata_session_id = user_id ? SessionIn(*user_id) : std::nullopt;
     } else if (name == "session_params") {
-      return ReadSessionParams(value, end, &fields->session_params_session_id);
+      return ReadIdentityIn("session_id", value, end, &fields->session_params_session_id);
     } else if (text) {
       text->Read(name, value);
       *torn = text->broken();

@@ -1,6 +1,6 @@
 // RequestFields: the few members of a JSON body that routing uses, read in one pass without a DOM.
-// Top-level members only (and session_params.session_id), so nothing that a user writes inside a prompt
-// can steer a request.
+// Top-level members only (and one each of session_params, metadata and conversation), so nothing that a
+// user writes inside a prompt can steer a request.
 //
 //   {"model": "m", "messages": [ ... "user": "not me" ... ], "user": "ann"}   ->   model "m", user "ann"
 //
@@ -40,6 +40,11 @@ struct RequestFields {
   std::optional<std::string> user;
   std::optional<std::string> session_id;
   std::optional<std::string> user_id;
+  std::optional<std::string> conversation_id;
+  std::optional<std::string> prompt_cache_key;
+  std::optional<std::string> conversation;  // itself, or the object's `id`
+  std::optional<std::string>
+      metadata_session_id;  // what metadata.user_id says of the session, as Claude Code has it
 
   std::optional<std::string> model;    // a string, blank or not
   std::optional<bool> stream;          // true or false
@@ -50,12 +55,14 @@ struct RequestFields {
 struct RoutingText;
 
 // Extra output of the pass: the prompt of a request to `path`, at most `limit` bytes of it; `scoped`:
-// behind the scope of the body's model.
+// behind the scope of the body's model; `opening`: of a conversation only what precedes the model's first
+// item.
 struct PromptWanted {
   std::string_view path;
   size_t limit;
   RoutingText* text;
   bool scoped = false;
+  bool opening = false;
 };
 
 struct PrefixAnchor;

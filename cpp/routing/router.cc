@@ -315,6 +315,18 @@ StatusOr<Ticket> Router::SelectPinned(
   return ticket;
 }
 
+// The worker that has the session's prompts, where a policy that compares prompts gets none.
+std::optional<Decision> Router::ChooseLast(
+    const RoutingKey& key, Policy& policy, const FleetView& fleet) const {
+  constexpr KeyParts kPrompts = KeyParts::kBlocks | KeyParts::kPrefixDigest | KeyParts::kPrompt;
+  if (!key.last_worker || !Has(policy.Needs(), kPrompts)) return std::nullopt;
+  const std::optional<uint32_t> position = fleet.Find(*key.last_worker);
+  if (!position || !fleet.IsEligible(*position)) return std::nullopt;
+  std::optional<Decision> decision = policy.Choose(key, fleet.Only(*position));
+  if (decision) decision->reason = Reason::kSticky;
+  return decision;
+}
+
 // Overloaded workers are passed over while there are others, whatever the policy knows of their load. A policy that does
 // not weigh the loading of an adapter decides among the workers that have it, if it can.
 std::optional<Decision> Router::Choose(const RoutingKey& key, const FleetView& given) const {
@@ -325,6 +337,7 @@ std::optional<Decision> Router::Choose(const RoutingKey& key, const FleetView& g
     ListCandidates(fleet, key.explanation.get());
     key.explanation->overloaded = static_cast<uint32_t>(given.eligible().size() - fleet.eligible().size());
   }
+  if (std::optional<Decision> decision = ChooseLast(key, policy, fleet)) return decision;
   if (fleet.residents() == nullptr || policy.weighs_residents()) return policy.Choose(key, fleet);
   const FleetView residents = fleet.OnlyResidents();
   if (residents.eligible().empty()) return policy.Choose(key, fleet);

@@ -230,6 +230,7 @@ class Router {
     return pool_.policy_of(is_staged() ? stage : Stage::kAll);
   }
   std::optional<Decision> Choose(const RoutingKey& key, const FleetView& given) const;
+  std::optional<Decision> ChooseLast(const RoutingKey& key, Policy& policy, const FleetView& fleet) const;
   StatusOr<Ticket> SelectAny(const RoutingKey& key, const FleetView& fleet, bool transferred);
   StatusOr<Ticket> SelectBelow(const RoutingKey& key, const FleetView& fleet, bool transferred);
 

@@ -48,6 +48,9 @@ const OptionTable<RouterOptions>& RouterOptionTable() {
        .words = {{"seed", Keys::Order::kSeed}, {"reference", Keys::Order::kReference}}},
       {.name = "hash_key_headers", .member = Member<&O::session_key, &Keys::headers>()},
       {.name = "session_header_aliases", .member = Member<&O::session_key, &Keys::aliases>()},
+      {.name = "hash_key_fallback",
+       .member = Word<&O::session_key, &Keys::fallback>(),
+       .words = {{"opening", Keys::Fallback::kOpening}, {"body", Keys::Fallback::kBody}}},
       {.name = "consistent_hash_compat", .member = Member<&O::session_key, &Keys::compat>()},
   };
   return *table;

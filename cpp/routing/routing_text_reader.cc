@@ -158,25 +158,25 @@ bool AppendWhole(ondemand::object& object, std::string* parts) {
 
 }  // namespace
 
-RoutingTextReader::RoutingTextReader(
-    std::string_view path, size_t limit, std::string_view body, RoutingText* out)
+RoutingTextReader::RoutingTextReader(const PromptWanted& wanted, std::string_view body)
     : PromptWalker(body.data() + body.size()),
-      responses_(path.ends_with("/responses")),
-      pathless_(path.empty()),
-      anthropic_(path.ends_with("/messages")),
-      limit_(limit),
-      most_(std::min(limit, body.size())),
-      out_(out) {
-  items_.swap(out->text);
+      responses_(wanted.path.ends_with("/responses")),
+      pathless_(wanted.path.empty()),
+      anthropic_(wanted.path.ends_with("/messages")),
+      opening_(wanted.opening),
+      limit_(wanted.limit),
+      most_(std::min(wanted.limit, body.size())),
+      out_(wanted.text) {
+  items_.swap(out_->text);
   items_.clear();
-  out->kind = RoutingText::Kind::kMissing;
-  out->framed = false;
-  out->scope = 0;
-  out->asks = RoutingText::Asks::kNothing;
-  out->text.clear();
-  out->token_ids.clear();
-  out->cache_salt.clear();
-  out->media = 0;
+  out_->kind = RoutingText::Kind::kMissing;
+  out_->framed = false;
+  out_->scope = 0;
+  out_->asks = RoutingText::Asks::kNothing;
+  out_->text.clear();
+  out_->token_ids.clear();
+  out_->cache_salt.clear();
+  out_->media = 0;
 }
 
 void RoutingTextReader::Read(std::string_view name, ondemand::value& value) {
@@ -195,7 +195,7 @@ bool RoutingTextReader::ReadOther(std::string_view name, ondemand::value& value)
 
 void RoutingTextReader::StartOver(PromptForm form) {
   framed_ = form == PromptForm::kMessages || form == PromptForm::kContents;
-  tokens_ = plain_input_ = false;
+  tokens_ = plain_input_ = asked_ = opening_ended_ = false;
   items_.clear();
   lead_size_ = 0;
   out_->token_ids.clear();
@@ -253,6 +253,11 @@ bool RoutingTextReader::ReadMessage(ondemand::value& value) {
   } else if (read.type == "reasoning") {
     read.role = "assistant";
   }
+  if (opening_ && !IsLead(read.role)) {
+    const bool is_user = read.role == "user" || (read.role.empty() && read.type.empty());
+    if (!is_user) return opening_ended_ = true;
+    asked_ = true;
+  }
   const bool leads = lead_size_ == items_.size() && IsLead(read.role);
   items_.push_back(kItem);
   items_.append(read.role);
@@ -270,7 +275,7 @@ bool RoutingTextReader::ReadMessage(ondemand::value& value) {
 
 void RoutingTextReader::SetText(std::string_view text, bool alone) {
   plain_input_ = alone && form_ == PromptForm::kInput;
-  framed_ = plain_input_ && responses_;
+  framed_ = asked_ = plain_input_ && responses_;
   if (framed_) items_.append({kItem}).append("user").append({kText});
   if (form_ == PromptForm::kPromptEmbeds && !text.empty()) {
     AppendTag("embeds", &items_);
@@ -447,8 +452,10 @@ void RoutingTextReader::Finish(std::string_view model, bool scoped) {
   if (form_ == PromptForm::kNone || broken_) return;
   if (pathless_ && plain_input_ && instructions_ && form_ == PromptForm::kInput) {
     items_.insert(0, std::string({kItem}).append("user").append({kText}));
-    framed_ = true;
+    framed_ = asked_ = true;
   }
+  // What precedes all users' words says of no conversation which it is.
+  if (opening_ && !asked_) return;
   // A conversation has its salt in its own context.
   const std::string_view salt = framed_ ? std::string_view() : std::string_view(out_->cache_salt);
   if (tokens_) {

@@ -11,15 +11,16 @@
 
 #include "routing/json_reading.h"
 #include "routing/prompt_walker.h"
+#include "routing/request_fields.h"
 #include "routing/routing_text.h"
 
 namespace vllm_router {
 
 class RoutingTextReader : private PromptWalker<RoutingTextReader, std::string> {
  public:
-  // `path` determines the meaning of `input`; without one, `instructions` beside it means Responses.
-  // `out` is overwritten; its memory is reused.
-  RoutingTextReader(std::string_view path, size_t limit, std::string_view body, RoutingText* out);
+  // The path determines the meaning of `input`; without one, `instructions` beside it means Responses.
+  // `wanted.text` is overwritten; its memory is reused.
+  RoutingTextReader(const PromptWanted& wanted, std::string_view body);
 
   // Takes every member of the body, in order, and reads those that concern it.
   void Read(std::string_view name, json::ondemand::value& value);
@@ -41,7 +42,7 @@ class RoutingTextReader : private PromptWalker<RoutingTextReader, std::string> {
   void SetText(std::string_view text, bool alone);
   bool WantsIds() const { return true; }
   void AddId(uint32_t id);
-  bool Enough() const { return items_.size() > limit_; }
+  bool Enough() const { return opening_ended_ || items_.size() > limit_; }
   std::string* Prompt() { return &items_; }
   std::string* System(std::string_view name);
   void StartPart(std::string* parts);
@@ -61,6 +62,7 @@ class RoutingTextReader : private PromptWalker<RoutingTextReader, std::string> {
   const bool responses_;  // `input` is a conversation
   const bool pathless_;   // the members determine the meaning of `input`
   const bool anthropic_;  // `messages` are not OpenAI's
+  const bool opening_;    // only the items before the model's first are wanted
   const size_t limit_;
   const size_t most_;  // maximum bytes of the prompt
   RoutingText* const out_;
@@ -79,10 +81,12 @@ class RoutingTextReader : private PromptWalker<RoutingTextReader, std::string> {
   bool framed_ = false;   // items_ is items
   bool tokens_ = false;
   bool broken_ = false;
-  bool plain_input_ = false;   // items_ is an `input` that is one string
-  bool instructions_ = false;  // a member that only Responses has
-  std::string system_;         // Anthropic's and Responses' own member, an item of the lead
-  bool is_system_ = false;     // it is Anthropic's
+  bool asked_ = false;          // the opening has an item of the user
+  bool opening_ended_ = false;  // the model's first item was there
+  bool plain_input_ = false;    // items_ is an `input` that is one string
+  bool instructions_ = false;   // a member that only Responses has
+  std::string system_;          // Anthropic's and Responses' own member, an item of the lead
+  bool is_system_ = false;      // it is Anthropic's
   std::string tools_;
   std::array<std::string, 5> context_;
   std::vector<size_t>* part_starts_ = nullptr;  // where the parts of a tagged content start, if requested

@@ -5,13 +5,13 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "routing/session_names.h"
 
 namespace vllm_router {
 namespace {
 
-// The headers of coding assistants and other routers with the meaning of x-session-id.
-constexpr std::string_view kAliases[] = {
-    "x-claude-code-session-id", "x-dynamo-session-id", "x-smg-routing-key", "session-id"};
+// A thread that has read a longer opening does not keep its memory.
+constexpr size_t kKeptOpeningBytes = 1024 * 1024;
 
 // The reference replaces a routing text longer than this by its digest.
 constexpr size_t kLongestPlainText = 100;
@@ -21,9 +21,8 @@ std::vector<std::string> RankedHeaders(const SessionKeyOptions& options) {
   for (const std::string& name : options.headers) ranked.push_back(AsciiLower(name));
   ROUTER_CHECK(ranked.size() <= kMaxKeyHeaders, "Router::Create lets no longer list through");
   if (!ranked.empty()) return ranked;
-  ranked.emplace_back("x-session-id");
-  if (options.aliases && !options.compat)
-    ranked.insert(ranked.end(), std::begin(kAliases), std::end(kAliases));
+  const bool aliases = options.aliases && !options.compat;
+  ranked.assign(kSessionHeaders.begin(), aliases ? kSessionHeaders.end() : kSessionHeaders.begin() + 1);
   ranked.emplace_back("x-user-id");
   ranked.emplace_back("x-tenant-id");
   const bool reference_order = options.compat || options.order == SessionKeyOptions::Order::kReference;
@@ -39,11 +38,22 @@ void Compose(std::string* key, std::string_view kind, std::string_view value) {
   key->assign(kind).append(value);  // in place: a reused key keeps its memory
 }
 
+// The members by which agents and their APIs name a conversation, best first; null: none is there.
+const std::string* ConversationIn(const RequestFields& fields) {
+  for (const std::optional<std::string>* member :
+       {&fields.metadata_session_id, &fields.prompt_cache_key, &fields.conversation,
+        &fields.conversation_id}) {
+    if (*member) return &**member;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 SessionKeyFinder::SessionKeyFinder(const SessionKeyOptions& options)
     : ranked_headers_(RankedHeaders(options)),
       compat_(options.compat),
+      by_opening_(!options.compat && options.fallback == SessionKeyOptions::Fallback::kOpening),
       digest_function_(options.digest_function) {
   for (const std::string& name : ranked_headers_) lengths_ |= LengthBit(name.size());
 }
@@ -107,6 +117,8 @@ bool SessionKeyFinder::FindInFields(
     } else {
       Compose(key, "session:", session);
     }
+  } else if (const std::string* conversation = compat_ ? nullptr : ConversationIn(fields)) {
+    Compose(key, "session:", *conversation);
   } else if (fields.user) {
     Compose(key, "user:", *fields.user);
   } else if (fields.session_id) {
@@ -137,6 +149,12 @@ bool SessionKeyFinder::FindDigest(const RequestView& request, std::string* key) 
 
 bool SessionKeyFinder::FindSession(
     const RequestView& request, RoutingKey* key, std::optional<RequestFields>* fields) const {
+  return FindNamed(request, key, fields, nullptr);
+}
+
+bool SessionKeyFinder::FindNamed(
+    const RequestView& request, RoutingKey* key, std::optional<RequestFields>* fields,
+    RoutingText* opening) const {
   key->hash_key_source = RoutingKey::HashKeySource::kSession;
   if (request.session_id) {
     const std::string_view session = TrimBlanks(*request.session_id);
@@ -150,9 +168,12 @@ bool SessionKeyFinder::FindSession(
     key->hash_key.append(":").append(hit->value);
     return true;
   }
-  if (request.fields != nullptr) return FindInFields(*request.fields, request.path, &key->hash_key);
-  if (!request.body) return false;
-  RequestFields parsed = ParseRequestFields(*request.body, request.body_is_padded);
+  if (request.fields != nullptr && FindInFields(*request.fields, request.path, &key->hash_key)) return true;
+  if (!request.body || (request.fields != nullptr && opening == nullptr)) return false;
+  const PromptWanted wanted{
+      request.path, kDefaultRoutingTextLimit, opening, /*scoped=*/false, /*opening=*/true};
+  RequestFields parsed =
+      ParseRequestFields(*request.body, request.body_is_padded, opening != nullptr ? &wanted : nullptr);
   const bool found = FindInFields(parsed, request.path, &key->hash_key);
   if (fields != nullptr) *fields = std::move(parsed);
   return found;
@@ -161,8 +182,15 @@ bool SessionKeyFinder::FindSession(
 void SessionKeyFinder::Find(
     const RequestView& request, RoutingKey* key, std::optional<RequestFields>* fields) const {
   using Source = RoutingKey::HashKeySource;
-  if (FindSession(request, key, fields)) return;
+  thread_local RoutingText opening;
+  opening.kind = RoutingText::Kind::kMissing;
+  if (FindNamed(request, key, fields, by_opening_ ? &opening : nullptr)) return;
   key->hash_key_source = Source::kBody;
+  if (opening.kind == RoutingText::Kind::kText) {
+    Compose(&key->hash_key, "opening:", Hex16(Xxh3(opening.text)));
+    if (opening.text.capacity() > kKeptOpeningBytes) opening = {};
+    return;
+  }
   if (FindDigest(request, &key->hash_key)) return;
   key->hash_key.clear();
   key->hash_key_source = Source::kMissing;

@@ -2,7 +2,10 @@
 // (docs/reference/policies.md, "Keys of the hash policies"):
 //
 //   headers   x-session-id (and aliases), x-user-id, x-tenant-id, x-request-id, x-correlation-id, x-trace-id
-//   body      session_params.session_id, user, session_id, user_id     top-level JSON members only
+//   body      session_params.session_id, metadata.user_id's session, prompt_cache_key, conversation,
+//             conversation_id, user, session_id, user_id               top-level JSON members only
+//   opening   opening:<16 hex> over a conversation's routing text before the model's first item: the same in
+//             all its turns
 //   digest    request_hash:<16 hex> over the raw body, else prompt, else token ids
 //
 // If a header is sent twice the first counts; blanks at both ends are trimmed; an empty value is no
@@ -12,7 +15,8 @@
 //   finder.FindInHeaders({{"X-Session-ID", "abc"}})     ->  "header:x-session-id:abc"
 //
 // Cost: one pass over the headers, 5 ns each (names are told apart by length first), and the key's
-// bytes. A const finder may be shared; any thread.
+// bytes; without a header one pass over the body, of which the opening is copied. A const finder may be
+// shared; any thread.
 #pragma once
 
 #include <optional>
@@ -25,6 +29,7 @@
 #include "policy/routing_key.h"
 #include "routing/request_fields.h"
 #include "routing/request_view.h"
+#include "routing/routing_text.h"
 
 namespace vllm_router {
 
@@ -36,7 +41,10 @@ struct SessionKeyOptions {
   Order order = Order::kSeed;        // which of x-request-id and x-correlation-id comes first
   std::vector<std::string> headers;  // not empty: replaces the header ranks, aliases included
   bool aliases = true;  // x-claude-code-session-id and friends count as x-session-id when it is absent
-  bool compat = false;  // keys as the reference's: its order, no aliases, "request:S"
+  enum class Fallback : uint8_t { kOpening, kBody };
+  Fallback fallback = Fallback::kOpening;  // the digest that is the key of a request that names no session
+  bool compat =
+      false;  // keys as the reference's: its order and members, no aliases, "request:S", the body's digest
   HashFunction digest_function = HashFunction::kFurc;
 };
 
@@ -58,7 +66,7 @@ class SessionKeyFinder {
   // The keys of all requests that name this session, by any header or member.
   std::vector<std::string> KeysOf(std::string_view session_id) const;
 
-  // Headers, then body, then digest. Fills key->hash_key and hash_key_source. `fields` is set if this
+  // Headers, then body, then a digest. Fills key->hash_key and hash_key_source. `fields` is set if this
   // had to parse the body.
   void Find(
       const RequestView& request, RoutingKey* key, std::optional<RequestFields>* fields = nullptr) const;
@@ -70,12 +78,17 @@ class SessionKeyFinder {
   };
   std::optional<Hit> Locate(std::span<const HeaderField> headers) const;
   std::string CompatKey(std::string_view session) const;
+  // As FindSession(). `opening`: to be filled as well, if the body has to be parsed; null: not wanted.
+  bool FindNamed(
+      const RequestView& request, RoutingKey* key, std::optional<RequestFields>* fields,
+      RoutingText* opening) const;
   bool FindInFields(const RequestFields& fields, std::string_view path, std::string* key) const;
   bool FindDigest(const RequestView& request, std::string* key) const;
 
   std::vector<std::string> ranked_headers_;  // lower case, best first, aliases in their place
   uint64_t lengths_ = 0;                     // bit n: some ranked header's name has n bytes
-  bool compat_;
+  const bool compat_;
+  const bool by_opening_;
   HashFunction digest_function_;
 };
 

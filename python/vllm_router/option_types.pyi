@@ -280,7 +280,7 @@ class RouterOptions(ServerOptions, total=False):
     hash_key_order: Literal["seed", "reference"]
     hash_key_headers: list[str] | tuple[str, ...]
     session_header_aliases: bool
-    hash_key_fallback: Literal["body"]
+    hash_key_fallback: Literal["opening", "body"]
     consistent_hash_compat: bool
     max_prefix_length: int
     load_factor_epsilon: float

@@ -164,8 +164,16 @@ def first_of(prompt: list[Any]) -> Any:
     return list(prompt) or ""
 
 
-def routing_text(body: dict[str, Any], path: str = "") -> bytes | list[int] | None:
-    """Bytes of a text, a list of token ids, or None when there is no prompt."""
+def is_models(message: dict[str, Any], role: str) -> bool:
+    """Whether the model, or a tool that it called, said it."""
+    return role not in ("system", "developer", "user") and bool(role or message.get("type"))
+
+
+def routing_text(body: dict[str, Any], path: str = "", opening: bool = False) -> bytes | list[int] | None:
+    """Bytes of a text, a list of token ids, or None when there is no prompt.
+
+    Its opening is what precedes the model's first item; None when the user says nothing before that.
+    """
     messages = body.get("messages")
     given = body.get("input")
     if messages is None and isinstance(given, list) and given and isinstance(given[0], dict):
@@ -174,7 +182,7 @@ def routing_text(body: dict[str, Any], path: str = "") -> bytes | list[int] | No
     if messages is None and isinstance(given, str) and responses:
         messages = [{"role": "user", "content": given}]
     if messages is None:
-        for member in PROMPTS:
+        for member in PROMPTS if not opening else ():
             value = body.get(member)
             if member in COMPARED:
                 if isinstance(value, list) and value and isinstance(value[0], dict):
@@ -195,6 +203,11 @@ def routing_text(body: dict[str, Any], path: str = "") -> bytes | list[int] | No
         return None
 
     items = [item_of(message) for message in messages]
+    if opening:
+        own = [is_models(message, role) for message, (role, _) in zip(messages, items, strict=True)]
+        items = items[: own.index(True) if True in own else len(own)]
+        if all(role in ("system", "developer") for role, _ in items):
+            return None
     lead = 0
     while lead < len(items) and items[lead][0] in ("system", "developer"):
         lead += 1

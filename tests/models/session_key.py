@@ -6,7 +6,10 @@ Headers are pairs in the order in which they were sent; the hash is passed in.
 import json
 from collections.abc import Callable, Sequence
 
-ALIASES = ("x-claude-code-session-id", "x-dynamo-session-id", "x-smg-routing-key", "session-id")
+ALIASES = (
+    *("x-claude-code-session-id", "session-id", "session_id", "x-session-affinity", "x-opencode-session"),
+    *("conversation_id", "x-dynamo-session-id", "x-smg-routing-key"),
+)
 BLANKS = " \t\r\n\v\f"
 MAX_BODY = 8 * 1024 * 1024
 
@@ -42,12 +45,30 @@ def identity(value: object) -> str | None:
     return None
 
 
+def session_in(user_id: str | None) -> str | None:
+    """Of Claude Code's metadata.user_id: JSON as text, earlier a text of three parts."""
+    if user_id is None:
+        return None
+    if user_id.lstrip(" \t\r\n").startswith("{"):
+        try:
+            members = json.loads(user_id)
+        except ValueError:
+            return None
+        session = members.get("session_id")
+        return identity(session) if isinstance(session, str) else None
+    before, separator, session = user_id.rpartition("_session_")
+    return session if separator and before.startswith("user") and session.strip(BLANKS) else None
+
+
 def request_fields(body: bytes) -> dict[str, object] | None:
     """Of a body that is valid JSON; None when it is not an object."""
     value = json.loads(body)
     if not isinstance(value, dict) or len(body) > MAX_BODY:
         return None
-    params = value.get("session_params")
+    params, metadata = value.get("session_params"), value.get("metadata")
+    conversation = value.get("conversation")
+    if isinstance(conversation, dict):
+        conversation = conversation.get("id")
     model = value.get("model")
     stream = value.get("stream")
 
@@ -64,6 +85,12 @@ def request_fields(body: bytes) -> dict[str, object] | None:
         "user": identity(value.get("user")),
         "session_id": identity(value.get("session_id")),
         "user_id": identity(value.get("user_id")),
+        "conversation_id": identity(value.get("conversation_id")),
+        "prompt_cache_key": identity(value.get("prompt_cache_key")),
+        "conversation": identity(conversation),
+        "metadata_session_id": session_in(identity(metadata.get("user_id")))
+        if isinstance(metadata, dict)
+        else None,
         "model": model if isinstance(model, str) and (not model or identity(f"x{model}")) else None,
         "stream": stream if isinstance(stream, bool) else None,
         "priority": priority,
@@ -81,7 +108,11 @@ def body_key(
             return f"session:{session}"
         raw = session.encode()
         return f"request:{session}" if len(raw) <= 100 else f"request_hash:{digest(raw):016x}"
-    for member, kind in (("user", "user"), ("session_id", "session"), ("user_id", "user")):
+    ranks = [("user", "user"), ("session_id", "session"), ("user_id", "user")]
+    if not compat:
+        agents = ("metadata_session_id", "prompt_cache_key", "conversation", "conversation_id")
+        ranks = [*((member, "session") for member in agents), *ranks]
+    for member, kind in ranks:
         if fields[member] is not None:
             return f"{kind}:{fields[member]}"
     return None

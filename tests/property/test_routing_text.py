@@ -138,9 +138,10 @@ def test_the_text_equals_the_twins(body, path, indent, seed):
     members = list(body.items())
     random.Random(seed).shuffle(members)
     written = json.dumps(dict(members), ensure_ascii=False, indent=indent)
-    found = testing.routing_text(written, path)
-    expected = routing_text(body, path)
-    assert (None if found is None else found.get("token_ids", found.get("text"))) == expected
+    for opening in (False, True):
+        found = testing.routing_text(written, path, opening=opening)
+        expected = routing_text(body, path, opening)
+        assert (None if found is None else found.get("token_ids", found.get("text"))) == expected
 
 
 @given(
@@ -152,6 +153,9 @@ def test_a_longer_conversation_extends_a_shorter_one_that_has_left_its_lead(firs
     shorter = testing.routing_text(json.dumps({"messages": first} | rest))["text"]
     longer = testing.routing_text(json.dumps({"messages": first + more} | rest))["text"]
     assert longer.startswith(shorter)
+    answered = [*first, {"role": "assistant", "content": "y"}]
+    opening = testing.routing_text(json.dumps({"messages": answered} | rest), opening=True)
+    assert opening == testing.routing_text(json.dumps({"messages": answered + more} | rest), opening=True)
 
 
 @st.composite

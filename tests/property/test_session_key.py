@@ -16,6 +16,10 @@ WANTED = [
     "session_id",
     "user_id",
     "session_params",
+    "conversation_id",
+    "prompt_cache_key",
+    "conversation",
+    "metadata",
     "max_tokens",
     "max_completion_tokens",
 ]
@@ -66,9 +70,14 @@ def bodies(draw):
         return "{" + (",".join(pieces) or draw(blanks)) + "}"
 
     session_params = st.dictionaries(st.sampled_from(["session_id", "other"]), values, max_size=2)
+    user_ids = st.one_of(session_params.map(json.dumps), strings.map("user_1_session_{}".format), values)
+    metadata = st.dictionaries(st.sampled_from(["user_id", "other"]), user_ids, max_size=2)
+    conversation = st.dictionaries(st.sampled_from(["id", "other"]), values, max_size=2)
     member = st.one_of(
         st.tuples(st.sampled_from(WANTED), st.one_of(strings, numbers, values)),
         st.tuples(st.just("session_params"), session_params),
+        st.tuples(st.just("metadata"), metadata),
+        st.tuples(st.just("conversation"), conversation),
         st.tuples(strings, values),
     )
     return (draw(blanks) + write(draw(st.lists(member, max_size=8)), 0) + draw(blanks)).encode()
@@ -85,6 +94,8 @@ header_names = st.sampled_from(
             "x-trace-id",
             "session-id",
             "X-Claude-Code-Session-Id",
+            "session_id",
+            "x-session-affinity",
             "x-smg-routing-key",
             "x-shop",
             "accept",
@@ -102,6 +113,7 @@ options = st.fixed_dictionaries(
         "headers": st.sampled_from([[], ["X-Shop"], ["x-shop", "X-Trace-ID", "x-session-id"]]),
         "aliases": st.booleans(),
         "compat": st.booleans(),
+        "fallback": st.sampled_from(["opening", "body"]),
         "digest_function": st.sampled_from(["furc", "xxh3"]),
     }
 )

@@ -143,6 +143,7 @@ def check_policy_options(options: Mapping[str, Any], warn: Callable[[str], None]
     if complete["consistent_hash_compat"]:
         complete["hash_key_order"] = "reference"
         complete["session_header_aliases"] = False
+        complete["hash_key_fallback"] = "body"
     return complete
 
 

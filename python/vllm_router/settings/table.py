@@ -597,25 +597,22 @@ class Table:
         policies=HASH_POLICIES,
     )
     hash_key_fallback: str = _policy(
-        "body",
-        Choice(
-            ("body",),
-            later={
-                "conversation": "let clients send X-Session-ID, or leave it at body, the digest of the "
-                "whole body"
-            },
-        ),
+        "opening",
+        Choice(("opening", "body")),
         "the substitute for a missing session key",
         policies=HASH_POLICIES,
-        more="body: a digest of the whole body.",
+        more="opening: a digest of what precedes a conversation's first response (system prompt, tools, "
+        "messages), the same in all its turns; of other requests, of the whole body. body: a digest of the "
+        "whole body.",
     )
     consistent_hash_compat: bool = _policy(
         False,
         Switch(),
         "determine session keys exactly as vllm-project/router does",
         policies=HASH_POLICIES,
-        more="Sets --hash-key-order reference and --no-session-header-aliases, and keeps that router's "
-        "request: key for chats. For a migration during which both routers run.",
+        more="Sets --hash-key-order reference, --no-session-header-aliases and --hash-key-fallback body, "
+        "ignores the members of a body that that router ignores, and keeps its request: key for chats. For a "
+        "migration during which both routers run.",
     )
     max_prefix_length: int = _policy(
         1024,

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import xxhash
 
 from vllm_router import Batch, NoWorkersError, Router, Ticket, WorkerExistsError, WorkerNotFoundError
 from vllm_router import _core_testing as testing
@@ -60,8 +61,8 @@ def test_a_dict_its_text_and_its_messages_are_one_request(ring):
         {"messages": MESSAGES, "model": "llama-3"},
         {"messages": tuple(MESSAGES), "model": "llama-3"},
     ]
-    digest = f"request_hash:{testing.ring_hash(testing.HashFunction.furc, HELLO):016x}"
-    assert testing.make_key(ring, body=HELLO)["hash_key"] == digest
+    opening = f"opening:{xxhash.xxh3_64_hexdigest(testing.routing_text(HELLO)['text'])}"
+    assert testing.make_key(ring, body=HELLO)["hash_key"] == opening
     for form in forms:
         ticket = ring.select(**form)
         assert (ticket.worker_url, ticket.reason) == ("http://w1:8000", "body_hash")

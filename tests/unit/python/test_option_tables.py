@@ -28,7 +28,6 @@ ONLY_ARGS = {
         ["vllm_pd_disaggregation", "prefill_urls", "decode_urls", "prefill_policy", "decode_policy"],
         "arguments of their own of the core's Router",
     ),
-    "hash_key_fallback": "one of its words is built, so the core has nothing to choose",
     "config_reload": "the server reads it, in Python",
     "log_level": "set for the whole process, by configure_log()",
     "log_dir": "set for the whole process, by configure_log()",

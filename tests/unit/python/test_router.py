@@ -120,7 +120,7 @@ def test_serve_takes_options_of_the_server_only():
         ({"hash_key_order": "mine"}, "seed, reference"),
         ({"hash_key_headers": "x-shop"}, "hash_key_headers"),
         ({"hash_key_headers": [f"x-{i}" for i in range(65)]}, "hash_key_headers has 65 names; at most 64"),
-        ({"hash_key_fallback": "conversation"}, "not implemented in vllm-router"),
+        ({"hash_key_fallback": "conversation"}, "opening, body"),
         ({"session_header_aliases": 1}, "true or false"),
         ({"fallback_policy": "consistent_hash"}, "fallback_policy is consistent_hash"),
         ({"intra_node_data_parallel_size": 0}, "between 1 and 4096"),

@@ -14,6 +14,10 @@ NOTHING = {
     "user": None,
     "session_id": None,
     "user_id": None,
+    "conversation_id": None,
+    "prompt_cache_key": None,
+    "conversation": None,
+    "metadata_session_id": None,
     "model": None,
     "stream": None,
     "priority": None,
@@ -40,17 +44,46 @@ def test_every_wanted_member_is_read_and_the_others_are_skipped():
         "user_id": 7,
         "session_params": {"session_id": "p1", "other": [1, 2]},
         "max_tokens": 64,
+        "metadata": {"user_id": '{"device_id": "d", "session_id": "m1"}'},
+        "prompt_cache_key": "k1",
+        "conversation": {"id": "c1"},
+        "conversation_id": "c2",
     }
     assert fields(json.dumps(body)) == {
         "session_params_session_id": "p1",
         "user": "ann",
         "session_id": "s1",
         "user_id": "7",
+        "conversation_id": "c2",
+        "prompt_cache_key": "k1",
+        "conversation": "c1",
+        "metadata_session_id": "m1",
         "model": "llama-3",
         "stream": True,
         "priority": None,
         "max_tokens": 64,
     }
+
+
+@pytest.mark.parametrize(
+    ("user_id", "session"),
+    [
+        ('{"device_id":"d","session_id":"s"}', "s"),
+        (' { "a" : {"session_id": "x"} , "session_id" : "\\u0073" } ', "s"),
+        ("user_0f_account__session_s-1", "s-1"),
+        ("user_0f_account__session_", None),
+        ("ann_session_s", None),
+        ("ann", None),
+        ('{"session_id":5}', None),
+        ('{"session_id":" "}', None),
+        ('{"session_id"', None),
+        ('{"session_id":"s', None),
+        ("{", None),
+        (["session_id"], None),
+    ],
+)
+def test_the_session_in_the_metadata_is_one_that_claude_code_writes(user_id, session):
+    assert only(json.dumps({"metadata": {"user_id": user_id}}), metadata_session_id=session)
 
 
 def test_order_and_whitespace_of_members_change_nothing():

@@ -10,7 +10,10 @@ FURC = testing.HashFunction.furc
 XXH3 = testing.HashFunction.xxh3
 HELLO = b'{"model":"llama-3","messages":[{"role":"user","content":"Hello!"}]}'
 RANKS = ["x-session-id", "x-user-id", "x-tenant-id", "x-request-id", "x-correlation-id", "x-trace-id"]
-ALIASES = ["x-claude-code-session-id", "x-dynamo-session-id", "x-smg-routing-key", "session-id"]
+ALIASES = [
+    *("x-claude-code-session-id", "session-id", "session_id", "x-session-affinity", "x-opencode-session"),
+    *("conversation_id", "x-dynamo-session-id", "x-smg-routing-key"),
+]
 CHAT = "/v1/chat/completions"
 
 
@@ -122,11 +125,86 @@ def test_the_body_is_parsed_only_when_no_header_decides():
     assert finder().find(body=body, headers=[("x-user-id", "h")]) == ("header:x-user-id:h", "session", False)
 
 
+def test_agents_and_their_apis_name_a_conversation_by_members_of_the_body():
+    claude = {"user_id": json.dumps({"device_id": "d", "session_id": "a"})}
+    body = {"metadata": claude, "prompt_cache_key": "b", "conversation": {"id": "c"}, "conversation_id": "d"}
+    body["user"] = "e"
+    for name, session in zip(list(body), "abcd", strict=False):
+        assert of_body(body) == (f"session:{session}", "session")
+        assert of_body(body, compat=True) == ("user:e", "session")
+        del body[name]
+    assert of_body(body) == ("user:e", "session")
+    assert of_body({"conversation": "c", "user": "e"}) == ("session:c", "session")
+    assert of_body({**body, "session_params": {"session_id": "p"}, "metadata": claude})[0] == "session:p"
+
+
+TURNS = [
+    {"role": "user", "content": "Hello!"},
+    {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "ls", "arguments": "{}"}}]},
+    {"role": "tool", "content": "README.md"},
+    {"role": "user", "content": "Read it."},
+]
+ITEMS = [
+    {"role": "user", "content": "Hello!"},
+    {"type": "reasoning", "summary": []},
+    {"type": "function_call", "name": "ls", "arguments": "{}"},
+    {"type": "function_call_output", "output": "README.md"},
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "member", "turns"),
+    [
+        (CHAT, {"tools": [{"name": "ls"}]}, "messages", TURNS),
+        ("/v1/messages", {"system": "Be kind."}, "messages", TURNS),
+        ("/v1/responses", {"instructions": "Be kind."}, "input", ITEMS),
+        (
+            "",
+            {},
+            "contents",
+            [{"parts": [{"text": "Hello!"}]}, {"role": "model", "parts": [{"text": "Hi."}]}],
+        ),
+    ],
+)
+def test_all_turns_of_a_conversation_have_the_key_of_its_opening(path, before, member, turns):
+    def of_turn(count, *, first=turns[0], **more):
+        body = {"model": "m", member: [first, *turns[1:count]], **before, **more}
+        return of_body_at(path, body)
+
+    opening = of_turn(1)
+    assert (opening[0].partition(":")[0], opening[1]) == ("opening", "body")
+    assert {of_turn(count, temperature=count / 10) for count in range(1, len(turns) + 1)} == {opening}
+    assert (
+        of_turn(2, first={**turns[0], "role": "user", "content": "Hi!", "parts": [{"text": "Hi!"}]})
+        != opening
+    )
+    assert of_turn(2, tools=[{"name": "rm"}]) != opening
+    assert of_turn(2, user="ann") == ("user:ann", "session")
+
+
+def of_body_at(path, body, **options):
+    return key({"body": json.dumps(body).encode(), "path": path}, **options)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"prompt": "Once"},
+        {"prompt": [1, 2]},
+        {"messages": [{"role": "system", "content": "Be kind."}, TURNS[1]]},
+        {"input": [ITEMS[3]], "previous_response_id": "r"},
+    ],
+)
+def test_without_a_users_opening_the_key_is_the_digest_of_the_body(body):
+    assert of_body_at(CHAT, body) == (digest(json.dumps(body).encode()), "body")
+
+
 def test_a_keyless_request_is_known_by_the_digest_of_its_body():
     assert len(HELLO) == 67
-    assert key({"body": HELLO}) == ("request_hash:45341b7a824b0d89", "body")
+    by_body = {"fallback": "body"}
+    assert key({"body": HELLO}, **by_body) == ("request_hash:45341b7a824b0d89", "body")
     assert key({"body": HELLO}, compat=True) == ("request_hash:45341b7a824b0d89", "body")
-    assert key({"body": HELLO}, digest_function="xxh3") == (digest(HELLO, XXH3), "body")
+    assert key({"body": HELLO}, **by_body, digest_function="xxh3") == (digest(HELLO, XXH3), "body")
 
 
 @pytest.mark.parametrize("body", [b"[1]", b"hello", b'{"user":"a"', b"\xff\xfe"])
@@ -138,7 +216,7 @@ def test_without_a_body_the_digest_is_of_the_prompt_else_of_the_token_ids():
     ids = [1, 2, 2**32 - 1]
     little_endian = b"".join(i.to_bytes(4, "little") for i in ids)
     everything = {"body": HELLO, "prompt": "Hello!", "token_ids": ids}
-    assert key(everything) == (digest(HELLO), "body")
+    assert key(everything, fallback="body") == (digest(HELLO), "body")
     assert key({**everything, "body": b""}) == (digest(b"Hello!"), "body")
     assert key({"body": b"", "prompt": "", "token_ids": ids}) == (digest(little_endian), "body")
     assert key({"body": b"", "prompt": "", "token_ids": []}) == ("", "missing")
@@ -212,7 +290,7 @@ def test_compat_digests_a_chat_session_that_is_longer_than_100_bytes():
             7054215,
             "417e59d50a0b64b6",
         ),
-        ({"body": HELLO}, {}, "request_hash:45341b7a824b0d89", 1014237, "a761052e59e947b8"),
+        ({"body": HELLO}, {"fallback": "body"}, "request_hash:45341b7a824b0d89", 1014237, "a761052e59e947b8"),
     ],
 )
 def test_keys_and_their_points_are_pinned_by_the_vectors(request_, options, key_string, furc, point):

@@ -141,7 +141,7 @@ def test_policy_options_are_filled_with_defaults() -> None:
         "hash_key_order": "seed",
         "hash_key_headers": [],
         "session_header_aliases": True,
-        "hash_key_fallback": "body",
+        "hash_key_fallback": "opening",
         "consistent_hash_compat": False,
         "cache_threshold": 0.3,
         "block_size": 16,
@@ -220,6 +220,7 @@ def test_compat_sets_what_it_implies() -> None:
     options = check_policy_options({"policy": "consistent_hash", "consistent_hash_compat": True})
     assert options["hash_key_order"] == "reference"
     assert options["session_header_aliases"] is False
+    assert options["hash_key_fallback"] == "body"
 
 
 @pytest.mark.parametrize(
