@@ -23,6 +23,7 @@ ROWS = {
     "peer_sync": {"policy"},
     "routing": {"policy"},
     "response_cache": {"routing"},
+    "sessions": {"policy", "routing"},
     "disaggregation": {"routing", "events"},
     "proxy/api": {"response_cache", "disaggregation", "http"},
     "proxy/telemetry": {"proxy/api", "routing"},
@@ -36,12 +37,14 @@ ROWS = {
     "proxy/events": {"proxy/exchange", "proxy/admin", "events"},
     "proxy/peer_sync": {"proxy/exchange", "proxy/admin", "peer_sync"},
     "proxy/response_cache": {"proxy/exchange", "proxy/admin", "response_cache"},
+    "proxy/sessions": {"proxy/exchange", "proxy/admin", "sessions"},
     "proxy/shared_pool": {"proxy/exchange", "proxy/admin", "shared_pool"},
     "proxy/steps": {
         "proxy/exchange",
         "proxy/disaggregation",
         "proxy/events",
         "proxy/response_cache",
+        "proxy/sessions",
         "proxy/shared_pool",
     },
     "proxy/server": {"proxy/steps", "proxy/peer_sync"},
@@ -55,6 +58,7 @@ FEATURES = {
     "proxy/events",
     "proxy/peer_sync",
     "proxy/response_cache",
+    "proxy/sessions",
     "proxy/shared_pool",
 }
 
@@ -67,7 +71,8 @@ HEAVY = {
     "admin/admin_context,admin/fleet_call,admin/replies,admin/scale_reply,api/json_text,client/*_report,"
     "events/*_endpoints,events/kv_push_call,exchange/cost_override_header,exchange/fan_out,"
     "disaggregation/disaggregation_feature,disaggregation/registration_report,"
-    "peer_sync/peer_endpoints,response_cache/cache_report,shared_pool/pool_report,shared_pool/shared_pool_feature}.cc",
+    "peer_sync/peer_endpoints,response_cache/cache_report,sessions/sessions_feature,shared_pool/pool_report,"
+    "shared_pool/shared_pool_feature}.cc",
     "hiredis": "redis/{redis_command,redis_reply,resp_reader}.cc",
     "openssl": "{net/*,hashing/aead,hashing/keyed_hash,hashing/sha256}.cc",
     "prometheus": "proxy/telemetry/metrics_page.cc",

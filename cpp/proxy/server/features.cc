@@ -7,14 +7,14 @@
 #include "proxy/events/events_feature.h"
 #include "proxy/peer_sync/peer_sync_feature.h"
 #include "proxy/response_cache/response_cache_feature.h"
+#include "proxy/sessions/sessions_feature.h"
 #include "proxy/shared_pool/shared_pool_feature.h"
 
 namespace vllm_router {
 
 std::span<const Feature* const> Features() {
-  static constexpr std::array kFeatures = {
-      &kDisaggregationFeature, &kEventsFeature, &kResponseCacheFeature, &kSharedPoolFeature,
-      &kPeerSyncFeature};
+  static constexpr std::array kFeatures = {&kDisaggregationFeature, &kEventsFeature,   &kResponseCacheFeature,
+                                           &kSharedPoolFeature,     &kSessionsFeature, &kPeerSyncFeature};
   return kFeatures;
 }
 

@@ -5,6 +5,7 @@
 #include "proxy/disaggregation/disaggregation_feature.h"
 #include "proxy/events/events_feature.h"
 #include "proxy/response_cache/response_cache_feature.h"
+#include "proxy/sessions/sessions_feature.h"
 #include "proxy/shared_pool/shared_pool_feature.h"
 
 namespace vllm_router {
@@ -33,7 +34,7 @@ std::span<const Step* const> Steps() {
       &kHeadStep, &kRouteStep, &kAuthorizeStep, &kValidateStep, &kCacheableStep, &kLimitStep, &kLocalStep,
       // With the body.
       &kStagedPathStep, &kBodyStep, &kModelStep, &kInvalidateStep, &kResponseCacheStep, &kKeyStep,
-      &kStagesStep, &kMessageStep, &kQuarantineStep,
+      &kSessionStep, &kStagesStep, &kMessageStep, &kQuarantineStep,
       // With a permit.
       &kAdmitStep, &kTokensStep, &kSharedPrefixesStep, &kSharedPoolStep, &kStoredResponseStep,
       // At workers.

@@ -166,6 +166,11 @@ void AccessLogLine::AppendJson(const RequestInfo& record, uint64_t number, std::
   line.Text(R"(,"path":)", record.path);
   line.Word(R"(,"route":)", RouteOf(record.route).label);
   line.Text(R"(,"model":)", record.model);
+  if (record.session != nullptr) {
+    line.Text(R"(,"session":)", record.session->session);
+    line.Text(R"(,"parent":)", record.session->parent);
+    line.Text(R"(,"agent":)", record.session->agent);
+  }
   line.True(R"(,"stream":)", record.stream);
   if (record.status != 0) line.Number(R"(,"status":)", static_cast<uint64_t>(record.status));
   line.Word(R"(,"end":)", ExchangeEndName(record.end));

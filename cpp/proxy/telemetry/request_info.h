@@ -46,6 +46,15 @@ struct PdInfo {
   bool transferred = false;  // decode got them
 };
 
+// Of a request that names the conversation that it belongs to (routing/session_names.h).
+struct SessionInfo {
+  std::string session;
+  std::string parent;
+  std::string agent;
+  bool has_turn = false;  // it is one of the conversation's turns
+  bool is_final = false;  // no other follows
+};
+
 struct RequestInfo {
   int64_t wall_us = 0;        // Unix time of the head, microseconds
   int64_t head_ns = 0;        // request head complete
@@ -62,15 +71,16 @@ struct RequestInfo {
   std::string client;
   std::string method;
   std::string path;  // without query
-  Route route = Route::kOther;
   std::string model;
+  std::unique_ptr<SessionInfo> session;  // null: it names none
+  Route route = Route::kOther;
   bool stream = false;  // the response is an event stream
+  ExchangeEnd end = ExchangeEnd::kDone;
+  int status = 0;  // sent to the client; 0: none
 
   // Not by a response that was relayed, or made by the router, as a whole.
   bool ended_early() const { return !error.empty() || end > ExchangeEnd::kNoDone; }
 
-  int status = 0;  // sent to the client; 0: none
-  ExchangeEnd end = ExchangeEnd::kDone;
   std::string_view error;    // code of our own error response, or why the exchange was cut; empty if neither
   std::string_view refusal;  // why admission rejected it; usually empty
   std::string_view stopped_at;        // the step that was the last one (proxy/steps/steps.cc)
