@@ -54,11 +54,12 @@ HEAVY = {
     "events/*_endpoints,events/kv_push_call,exchange/cost_override_header,exchange/fan_out,"
     "peer_sync/peer_endpoints,response_cache/cache_report,shared_pool/pool_report,shared_pool/shared_pool_feature}.cc",
     "hiredis": "redis/{redis_command,redis_reply,resp_reader}.cc",
-    "openssl": "{net/*,hashing/aead,hashing/keyed_hash,hashing/sha256}.cc",
+    "openssl": "{net/*,hashing/aead,hashing/keyed_hash,hashing/sha256,simulation/websocket_frames}.cc",
     "prometheus": "proxy/telemetry/metrics_page.cc",
     "pybind11": "bindings/*",
     "simdjson": "{events/trtllm_event.cc,routing/json_reading.h,routing/merged_response.cc,"
-    "simulation/openai_api.cc,simulation/transfer_params.cc}",
+    "simulation/request_body.cc,simulation/responses_session.cc,simulation/tool_script.cc,"
+    "simulation/transfer_params.cc}",
     "zmq": "net/zmq_socket.cc",
 }
 
