@@ -24,7 +24,7 @@ POLICIES = ("auto", "cache_aware", "vllm_cache_aware", "prefix_aware", "consiste
 def row(agent: str, policy: str, workers: int) -> str:
     requests = recorded(agent)
     done = replay(requests, policy, workers)
-    visited = [len(urls) for urls in done.workers_of_sessions().values()]
+    visited = [len(urls) for urls in done.workers_of_sessions()]
     matched = done.share_matched
     cells = (
         agent,

@@ -13,7 +13,7 @@ import contextlib
 import dataclasses
 import http.client
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tests.fakes.recorded_agents import Recorded, has_prompt, session_of
 from tests.fakes.wire import eventually
@@ -36,8 +36,6 @@ class Outcome:
     status: int
     worker: str | None
     """Its URL; None: the router responded itself."""
-    reason: str | None
-    """Why this worker."""
     matched: int
     """What the policy took the worker to hold, in its unit."""
     total: int
@@ -57,13 +55,9 @@ class Replay:
         total = sum(outcome.total for outcome in self.outcomes)
         return sum(outcome.matched for outcome in self.outcomes) / total if total else None
 
-    def workers_of_sessions(self) -> dict[tuple[str, ...], set[str | None]]:
+    def workers_of_sessions(self) -> list[set[str | None]]:
         """Which workers each session's prompts went to."""
-        sessions: dict[tuple[str, ...], set[str | None]] = {}
-        for outcome in self.outcomes:
-            if has_prompt(outcome.request):
-                sessions.setdefault(session_of(outcome.request), set()).add(outcome.worker)
-        return sessions
+        return _by_session((outcome.request, outcome.worker) for outcome in self.outcomes)
 
 
 def replay(requests: Sequence[Recorded], policy: str, workers: int = 3, **options: object) -> Replay:
@@ -93,14 +87,32 @@ def replay(requests: Sequence[Recorded], policy: str, workers: int = 3, **option
     return Replay(outcomes, cached / max(1, tokens))
 
 
+def homes_of_sessions(requests: Sequence[Recorded], policy: str) -> list[set[str | None]]:
+    """The same without a server, for policies that hash: eight workers have the same URLs in every run."""
+    router = Router(policy, [f"http://worker-{number}:8000" for number in range(8)])
+    chosen = []
+    for request in filter(has_prompt, requests):
+        with router.select(request.body, headers=request.headers, path=request.path) as ticket:
+            chosen.append((request, ticket.worker_url))
+    return _by_session(chosen)
+
+
+def _by_session(chosen: Iterable[tuple[Recorded, str | None]]) -> list[set[str | None]]:
+    sessions: dict[tuple[str, ...], set[str | None]] = {}
+    for request, worker in chosen:
+        if has_prompt(request):
+            sessions.setdefault(session_of(request), set()).add(worker)
+    return list(sessions.values())
+
+
 def _send(connection: http.client.HTTPConnection, request: Recorded) -> Outcome:
     fields = {name: value for name, value in request.headers if name.lower() != "host"}
     connection.request(request.method, request.path, request.body, fields)
     response = connection.getresponse()
     response.read()
     matched, _, total = response.getheader("x-vllm-router-cache-status", "0/0 ").split()[0].partition("/")
-    worker, reason = (response.getheader(f"x-vllm-router-{name}") for name in ("worker", "reason"))
-    return Outcome(request, response.status, worker, reason, int(matched), int(total))
+    worker = response.getheader("x-vllm-router-worker")
+    return Outcome(request, response.status, worker, int(matched), int(total))
 
 
 def allowed(requests: Sequence[Recorded], block_bytes: int) -> float:
