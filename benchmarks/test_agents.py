@@ -1,20 +1,13 @@
-"""benchmarks/agents.py: does it still work, and is a conversation found?"""
-
-import json
+"""benchmarks/agents.py: a row for each agent and policy, with its figures."""
 
 from benchmarks import agents
 
 
-def test_a_small_recording(tmp_path, capsys):
-    recording = tmp_path / "agent.jsonl"
-    lines = [{"text": 0, "value": "You are an agent. " * 100}]
-    messages = [{"role": "system", "content": {"$text": 0}}]
-    for turn in range(3):
-        messages = [*messages, {"role": "user", "content": f"turn {turn}"}]
-        entry = {"scenario": "basic", "method": "POST", "path": "/v1/chat/completions", "headers": []}
-        lines.append(entry | {"body": {"messages": messages}})
-    recording.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert agents.main([str(recording), "--policies", "auto", "consistent_hash"]) == 0
-    rows = capsys.readouterr().out.splitlines()
-    assert rows[1].startswith("agent | auto | basic: 1 0.6")
-    assert rows[2].startswith("agent | consistent_hash | basic: ")
+def test_a_row_has_the_figures_of_one_agent_and_policy(capsys):
+    assert agents.main(["--agents", "mini_swe_agent_2.4.6", "--policies", "auto", "round_robin"]) == 0
+    _, _, auto, turns = (row.split(" | ") for row in capsys.readouterr().out.splitlines())
+    assert auto[:5] == ["| mini_swe_agent_2.4.6", "auto", "1", "1.00", "1"]
+    matched, allowed, cached = (float(cell.rstrip(" |")) for cell in auto[5:])
+    assert 0.8 < matched <= allowed
+    assert 0.8 < cached < 1
+    assert turns[3:6] == ["3.00", "3", "–"]

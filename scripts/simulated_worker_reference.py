@@ -42,11 +42,13 @@ TAIL = """
 |---|---|---|
 | `/v1/chat/completions` | POST | OpenAI's, streamed or whole; `system_fingerprint` is `sim-` and the worker's port |
 | `/v1/completions` | POST | OpenAI's; `prompt` is a text, several, token ids, or several lists of them |
-| `/v1/responses` | POST | OpenAI's |
+| `/v1/responses` | POST | OpenAI's; `GET` with an upgrade is a [WebSocket](#responses-over-a-websocket) |
 | `/v1/messages` | POST | Anthropic's |
 | `/v1/embeddings` | POST | numbers that depend on the input alone; `dimensions` (64), `encoding_format` |
 | `/tokenize` | POST | `{"count": 3, "max_model_len": 131072, "tokens": [...], "token_strs": null}` |
 | `/detokenize` | POST | `{"prompt": "..."}` |
+| `/v1/messages/count_tokens` | POST | `{"input_tokens": 3}` |
+| `/v1/responses/input_tokens` | POST | `{"object": "response.input_tokens", "input_tokens": 3}` |
 | `/v1/models` | any | the one model |
 | `/health` | any | 200 and nothing, or `--health-status` |
 | `/ping` | any | as `/health` |
@@ -65,6 +67,28 @@ Another method on a POST path gets 405, another path 404, a bad request 400 and 
 Read of a request: `model`, `messages` (`prompt`, `input`, `system`, `instructions`, `tools`) as text, `max_tokens`
 (`max_completion_tokens`, `max_output_tokens`), `n`, `stream`, `stream_options.include_usage`; the rest has no effect. Without a length
 a chat's response has 64 tokens and a completion 16. `finish_reason` is `length` where a length was given, else `stop`.
+
+## Tool calls
+
+With `--tool-script` the model works through a task, so that real agents run against the worker: where a request has tools, its response is a
+turn of the script, in the form of its API (`tool_calls`, `tool_use` blocks, `function_call` items), streamed or whole.
+
+```json
+[{"text": "I look.", "calls": [{"name": "bash", "arguments": {"command": "ls"}}]},
+ {"text": "Done."}]
+```
+
+A turn has a text, calls, or both. Which one is next stands in the conversation: it is the number of responses since the user's last
+message, and the last turn repeats. So each message of a user starts the script, and any worker that has it can continue. Names of tools are not
+checked. A request without tools gets text of 64 tokens, or fewer if it says so: agents allow far longer responses than they expect. Ids of
+calls depend on the prompt alone. Of a turn, its text can be found in the cache by the next request, its calls cannot.
+
+## Responses over a WebSocket
+
+`GET /v1/responses` with `Upgrade: websocket`, as Codex has it (`supports_websockets`). Each message of type `response.create` is a request, each
+event of its response a message; compression is declined. `previous_response_id` continues the last response of this connection, with only
+what is new as `input`; another id gets an error with the code `previous_response_not_found`. With `"generate": false` the prompt is
+computed, and the response is empty. Not with `--stage`.
 
 ## Tokens and text
 
@@ -179,7 +203,7 @@ The router passes these headers on. A value that is not a whole number is ignore
 
 | field | meaning |
 |---|---|
-| `requests` | requests to the POST paths, good or bad |
+| `requests` | requests to the POST paths, good or bad; of a WebSocket, the upgrade and each message |
 | `running` | prompts and responses being computed |
 | `waiting` | prompts that wait for room in a step, or for memory |
 | `finished` | complete responses |

@@ -100,6 +100,7 @@ void BindSimulation(py::module_& module) {
   options.Add("attention_ns_per_token2", &EngineCoefficients::attention_ns_per_token2);
   options.Add("decode_us_per_sequence", &EngineCoefficients::decode_us_per_sequence);
   options.Add("context_ns_per_token", &EngineCoefficients::context_ns_per_token);
+  options.Add("tool_script", &Options::tool_script);
   options.Add("speed", &Options::engine, &BatchEngineOptions::speed);
   options.Add("max_running", &Options::engine, &BatchEngineOptions::max_running);
   options.Add("step_tokens", &Options::engine, &BatchEngineOptions::step_tokens);

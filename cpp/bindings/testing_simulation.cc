@@ -20,8 +20,11 @@
 #include "simulation/live_engine.h"
 #include "simulation/openai_api.h"
 #include "simulation/response_text.h"
+#include "simulation/responses_session.h"
 #include "simulation/stage_worker.h"
+#include "simulation/tool_script.h"
 #include "simulation/transfer_params.h"
+#include "simulation/websocket_frames.h"
 
 namespace vllm_router {
 
@@ -40,6 +43,8 @@ Api ApiByName(const std::string& name) {
       {"embeddings", Api::kEmbeddings},
       {"tokenize", Api::kTokenize},
       {"detokenize", Api::kDetokenize},
+      {"count_tokens", Api::kCountTokens},
+      {"input_tokens", Api::kInputTokens},
   };
   for (const auto& [known, api] : kApis) {
     if (known == name) return api;
@@ -355,7 +360,10 @@ void BindTestingSimulation(py::module_& testing) {
   py::class_<SimModel>(testing, "SimModel")
       .def(py::init<>())
       .def_readwrite("name", &SimModel::name)
-      .def_readwrite("max_model_len", &SimModel::max_model_len);
+      .def_readwrite("max_model_len", &SimModel::max_model_len)
+      .def_property("script", nullptr, [](SimModel& model, const std::string& json) {
+        model.script = std::make_shared<const ToolScript>(ValueOrThrow(ToolScript::Parse(json)));
+      });
   py::class_<SimRequest>(testing, "SimRequest")
       .def_readonly("model", &SimRequest::model)
       .def_property_readonly(
@@ -367,6 +375,13 @@ void BindTestingSimulation(py::module_& testing) {
           })
       .def_readonly("answer_tokens", &SimRequest::answer_tokens)
       .def_readonly("length_was_asked", &SimRequest::length_was_asked)
+      // The text of its turn of the script; None: it has none.
+      .def_property_readonly(
+          "scripted",
+          [](const SimRequest& request) -> std::optional<std::string> {
+            if (request.turn == nullptr) return std::nullopt;
+            return request.turn->text;
+          })
       .def_readonly("stream", &SimRequest::stream)
       .def_readonly("include_usage", &SimRequest::include_usage)
       .def_property_readonly("choices", &SimRequest::choices);
@@ -383,12 +398,62 @@ void BindTestingSimulation(py::module_& testing) {
       "sim_stream", [](const SimRequest& request, const std::string& request_id, size_t cached_tokens) {
         std::string out;
         const Usage usage{request.prompt_tokens(), cached_tokens, request.answer_tokens * request.choices()};
-        const ResponseStream stream(request, {request_id, 1700000000, "sim-1"});
-        stream.Begin(usage, &out);
-        for (size_t token = 0; token < request.answer_tokens; ++token) stream.Token(token, &out);
-        stream.End(usage, &out);
+        const std::unique_ptr<ResponseStream> stream =
+            ResponseStream::Open(request, {request_id, 1700000000, "sim-1"});
+        stream->Begin(usage, &out);
+        for (size_t token = 0; token < request.answer_tokens; ++token) stream->Token(token, &out);
+        stream->End(usage, &out);
         return out;
       });
+
+  py::class_<ToolScript>(testing, "ToolScript")
+      .def(py::init([](const std::string& json) { return ValueOrThrow(ToolScript::Parse(json)); }))
+      // (text, [(name, arguments)], number of tokens)
+      .def("turn", [](const ToolScript& script, size_t number) {
+        const ScriptedTurn& turn = script.Turn(number);
+        std::vector<std::pair<std::string, std::string>> calls;
+        for (const ScriptedCall& call : turn.calls) calls.emplace_back(call.name, call.arguments);
+        return py::make_tuple(turn.text, calls, turn.tokens());
+      });
+  py::class_<ResponsesSession>(testing, "ResponsesSession")
+      .def(py::init<>())
+      .def(
+          "expand",
+          [](ResponsesSession& session, const std::string& message) {
+            StatusOr<std::string> body = session.Expand(message);
+            if (body.ok()) return *std::move(body);
+            std::string error;
+            WriteSessionError(body.status(), &error);
+            throw py::value_error(error);
+          })
+      .def("complete", [](ResponsesSession& session, const std::string& id, const std::string& items) {
+        session.Complete(id, items);
+      });
+  // Messages as (opcode, payload), in pieces of `step` bytes; then the code of the close frame that an error needs, or 0.
+  testing.def("read_websocket", [](const std::string& bytes, size_t step, size_t limit) -> py::tuple {
+    WebSocketReader reader(limit);
+    std::string held;
+    py::list messages;
+    for (size_t at = 0; at < bytes.size(); at += step) {
+      held += bytes.substr(at, step);
+      for (;;) {
+        size_t used = 0;
+        const WebSocketReader::State state = reader.Feed(held, &used);
+        held.erase(0, used);
+        if (state == WebSocketReader::State::kBad) return py::make_tuple(messages, reader.close_code());
+        if (state == WebSocketReader::State::kMore) break;
+        messages.append(
+            py::make_tuple(static_cast<int>(reader.opcode()), py::bytes(std::string(reader.payload()))));
+      }
+    }
+    return py::make_tuple(messages, 0);
+  });
+  testing.def("websocket_frame", [](int opcode, const std::string& payload) {
+    std::string out;
+    WriteWebSocketFrame(static_cast<WebSocketOpcode>(opcode), payload, &out);
+    return py::bytes(out);
+  });
+  testing.def("websocket_accept", &WebSocketAccept);
 }
 
 }  // namespace vllm_router

@@ -3,8 +3,10 @@
 //
 //   StatusOr<SimRequest> request = ParseRequest(Api::kChat, body, model);
 //   WriteAnswer(*request, stamp, usage, &json);                        // not streamed, or
-//   ResponseStream stream(*request, stamp);
-//   stream.Begin(usage, &events); stream.Token(0, &events); … stream.End(usage, &events);
+//   std::unique_ptr<ResponseStream> stream = ResponseStream::Open(*request, stamp);
+//   stream->Begin(usage, &events); stream->Token(0, &events); … stream->End(usage, &events);
+//
+// request_body.cc reads; chat_api.h, responses_api.h and messages_api.h write.
 //
 // Chats become text by a plain template, so that a chat's next turn starts with all earlier turns:
 //
@@ -16,12 +18,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
+#include "base/text.h"
 #include "simulation/response_text.h"
+#include "simulation/tool_script.h"
 
 namespace vllm_router {
 
@@ -33,7 +38,11 @@ enum class Api : uint8_t {
   kEmbeddings,   // POST /v1/embeddings
   kTokenize,     // POST /tokenize
   kDetokenize,   // POST /detokenize
+  kCountTokens,  // POST /v1/messages/count_tokens
+  kInputTokens,  // POST /v1/responses/input_tokens
 };
+// Such a request never reaches the engine.
+inline bool ComputesNothing(Api api) { return api >= Api::kTokenize; }
 
 // The name and limits of the simulated model.
 struct SimModel {
@@ -41,6 +50,8 @@ struct SimModel {
   size_t max_model_len = 131072;          // tokens of prompt and response together
   size_t default_chat_tokens = 64;        // length of a response unless the request sets one
   size_t default_completion_tokens = 16;  // vLLM's and OpenAI's own default for completions
+  // Null: none. With one, a length that a chat requests is a limit of its response.
+  std::shared_ptr<const ToolScript> script;
 };
 
 struct SimRequest {
@@ -55,6 +66,8 @@ struct SimRequest {
   size_t embedding_dimensions = 64;
   bool base64 = false;  // encoding_format
   size_t max_model_len = 0;
+  std::shared_ptr<const ScriptedTurn> turn;  // the response; null: text that the prompt decides
+  bool generates = true;  // false (Responses): the prompt is computed, the response is empty
   // The KV blocks of the prompts came from another worker, which had this many of their tokens in its cache: nothing
   // of them is computed.
   bool pulled = false;
@@ -85,39 +98,19 @@ struct Usage {
 // A whole JSON body.
 void WriteAnswer(const SimRequest& request, const AnswerStamp& stamp, const Usage& usage, std::string* out);
 
-// The events of one streamed response, each in full: "data: {…}\n\n". Holds their common parts; the
-// request need not outlive it. Call Begin, then Token for 0, 1, … answer_tokens - 1, then End.
+// The events of one streamed response, each in full: "data: {…}\n\n". The request need not outlive it.
+// Call Begin, then Token for 0, 1, … answer_tokens - 1, then End.
 class ResponseStream {
  public:
-  ResponseStream(const SimRequest& request, const AnswerStamp& stamp);
+  static std::unique_ptr<ResponseStream> Open(const SimRequest& request, const AnswerStamp& stamp);
+  virtual ~ResponseStream() = default;
 
-  // The events before the first token: the role, or the opening of a block.
-  void Begin(const Usage& usage, std::string* out) const;
+  // The events before the first token.
+  virtual void Begin(const Usage& usage, std::string* out) = 0;
   // Token number `token` of every choice.
-  void Token(size_t token, std::string* out) const;
+  virtual void Token(size_t token, std::string* out) = 0;
   // Finish reason, usage if requested, and the end mark.
-  void End(const Usage& usage, std::string* out) const;
-
- private:
-  void ChatBegin(std::string* out) const;
-  void ChatEnd(const Usage& usage, std::string* out) const;
-  void ResponsesBegin(std::string* out) const;
-  void ResponsesEnd(const Usage& usage, std::string* out) const;
-  void MessagesBegin(const Usage& usage, std::string* out) const;
-  void MessagesEnd(const Usage& usage, std::string* out) const;
-
-  Api api_;
-  bool include_usage_;
-  bool length_was_asked_;
-  std::string id_;           // without quotes; needs no escaping
-  std::string model_;        // JSON, quotes included
-  std::string fingerprint_;  // JSON
-  int64_t created_;
-  std::string before_;  // of a token's event: up to the number of the choice (or of the event)
-  std::string middle_;  // from there up to the text
-  std::string after_;   // from behind the text to the end
-  size_t answer_tokens_;
-  std::vector<uint64_t> seeds_;  // one per choice
+  virtual void End(const Usage& usage, std::string* out) = 0;
 };
 
 // {"error": {"message", "type", "param", "code"}} as vLLM writes it since 0.10.1; in Anthropic's shape for
@@ -125,5 +118,53 @@ class ResponseStream {
 void WriteError(Api api, int status, std::string_view message, std::string* out, bool wrong_type = false);
 int HttpStatusOf(const Status& status);
 bool IsWrongType(const Status& status);  // or no JSON
+
+// For the files of one API.
+
+struct Text {  // a string with appended texts and numbers
+  std::string* out;
+  Text& operator<<(std::string_view text) {
+    out->append(text);
+    return *this;
+  }
+  Text& operator<<(uint64_t number) {
+    out->append(std::to_string(number));
+    return *this;
+  }
+  Text& operator<<(int64_t number) {
+    out->append(std::to_string(number));
+    return *this;
+  }
+};
+
+// The response's id, in JSON but without quotes.
+std::string AnswerId(Api api, std::string_view request_id);
+// In the shape of chats, completions and embeddings.
+void WriteUsage(const Usage& usage, std::string* out);
+
+// What one choice of a response consists of.
+class Reply {
+ public:
+  Reply(const SimRequest& request, const SimulatedPrompt& prompt, size_t choice)
+      : turn_(request.turn),
+        generates_(request.generates),
+        tokens_(request.generates ? request.answer_tokens : 0),
+        seed_(AnswerSeed(prompt, choice)) {}
+
+  // A piece of the generated text or of the scripted turn; one without text behind the end.
+  ReplyPiece Piece(size_t token) const;
+  std::string TextJson() const;  // all of the text, escaped as in a JSON string
+  bool has_text() const { return generates_ && (turn_ == nullptr || !turn_->text.empty()); }
+  size_t calls() const { return turn_ == nullptr ? 0 : turn_->calls.size(); }
+  const ScriptedCall& call(size_t number) const { return turn_->calls[number]; }
+  // 16 hex digits, the same whenever the same prompt gets this call.
+  std::string CallId(size_t number) const { return Hex16(AnswerDraw(seed_, tokens_ + number)); }
+
+ private:
+  std::shared_ptr<const ScriptedTurn> turn_;
+  bool generates_;
+  size_t tokens_;
+  uint64_t seed_;
+};
 
 }  // namespace vllm_router

@@ -70,8 +70,8 @@ void AppendAnswer(uint64_t seed, size_t tokens, std::string* text) {
   for (size_t token = 0; token < tokens; ++token) text->append(AnswerToken(seed, token));
 }
 
-void AppendAnswerChain(
-    const SimulatedPrompt& prompt, uint64_t seed, size_t answer_tokens, size_t block_tokens,
+void AppendTextChain(
+    const SimulatedPrompt& prompt, std::string_view response, size_t block_tokens,
     std::vector<uint64_t>* chain, std::vector<uint32_t>* tokens) {
   // Starts after the last full block: the prompt's last tokens as text, then the response, cut anew,
   // because a response fills up the prompt's last window before it opens its own.
@@ -81,11 +81,19 @@ void AppendAnswerChain(
     return;  // its last block ended with a padded token
   std::string text(reinterpret_cast<const char*>(tail.data()), tail.size_bytes());
   text.resize(text.size() - (SimulatedPrompt::kTokenBytes - prompt.last_token_bytes));
-  AppendAnswer(seed, answer_tokens, &text);
+  text.append(response);
   text.resize(text.size() / SimulatedPrompt::kTokenBytes * SimulatedPrompt::kTokenBytes);
   const std::vector<uint32_t> behind = TokensOfText(text);
   AppendBlockChain(behind, block_tokens, chain);
   if (tokens != nullptr) tokens->insert(tokens->end(), behind.begin(), behind.end());
+}
+
+void AppendAnswerChain(
+    const SimulatedPrompt& prompt, uint64_t seed, size_t answer_tokens, size_t block_tokens,
+    std::vector<uint64_t>* chain, std::vector<uint32_t>* tokens) {
+  std::string response;
+  AppendAnswer(seed, answer_tokens, &response);
+  AppendTextChain(prompt, response, block_tokens, chain, tokens);
 }
 
 }  // namespace vllm_router

@@ -45,9 +45,13 @@ uint64_t AnswerDraw(uint64_t seed, size_t number);
 std::string_view AnswerToken(uint64_t seed, size_t token);
 void AppendAnswer(uint64_t seed, size_t tokens, std::string* text);
 
-// Continues `chain`, the prompt's block chain, over the first `answer_tokens` tokens of its response, so
-// that a prompt that repeats both finds both in the cache. `tokens`, unless null: appends the tokens behind
-// the prompt's last full block.
+// Continues `chain`, the prompt's block chain, over the text of its response, so that a prompt that repeats
+// both finds both in the cache. `tokens`, unless null: appends the tokens behind the prompt's last full
+// block.
+void AppendTextChain(
+    const SimulatedPrompt& prompt, std::string_view response, size_t block_tokens,
+    std::vector<uint64_t>* chain, std::vector<uint32_t>* tokens = nullptr);
+// The same with the first `answer_tokens` tokens of the generated response.
 void AppendAnswerChain(
     const SimulatedPrompt& prompt, uint64_t seed, size_t answer_tokens, size_t block_tokens,
     std::vector<uint64_t>* chain, std::vector<uint32_t>* tokens = nullptr);

@@ -82,6 +82,9 @@ Status Check(const SimulatedWorkerOptions& options) {
   ROUTER_RETURN_IF_ERROR(CheckStage(options));
   ROUTER_RETURN_IF_ERROR(
       InRange("fixed_response_bytes", static_cast<double>(options.fixed_response_bytes), 0, 1e9));
+  if (!options.tool_script.empty()) {
+    ROUTER_RETURN_IF_ERROR(ToolScript::Parse(options.tool_script).status());
+  }
   return Check(options.faults);
 }
 

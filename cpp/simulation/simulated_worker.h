@@ -14,6 +14,8 @@
 // |---------------------------------------------------------|--------------------------------------------|
 // | POST /v1/chat/completions /v1/completions /v1/responses | as vLLM's, streamed or whole; `usage` says |
 // |   /v1/messages /v1/embeddings /tokenize /detokenize     |   how many prompt tokens were cached       |
+// |   /v1/messages/count_tokens /v1/responses/input_tokens  |                                            |
+// | GET /v1/responses with Upgrade: websocket               | the same, an event a message               |
 // | GET /v1/models /health /ping /version /load /metrics    | as vLLM's                                  |
 // | POST /reset_prefix_cache                                | forgets the cache                          |
 // | GET /kv_event_sources                                   | where KV events are published, or {}       |
@@ -79,6 +81,8 @@ struct SimulatedWorkerOptions {
   double keep_alive_s = 5;
   // The head of a stream waits for the first token (SGLang) instead of being sent at once (vLLM).
   bool late_head = false;
+  // What the model says where a request has tools (tool_script.h), as JSON; "": its own text.
+  std::string tool_script;
   // KV events (kv_event_publisher.h). The ports: -1: none; 0: any free one.
   int kv_events_port = -1;
   int kv_events_replay_port = -1;

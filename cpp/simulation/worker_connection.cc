@@ -32,11 +32,6 @@ constexpr std::string_view kStreamHeadUntilClose =
 
 int64_t NanosOfMs(double ms) { return std::llround(ms * 1e6); }
 
-void Count(std::atomic<uint64_t>& counter, uint64_t by = 1) {
-  // Only this thread writes: no locked instruction needed.
-  counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
-}
-
 // A header field's bytes as a JSON string: bytes that are not ASCII are read as Latin-1 characters.
 std::string QuotedLatin1(std::string_view text) {
   std::string utf8;
@@ -55,7 +50,8 @@ std::string QuotedLatin1(std::string_view text) {
 // Of responses that have begun.
 Usage UsageOf(const SimRequest& request, const LiveEngine::Progress& progress) {
   const size_t cached = request.pulled ? request.pulled_cached_tokens : progress.hit_tokens;
-  return {request.prompt_tokens(), cached, request.answer_tokens * request.choices()};
+  const size_t generated = request.generates ? request.answer_tokens * request.choices() : 0;
+  return {request.prompt_tokens(), cached, generated};
 }
 
 // Leaves the fault alone when the value is invalid.
@@ -238,6 +234,10 @@ Task<bool> WorkerConnection::Answer() {
     const bool keep = co_await AnswerEcho();
     co_return keep;
   }
+  if (route == SimRoute::kResponses && head.websocket && state_.stage() == nullptr) {
+    const bool keep = co_await AnswerWebSocket();
+    co_return keep;
+  }
 
   const bool fixed = answering_.post && !state_.fixed_response().empty();
   const bool api = answering_.post && IsApi(route);
@@ -367,7 +367,7 @@ Task<bool> WorkerConnection::AnswerApi(StatusOr<SimRequest> parsed) {
   const std::string id =
       answering_.request_id.empty() ? Hex16(state_.NextRequestNumber()) : std::move(answering_.request_id);
   const AnswerStamp stamp{id, std::time(nullptr), thread_.fingerprint};
-  if (request.api == Api::kTokenize || request.api == Api::kDetokenize) {
+  if (ComputesNothing(request.api)) {
     std::string body;
     WriteAnswer(request, stamp, {}, &body);
     Count(thread_.counts.finished);
@@ -438,7 +438,8 @@ Task<bool> WorkerConnection::AnswerWhole(
 Task<bool> WorkerConnection::AnswerStreamed(
     const SimRequest& request, EngineWork& work, const AnswerStamp& stamp) {
   const std::string_view head = answering_.http_10 ? kStreamHeadUntilClose : kStreamHead;
-  const bool head_sent = answering_.staged != nullptr && answering_.staged->head_sent;
+  const bool head_sent =
+      answering_.websocket || (answering_.staged != nullptr && answering_.staged->head_sent);
   if (!state_.options().late_head && !head_sent) {
     const bool sent = co_await Send(head);
     if (!sent) co_return false;
@@ -446,7 +447,7 @@ Task<bool> WorkerConnection::AnswerStreamed(
   const bool begun = co_await WaitForFirstToken(request, work);
   if (!begun) co_return false;
 
-  const ResponseStream stream(request, stamp);
+  const std::unique_ptr<ResponseStream> stream = ResponseStream::Open(request, stamp);
   const Usage usage = UsageOf(request, work.progress());
   if (answering_.staged != nullptr) {
     const bool here = co_await Pass(StageGate::kFirstByte);
@@ -456,24 +457,22 @@ Task<bool> WorkerConnection::AnswerStreamed(
   const size_t break_at =
       answering_.faults.close_early ? (request.answer_tokens + 1) / 2 : request.answer_tokens;
   std::string events;
-  stream.Begin(usage, &events);
-  bool head_due = state_.options().late_head;
+  stream->Begin(usage, &events);
+  bool head_due = state_.options().late_head && !answering_.websocket;
   for (size_t token = 0; token < break_at;) {
     // One event per token, as from an engine; events that are due together are sent together.
     const size_t due = std::min(break_at, work.progress().tokens);
-    while (token < due && events.size() < kMaxBatchBytes) stream.Token(token++, &events);
+    while (token < due && events.size() < kMaxBatchBytes) stream->Token(token++, &events);
     const bool last = token == request.answer_tokens;
     if (last && answering_.staged != nullptr) {
       const bool here = co_await FinishPrefill(request, stamp, usage);
       if (!here) co_return false;
     }
-    if (last) stream.End(usage, &events);
+    if (last) stream->End(usage, &events);
     out_.clear();
     if (head_due) out_ = head;
     head_due = false;
-    if (!answering_.http_10) WriteChunkSize(events.size(), &out_);
-    out_ += events;
-    if (!answering_.http_10) out_ += last ? "\r\n0\r\n\r\n" : "\r\n";
+    WriteEvents(events, last, &out_);
     events.clear();
     if (last) CountFinished();
     const int64_t sent = SendNow(out_);
@@ -493,6 +492,13 @@ Task<bool> WorkerConnection::AnswerStreamed(
   answering_.broken = true;
   Kill(false);
   co_return false;
+}
+
+void WorkerConnection::WriteEvents(std::string_view events, bool last, std::string* out) const {
+  if (answering_.websocket) return WriteEventMessages(events, out);
+  if (!answering_.http_10) WriteChunkSize(events.size(), out);
+  out->append(events);
+  if (!answering_.http_10) out->append(last ? "\r\n0\r\n\r\n" : "\r\n");
 }
 
 // All other requests end without a response, as the process that serves them exits.
@@ -645,9 +651,7 @@ Task<bool> WorkerConnection::SendStageError(std::string_view message) {
                                  R"(, "type": "InternalServerError", "param": null, "code": 500}})") +
                              "\n\ndata: [DONE]\n\n";
   out_.clear();
-  if (!answering_.http_10) WriteChunkSize(events.size(), &out_);
-  out_ += events;
-  if (!answering_.http_10) out_ += "\r\n0\r\n\r\n";
+  WriteEvents(events, /*last=*/true, &out_);
   const bool sent = co_await Send(out_);
   co_return sent && !answering_.close;
 }

@@ -19,10 +19,12 @@
 #include "net/event_loop.h"
 #include "net/socket.h"
 #include "net/task.h"
+#include "simulation/websocket_frames.h"
 #include "simulation/worker_state.h"
 
 namespace vllm_router {
 
+class ResponsesSession;
 class WorkerConnection;
 
 // The state that the connections of one loop share.
@@ -81,6 +83,7 @@ class WorkerConnection {
     std::string request_id;
     Faults faults;
     int64_t bytes_left = -1;         // until the connection is to be closed; -1: no limit
+    bool websocket = false;          // it has been switched: events are messages
     bool broken = false;             // broken off on purpose, because a fault requested it
     bool counted = false;            // as finished
     std::unique_ptr<Staged> staged;  // of a worker with a stage
@@ -100,6 +103,11 @@ class WorkerConnection {
   Task<bool> AnswerEcho();
   Task<bool> AnswerPlain();
   Task<bool> AnswerFixed();
+  // Of a WebSocket (worker_websocket.cc). False of all: the connection has ended.
+  Task<bool> AnswerWebSocket();
+  Task<bool> AnswerFrame(WebSocketOpcode opcode, std::string_view payload, ResponsesSession* session);
+  Task<bool> AnswerMessage(std::string_view message, ResponsesSession* session);
+  static void WriteEventMessages(std::string_view events, std::string* out);
   // A response's last bytes are about to leave: it is counted before a client can read them.
   void CountFinished();
   // It has ended. `complete`: all of it was sent.
@@ -123,6 +131,8 @@ class WorkerConnection {
   // True: the whole response was sent.
   Task<bool> AnswerStreamed(const SimRequest& request, EngineWork& work, const AnswerStamp& stamp);
   Task<bool> AnswerWhole(const SimRequest& request, EngineWork& work, const AnswerStamp& stamp);
+  // Events as they go out: in a chunk, plain until the connection closes, or as messages.
+  void WriteEvents(std::string_view events, bool last, std::string* out) const;
   // True: a fault has responded to, or broken off, the request; then `*keep` is the result of Answer().
   Task<bool> Misbehave(bool* keep);
   bool CountGone();

@@ -20,6 +20,8 @@ constexpr std::pair<std::string_view, SimRoute> kPaths[] = {
     {"/v1/embeddings", SimRoute::kEmbeddings},
     {"/tokenize", SimRoute::kTokenize},
     {"/detokenize", SimRoute::kDetokenize},
+    {"/v1/messages/count_tokens", SimRoute::kCountTokens},
+    {"/v1/responses/input_tokens", SimRoute::kInputTokens},
     {"/v1/models", SimRoute::kModels},
     {"/health", SimRoute::kHealth},
     {"/ping", SimRoute::kPing},
@@ -45,8 +47,11 @@ std::string FixedBody(size_t bytes) {
 }
 
 // No request can be longer than the engine's memory: it would wait for ever. vLLM does not start with a
-// longer context.
+// longer context. REQUIRES: checked.
 SimulatedWorkerOptions Fitted(SimulatedWorkerOptions options) {
+  if (!options.tool_script.empty()) {
+    options.model.script = std::make_shared<const ToolScript>(*ToolScript::Parse(options.tool_script));
+  }
   const uint64_t tokens = options.engine.cache_blocks * options.engine.block_tokens;
   if (tokens > 0) options.model.max_model_len = std::min<size_t>(options.model.max_model_len, tokens);
   return options;
@@ -118,9 +123,15 @@ LiveEngine::JobId WorkerState::StartWork(const SimRequest& request) {
           prompt.tokens.begin(),
           prompt.tokens.begin() + static_cast<ptrdiff_t>(prompt_blocks * block_tokens));
     }
-    AppendAnswerChain(
-        prompt, AnswerSeed(prompt, 0), request.answer_tokens, block_tokens, &blocks,
-        has_kv_events() ? &tokens : nullptr);
+    std::vector<uint32_t>* const behind = has_kv_events() ? &tokens : nullptr;
+    if (request.turn != nullptr) {
+      // Calls come back as the client writes them, so that nothing behind the text can be found again.
+      const size_t bytes = request.answer_tokens * SimulatedPrompt::kTokenBytes;
+      const std::string_view text = std::string_view(request.turn->text).substr(0, bytes);
+      AppendTextChain(prompt, text, block_tokens, &blocks, behind);
+    } else if (request.generates) {
+      AppendAnswerChain(prompt, AnswerSeed(prompt, 0), request.answer_tokens, block_tokens, &blocks, behind);
+    }
     parts.push_back(
         {.prompt_tokens = static_cast<uint32_t>(prompt.tokens.size()),
          .output_tokens = static_cast<uint32_t>(request.answer_tokens),

@@ -22,13 +22,15 @@
 namespace vllm_router {
 
 enum class SimRoute : uint8_t {
-  kChat,  // up to kDetokenize in the order of Api
+  kChat,  // up to kInputTokens in the order of Api
   kCompletions,
   kResponses,
   kMessages,
   kEmbeddings,
   kTokenize,
   kDetokenize,
+  kCountTokens,
+  kInputTokens,
   kModels,
   kHealth,
   kPing,
@@ -46,7 +48,7 @@ inline constexpr size_t kSimRoutes = static_cast<size_t>(SimRoute::kUnknown) + 1
 
 SimRoute FindSimRoute(std::string_view path);
 // True for POST routes that need the engine: those that faults affect.
-inline bool IsApi(SimRoute route) { return route <= SimRoute::kDetokenize; }
+inline bool IsApi(SimRoute route) { return route <= SimRoute::kInputTokens; }
 inline Api ApiOf(SimRoute route) { return static_cast<Api>(route); }
 
 // One thread's counts; other threads only read them.
@@ -61,6 +63,11 @@ struct alignas(64) WorkerCounts {
   std::atomic<uint64_t> closed_connections{0};
   std::atomic<uint64_t> routes[kSimRoutes] = {};
 };
+
+inline void Count(std::atomic<uint64_t>& counter, uint64_t by = 1) {
+  // Only its thread writes: no locked instruction needed.
+  counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+}
 
 class WorkerState {
  public:

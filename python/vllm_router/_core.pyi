@@ -1445,6 +1445,7 @@ class SimulatedWorkerOptions:
     attention_ns_per_token2: float
     decode_us_per_sequence: float
     context_ns_per_token: float
+    tool_script: str
     speed: float
     max_running: int
     step_tokens: int

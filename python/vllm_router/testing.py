@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -139,6 +140,11 @@ OPTIONS: dict[str, Option] = {
             "Maximum tokens of a prompt and its response together, within the KV memory.",
             "Engine",
         ),
+        Option(
+            "tool_script",
+            "Turns that the model takes where a request has tools: a JSON list, or a file with one.",
+            "Engine",
+        ),
         Option("engine", "A preset of the engine's coefficients, or a YAML file of them.", "Engine"),
         Option("step_ms", "Fixed time of a step in milliseconds: the minimum between two tokens.", "Engine"),
         Option(
@@ -238,7 +244,7 @@ def core_options(options: dict[str, Any]) -> _core.SimulatedWorkerOptions:
 
     Raises:
         TypeError: an unknown name, or a value of the wrong type.
-        ValueError: an unknown engine, or a file of one that cannot be used.
+        ValueError: an unknown engine, or a file of one or of a script that cannot be used.
     """
     made = _core.SimulatedWorkerOptions()
     engine = options.get("engine", DEFAULT_ENGINE)
@@ -252,6 +258,8 @@ def core_options(options: dict[str, Any]) -> _core.SimulatedWorkerOptions:
             nearest = difflib.get_close_matches(name, OPTIONS, n=1)
             hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(sorted(OPTIONS))}"
             raise TypeError(f"{name} is not an option of SimulatedWorker; {hint}")
+        if name == "tool_script" and isinstance(value, str):
+            value = _script(value)
         try:
             setattr(made, name, value)
         except TypeError:
@@ -267,6 +275,20 @@ def core_options(options: dict[str, Any]) -> _core.SimulatedWorkerOptions:
             )
         made.cache_blocks = cache_tokens // max(1, made.block_tokens)
     return made
+
+
+def _script(value: str) -> str:
+    """A script's JSON, which may stand in a file."""
+    if not value or value.lstrip().startswith("["):
+        return value
+    try:
+        return Path(value).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise ValueError(
+            f"tool_script is {quoted(value)}, and this file cannot be read: {reason}; name another, or give "
+            "the JSON list itself"
+        ) from None
 
 
 def _figures(engine: str) -> dict[str, Any]:

@@ -21,6 +21,8 @@ BODIES = {
     "/v1/embeddings": {"input": "x"},
     "/tokenize": {"prompt": "Hello worlds"},
     "/detokenize": {"tokens": [1]},
+    "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "x"}]},
+    "/v1/responses/input_tokens": {"input": "x"},
 }
 
 

@@ -74,11 +74,12 @@ HEAVY = {
     "peer_sync/peer_endpoints,response_cache/cache_report,sessions/sessions_feature,shared_pool/pool_report,"
     "shared_pool/shared_pool_feature}.cc",
     "hiredis": "redis/{redis_command,redis_reply,resp_reader}.cc",
-    "openssl": "{net/*,hashing/aead,hashing/keyed_hash,hashing/sha256}.cc",
+    "openssl": "{net/*,hashing/aead,hashing/keyed_hash,hashing/sha256,simulation/websocket_frames}.cc",
     "prometheus": "proxy/telemetry/metrics_page.cc",
     "pybind11": "bindings/*",
     "simdjson": "{events/trtllm_event.cc,routing/json_reading.h,disaggregation/merged_response.cc,"
-    "simulation/openai_api.cc,simulation/transfer_params.cc}",
+    "simulation/request_body.cc,simulation/responses_session.cc,simulation/tool_script.cc,"
+    "simulation/transfer_params.cc}",
     "zmq": "net/zmq_socket.cc",
 }
 

@@ -74,6 +74,8 @@ def test_a_port_in_use_is_said_in_one_line():
         (["--step_sm=5"], "--step_sm is not a flag of vllm-router simulate-worker; did you mean --step_ms?"),
         (["--engine", "h200"], "engine is 'h200'; it must be one of h200_32b, "),
         (["--engine", "no.yaml"], "the engine's file no.yaml cannot be read: No such file or directory"),
+        (["--tool-script", "no.json"], "'no.json', and this file cannot be read: No such file or directory"),
+        (["--tool-script", "[{}]"], "tool_script: turn 1 says nothing; a turn is {"),
         (["extra"], "extra is not a flag of vllm-router simulate-worker; see --help"),
         (["--port", "70000"], "port is 70000; it must be a whole number from 0 to 65535"),
         (["--cache-blocks", "-1"], "cache_blocks is -1; it must be a whole number, 0 or more"),

@@ -332,6 +332,15 @@ def test_a_file_that_does_not_fit_is_refused_in_a_sentence(tmp_path, text, error
         SimulatedWorker(engine=str(path))
 
 
+def test_a_script_is_read_from_a_file(tmp_path):
+    path = tmp_path / "script.json"
+    path.write_text('[{"text": "Done."}]')
+    assert core_options({"tool_script": str(path)}).tool_script == '[{"text": "Done."}]'
+    path.write_bytes(b"\xff")
+    with pytest.raises(ValueError, match="cannot be read: it is not UTF-8"):
+        core_options({"tool_script": str(path)})
+
+
 @pytest.mark.parametrize(
     ("option", "value", "error"),
     [
@@ -349,6 +358,8 @@ def test_a_file_that_does_not_fit_is_refused_in_a_sentence(tmp_path, text, error
         ("max_model_len", 0, ValueError),
         ("cache_blocks", -1, TypeError),
         ("model", 5, TypeError),
+        ("tool_script", "[]", ValueError),
+        ("tool_script", [], TypeError),
         ("port", 65536, TypeError),
     ],
 )
