@@ -54,9 +54,14 @@ collapses near capacity.
 | `bailian` | JSON lines with `chat_id`, `parent_chat_id`, `timestamp` (s), lengths, `hash_ids` | 16 tokens; sessions are chats |
 | `azure` | CSV with `TIMESTAMP`, `ContextTokens`, `GeneratedTokens` | none: no prompt shares anything |
 | `record` | the server's [record log](record_log.md) | as its head says |
+| `weka` | JSON lines with `block_size` and `requests`, a session each | as each says; ids are a session's own unless `hash_id_scope` is `global` |
+| `tracelab` | JSON lines with `session_id`, `input_tokens_total`, `prefix_tokens`, `timing_events` | 512 tokens; a prompt longer than its session's one before continues it |
 
 A line that does not fit is reported with its number and skipped, and so is a truncated end; `--strict` ends there instead. Times
 that go back end the reading unless `--sort` is given; a record log is always sorted.
+
+`weka` and `tracelab` are sessions of coding agents: the AgentX traces of SemiAnalysis with those of kv-cache-tester (of files with one
+session each, `jq -c . traces/*.json > traces.jsonl` makes lines), and TraceLab. They are [closed loops](#closed-loops).
 
 | workload | requests | mean in / out | ideal hit | contents |
 |---|--:|--:|--:|---|
@@ -64,8 +69,16 @@ that go back end the reading unless `--sort` is given; a record log is always so
 | `rag` | 6,000 | 7,373 / 1,000 | 95 % | 150 groups of 5 users; 6,144 shared + 1,229 own tokens; prompts repeat |
 | `adv` | 10,000 | 4,900 / 190 | 58 % | 512 shared tokens + unique rest; 30 % share a viral 8k prefix |
 | `hot` | 12,000 | 3,000 / 400 | 82 % | 60 % share 4k tokens and differ in 40; mostly decoding |
+| `agents` | about 6,700 | 118,000 / 660 | 96 % | 40 coding agents, 120 sessions of 20 to 100 turns with pauses of 1 to 600 s, 44 % with subagents ([more](../explanation/agents.md)) |
 
-Blocks have 128 tokens. `--rate` and `--load` stretch the times; `--poisson` replaces them.
+Blocks have 128 tokens, of `agents` 512. `--rate` and `--load` stretch the times; `--poisson` replaces them.
+
+### Closed loops
+
+Turns of an agent wait for each other: the next one comes a pause after the response before it, and a parent waits for its subagents. So
+responses set the rate, and `--rate`, `--load`, `--poisson` and `--goodput` do not apply. `--agents` is the number of agents that work at
+once; each takes the next session when its last one has ended. `--speed` divides the pauses. Of a recording only pauses are
+kept, up to 600 s, since its other times are those of what served it; sessions begin when an agent is free.
 
 ## The fleet
 
@@ -119,7 +132,7 @@ Of a row of `run()` and of `rows` in `--json`:
 |---|---|
 | `trace`, `policy`, `comparison`, `point`, `by_load`, `seed` | what was played, by which policy, as which point of a sweep |
 | `workers`, `prefill`, `decode`, `routers`, `cache_tokens` | the fleet (`prefill` and `decode` are 0 without stages); tokens of cache per worker, with stages of decode |
-| `load`, `rate` | fraction of the capacity (null where it was not measured), requests a second |
+| `load`, `rate` | fraction of the capacity (null where it was not measured), requests a second; of a closed loop those that came |
 | `requests`, `finished`, `refused`, `cut_short` | how requests ended: served, no worker there, worker failed after the first token |
 | `hit_share`, `predicted_hit_share`, `ideal_hit_share` | of the prompt tokens: served from caches, expected by the router, possible |
 | `ttft_mean_s`, `ttft_p50_s`, `ttft_p90_s`, `ttft_p99_s` | time to first token; without one, infinite |

@@ -93,6 +93,9 @@ ReplayTrace TraceOf(Members& members) {
   members.Read("output_block_ids", "uint64", false, &trace.output_block_ids);
   members.Read("output_block_offsets", "int64", false, &trace.output_block_offsets);
   members.Read("session_ids", "uint64", false, &trace.session_ids);
+  members.Read("after_rows", "int64", false, &trace.after_rows);
+  members.Read("after_offsets", "int64", false, &trace.after_offsets);
+  members.Read("pause_s", "float64", false, &trace.pause_s);
   members.Read("block_size", &trace.block_size);
   members.Read("time_scale", &trace.time_scale);
   members.Read("poisson_rate", &trace.poisson_rate);

@@ -85,6 +85,31 @@ Status CheckLength(const char* what, size_t length, size_t rows) {
   return Refuse(what, " has ", length, " entries, but there are ", rows, " requests");
 }
 
+Status CheckTurns(const ReplayTrace& trace) {
+  const size_t rows = trace.arrival_s.size();
+  ROUTER_RETURN_IF_ERROR(CheckOffsets("after", trace.after_offsets, rows, trace.after_rows.size()));
+  ROUTER_RETURN_IF_ERROR(CheckLength("pause_s", trace.pause_s.size(), rows));
+  if (trace.poisson_rate > 0 || trace.closed_loop > 0) {
+    return Refuse(
+        "after_rows is given with ", trace.poisson_rate > 0 ? "poisson_rate" : "closed_loop",
+        "; requests that wait for others arrive when these end: leave it out");
+  }
+  for (size_t row = 0; row < rows; ++row) {
+    const double pause = trace.pause_s[row];
+    if (!(pause >= 0 && pause * trace.time_scale <= kMaxSeconds)) {
+      return Refuse(
+          "pause_s of request ", row, " is ", Plain(pause), "; with time_scale ", Plain(trace.time_scale),
+          " it must be from 0 to ", Plain(kMaxSeconds), " seconds");
+    }
+    for (int64_t i = trace.after_offsets[row]; i < trace.after_offsets[row + 1]; ++i) {
+      const int64_t before = trace.after_rows[static_cast<size_t>(i)];
+      if (before >= 0 && before < static_cast<int64_t>(row)) continue;
+      return Refuse("request ", row, " waits for request ", before, "; it must be an earlier one, from 0 on");
+    }
+  }
+  return absl::OkStatus();
+}
+
 Status CheckTrace(const ReplayTrace& trace) {
   const size_t rows = trace.arrival_s.size();
   if (rows == 0) return Refuse("the trace is empty: it has 0 requests; there must be at least one");
@@ -141,7 +166,8 @@ Status CheckTrace(const ReplayTrace& trace) {
           " output tokens; neither may be above ", 1u << 30);
     }
   }
-  return absl::OkStatus();
+  const bool has_turns = !trace.after_rows.empty() || !trace.after_offsets.empty() || !trace.pause_s.empty();
+  return has_turns ? CheckTurns(trace) : absl::OkStatus();
 }
 
 Status CheckPerWorker(const char* what, const std::vector<double>& values, uint32_t workers) {
@@ -372,6 +398,7 @@ class Run {
   void NameBlocks();
   void NameParents();
   void PlanArrivals();
+  void PlanTurns();
   Status MakeRouters();
   void ReadFleet(Replica& replica);
   void StartEngine(uint32_t number);
@@ -400,6 +427,7 @@ class Run {
   void ReadFrames(Replica& replica);
   void PollLoads(Replica& replica);
   bool IsCut(const Replica& replica) const;
+  bool Waits(size_t row) const { return trace_.after_offsets[row] < trace_.after_offsets[row + 1]; }
   Picos NextSync() const { return sync_due_.empty() ? kNever : sync_due_.top().time; }
   void Step(uint32_t number);
   void Happen(const ReplayEvent& event);
@@ -419,7 +447,12 @@ class Run {
   std::vector<uint64_t> names_;       // of each request's blocks, prompt and response
   std::vector<size_t> name_offsets_;  // n + 1
   std::vector<Picos> arrivals_;
-  std::vector<uint32_t> replica_of_;  // by row
+  // Of requests that wait for others: how many have not ended, and who waits for whom.
+  std::vector<uint32_t> awaited_;
+  std::vector<uint32_t> followers_;
+  std::vector<size_t> follower_offsets_;  // n + 1; empty: no request waits for another
+  std::priority_queue<Due> turns_due_;    // by row
+  std::vector<uint32_t> replica_of_;      // by row
   std::vector<Replica> replicas_;
   std::vector<Engine> engines_;
   std::priority_queue<Due> due_;
@@ -501,12 +534,28 @@ void Run::PlanArrivals() {
     }
     arrivals_[row] = trace_.closed_loop > 0 ? 0 : ToPicos(std::min(at, kMaxSeconds));
   }
+  if (!trace_.after_rows.empty()) PlanTurns();
   replica_of_.assign(rows_, 0);
   if (routing_.routers == 1) return;
   for (size_t row = 0; row < rows_; ++row) {
     const uint64_t session = trace_.session_ids.empty() ? row : trace_.session_ids[row];
     replica_of_[row] = static_cast<uint32_t>(
         routing_.by_session ? Mix(session + 1) % routing_.routers : random_.Below(routing_.routers));
+  }
+}
+
+void Run::PlanTurns() {
+  awaited_.assign(rows_, 0);
+  follower_offsets_.assign(rows_ + 1, 0);
+  for (const int64_t before : trace_.after_rows) ++follower_offsets_[static_cast<size_t>(before) + 1];
+  for (size_t row = 0; row < rows_; ++row) follower_offsets_[row + 1] += follower_offsets_[row];
+  followers_.resize(trace_.after_rows.size());
+  std::vector<size_t> next(follower_offsets_.begin(), follower_offsets_.end() - 1);
+  for (uint32_t row = 0; row < rows_; ++row) {
+    for (int64_t i = trace_.after_offsets[row]; i < trace_.after_offsets[row + 1]; ++i) {
+      followers_[next[static_cast<size_t>(trace_.after_rows[static_cast<size_t>(i)])]++] = row;
+      ++awaited_[row];
+    }
   }
 }
 
@@ -635,11 +684,13 @@ Status Run::Go(const std::function<bool()>& go_on) {
     while (!due_.empty() && due_.top().time != engines_[due_.top().engine].scheduled) due_.pop();
     const Picos step = due_.empty() ? kNever : due_.top().time;
     const Picos event = happened_ < state_.events.size() ? ToPicos(state_.events[happened_].time_s) : kNever;
+    while (arrived_ < rows_ && !awaited_.empty() && Waits(arrived_)) ++arrived_;
     const bool may_arrive = arrived_ < rows_ && (trace_.closed_loop == 0 || arrived_ - ended_ < limit);
     const Picos arrival = may_arrive ? std::max(arrivals_[arrived_], now_) : kNever;
+    const Picos turn = turns_due_.empty() ? kNever : turns_due_.top().time;
     const Picos sync = NextSync();
     const Picos pair = pair_events_.empty() ? kNever : pair_events_.top().time;
-    now_ = std::min({step, event, arrival, sync, pair});
+    now_ = std::min({step, event, arrival, turn, sync, pair});
     if (now_ > kLastTime) {
       return Refuse(
           "requests are still waiting after ", Plain(ToSeconds(kLastTime)),
@@ -655,6 +706,10 @@ Status Run::Go(const std::function<bool()>& go_on) {
       Happen(state_.events[happened_++]);
     } else if (sync == now_) {
       Sync(replicas_[sync_due_.top().engine]);
+    } else if (turn == now_) {
+      const uint32_t row = turns_due_.top().engine;
+      turns_due_.pop();
+      Arrive(row);
     } else {
       Arrive(static_cast<uint32_t>(arrived_++));
     }
@@ -1000,6 +1055,12 @@ void Run::End(uint32_t row, ReplayStatus status) {
   result_.status[row] = static_cast<uint8_t>(status);
   ++ended_;
   last_end_ = now_;
+  if (awaited_.empty()) return;
+  for (size_t i = follower_offsets_[row]; i < follower_offsets_[row + 1]; ++i) {
+    const uint32_t follower = followers_[i];
+    if (--awaited_[follower] > 0) continue;
+    turns_due_.push({now_ + ToPicos(trace_.pause_s[follower] * trace_.time_scale), follower});
+  }
 }
 
 template <typename Change>

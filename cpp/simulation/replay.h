@@ -53,9 +53,16 @@ struct ReplayTrace {
   std::span<const uint64_t> session_ids;  // empty: each request is a session of its own
   uint32_t block_size = 512;              // tokens
 
+  // Of a closed loop of turns, as agents make it: request i arrives pause_s[i] after the last of the requests
+  // after_rows[after_offsets[i]:after_offsets[i + 1]] ended, each of which has a smaller number; one that names
+  // none arrives at its time. Empty: no request waits for another.
+  std::span<const int64_t> after_rows;
+  std::span<const int64_t> after_offsets;
+  std::span<const double> pause_s;
+
   // Arrival times: arrival_s * time_scale; or, in the same order, a Poisson process of so many per
   // second; or a closed loop, in which the next arrives whenever one ends, so that so many are always
-  // under way.
+  // under way. Pauses are scaled, too; the two others are not for turns that wait for each other.
   double time_scale = 1;
   double poisson_rate = 0;
   uint32_t closed_loop = 0;

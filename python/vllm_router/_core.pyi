@@ -1377,6 +1377,9 @@ class replay:  # noqa: N801
                   the response fills, with which later prompts may start. Without them a response's blocks
                   fill the caches, but no later prompt has them;
                 - optional `session_ids` uint64[n]; without them each request is a session of its own;
+                - optional `after_rows` int64[k], `after_offsets` int64[n + 1], `pause_s` float64[n]: request
+                  i arrives `pause_s[i]` after all of `after_rows[after_offsets[i]:after_offsets[i + 1]]`
+                  ended, which are earlier requests; one that names none arrives at its time;
                 - `block_size` int, tokens of one block (512).
                 How they arrive: at `arrival_s * time_scale` (1.0); with `poisson_rate` (requests per second,
                 0 is off) in the same order as a Poisson process; with `closed_loop` (0 is off) so many under

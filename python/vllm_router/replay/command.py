@@ -42,8 +42,9 @@ from vllm_router.replay.fleet import (
 from vllm_router.replay.policies import PolicySpec, parse_policies
 from vllm_router.replay.readers import FORMATS, read_trace
 from vllm_router.replay.report import as_json, points_of, recommend, table_of
+from vllm_router.replay.sessions import AGENTS
 from vllm_router.replay.trace import Trace, TraceError
-from vllm_router.replay.workloads import WORKLOADS, generate
+from vllm_router.replay.workloads import CLOSED_LOOP, WORKLOADS, generate
 from vllm_router.settings.command_line import CommandParser
 
 # So many skipped lines are shown; the rest is counted.
@@ -88,7 +89,16 @@ def make_parser() -> CommandParser:
         "size",
         type=int,
         metavar="N",
-        help="Number of requests of a workload; for chat, of sessions. Default: the workload's own.",
+        help="Number of requests of a workload; for chat and agents, of sessions. Default: the workload's "
+        "own.",
+    )
+    add(
+        traffic,
+        "agents",
+        type=int,
+        metavar="N",
+        help="Number of agents that work at once, each on one session after the other, for --workload agents "
+        f"and for recorded sessions of agents. Default: {AGENTS}.",
     )
     add(
         traffic,
@@ -134,8 +144,8 @@ def make_parser() -> CommandParser:
         type=float,
         default=1.0,
         metavar="X",
-        help="Factor by which a recording is replayed faster, without --load and --rate. Default: 1; a "
-        "workload has --load 0.85.",
+        help="Factor by which a recording is replayed faster, without --load and --rate; of agents, by which "
+        "pauses are shorter. Default: 1; a workload other than agents has --load 0.85.",
     )
     add(
         traffic,
@@ -471,10 +481,13 @@ def _trace(options: argparse.Namespace, notes: Console) -> Trace | Callable[[int
         raise TraceError("name a file of recorded traffic, or a --workload" if options.trace is None else
                          "a file and a --workload are both given; keep one of them")  # fmt: skip
     if options.workload is not None:
-        if options.load is None and options.rate is None and options.speed == 1:
+        is_open = options.workload != CLOSED_LOOP
+        if is_open and options.load is None and options.rate is None and options.speed == 1:
             options.load = [WORKLOAD_LOAD]
-        generate(options.workload, 1, 1)  # a wrong name is said now
-        return lambda seed: _limited(generate(options.workload, seed, options.size), options.limit)
+        generate(options.workload, 1, 1, options.agents)  # a wrong name is said now
+        return lambda seed: _limited(
+            generate(options.workload, seed, options.size, options.agents), options.limit
+        )
     if options.size is not None:
         raise TraceError("--size belongs to --workload; for a file use --limit")
     problems: list[str] = []
@@ -488,6 +501,7 @@ def _trace(options: argparse.Namespace, notes: Console) -> Trace | Callable[[int
             spread=options.spread,
             seed=seed,
             limit=options.limit,
+            agents=options.agents,
             on_problem=problems.append,
         )
 

@@ -1,9 +1,10 @@
-"""Readers of recorded traffic: four formats, the same Trace.
+"""Readers of recorded traffic: six formats, the same Trace.
 
     mooncake   {"timestamp": ms, "input_length": n, "output_length": n, "hash_ids": [...]}    512-token blocks
     bailian    the same in seconds with "chat_id", "parent_chat_id", "turn"                   16-token blocks
     azure      TIMESTAMP,ContextTokens,GeneratedTokens                                        no blocks
     record     the file of `--record-log` (docs/reference/record_log.md)                      hashes of blocks
+    weka, tracelab    sessions of agents (agent_readers.py)
 
 The format is recognised by the first line, the compression (.gz, .zst) by the first bytes. A line that does
 not fit is reported with its number and skipped, and so is the end of a file that was cut short: what came
@@ -14,49 +15,42 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import datetime as dt
 import json
-import math
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vllm_router._messages import quoted
 from vllm_router.replay._decompress import CutShort, numbered_lines
+from vllm_router.replay._format import (
+    Format,
+    Misfit,
+    Record,
+    blocks_of,
+    length_of,
+    moment_of,
+    number_of,
+    object_of,
+    too_many,
+    whole_of,
+)
+from vllm_router.replay.agent_readers import SessionFormat, TraceLab, Weka
+from vllm_router.replay.sessions import checked_agents, closed_loop
 from vllm_router.replay.trace import Trace, TraceError
 
-FORMATS = ("mooncake", "bailian", "azure", "record")
+FORMATS = ("mooncake", "bailian", "azure", "record", "weka", "tracelab")
 
 RECORD_LOG_VERSION = 1
 MOONCAKE_BLOCK = 512
 BAILIAN_BLOCK = 16
 AZURE_BLOCK = 128
 
-# A length above this is a mistake: no engine takes such a prompt.
-MAX_TOKENS = 1 << 27
-
 # Arrivals that share few times, at least this far apart, were rounded by whoever recorded them.
 SHORTEST_TICK_S = 0.5
-
-
-class _Misfit(Exception):  # noqa: N818, it never leaves this module
-    """A line does not fit. The text completes "line 7: …"."""
-
-
-@dataclasses.dataclass
-class _Record:
-    """What one line says."""
-
-    arrival_s: float
-    input_tokens: int
-    output_tokens: int
-    blocks: Iterable[int]
-    session: int | None = None
 
 
 class _Growing:
@@ -70,7 +64,7 @@ class _Growing:
         self.block_offsets = array("q", [0])
         self.session_ids = array("Q")
 
-    def add(self, record: _Record) -> None:
+    def add(self, record: Record) -> None:
         self.arrival_s.append(record.arrival_s)
         self.input_tokens.append(record.input_tokens)
         self.output_tokens.append(record.output_tokens)
@@ -80,34 +74,19 @@ class _Growing:
             self.session_ids.append(record.session)
 
 
-class _Format:
-    """How the lines of one format are read. One object reads one file."""
-
-    block_size = 0
-    times_may_go_back = False  # records are written when requests end, not when they come
-    has_head = False
-
-    def head(self, line: str) -> None:
-        """Reads a first line that is no request."""
-
-    def record(self, line: str) -> _Record | None:
-        """Reads one line; None is a line that says nothing; raises _Misfit."""
-        raise NotImplementedError
-
-
-class _Mooncake(_Format):
+class _Mooncake(Format):
     block_size = MOONCAKE_BLOCK
 
     def __init__(self) -> None:
         self._owners: dict[int, int] = {}
         self._sessions = 0
 
-    def record(self, line: str) -> _Record:
-        row = _object(line)
-        tokens, answer = _length(row, "input_length", 1), _length(row, "output_length", 0)
-        blocks = _blocks(row, "hash_ids", tokens, self.block_size)
-        arrival_s = _number(row, "timestamp") / 1000
-        return _Record(arrival_s, tokens, answer, blocks, self._session(blocks))
+    def record(self, line: str) -> Record:
+        row = object_of(line)
+        tokens, answer = length_of(row, "input_length", 1), length_of(row, "output_length", 0)
+        blocks = blocks_of(row, "hash_ids", tokens, self.block_size)
+        arrival_s = number_of(row, "timestamp") / 1000
+        return Record(arrival_s, tokens, answer, blocks, self._session(blocks))
 
     def _session(self, blocks: list[int]) -> int:
         """Whoever sent the deepest known block; the first two are not asked: many share a system prompt."""
@@ -125,23 +104,23 @@ class _Mooncake(_Format):
         return session
 
 
-class _Bailian(_Format):
+class _Bailian(Format):
     block_size = BAILIAN_BLOCK
 
     def __init__(self) -> None:
         self._chains: dict[tuple[int, int], int] = {}
         self._roots: dict[int, int] = {}
 
-    def record(self, line: str) -> _Record:
-        row = _object(line)
-        tokens, answer = _length(row, "input_length", 1), _length(row, "output_length", 0)
-        blocks = _blocks(row, "hash_ids", tokens, self.block_size)
-        arrival_s = _number(row, "timestamp")
-        chat = _whole(row, "chat_id")
-        parent = _whole(row, "parent_chat_id") if "parent_chat_id" in row else -1
+    def record(self, line: str) -> Record:
+        row = object_of(line)
+        tokens, answer = length_of(row, "input_length", 1), length_of(row, "output_length", 0)
+        blocks = blocks_of(row, "hash_ids", tokens, self.block_size)
+        arrival_s = number_of(row, "timestamp")
+        chat = whole_of(row, "chat_id")
+        parent = whole_of(row, "parent_chat_id") if "parent_chat_id" in row else -1
         root = self._roots.get(parent, parent) if parent >= 0 else chat
         self._roots[chat] = root
-        return _Record(arrival_s, tokens, answer, self._chained(blocks), root)
+        return Record(arrival_s, tokens, answer, self._chained(blocks), root)
 
     def _chained(self, blocks: list[int]) -> Iterator[int]:
         """Their ids name the content of a block alone; ours name what came before it, too."""
@@ -151,7 +130,7 @@ class _Bailian(_Format):
             yield place
 
 
-class _Azure(_Format):
+class _Azure(Format):
     block_size = AZURE_BLOCK
     has_head = True
 
@@ -165,24 +144,24 @@ class _Azure(_Format):
         if missing:
             raise TraceError(f"its first line names no column {' and no column '.join(missing)}")
 
-    def record(self, line: str) -> _Record:
+    def record(self, line: str) -> Record:
         cells = _cells(line)
         if len(cells) < len(self._columns):
-            raise _Misfit(f"it has {len(cells)} columns of {len(self._columns)}")
+            raise Misfit(f"it has {len(cells)} columns of {len(self._columns)}")
         row = {name: cells[place].strip() for name, place in self._columns.items()}
         tokens, answer = (
-            _length({name: _parsed(row[name], name)}, name, least)
+            length_of({name: _parsed(row[name], name)}, name, least)
             for name, least in (("ContextTokens", 1), ("GeneratedTokens", 0))
         )
-        arrival_s = _moment(row["TIMESTAMP"])
+        arrival_s = moment_of(row["TIMESTAMP"], "TIMESTAMP")
         # Nothing is known of the contents: no prompt shares anything, and each fills its place in a cache.
         full = tokens // self.block_size
         blocks = range(self._blocks, self._blocks + full)
         self._blocks += full
-        return _Record(arrival_s, tokens, answer, blocks)
+        return Record(arrival_s, tokens, answer, blocks)
 
 
-class _RecordLog(_Format):
+class _RecordLog(Format):
     has_head = True
     times_may_go_back = True
 
@@ -191,7 +170,7 @@ class _RecordLog(_Format):
         self._salts: dict[str, int] = {}
 
     def head(self, line: str) -> None:
-        row = _object(line)
+        row = object_of(line)
         version = row.get("vllm_router_record_log")
         if version != RECORD_LOG_VERSION:
             raise TraceError(
@@ -214,35 +193,37 @@ class _RecordLog(_Format):
             raise TraceError("the record log's head has no salt_id; it must be a text")
         self._salt = self._salts.setdefault(salt, len(self._salts))
 
-    def record(self, line: str) -> _Record | None:
-        row = _object(line)
+    def record(self, line: str) -> Record | None:
+        row = object_of(line)
         if "vllm_router_record_log" in row:  # the server was started again
             self.head(line)
             return None
-        status = _whole(row, "status")
+        status = whole_of(row, "status")
         if not 200 <= status <= 299:
-            raise _Misfit(f"the request ended with status {status}, so that no worker served it in full")
-        tokens, answer = _length(row, "input_tokens", 1), _length(row, "output_tokens", 0)
-        arrival_s = _number(row, "arrival_s")
+            raise Misfit(f"the request ended with status {status}, so that no worker served it in full")
+        tokens, answer = length_of(row, "input_tokens", 1), length_of(row, "output_tokens", 0)
+        arrival_s = number_of(row, "arrival_s")
         digits = row.get("blocks", "")
         if not isinstance(digits, str) or len(digits) % 16 or not re.fullmatch("[0-9a-f]*", digits):
-            raise _Misfit("blocks must be 16 hexadecimal digits for each block")
+            raise Misfit("blocks must be 16 hexadecimal digits for each block")
         if len(digits) // 16 > -(-tokens // self.block_size):
-            raise _Misfit(_too_many(len(digits) // 16, tokens, self.block_size))
+            raise Misfit(too_many(len(digits) // 16, tokens, self.block_size))
         session = row.get("session")
         if session is not None and not (isinstance(session, str) and re.fullmatch("[0-9a-f]{16}", session)):
-            raise _Misfit("session must be 16 hexadecimal digits")
+            raise Misfit("session must be 16 hexadecimal digits")
         # Hashes under another salt name other things, even if the numbers are equal.
         mixed = self._salt * 0x9E3779B97F4A7C15 % (1 << 64)
         blocks = [int(digits[i : i + 16], 16) ^ mixed for i in range(0, len(digits), 16)]
-        return _Record(arrival_s, tokens, answer, blocks, None if session is None else int(session, 16))
+        return Record(arrival_s, tokens, answer, blocks, None if session is None else int(session, 16))
 
 
-_READERS: dict[str, type[_Format]] = {
+_READERS: dict[str, type[Format]] = {
     "mooncake": _Mooncake,
     "bailian": _Bailian,
     "azure": _Azure,
     "record": _RecordLog,
+    "weka": Weka,
+    "tracelab": TraceLab,
 }
 
 
@@ -250,7 +231,7 @@ def _cells(line: str) -> list[str]:
     try:
         return next(csv.reader([line]), [])
     except csv.Error as error:
-        raise _Misfit(f"it is not CSV ({error})") from None
+        raise Misfit(f"it is not CSV ({error})") from None
 
 
 def _parsed(text: str, name: str) -> float | int:
@@ -260,78 +241,7 @@ def _parsed(text: str, name: str) -> float | int:
         try:
             return float(text)
         except ValueError:
-            raise _Misfit(f"{name} is {quoted(text)}; it must be a whole number") from None
-
-
-def _object(line: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise _Misfit(f"it is not JSON ({error})") from None
-    except RecursionError:
-        raise _Misfit("it is nested too deeply") from None
-    if not isinstance(row, dict):
-        raise _Misfit("it is not a JSON object")
-    return row
-
-
-def _number(row: dict[str, Any], name: str) -> float:
-    value = row.get(name)
-    if name not in row:
-        raise _Misfit(f"{name} is missing")
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise _Misfit(f"{name} is {quoted(value)}; it must be a number")
-    number = float(value) if abs(value) < 1e18 else math.inf
-    if not math.isfinite(number) or number < 0:
-        raise _Misfit(f"{name} is {value}; it must be 0 or more")
-    return number
-
-
-def _whole(row: dict[str, Any], name: str) -> int:
-    value = row.get(name)
-    if name not in row:
-        raise _Misfit(f"{name} is missing")
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise _Misfit(f"{name} is {quoted(value)}; it must be a whole number")
-    return value
-
-
-def _length(row: dict[str, Any], name: str, least: int) -> int:
-    value = _whole(row, name)
-    if not least <= value <= MAX_TOKENS:
-        raise _Misfit(f"{name} is {value}; it must be from {least} to {MAX_TOKENS}")
-    return max(1, value)
-
-
-def _too_many(blocks: int, tokens: int, size: int) -> str:
-    return f"it has {blocks} blocks for {tokens} tokens; {-(-tokens // size)} blocks of {size} hold them"
-
-
-def _blocks(row: dict[str, Any], name: str, tokens: int, size: int) -> list[int]:
-    ids = row.get(name)
-    if name not in row:
-        raise _Misfit(f"{name} is missing")
-    if not isinstance(ids, list) or not all(
-        isinstance(block, int) and not isinstance(block, bool) and 0 <= block < 1 << 64 for block in ids
-    ):
-        raise _Misfit(f"{name} must be a list of whole numbers, 0 or more")
-    if len(ids) > -(-tokens // size):
-        raise _Misfit(_too_many(len(ids), tokens, size))
-    return ids
-
-
-def _moment(text: str) -> float:
-    # Seven digits of a second, as .NET writes them, are one more than Python reads.
-    shorter = re.sub(r"(\.\d{6})\d+", r"\1", text.replace("Z", "+00:00"))
-    try:
-        moment = dt.datetime.fromisoformat(shorter)
-    except ValueError:
-        raise _Misfit(f"TIMESTAMP is {quoted(text)}; it must look like 2023-11-16 18:15:46.680590") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=dt.timezone.utc)
-    return moment.timestamp()
+            raise Misfit(f"{name} is {quoted(text)}; it must be a whole number") from None
 
 
 def recognise(first_line: str) -> str | None:
@@ -346,6 +256,10 @@ def recognise(first_line: str) -> str | None:
         return None
     if "vllm_router_record_log" in row:
         return "record"
+    if {"block_size", "requests"} <= row.keys():
+        return "weka"
+    if {"session_id", "input_tokens_total", "timing_events"} <= row.keys():
+        return "tracelab"
     if {"chat_id", "hash_ids"} <= row.keys():
         return "bailian"
     if {"timestamp", "hash_ids"} <= row.keys():
@@ -362,13 +276,15 @@ def read_trace(
     spread: bool | None = None,
     seed: int = 0,
     limit: int | None = None,
+    agents: int | None = None,
     on_problem: Callable[[str], None] | None = None,
 ) -> Trace:
     """Read recorded traffic.
 
     Args:
         path: The file; `.gz` and `.zst` are unpacked on the way.
-        format: `mooncake`, `bailian`, `azure` or `record`; None recognises it by the first line.
+        format: `mooncake`, `bailian`, `azure`, `record`, `weka` or `tracelab`; None recognises it by the
+            first line.
         strict: A line that does not fit, or a file that was cut short, raises instead of being skipped.
         sort: Put requests in order of arrival where the file does not; without it a time that goes back
             raises. (A record log is always put in order: its lines are written when requests end.)
@@ -376,6 +292,8 @@ def read_trace(
             times are plainly a coarse clock's, such as the 3 s of Mooncake's conversation trace.
         seed: Of the spreading.
         limit: Read only so many requests.
+        agents: Of sessions of agents: how many are under way at once; the next one begins when one ends. None
+            is 40.
         on_problem: Called with a sentence for each line that is skipped.
 
     Raises:
@@ -387,7 +305,7 @@ def read_trace(
     if limit is not None and limit < 1:
         raise TraceError(f"limit is {limit}; at least 1 request is needed")
     reader = _Reading(path, strict, sort, on_problem or (lambda _: None))
-    return reader.read(format, spread, seed, limit)
+    return reader.read(format, spread, seed, limit, agents)
 
 
 class _Reading:
@@ -402,8 +320,10 @@ class _Reading:
         self._skipped = 0
         self._unsorted_at = 0
 
-    def read(self, name: str | None, spread: bool | None, seed: int, limit: int | None) -> Trace:
-        format_of_file: _Format | None = None
+    def read(
+        self, name: str | None, spread: bool | None, seed: int, limit: int | None, agents: int | None
+    ) -> Trace:
+        format_of_file: Format | None = None
         number = 0
         try:
             for number, line in numbered_lines(self._path):
@@ -415,42 +335,61 @@ class _Reading:
                         self._head(format_of_file, line)
                         continue
                 self._line(format_of_file, number, line)
-                if limit is not None and len(self._columns.arrival_s) >= limit:
+                if limit is not None and self._read(format_of_file) >= limit:
                     break
         except CutShort:
             self._skip(
                 f"{self._path} is truncated: its compressed data end in the middle, after line {number}; "
                 "copy it again"
             )
-        if format_of_file is None or len(self._columns.arrival_s) == 0:
+        if format_of_file is None or self._read(format_of_file) == 0:
             more = f": all {self._skipped} lines were skipped" if self._skipped else ""
             raise TraceError(f"{self._path} has no requests{more}; a replay needs at least one")
+        if isinstance(format_of_file, SessionFormat):
+            loop = closed_loop(
+                _stem(self._path),
+                format_of_file.block_size,
+                format_of_file.sessions(),
+                checked_agents(agents),
+                self._skipped,
+            )
+            return loop if limit is None else loop.head(limit)
+        if agents is not None:
+            raise TraceError(
+                f"agents is {agents}, and {self._path} has no sessions of agents; leave it out, or name the "
+                "format, weka or tracelab"
+            )
         return self._trace(format_of_file, spread, seed)
 
-    def _format(self, name: str | None, line: bytes) -> _Format:
+    def _read(self, reader: Format) -> int:
+        """The requests so far."""
+        return reader.turns if isinstance(reader, SessionFormat) else len(self._columns.arrival_s)
+
+    def _format(self, name: str | None, line: bytes) -> Format:
         name = name or recognise(line.decode("utf-8", "replace"))
         if name is None:
             raise TraceError(
                 f"{self._path} has a first line of unknown format; name the format with --format, one of "
                 f"{', '.join(FORMATS)}"
+                + ("; a JSON object must be one line, as jq -c writes it" if line.strip() == b"{" else "")
             )
         return _READERS[name]()
 
-    def _head(self, reader: _Format, line: bytes) -> None:
+    def _head(self, reader: Format, line: bytes) -> None:
         try:
             reader.head(line.decode("utf-8"))
-        except (_Misfit, UnicodeDecodeError) as misfit:
+        except (Misfit, UnicodeDecodeError) as misfit:
             raise TraceError(f"{self._path}, line 1: {misfit}") from None
         except TraceError as error:
             raise TraceError(f"{self._path}: {error}") from None
 
-    def _line(self, reader: _Format, number: int, line: bytes) -> None:
+    def _line(self, reader: Format, number: int, line: bytes) -> None:
         try:
             record = reader.record(line.decode("utf-8"))
         except TraceError as error:
             raise TraceError(f"{self._path}, line {number}: {error}") from None
-        except (_Misfit, UnicodeDecodeError) as misfit:
-            text = str(misfit) if isinstance(misfit, _Misfit) else "it is not UTF-8 text"
+        except (Misfit, UnicodeDecodeError) as misfit:
+            text = str(misfit) if isinstance(misfit, Misfit) else "it is not UTF-8 text"
             if not line.endswith(b"\n"):
                 text = f"the file is truncated: its last line is not complete ({text})"
             self._skip(f"{self._path}, line {number}: {text}")
@@ -473,7 +412,7 @@ class _Reading:
         self._skipped += 1
         self._on_problem(sentence)
 
-    def _trace(self, reader: _Format, spread: bool | None, seed: int) -> Trace:
+    def _trace(self, reader: Format, spread: bool | None, seed: int) -> Trace:
         columns = self._columns
         arrival_s = np.array(columns.arrival_s, np.float64)
         tick = tick_of(arrival_s)

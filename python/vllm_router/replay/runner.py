@@ -63,7 +63,7 @@ def run(
         fleet: The workers; several are a sweep.
         load: Fractions of the capacity, which is measured first (`capacity.py`).
         rate: Requests a second instead.
-        speed: Without either: how many times as fast as recorded.
+        speed: Without either: how many times as fast as recorded; it divides the pauses of a closed loop.
         poisson: Arrivals at random at that rate; otherwise as recorded, stretched to it.
         seeds: How many (1, 2, ...), or which.
         slo_s: The SLO of the capacity and of `goodput`; None derives it.
@@ -182,6 +182,11 @@ class _Plan:
         for trace in traces.values():
             if len(trace) == 0:
                 raise TraceError(f"trace {trace.name} has no requests; a replay needs at least one")
+            if trace.is_closed_loop and (self.loads or self.rates or self.poisson or self.goodput):
+                raise TraceError(
+                    f"trace {trace.name} is a closed loop, whose requests arrive as responses end, so load, "
+                    "rate, poisson and goodput do not apply; set speed, or the number of agents"
+                )
             trace.prepare()
         needs_capacity = bool(self.loads) or self.goodput
         points: list[float | None] = [*(self.loads or self.rates)] or [None]
@@ -263,6 +268,8 @@ class _Plan:
             "rate": rate,
         }
         row |= measure(trace, spec, cell.fleet, cell.seed)
+        if trace.is_closed_loop:
+            row["rate"] = len(trace) / max(1e-9, row["span_s"])
         row["ideal_hit_share"] = cell.trace.ideal_hit_share
         if cell.capacity is not None:
             row["capacity"] = cell.capacity.rate
@@ -308,7 +315,7 @@ def summary(trace: Trace, result: dict[str, Any]) -> Row:
     # Who got no token waits for ever: a policy must not look better for losing requests.
     waits = np.where(np.isnan(ttft), np.inf, ttft)
     arrival = np.asarray(result["arrival_s"])
-    waiting = int(np.count_nonzero(arrival + waits > arrival[-1]))
+    waiting = int(np.count_nonzero(arrival + waits > arrival.max()))
     workers = {name: np.asarray(values, np.float64) for name, values in result["workers"].items()}
     several = finished & (outputs > 1)
     pace = (e2e[several] - ttft[several]) / (outputs[several] - 1)

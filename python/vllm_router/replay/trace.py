@@ -3,6 +3,8 @@
     request i:  arrival_s[i]  input_tokens[i]  output_tokens[i]  session_ids[i]
                 its prompt's blocks   block_ids[block_offsets[i] : block_offsets[i + 1]]
                 its answer's blocks   output_block_ids[output_offsets[i] : output_offsets[i + 1]]
+    of a closed loop:             it arrives pause_s[i] after the last of the requests
+                                  after_rows[after_offsets[i] : after_offsets[i + 1]] ended
 
 A block id names `block_size` tokens *and everything before them*, so equal ids are equal prefixes. The last
 id of a prompt may stand for a block that is not full. Blocks of answers matter where a later prompt continues
@@ -40,6 +42,10 @@ class Trace:
     session_ids: NDArray[np.uint64] | None = None
     output_block_ids: NDArray[np.uint64] | None = None
     output_offsets: NDArray[np.int64] | None = None
+    # Of a closed loop (sessions.py): who waits for whom. One that waits for none arrives at its time.
+    after_rows: NDArray[np.int64] | None = None
+    after_offsets: NDArray[np.int64] | None = None
+    pause_s: NDArray[np.float64] | None = None
     skipped: int = 0  # lines of the file that could not be used
 
     def __len__(self) -> int:
@@ -57,6 +63,11 @@ class Trace:
         if self.output_block_ids is None or self.output_offsets is None:
             return np.empty(0, np.uint64)
         return self.output_block_ids[self.output_offsets[request] : self.output_offsets[request + 1]]
+
+    @property
+    def is_closed_loop(self) -> bool:
+        """Whether requests wait for the responses of others, so that times before a replay are nominal."""
+        return self.after_rows is not None
 
     # What can be known before any replay.
 
@@ -116,21 +127,24 @@ class Trace:
         return self.faster(rate / self.rate)
 
     def faster(self, factor: float) -> Trace:
-        """The same requests with all times divided by `factor`, the first at 0."""
+        """The same requests with all times and pauses divided by `factor`, the first at 0."""
         if not 0 < factor < float("inf"):
             raise TraceError(f"the trace cannot be replayed {factor:g} times as fast; give a number above 0")
-        return self._at((self.arrival_s - self.arrival_s[0]) / factor)
+        pause_s = None if self.pause_s is None else self.pause_s / factor
+        return self._at((self.arrival_s - self.arrival_s[0]) / factor, pause_s)
 
     def poisson(self, rate: float, seed: int) -> Trace:
         """The same requests in the same order, arriving at random: gaps are exponential, `rate` a second."""
         if not rate > 0:
             raise TraceError(f"rate is {rate:g} requests a second; it must be above 0")
+        if self.is_closed_loop:
+            raise TraceError(f"{self.name} is a closed loop, whose requests cannot arrive at random")
         gaps = np.random.default_rng([seed, 0xA11]).exponential(1 / rate, len(self))
         gaps[0] = 0
         return self._at(np.cumsum(gaps))
 
-    def _at(self, arrival_s: NDArray[np.float64]) -> Trace:
-        other = dataclasses.replace(self, arrival_s=arrival_s)
+    def _at(self, arrival_s: NDArray[np.float64], pause_s: NDArray[np.float64] | None = None) -> Trace:
+        other = dataclasses.replace(self, arrival_s=arrival_s, pause_s=pause_s)
         # The order is the same, so what is known of it holds for the other, too: a bisection asks often.
         for name in ("ideal_hit_share", "working_set_tokens", "_core_arrays"):
             if name in vars(self):
@@ -160,12 +174,26 @@ class Trace:
         if self.output_block_ids is not None and self.output_offsets is not None:
             answer_ids, answer_offsets = _take_ragged(self.output_block_ids, self.output_offsets, order)
             changes |= {"output_block_ids": answer_ids, "output_offsets": answer_offsets}
+        if self.after_rows is not None and self.after_offsets is not None and self.pause_s is not None:
+            rows, after_offsets = _take_ragged(self.after_rows, self.after_offsets, order)
+            place = np.full(len(self), -1, np.int64)
+            place[order] = np.arange(len(order))
+            rows = place[rows]  # those left out are not waited for
+            left = np.concatenate(([0], np.cumsum(rows >= 0)))
+            changes |= {
+                "after_rows": rows[rows >= 0],
+                "after_offsets": left[after_offsets],
+                "pause_s": self.pause_s[order],
+            }
         return dataclasses.replace(self, **changes)
 
     def as_core(self) -> dict[str, Any]:
         """As the C++ core takes it."""
         times = np.ascontiguousarray(self.arrival_s - self.arrival_s[0], np.float64)
-        return {"arrival_s": times, **self._core_arrays}
+        arrays = {"arrival_s": times, **self._core_arrays}
+        if self.pause_s is not None:
+            arrays["pause_s"] = np.ascontiguousarray(self.pause_s, np.float64)
+        return arrays
 
     @functools.cached_property
     def _core_arrays(self) -> dict[str, Any]:
@@ -181,6 +209,9 @@ class Trace:
         if self.output_block_ids is not None and self.output_offsets is not None:
             arrays["output_block_ids"] = _named(self.output_block_ids)
             arrays["output_block_offsets"] = np.ascontiguousarray(self.output_offsets, np.int64)
+        if self.after_rows is not None and self.after_offsets is not None:
+            arrays["after_rows"] = np.ascontiguousarray(self.after_rows, np.int64)
+            arrays["after_offsets"] = np.ascontiguousarray(self.after_offsets, np.int64)
         return arrays
 
 
@@ -190,8 +221,8 @@ def _named(ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _take_ragged(
-    ids: NDArray[np.uint64], offsets: NDArray[np.int64], order: NDArray[Any]
-) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    ids: NDArray[Any], offsets: NDArray[np.int64], order: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
     counts = np.diff(offsets)[order]
     taken = np.zeros(len(order) + 1, np.int64)
     np.cumsum(counts, out=taken[1:])

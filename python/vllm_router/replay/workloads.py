@@ -4,9 +4,11 @@
     rag    150 groups of 5 users: 6,144 tokens shared in a group, 1,229 of each user, prompts come again
     adv    every prompt begins with the same 512 tokens; 30 % share a viral prefix of 8k tokens besides
     hot    60 % share 4k tokens and differ in 40; answers are long, so that decoding is the work
+    agents coding agents and their subagents, whose turns wait for responses (agents.py)
 
-Arrivals are random (exponential gaps); a replay stretches them to the rate that it wants. The same seed makes
-the same trace. Blocks have 128 tokens, and a prompt's last block has an id only when it is full.
+Arrivals are random (exponential gaps); a replay stretches them to the rate that it wants; those of agents
+follow from responses. The same seed makes the same trace. Blocks have 128 tokens (of agents 512), and a
+prompt's last block has an id only when it is full.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vllm_router._messages import quoted
+from vllm_router.replay.agents import SESSIONS, agents_workload
+from vllm_router.replay.sessions import checked_agents
 from vllm_router.replay.trace import Trace, TraceError
 
 BLOCK = 128
@@ -167,24 +171,33 @@ _MAKERS: dict[str, tuple[Callable[[Dice, int], Trace], int]] = {
     "hot": (_hot, HOT_REQUESTS),
 }
 
-WORKLOADS = tuple(_MAKERS)
+# It has agents and pauses instead of a rate.
+CLOSED_LOOP = "agents"
+
+WORKLOADS = (*_MAKERS, CLOSED_LOOP)
 
 
-def generate(name: str, seed: int = 1, size: int | None = None) -> Trace:
+def generate(name: str, seed: int = 1, size: int | None = None, agents: int | None = None) -> Trace:
     """Make a workload.
 
     Args:
-        name: `chat`, `rag`, `adv` or `hot`.
+        name: `chat`, `rag`, `adv`, `hot` or `agents`.
         seed: The same seed makes the same trace.
-        size: Requests to make (of chat: sessions, of which the steady state is kept); None is the size that
-            the documents measure with.
+        size: Requests to make (of chat: sessions, of which the steady state is kept; of agents: sessions);
+            None is the size that the documents measure with.
+        agents: Of `agents`: how many work at once, each on a session; None is 40.
 
     Raises:
-        TraceError: there is no such workload, or the size is below 1.
+        TraceError: there is no such workload, a number is below 1, or the workload has no agents.
     """
-    if name not in _MAKERS:
+    if name not in WORKLOADS:
         raise TraceError(f"workload is {quoted(name)}; it must be one of {', '.join(WORKLOADS)}")
     if size is not None and size < 1:
         raise TraceError(f"the size of workload {name} is {size}; at least 1 is needed")
+    dice = np.random.default_rng([seed, WORKLOADS.index(name)])
+    if name == CLOSED_LOOP:
+        return agents_workload(dice, size or SESSIONS, checked_agents(agents))
+    if agents is not None:
+        raise TraceError(f"agents is {agents}, and workload {name} has none; leave it out")
     make, usual = _MAKERS[name]
-    return make(np.random.default_rng([seed, WORKLOADS.index(name)]), size or usual)
+    return make(dice, size or usual)

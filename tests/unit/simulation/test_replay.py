@@ -168,6 +168,36 @@ def test_a_closed_loop_keeps_so_many_under_way():
     assert result["arrival_s"][4:].min() == pytest.approx(ends[:4].min())
 
 
+# 0 ─▶ 1 (5 s) ─▶ 3 (2 s)
+# └──▶ 2 (1 s) ──┘           4 waits for none.
+TURNS = {
+    "after_rows": np.array([0, 0, 1, 2], dtype=np.int64),
+    "after_offsets": np.array([0, 0, 1, 2, 4, 4], dtype=np.int64),
+    "pause_s": np.array([9.0, 5.0, 1.0, 2.0, 9.0]),
+}
+
+
+@pytest.mark.parametrize("scale", [1, 2])
+def test_a_turn_arrives_a_pause_after_the_last_that_it_waits_for_has_ended(scale):
+    # Its own time is only for the order.
+    trace = columns([(0.5, 16, 600, [1])] + [(0.5, 16, 2, [1])] * 3 + [(0.7, 16, 2, [1])], **TURNS)
+    result = replay.simulate(trace | {"time_scale": float(scale)}, {}, FLEET)
+    arrival, end = result["arrival_s"], result["arrival_s"] + result["e2e_s"]
+    assert arrival.tolist() == pytest.approx(
+        [0.5 * scale, end[0] + 5 * scale, end[0] + scale, end[1] + 2 * scale, 0.7 * scale]
+    )
+    assert end[1] > end[2]
+    assert result["span_s"] == pytest.approx(end[3] - arrival[0])
+
+
+def test_a_turn_comes_though_the_one_before_it_was_lost():
+    trace = columns([(0.0, 16, 600, [1])] + [(0.0, 16, 2, [1])] * 3 + [(0.1, 16, 2, [1])], **TURNS)
+    events = [{"kind": "fail", "time_s": 1.0, "worker": 0}]
+    result = replay.simulate(trace, {}, {**FLEET, "workers": 1, "events": events})
+    assert result["status"].tolist() == [2, 1, 1, 1, 0]  # cut short; no worker is left for those behind it
+    assert result["arrival_s"].tolist() == pytest.approx([0, 6, 2, 8, 0.1])
+
+
 def test_a_faster_worker_is_faster():
     trace = columns([(float(i), 160, 1, []) for i in range(10)])
     result = replay.simulate(trace, {"policy": "round_robin"}, {**FLEET, "speeds": [1.0, 0.5]})
@@ -509,6 +539,12 @@ def test_two_stages_take_the_time_that_the_slow_twin_takes(seed):
 
 
 GOOD = columns([(0.0, 32, 1, [1, 2]), (1.0, 32, 1, [1, 3])])
+WAITING = {
+    **GOOD,
+    "after_rows": np.array([0]),
+    "after_offsets": np.array([0, 0, 1]),
+    "pause_s": np.array([0.0, 1.0]),
+}
 
 
 @pytest.mark.parametrize(
@@ -558,6 +594,13 @@ GOOD = columns([(0.0, 32, 1, [1, 2]), (1.0, 32, 1, [1, 3])])
             ValueError,
             "both poisson_rate and closed_loop",
         ),
+        ({**WAITING, "poisson_rate": 1.0}, {}, {}, ValueError, "after_rows is given with poisson_rate"),
+        ({**WAITING, "closed_loop": 1}, {}, {}, ValueError, "after_rows is given with closed_loop"),
+        ({**WAITING, "pause_s": np.array([0.0])}, {}, {}, ValueError, "pause_s has 1 entries"),
+        ({**WAITING, "pause_s": np.array([0, -1.0])}, {}, {}, ValueError, "pause_s of request 1 is -1"),
+        ({**WAITING, "after_offsets": np.array([0, 1])}, {}, {}, ValueError, "after_offsets has 2 entries"),
+        ({**WAITING, "after_rows": np.array([1])}, {}, {}, ValueError, "request 1 waits for request 1;"),
+        ({**WAITING, "after_rows": np.array([-1])}, {}, {}, ValueError, "request 1 waits for request -1;"),
         ({**GOOD, "arival_s": 1}, {}, {}, TypeError, 'trace has "arival_s".*did you mean arrival_s'),
         ({"block_size": 16}, {}, {}, KeyError, "trace has no arrival_s"),
         (GOOD, {"policy": "wisest"}, {}, ValueError, "wisest"),

@@ -47,6 +47,14 @@ def test_a_workload_has_a_load_unless_something_is_said(capsys):
     assert "(load" not in replay(capsys, *words, "--rate", "1")[1]
 
 
+def test_agents_set_their_own_rate(capsys):
+    words = ("--workload", "agents", "--size", "4", "--agents", "2", "--policy", "random", "--workers", "1")
+    status, out, _ = replay(capsys, *words, "--cache-tokens", "300000", "--json")
+    (row,) = json.loads(out)["rows"]
+    assert (status, row["load"]) == (0, None)
+    assert row["rate"] == pytest.approx(row["requests"] / row["span_s"])
+
+
 def test_json_goes_to_stdout_or_a_file(capsys, tmp_path):
     words = (SLICE, "--policy", "random", "--seeds", "2")
     status, out, _ = replay(capsys, *words, "--json")
@@ -208,8 +216,14 @@ BAD = "vllm-router replay: error: "
             [SLICE, "--html", "no/r.html"],
             "--html no/r.html: the directory no does not exist; create it first",
         ),
-        (["--workload", "chats"], "workload is 'chats'; it must be one of chat, rag, adv, hot"),
+        (["--workload", "chats"], "workload is 'chats'; it must be one of chat, rag, adv, hot, agents"),
         (["--workload", "chat", "--size", "0"], "the size of workload chat is 0; at least 1 is needed"),
+        (["--workload", "chat", "--agents", "2"], "agents is 2, and workload chat has none; leave it out"),
+        ([SLICE, "--agents", "2"], f"agents is 2, and {SLICE} has no sessions of agents; leave it out"),
+        (
+            ["--workload", "agents", "--size", "2", "--load", "0.5"],
+            "trace agents is a closed loop, whose requests arrive as responses end, so load, rate",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence_and_status_2(capsys, tmp_path, monkeypatch, words, sentence):

@@ -47,6 +47,21 @@ def test_rows_are_flat_and_come_in_order(slice_):
     json.dumps(rows)
 
 
+def test_a_closed_loop_has_the_rate_that_its_fleet_lets_it_have():
+    trace = generate("agents", 1, 4, agents=2)
+    slow, fast = run(trace, ["random"], [Fleet(workers=1, engine=name) for name in ("h200_32b", "instant")])
+    assert slow["rate"] == pytest.approx(slow["requests"] / slow["span_s"])
+    assert slow["rate"] < fast["rate"]
+    (hurried,) = run(trace, ["random"], Fleet(workers=1), speed=10)
+    assert slow["rate"] < hurried["rate"]
+
+
+@pytest.mark.parametrize("given", [{"load": 0.5}, {"rate": 1}, {"poisson": True}, {"goodput": True}])
+def test_a_closed_loop_takes_no_rate(given):
+    with pytest.raises(TraceError, match="trace agents is a closed loop"):
+        run(generate("agents", 1, 2), ["random"], **given)
+
+
 def test_equal_arguments_give_equal_rows_whatever_the_jobs(slice_):
     def once(jobs):
         return run(slice_, ["random", "power_of_two"], Fleet(workers=3), rate=2, seeds=2, jobs=jobs)

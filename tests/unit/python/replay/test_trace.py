@@ -1,5 +1,7 @@
 """python/vllm_router/replay/trace.py: what is known of a trace, and traces made of traces."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -143,3 +145,22 @@ def test_a_mistake_is_one_sentence(call, sentence):
     with pytest.raises(TraceError) as error:
         call(trace_of([[1], [2]]))
     assert str(error.value) == sentence
+
+
+def test_of_a_closed_loop_pauses_are_stretched_and_those_left_out_are_not_waited_for():
+    trace = dataclasses.replace(
+        trace_of([[1], [1, 2], [3], [1, 2, 3]]),
+        after_rows=np.array([0, 1, 2]),
+        after_offsets=np.array([0, 0, 1, 1, 3]),
+        pause_s=np.array([0.0, 6.0, 0.0, 3.0]),
+    )
+    assert trace.is_closed_loop
+    assert trace.faster(3).pause_s.tolist() == [0, 2, 0, 1]
+    part = trace.take(np.array([1, 2, 3]))
+    assert part.after_rows.tolist() == [0, 1]
+    assert part.after_offsets.tolist() == [0, 0, 0, 2]
+    assert part.pause_s.tolist() == [6, 0, 3]
+    assert trace.head(2).after_offsets.tolist() == [0, 0, 1]
+    assert {"after_rows", "after_offsets", "pause_s"} <= trace.as_core().keys()
+    with pytest.raises(TraceError, match="made is a closed loop"):
+        trace.poisson(1, 1)

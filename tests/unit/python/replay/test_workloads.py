@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 
 from vllm_router.replay.trace import TraceError
-from vllm_router.replay.workloads import BLOCK, WORKLOADS, generate
+from vllm_router.replay.workloads import CLOSED_LOOP, WORKLOADS, generate
+
+# Sessions of agents are long.
+SMALL = {CLOSED_LOOP: 6}
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_seed_makes_the_same_trace_again_and_another_seed_another(name):
-    first, again, other = generate(name, 1, 300), generate(name, 1, 300), generate(name, 2, 300)
+    first, again, other = (generate(name, seed, SMALL.get(name, 300)) for seed in (1, 1, 2))
     for field in ("arrival_s", "input_tokens", "output_tokens", "block_ids", "output_block_ids"):
         assert np.array_equal(getattr(first, field), getattr(again, field)), field
     assert not np.array_equal(first.arrival_s, other.arrival_s)
@@ -19,13 +22,14 @@ def test_a_seed_makes_the_same_trace_again_and_another_seed_another(name):
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_trace_is_well_formed(name):
-    trace = generate(name, 3, 300)
+    trace = generate(name, 3, SMALL.get(name, 300))
+    block = trace.block_size
     assert trace.arrival_s[0] == 0
     assert (np.diff(trace.arrival_s) >= 0).all()
     # Only full blocks have ids, and every full one has; a request's blocks are all different.
-    assert (np.diff(trace.block_offsets) == trace.input_tokens // BLOCK).all()
-    both = (trace.input_tokens.astype(int) + trace.output_tokens) // BLOCK
-    assert (np.diff(trace.output_offsets) == both - trace.input_tokens // BLOCK).all()
+    assert (np.diff(trace.block_offsets) == trace.input_tokens // block).all()
+    both = (trace.input_tokens.astype(int) + trace.output_tokens) // block
+    assert (np.diff(trace.output_offsets) == both - trace.input_tokens // block).all()
     for request in range(len(trace)):
         blocks = [*trace.blocks(request), *trace.output_blocks(request)]
         assert len(set(blocks)) == len(blocks)
@@ -87,7 +91,8 @@ def test_a_viral_prefix_is_in_its_share_of_the_prompts(name, shared, share):
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: generate("chats"), "workload is 'chats'; it must be one of chat, rag, adv, hot"),
+        (lambda: generate("chats"), "workload is 'chats'; it must be one of chat, rag, adv, hot, agents"),
+        (lambda: generate("rag", agents=4), "agents is 4, and workload rag has none; leave it out"),
         (lambda: generate("rag", 1, 0), "the size of workload rag is 0; at least 1 is needed"),
     ],
 )
