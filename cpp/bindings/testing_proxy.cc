@@ -183,6 +183,10 @@ RequestInfo MakeRecord(const py::kwargs& fields) {
       auto [blocks, tokens, session] = value.cast<std::tuple<std::vector<uint64_t>, uint32_t, std::string>>();
       record.prompt = std::make_unique<PromptReading>(
           PromptReading{.blocks = std::move(blocks), .tokens = tokens, .session_key = std::move(session)});
+    } else if (name == "names") {
+      const auto [session, parent, agent] = value.cast<std::tuple<std::string, std::string, std::string>>();
+      record.session =
+          std::make_unique<SessionInfo>(SessionInfo{.session = session, .parent = parent, .agent = agent});
     } else if (name == "status") {
       record.status = value.cast<int>();
     } else if (name == "route") {

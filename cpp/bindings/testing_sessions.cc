@@ -32,7 +32,8 @@ std::vector<py::tuple> NewestRows(
   std::vector<py::tuple> rows;
   for (const SessionTable::Session& row : table.Newest(count, session)) {
     rows.push_back(py::make_tuple(
-        NameTuple{row.session, row.parent, row.agent}, static_cast<uint32_t>(row.last.worker), row.turns, row.moves, row.last.wall_us));
+        NameTuple{row.session, row.parent, row.agent}, static_cast<uint32_t>(row.last.worker), row.turns,
+        row.moves, row.last.wall_us));
   }
   return rows;
 }

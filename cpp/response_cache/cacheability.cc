@@ -116,20 +116,10 @@ bool IsOn(const Member& member) { return member.type != Type::kNull && member.ty
 // What a request reads or leaves at a worker, or lets a worker run.
 bool HasState(const BodyMap& body) {
   constexpr std::array<std::string_view, 14> kState = {
-      "session_params",
-      "kv_transfer_params",
-      "ec_transfer_params",
-      "bootstrap_host",
-      "bootstrap_port",
-      "bootstrap_room",
-      "kv_hints",
-      "logits_processors",
-      "previous_response_id",
-      "conversation",
-      "background",
-      "store",
-      "vllm_xargs",
-      "extra_args"};
+      "session_params",       "kv_transfer_params", "ec_transfer_params", "bootstrap_host",
+      "bootstrap_port",       "bootstrap_room",     "kv_hints",           "logits_processors",
+      "previous_response_id", "conversation",       "background",         "store",
+      "vllm_xargs",           "extra_args"};
   return std::ranges::any_of(
       body.members(), [&](const Member& member) { return Contains(kState, member.name) && IsOn(member); });
 }

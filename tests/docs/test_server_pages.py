@@ -436,6 +436,7 @@ EVERYTHING = {
     "end_ns": 8,
     "request_id": "chatcmpl-1",
     "client": "10.0.0.7",
+    "names": ("s", "p", "a"),
     "method": "POST",
     "path": "/v1/chat/completions",
     "route": "/v1/chat/completions",

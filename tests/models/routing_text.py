@@ -172,7 +172,8 @@ def is_models(message: dict[str, Any], role: str) -> bool:
 def routing_text(body: dict[str, Any], path: str = "", opening: bool = False) -> bytes | list[int] | None:
     """Bytes of a text, a list of token ids, or None when there is no prompt.
 
-    Its opening is what precedes the model's first item; None when the user says nothing before that.
+    The opening of a conversation is what precedes the model's first item; None when the user says nothing
+    before that, and of prompts that are no conversation.
     """
     messages = body.get("messages")
     given = body.get("input")
@@ -182,15 +183,17 @@ def routing_text(body: dict[str, Any], path: str = "", opening: bool = False) ->
     if messages is None and isinstance(given, str) and responses:
         messages = [{"role": "user", "content": given}]
     if messages is None:
-        for member in PROMPTS if not opening else ():
+        for member in PROMPTS:
             value = body.get(member)
             if member in COMPARED:
                 if isinstance(value, list) and value and isinstance(value[0], dict):
                     value = value[0]
                 if isinstance(value, dict):
-                    return "".join(content_of(value.get("content"))).encode()
+                    return None if opening else "".join(content_of(value.get("content"))).encode()
             if isinstance(value, list):
                 value = first_of(value)
+            if opening and isinstance(value, str | list):
+                return None
             if isinstance(value, str):
                 return (
                     f"{GS}embeds:{digest(value)}" if member == "prompt_embeds" and value else value

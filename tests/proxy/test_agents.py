@@ -7,16 +7,16 @@ import pytest
 import websockets.sync.client
 
 from tests.fakes.agent_replay import BLOCK_BYTES, allowed, homes_of_sessions, replay
-from tests.fakes.recorded_agents import AGENTS, recorded
+from tests.fakes.recorded_agents import AGENTS, has_prompt, recorded, session_of
 from vllm_router import Router
+from vllm_router import _core_testing as testing
 from vllm_router.testing import SimulatedWorker
 
 POLICIES = ("auto", "cache_aware", "consistent_hash", "prefix_aware")
 # cache_aware by default spreads starts of conversations, and finds less of them on purpose.
 MATCHING = {"auto": {}, "cache_aware": {"spread_new_conversations": False, "cache_threshold": 0.0}}
-WITHOUT_IDS = ("aider_0.86.2", "cline_3.0.65", "mini_swe_agent_2.4.6", "qwen_code_0.15.10")
 
-MOVES = {(agent, "consistent_hash"): "the key falls back to the body's digest" for agent in WITHOUT_IDS} | {
+MOVES = {
     ("aider_0.86.2", "cache_aware"): "a rebuilt prompt is the start of a conversation, and starts spread",
     ("claude_code_2.1.197", "cache_aware"): (
         "a resumed session has another git status before its tools: it shares 0.23, below cache_threshold"
@@ -60,6 +60,18 @@ def test_a_session_stays_on_one_worker(agent, policy):
     else:
         visited = replayed(agent, policy).workers_of_sessions()
     assert [len(workers) for workers in visited] == [1] * len(visited)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_all_turns_of_a_session_have_one_opening(agent):
+    """Claude Code writes another `git status` when it resumes, and a compacted conversation begins anew."""
+    openings = {}
+    for request in filter(has_prompt, recorded(agent)):
+        if request.method == "POST" and request.scenario != "compact":
+            new = agent.startswith("claude_code") and request.scenario == "resume"
+            opening = testing.routing_text(request.body, request.path.partition("?")[0], opening=True)
+            openings.setdefault((session_of(request), new), set()).add(opening["text"])
+    assert {len(values) for values in openings.values()} == {1}
 
 
 @pytest.mark.parametrize("policy", MATCHING)

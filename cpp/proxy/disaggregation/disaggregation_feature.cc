@@ -77,7 +77,8 @@ void FollowPairFacts(const ServerParts& server) {
   if (rule.one_engine) facts = server.services.Add<EnginePoller>();
   if (facts == nullptr) return;
   server.services.Find<HealthChecker>()->OnChange([facts] { facts->Look(); });
-  for (const std::unique_ptr<IoThread>& thread : server.threads) thread->features.Refer<PairFactPoller>(facts);
+  for (const std::unique_ptr<IoThread>& thread : server.threads)
+    thread->features.Refer<PairFactPoller>(facts);
 }
 
 Status Add(const ServerParts& server) {

@@ -1,4 +1,4 @@
-// PairChoice: step 6 of a PdExchange, SELECT: a prefill worker and a decode worker for each attempt of one request.
+// PairChoice: the SELECT of a PdExchange: a prefill worker and a decode worker for each attempt of one request.
 //
 //   ChooseBypass()          a decode worker alone, since it has to compute little of the prompt
 //   Choose(retry)           what an attempt of this kind needs: both, or a decode worker

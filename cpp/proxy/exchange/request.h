@@ -72,7 +72,7 @@ struct Request {
 
   // What was received.
   std::unique_ptr<RequestHeadParser> parser;
-  const RequestHead* head = nullptr;  // null before HEAD, and in RELAY once not needed
+  const RequestHead* head = nullptr;  // null before it was read, and while relaying once not needed
   struct Rewritten {
     std::string path;    // without dot segments
     std::string target;  // without an alias of a model in its query
@@ -104,7 +104,7 @@ struct Request {
   CancelScope scope{std::span<const std::string_view>()};
   CancelReason cancelled = CancelReason::kNone;
   RequestBody::End body_end = RequestBody::End::kOk;
-  Permit permit;          // from ADMIT to the end
+  Permit permit;          // from its admission to the end
   bool proxied = false;   // counted in in_flight
   bool relaying = false;  // a response that has begun
   Timer deadline;         // of the step

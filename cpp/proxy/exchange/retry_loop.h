@@ -1,4 +1,4 @@
-// RetryLoop: step 6 of an exchange, SELECT (worker_choice.h), and the attempts that follow it (upstream_request.h).
+// RetryLoop: attempts at one worker each: SELECT (worker_choice.h), and what follows it (upstream_request.h).
 // After a failed one, retry_state.h decides whether there is another.
 //
 //   SELECT -> UpstreamRequest -> responded         workers that were attempted are left out, while there

@@ -79,8 +79,8 @@ Task<UpstreamRequest::End> UpstreamRequest::Run(bool fresh_connection) {
     info_.reused = lease_->reused;
     WriteHead();
     co_await thread_.loop.TurnEnd();
-    Send();                                        // 8 SEND
-    const Awaited awaited = co_await AwaitHead();  // 9 AWAIT
+    Send();  // 8 SEND
+    const Awaited awaited = co_await AwaitHead();
     if (awaited == Awaited::kHead) {
       // A successful connect shows nothing: a terminating process may close its listener after its
       // connections.
@@ -344,7 +344,7 @@ Task<void> UpstreamRequest::StopSending() {
   while (sending_) co_await sender_done_;
 }
 
-// ---- 9 AWAIT
+// ---- AWAIT
 
 Task<UpstreamRequest::Awaited> UpstreamRequest::AwaitHead() {
   if (parser_ == nullptr) parser_ = thread_.response_parsers.Acquire();

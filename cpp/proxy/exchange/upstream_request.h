@@ -1,4 +1,4 @@
-// UpstreamRequest: one attempt of a request at one worker, steps 7 to 9 of an exchange.
+// UpstreamRequest: one attempt of a request at one worker: LEASE, SEND and AWAIT.
 //
 //   LEASE a connection -> SEND head and body -> AWAIT the response's head
 //

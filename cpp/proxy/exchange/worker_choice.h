@@ -1,4 +1,4 @@
-// WorkerChoice: step 6 of an exchange, SELECT: a worker for the next attempt, with its load reserved and its circuit
+// WorkerChoice: the SELECT of an attempt: a worker for the next attempt, with its load reserved and its circuit
 // breaker's pass. Usually it is the policy's choice among all workers of the newest snapshot. What earlier attempts
 // taught makes that fleet smaller:
 //

@@ -10,7 +10,7 @@
 
 namespace vllm_router {
 
-// Each is defined in the file of its name; those of features are in their rooms.
+// Each is defined in <name>.cc; those of a feature are together in its room.
 extern const Step kHeadStep;
 extern const Step kRouteStep;
 extern const Step kAuthorizeStep;

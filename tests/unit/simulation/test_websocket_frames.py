@@ -48,6 +48,11 @@ def test_fragments_are_joined_with_control_frames_between_them():
         (b"\x81\xff" + b"\xff" * 8 + bytes(4), 1009),
         (sent(Opcode.TEXT, b"x" * LIMIT, fin=False) + sent(Opcode.CONT, b"x"), 1009),
     ],
+    # Masks are random, and so would be names made of the streams.
+    ids=[
+        *("not masked", "an extension", "no opcode", "of no message", "a message within a message"),
+        *("a ping in fragments", "a long ping", "too long", "far too long", "too long in fragments"),
+    ],
 )
 def test_a_bad_frame_has_its_code(stream, code):
     assert read(stream, step=len(stream)) == ([], code)

@@ -61,10 +61,7 @@ def test_a_switch_can_be_denied_again() -> None:
             "--least-load-metric drain_time",
             "--least-load-metric drain_time is not implemented in vllm-router",
         ),
-        (
-            "--hash-key-fallback conversation",
-            "--hash-key-fallback conversation is not implemented in vllm-router",
-        ),
+        ("--hash-key-fallback conversation", "must be one of opening, body"),
         ("--worker-urls a:8000", "must be URLs like http://host:8000, and 'a:8000' is not one"),
         ("--worker-urls http://a:99999", "'http://a:99999' is not one"),
         ("--worker-urls http://", "'http://' is not one"),
