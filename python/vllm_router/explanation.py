@@ -86,7 +86,7 @@ class Explanation:
     """Length of the prompt in `unit`s."""
     session_key: str | None
     """What hash policies hash: `header:x-session-id:…`, `session:…`, `user:…`, or, for a request that names
-    no session, the digest of its content, `request_hash:…`; None for a request without any content."""
+    no session, a digest, `opening:…` or `request_hash:…`; None for a request without any content."""
     prefix_digest: str | None
     """What `prefix_aware` hashes: SHA-256 of the prompt's prefix, 64 hex digits; None without one."""
     text_bytes: int | None
