@@ -84,12 +84,20 @@ void Exchange::Finish() {
   }
   if (!connection.socket.is_open()) connection.keep = false;
   request.pipeline.OnEnd(request);
+  Record();
+  // Who sees that it is over sees it in the metrics.
+  if (request.proxied) request.thread.telemetry.in_flight.fetch_sub(1, std::memory_order_release);
+}
+
+void Exchange::Record() {
+  Request& request = request_;
+  RequestInfo& info = request.info;
   if (info.pd != nullptr && info.pd->pair_id.empty() && info.worker != nullptr)
     info.pd->pair_id = request.id.for_workers;
   // A connection that ended before it sent anything was no exchange.
   if (info.head_ns == 0 && info.status == 0 && info.bad_request_rule.empty()) return;
   if (info.wall_us == 0) info.wall_us = UnixMicros();  // the head was rejected
-  info.client = connection.peer.address;
+  info.client = request.connection.peer.address;
   info.request_id = std::move(request.id.id);
   request.thread.telemetry.Record(info);
   request.thread.FlushLogSoon();

@@ -57,6 +57,7 @@ class Exchange {
 
  private:
   void Finish();
+  void Record();
   void RecordEnd();
   void FinishTicket(Ticket& ticket);
 

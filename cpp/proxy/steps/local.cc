@@ -105,13 +105,8 @@ Task<Verdict> RespondLocally(Request& request) {
   co_return Verdict::kEnd;
 }
 
-void EndLocal(Request& request) {
-  if (request.proxied) request.thread.telemetry.in_flight.fetch_sub(1, std::memory_order_relaxed);
-}
-
 }  // namespace
 
-extern constexpr Step kLocalStep = {
-    .name = "local", .begin = &IsLocal, .run = &RespondLocally, .on_end = &EndLocal};
+extern constexpr Step kLocalStep = {.name = "local", .begin = &IsLocal, .run = &RespondLocally};
 
 }  // namespace vllm_router
