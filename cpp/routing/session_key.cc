@@ -184,13 +184,15 @@ void SessionKeyFinder::Find(
   using Source = RoutingKey::HashKeySource;
   thread_local RoutingText opening;
   opening.kind = RoutingText::Kind::kMissing;
-  if (FindNamed(request, key, fields, by_opening_ ? &opening : nullptr)) return;
-  key->hash_key_source = Source::kBody;
-  if (opening.kind == RoutingText::Kind::kText) {
+  const bool is_named = FindNamed(request, key, fields, by_opening_ ? &opening : nullptr);
+  const bool has_opening = opening.kind == RoutingText::Kind::kText;
+  if (!is_named && has_opening) {
+    key->hash_key_source = Source::kBody;
     Compose(&key->hash_key, "opening:", Hex16(Xxh3(opening.text)));
-    if (opening.text.capacity() > kKeptOpeningBytes) opening = {};
-    return;
   }
+  if (opening.text.capacity() > kKeptOpeningBytes) opening = {};
+  if (is_named || has_opening) return;
+  key->hash_key_source = Source::kBody;
   if (FindDigest(request, &key->hash_key)) return;
   key->hash_key.clear();
   key->hash_key_source = Source::kMissing;
