@@ -26,12 +26,21 @@ CHAT_TEMPLATE = r"""
 {%- if tools -%}
 {{- turn('system', 'Functions: ' ~ (tools | tojson)) -}}
 {%- endif -%}
-{%- for message in messages -%}
-{%- if message.content is string -%}
-{{- turn(message.role, message.content) -}}
-{%- else -%}
-{{- turn(message.role, message.content | selectattr('text', 'defined') | map(attribute='text') | join) -}}
+{%- macro words(content) -%}
+{%- if content is string -%}
+{{- content -}}
+{%- elif content -%}
+{{- content | selectattr('text', 'defined') | map(attribute='text') | join -}}
 {%- endif -%}
+{%- endmacro -%}
+{%- macro calls(message) -%}
+{%- for call in message.tool_calls or [] -%}
+{{- '<tool_call>' ~ (call.function | tojson) ~ '</tool_call>' -}}
+{%- endfor -%}
+{%- endmacro -%}
+{%- for message in messages -%}
+{%- set thought = '<think>' ~ message.reasoning ~ '</think>' if message.reasoning else '' -%}
+{{- turn(message.role, thought ~ words(message.content) ~ calls(message)) -}}
 {%- endfor -%}
 {%- if add_generation_prompt -%}
 {{- '<|im_start|>assistant\n' -}}

@@ -149,6 +149,8 @@ inline constexpr size_t kTokenCacheBytes = 64 * 1024 * 1024;
 inline constexpr uint32_t kMaxTokenizeCalls = 4;
 // Of those, calls in the background, which no request waits for; more are dropped.
 inline constexpr uint32_t kMaxBackgroundTokenizeCalls = 2;
+// Between two tries to learn where a model's template prints tools.
+inline constexpr int64_t kToolOrderRetryNs = 60'000'000'000;
 
 // Results of a shared pool's pages that are kept for a moment, of all threads: 8 MiB. Queries of a pool that no
 // request waits for; more are dropped.

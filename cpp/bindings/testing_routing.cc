@@ -1,5 +1,7 @@
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -94,6 +96,14 @@ OwnedRequest RequestFrom(const py::kwargs& parts) {
   return request;
 }
 
+constexpr std::array<std::string_view, 4> kTokenCalls = {"prompt", "chat", "messages", "responses"};
+
+TokenCall TokenCallNamed(std::string_view name) {
+  const auto found = std::ranges::find(kTokenCalls, name);
+  if (found == kTokenCalls.end()) throw py::value_error("no such call");
+  return static_cast<TokenCall>(found - kTokenCalls.begin());
+}
+
 const char* SourceName(RoutingKey::HashKeySource source) {
   switch (source) {
     case RoutingKey::HashKeySource::kMissing:
@@ -125,18 +135,26 @@ py::object FieldsOf(const std::string& body, bool padded, bool with_text, char b
       "max_tokens"_a = fields.max_tokens);
 }
 
+ToolOrder ToolOrderNamed(std::string_view name) {
+  return name == "first" ? ToolOrder::kFirst : name == "after" ? ToolOrder::kAfter : ToolOrder::kUnknown;
+}
+
 // The prompt of a body, as bytes or as a list of ids, with the other results; None when there is none.
 py::object ReadRoutingText(
-    const std::string& body, const std::string& path, size_t limit, bool padded, bool opening) {
+    const std::string& body, const std::string& path, size_t limit, bool padded, bool opening,
+    const std::string& tools) {
   std::string roomy = body + std::string(kBodyPadding, ' ');
   RoutingText text;
-  const PromptWanted wanted{path, limit, &text, /*scoped=*/false, opening};
+  const ToolOrders orders(ToolOrderNamed(tools));
+  const PromptWanted wanted{path, limit, &text, /*scoped=*/false, opening, &orders};
   ParseRequestFields({roomy.data(), body.size()}, padded, &wanted);
   if (text.kind == RoutingText::Kind::kMissing) return py::none();
-  constexpr const char* kAsks[] = {"nothing", "prompt", "chat"};
   py::dict found(
       "cache_salt"_a = py::bytes(text.cache_salt), "media"_a = text.media,
-      "asks"_a = kAsks[static_cast<size_t>(text.asks)]);
+      "token_call"_a = text.token_call
+                           ? py::object(py::str(kTokenCalls[static_cast<size_t>(*text.token_call)]))
+                           : py::object(py::none()),
+      "render_options"_a = py::bytes(text.render_options), "lacks_tool_order"_a = text.lacks_tool_order);
   if (text.kind == RoutingText::Kind::kTokens) {
     found["token_ids"] = text.token_ids;
   } else {
@@ -620,9 +638,10 @@ class BodyBudgetHarness {
   std::vector<size_t> granted_;
 };
 
-std::vector<TextPrefix> PrefixesOf(const std::string& model, bool is_chat, const std::string& text) {
+std::vector<TextPrefix> PrefixesOf(
+    const std::string& model, const std::string& call, const std::string& text) {
   std::vector<TextPrefix> prefixes;
-  NamePrefixes(model, is_chat, text, &prefixes);
+  NamePrefixes(model, TokenCallNamed(call), /*options=*/{}, text, &prefixes);
   return prefixes;
 }
 
@@ -632,7 +651,7 @@ py::dict BlocksOf(const PyRouter& router, const py::kwargs& parts) {
   const RoutingKey key = router.router().MakeKey(request.View());
   return py::dict(
       "blocks"_a = key.blocks, "usable"_a = key.usable_blocks, "prompt_tokens"_a = key.prompt_tokens,
-      "asks_for_ids"_a = key.untokenized_prompt.has_value());
+      "lacks_ids"_a = key.untokenized_prompt.has_value(), "lacks_tool_order"_a = key.lacks_tool_order);
 }
 
 }  // namespace
@@ -661,17 +680,17 @@ void BindTestingRouting(py::module_& testing) {
       // (ids, how many bytes of the text they cover), or None
       .def(
           "find",
-          [](TokenCache& cache, const std::string& model, bool is_chat,
+          [](TokenCache& cache, const std::string& model, const std::string& call,
              const std::string& text) -> py::object {
-            const TokenCache::Known known = cache.Find(PrefixesOf(model, is_chat, text));
+            const TokenCache::Known known = cache.Find(PrefixesOf(model, call, text));
             if (known.ids == nullptr) return py::none();
             return py::make_tuple(*known.ids, known.text_size);
           })
       .def(
           "store",
-          [](TokenCache& cache, const std::string& model, bool is_chat, const std::string& text,
+          [](TokenCache& cache, const std::string& model, const std::string& call, const std::string& text,
              std::vector<uint32_t> ids) {
-            cache.Store(PrefixesOf(model, is_chat, text).back().name, std::move(ids));
+            cache.Store(PrefixesOf(model, call, text).back().name, std::move(ids));
           })
       .def("stats", [](const TokenCache& cache) {
         const TokenCache::Stats stats = cache.stats();
@@ -682,18 +701,29 @@ void BindTestingRouting(py::module_& testing) {
   // Ends of the named prefixes of a text.
   testing.def("named_prefixes", [](const std::string& text) {
     std::vector<size_t> sizes;
-    for (const TextPrefix& prefix : PrefixesOf("", true, text)) sizes.push_back(prefix.size);
+    for (const TextPrefix& prefix : PrefixesOf("", "chat", text)) sizes.push_back(prefix.size);
     return sizes;
   });
   testing.def(
       "write_tokenize_call",
-      [](const std::string& body, bool is_chat, bool padded) -> py::object {
+      [](const std::string& body, const std::string& call, bool padded) -> py::object {
         std::string roomy = body;
         if (padded) roomy.append(kBodyPadding, '"');
-        const auto call = WriteTokenizeCall({roomy.data(), body.size()}, padded, is_chat);
-        return call ? py::object(py::bytes(*call)) : py::object(py::none());
+        const auto json = WriteTokenizeCall({roomy.data(), body.size()}, padded, TokenCallNamed(call));
+        return json ? py::object(py::bytes(*json)) : py::object(py::none());
       },
-      "body"_a, "is_chat"_a, "padded"_a = true);
+      "body"_a, "call"_a, "padded"_a = true);
+  testing.def("write_tool_probe", [](const std::string& model, bool second) {
+    return py::bytes(WriteToolProbe(model, second));
+  });
+  testing.def(
+      "compare_tool_probes", [](const std::vector<uint32_t>& first, const std::vector<uint32_t>& second) {
+        return CompareToolProbes(first, second) == ToolOrder::kFirst ? "first" : "after";
+      });
+  testing.def(
+      "learn_tool_order", [](const PyRouter& router, const std::string& model, const std::string& order) {
+        router.router().tool_orders().Learn(model, ToolOrderNamed(order));
+      });
   testing.def("parse_tokenize_answer", [](const std::string& answer) {
     return ValueOrThrow(ParseTokenizeResponse(answer));
   });
@@ -710,7 +740,7 @@ void BindTestingRouting(py::module_& testing) {
   testing.attr("BODY_PADDING") = kBodyPadding;
   testing.def(
       "routing_text", &ReadRoutingText, "body"_a, "path"_a = "", "limit"_a = kDefaultRoutingTextLimit,
-      "padded"_a = true, "opening"_a = false);
+      "padded"_a = true, "opening"_a = false, "tools"_a = "after");
   testing.def(
       "prefix_anchor", &ReadPrefixAnchor, "body"_a, "limit"_a = kDefaultPrefixLength, "padded"_a = true,
       "with_text"_a = false);

@@ -45,6 +45,8 @@ Api ApiByName(const std::string& name) {
       {"detokenize", Api::kDetokenize},
       {"count_tokens", Api::kCountTokens},
       {"input_tokens", Api::kInputTokens},
+      {"render_messages", Api::kRenderMessages},
+      {"render_responses", Api::kRenderResponses},
   };
   for (const auto& [known, api] : kApis) {
     if (known == name) return api;

@@ -74,6 +74,10 @@ class KvConnector {
     bool prefill_needs_pair = false;
     // Both workers tell the router their ZMQ addresses (worker/stage.h, KvPeer); one that has not cannot be in a pair.
     bool registers = false;
+    // And the mode of their transfers, the same for all.
+    bool registers_mode = false;
+    // What clients are told while none has: "no … has registered". Empty: what any fleet without workers says.
+    std::string_view awaited = {};
     // What a prefill worker handed over names no decode worker, so another one may be given it.
     bool rebindable;
     PairIdForm id_form = PairIdForm::kEither;

@@ -22,6 +22,8 @@ class Moriio final : public KvConnector {
         .needs_parameters = true,
         .prefill_needs_pair = true,
         .registers = true,
+        .registers_mode = true,
+        .awaited = "MoRI-IO worker",
         .rebindable = false,
         .id_form = PairIdForm::kAddresses};
     return kTraits;

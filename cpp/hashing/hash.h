@@ -21,6 +21,12 @@ uint64_t Xxh3(const void* bytes, size_t size);
 struct Hash128 {
   uint64_t high;
   uint64_t low;
+
+  friend bool operator==(const Hash128&, const Hash128&) = default;
+};
+// For tables; the hash is one already.
+struct HashOf128 {
+  size_t operator()(const Hash128& hash) const { return hash.low; }
 };
 Hash128 Xxh3Of128(std::string_view bytes);
 uint64_t Murmur64A(std::string_view bytes, uint64_t seed);

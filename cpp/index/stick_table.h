@@ -71,15 +71,9 @@ class StickTable {
     WorkerId worker;
     int64_t used_ns;
   };
-  struct NameHash {
-    size_t operator()(const Hash128& name) const { return name.low; }
-  };
-  struct NameEqual {
-    bool operator()(const Hash128& a, const Hash128& b) const { return a.high == b.high && a.low == b.low; }
-  };
   using Entries = std::list<Entry>;
 
-  using ByName = absl::flat_hash_map<Hash128, Entries::iterator, NameHash, NameEqual>;
+  using ByName = absl::flat_hash_map<Hash128, Entries::iterator, HashOf128>;
 
   void Put(const Hash128& name, ByName::iterator found, WorkerId worker, int64_t now_ns)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

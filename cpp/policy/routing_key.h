@@ -73,6 +73,10 @@ struct Prompt {
 
 inline constexpr uint32_t kEndpoints = 64;  // different values of RoutingKey::endpoint
 
+// How a worker gives the token ids of a prompt (routing/tokenize_call.h): it tokenizes a text or a chat, or renders a
+// request to /v1/messages or /v1/responses.
+enum class TokenCall : uint8_t { kPrompt, kChat, kMessages, kResponses };
+
 struct RoutingKey {
   enum class HashKeySource : uint8_t { kMissing, kSession, kBody };
 
@@ -85,11 +89,12 @@ struct RoutingKey {
   bool blocks_are_tokens = false;
   // And KV events name all of them that a worker holds: the prompt is for a base model.
   bool blocks_are_reported = false;
-  uint8_t endpoint = 0;  // of the path, below kEndpoints: requests with one path have the same
+  bool lacks_tool_order = false;  // RoutingText's
+  uint8_t endpoint = 0;           // of the path, below kEndpoints: requests with one path have the same
   // The blocks are of bytes, but a worker could tokenize the text; the ids are cached under this name.
   struct UntokenizedPrompt {
     Hash128 name;
-    bool is_chat;
+    TokenCall call;
     BlockHash root;  // of the blocks that the ids make
   };
   std::optional<UntokenizedPrompt> untokenized_prompt;

@@ -83,6 +83,7 @@ KeyBuilder::KeyBuilder(KeyParts needs, const KeyOptions& options, ModelLengths& 
               : nullptr),
       hears_events_(options.reported),
       paged_(options.paged),
+      tool_orders_(options.tool_orders),
       lengths_(lengths) {}
 
 bool KeyBuilder::NeedsBody(std::span<const HeaderField> headers) const {
@@ -171,6 +172,7 @@ void KeyBuilder::MakePrompt(
     const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const {
   Prompt& prompt = key->prompt;
   key->priority = 0;
+  key->lacks_tool_order = false;
   prompt.kind = Prompt::Kind::kMissing;
   prompt.framed = false;
   prompt.scope = 0;
@@ -199,10 +201,16 @@ void KeyBuilder::MakePrompt(
     prompt.own_text.append(text);
   } else if (request.body) {
     thread_local RoutingText read;
-    const PromptWanted wanted{request.path, routing_text_limit_, &read, /*scoped=*/true};
+    const PromptWanted wanted{
+        .path = request.path,
+        .limit = routing_text_limit_,
+        .text = &read,
+        .scoped = true,
+        .tool_orders = tool_orders_};
     *parsed = ParseRequestFields(*request.body, request.body_is_padded, &wanted);
     key->priority = (*parsed)->priority.value_or(0);
     if (read.kind == RoutingText::Kind::kMissing) return;
+    key->lacks_tool_order = read.lacks_tool_order;
     const bool is_text = read.kind == RoutingText::Kind::kText;
     prompt.kind = is_text ? Prompt::Kind::kText : Prompt::Kind::kTokens;
     prompt.framed = read.framed;
@@ -223,6 +231,7 @@ void KeyBuilder::MakeBlocks(
   PromptScope scope{.lora_name = request.model};  // an adapter is requested by its name as model
   bool known = false;
   key->has_blocks = true;
+  key->lacks_tool_order = false;
   key->untokenized_prompt.reset();
   key->partly_tokenized_prompt.reset();
   key->pages.clear();
@@ -234,7 +243,8 @@ void KeyBuilder::MakeBlocks(
   } else {
     read.kind = RoutingText::Kind::kMissing;
     if (request.body) {
-      const PromptWanted wanted{request.path, routing_text_limit_, &read};
+      const PromptWanted wanted{
+          .path = request.path, .limit = routing_text_limit_, .text = &read, .tool_orders = tool_orders_};
       *parsed = ParseRequestFields(*request.body, request.body_is_padded, &wanted);
     }
     if (read.kind == RoutingText::Kind::kMissing) {
@@ -243,6 +253,7 @@ void KeyBuilder::MakeBlocks(
       key->blocks.clear();
       return;
     }
+    key->lacks_tool_order = read.lacks_tool_order;
     tokens = read.token_ids;
     text = read.text;
     scope.is_text = read.kind == RoutingText::Kind::kText;
@@ -282,10 +293,9 @@ void KeyBuilder::MakeBlocks(
 // and the rest of the text follows as blocks of bytes. So every turn of a conversation extends the
 // blocks of the turn before.
 bool KeyBuilder::MakeKnownBlocks(const RoutingText& read, const PromptScope& scope, RoutingKey* key) const {
-  if (read.asks == RoutingText::Asks::kNothing || read.text.size() < hasher_.block_size()) return false;
-  const bool is_chat = read.asks == RoutingText::Asks::kChat;
+  if (!read.token_call || read.text.size() < hasher_.block_size()) return false;
   thread_local std::vector<TextPrefix> prefixes;
-  NamePrefixes(scope.lora_name, is_chat, read.text, &prefixes);
+  NamePrefixes(scope.lora_name, *read.token_call, read.render_options, read.text, &prefixes);
   const TokenCache::Known known = token_cache_->Find(prefixes, key->dry_run);
   const std::span<const uint32_t> ids =
       known.ids != nullptr ? std::span<const uint32_t>(*known.ids) : std::span<const uint32_t>();
@@ -295,7 +305,7 @@ bool KeyBuilder::MakeKnownBlocks(const RoutingText& read, const PromptScope& sco
   PromptScope of_ids = scope;
   of_ids.is_text = false;
   const BlockHash root = hasher_.Root(of_ids);
-  const RoutingKey::UntokenizedPrompt whole{prefixes.back().name, is_chat, root};
+  const RoutingKey::UntokenizedPrompt whole{prefixes.back().name, *read.token_call, root};
   if (ids.empty() || (known_blocks == 0 && !rest.empty())) {
     key->untokenized_prompt = whole;
     return false;

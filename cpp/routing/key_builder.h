@@ -33,6 +33,7 @@
 #include "routing/request_view.h"
 #include "routing/session_key.h"
 #include "routing/token_cache.h"
+#include "routing/tool_order.h"
 
 namespace vllm_router {
 
@@ -51,6 +52,7 @@ struct KeyOptions {
   size_t routing_text_limit;                 // bytes of a prompt that are matched
   const ReportedBlocks* reported = nullptr;  // of the pool; outlives the builder
   const PagedPrompts* paged = nullptr;       // likewise
+  const ToolOrders* tool_orders = nullptr;   // likewise
 };
 
 // A summary of a request for people, without its content.
@@ -120,6 +122,7 @@ class KeyBuilder {
   const std::unique_ptr<TokenCache> token_cache_;
   const ReportedBlocks* const hears_events_;  // null: there is no index
   const PagedPrompts* const paged_;           // null: no pool is shared
+  const ToolOrders* const tool_orders_;
   ModelLengths& lengths_;
 };
 

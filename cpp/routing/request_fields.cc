@@ -186,11 +186,7 @@ bool ReadBody(
   fields->max_tokens = max_completion_tokens ? max_completion_tokens : max_tokens;
   // At the end there is no location: anything else means that bytes follow the object.
   if (!whole || document.current_location().error() != simdjson::OUT_OF_BOUNDS) return false;
-  if (text && prompt->scoped) {
-    text->Finish(fields->model ? *fields->model : std::string_view());
-  } else if (text) {
-    text->Finish();
-  }
+  if (text) text->Finish(fields->model ? *fields->model : std::string_view());
   if (anchor) anchor->Finish();
   return true;
 }

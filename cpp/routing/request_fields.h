@@ -52,17 +52,19 @@ struct RequestFields {
   std::optional<uint64_t> max_tokens;  // max_completion_tokens, else max_tokens; integers from 0 to 2^64 - 1
 };
 
+class ToolOrders;
 struct RoutingText;
 
 // Extra output of the pass: the prompt of a request to `path`, at most `limit` bytes of it; `scoped`:
 // behind the scope of the body's model; `opening`: of a conversation only what precedes the model's first
-// item.
+// item; `tool_orders`: where the model's template prints tools, null: after the system prompt.
 struct PromptWanted {
   std::string_view path;
   size_t limit;
   RoutingText* text;
   bool scoped = false;
   bool opening = false;
+  const ToolOrders* tool_orders = nullptr;
 };
 
 struct PrefixAnchor;

@@ -186,6 +186,7 @@ Router::Router(const RouterOptions& options, PolicyParts policy, PolicyParts dec
           shared_->decode == nullptr
               ? PolicyParts()
               : PolicyParts{.policy = {shared_, shared_->decode.get()}, .index = std::move(decode.index)}),
+      tool_orders_(options.routing_text_tools),
       keys_(
           PartsOf(pool_, options),
           {.block_size = options.policy.block_size,
@@ -194,7 +195,8 @@ Router::Router(const RouterOptions& options, PolicyParts policy, PolicyParts dec
            .max_prefix_length = options.max_prefix_length,
            .routing_text_limit = options.routing_text_limit,
            .reported = pool_.index() != nullptr ? &pool_.index()->reported() : nullptr,
-           .paged = &paged_},
+           .paged = &paged_,
+           .tool_orders = &tool_orders_},
           shared_->lengths),
       bypass_random_(options.policy.seed) {}
 

@@ -37,6 +37,7 @@
 #include "routing/session_key.h"
 #include "routing/ticket.h"
 #include "routing/ticket_leases.h"
+#include "routing/tool_order.h"
 #include "worker/worker_declaration.h"
 
 namespace vllm_router {
@@ -49,10 +50,11 @@ struct RouterOptions {
   size_t max_prefix_length =
       kDefaultPrefixLength;  // bytes of the prompt that a prefix digest is of, 1..kMaxPrefixLength
   size_t routing_text_limit =
-      kDefaultRoutingTextLimit;      // bytes of a prompt that are matched, kMin.. to kMaxRoutingTextLimit
-  uint32_t max_worker_requests = 0;  // maximum open requests per worker; 0: no limit
-  double ticket_lease_secs = 0;      // a ticket that is not renewed for so long ends; 0: never
-  uint32_t data_parallel_size = 1;   // > 1: every URL without @rank becomes URL@0 .. URL@n-1
+      kDefaultRoutingTextLimit;  // bytes of a prompt that are matched, kMin.. to kMaxRoutingTextLimit
+  ToolOrder routing_text_tools = ToolOrder::kUnknown;  // of all models; kUnknown: tool_orders() learns it
+  uint32_t max_worker_requests = 0;                    // maximum open requests per worker; 0: no limit
+  double ticket_lease_secs = 0;     // a ticket that is not renewed for so long ends; 0: never
+  uint32_t data_parallel_size = 1;  // > 1: every URL without @rank becomes URL@0 .. URL@n-1
 
   // Two stages. `policy` is then that of prefill workers, and worker_urls are ignored.
   struct StageUrl {
@@ -130,6 +132,8 @@ class Router {
   bool compares_ids() const { return keys_.compares_ids(); }
   // Prompts with pages in a pool that workers share; those of bodies have them in their keys.
   PagedPrompts& paged_prompts() { return paged_; }
+  // Where each model's chat template prints tools, for whoever asks workers.
+  ToolOrders& tool_orders() { return tool_orders_; }
   // Stores the ids that `worker` returned for `text`: they are cached, and the worker holds their
   // blocks. REQUIRES: token_cache().
   void LearnTokens(const RoutingKey::UntokenizedPrompt& text, WorkerId worker, PromptIds ids) {
@@ -238,6 +242,7 @@ class Router {
   const std::shared_ptr<Shared> shared_;
   Pool pool_;  // its policies keep the shared state alive
   PagedPrompts paged_;
+  ToolOrders tool_orders_;
   const KeyBuilder keys_;
   mutable Random bypass_random_;
   const std::shared_ptr<TicketLeases> leases_ =

@@ -2,7 +2,8 @@
 // such that turn N+1 of a conversation extends the text of turn N, for any endpoint and any order of
 // members:
 //
-//   text    = [context] lead [tools] *item            lead = the leading run of system and developer items
+//   text    = [context] lead [tools] *item            lead = the leading run of system and developer items;
+//             [context] tools lead *item              where the model's template has them so (tool_order.h)
 //   item    = RS role [":" name] *part                RS 0x1E, US 0x1F, GS 0x1D
 //   part    = US text  /  GS tag ":" value            tag: image, video, audio, file, call, result, reasoning, other
 //   tools   = RS "tools" US json
@@ -24,6 +25,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,11 +52,13 @@ struct RoutingText {
   std::string cache_salt;           // empty: none. Of a chat it is part of the text as well.
   uint32_t media = 0;               // images, videos, audio clips and files
 
-  // Whether a worker can return the token ids of the text (tokenize_call.h), and by which form of the
-  // call. kNothing if the text was cut, or has parts that the call does not support: media, documents,
-  // another API's system text.
-  enum class Asks : uint8_t { kNothing, kPrompt, kChat };
-  Asks asks = Asks::kNothing;
+  // How a worker gives the token ids of the text (tokenize_call.h). Missing if none can: the text was cut, or has parts
+  // that the call does not support (media, documents, another API's system text), or extends a stored response.
+  std::optional<TokenCall> token_call;
+  // Of a rendered request: members that a chat template may print besides the text. Equal texts have equal ids only if
+  // these are equal.
+  std::string render_options;
+  bool lacks_tool_order = false;  // it has tools and a lead, whose order is not known for its model
 };
 
 // Keeps prompts of different models (and of different salts, where the text does not have the salt

@@ -27,6 +27,10 @@ constexpr std::array<std::string_view, 5> kContext = {
     "cache_salt", "chat_template", "chat_template_kwargs", "documents", "reasoning_effort"};
 constexpr size_t kDocuments = 3;
 
+// What a chat template may print of a request that an engine renders, besides the text.
+constexpr std::array<std::string_view, 4> kRenderOptions = {
+    "output_config", "reasoning", "thinking", "tool_choice"};
+
 void AppendTag(std::string_view tag, std::string* parts) {
   parts->push_back(kTagged);
   parts->append(tag).push_back(':');
@@ -164,6 +168,8 @@ RoutingTextReader::RoutingTextReader(const PromptWanted& wanted, std::string_vie
       pathless_(wanted.path.empty()),
       anthropic_(wanted.path.ends_with("/messages")),
       opening_(wanted.opening),
+      scoped_(wanted.scoped),
+      tool_orders_(wanted.tool_orders),
       limit_(wanted.limit),
       most_(std::min(wanted.limit, body.size())),
       out_(wanted.text) {
@@ -172,7 +178,9 @@ RoutingTextReader::RoutingTextReader(const PromptWanted& wanted, std::string_vie
   out_->kind = RoutingText::Kind::kMissing;
   out_->framed = false;
   out_->scope = 0;
-  out_->asks = RoutingText::Asks::kNothing;
+  out_->token_call.reset();
+  out_->render_options.clear();
+  out_->lacks_tool_order = false;
   out_->text.clear();
   out_->token_ids.clear();
   out_->cache_salt.clear();
@@ -188,7 +196,7 @@ bool RoutingTextReader::ReadOther(std::string_view name, ondemand::value& value)
   for (size_t i = 0; i < kContext.size(); ++i) {
     if (name == kContext[i]) return ReadContext(i, name, value);
   }
-  return true;
+  return !(responses_ || anthropic_) || ReadRenderOption(name, value);
 }
 
 // ---- prompts
@@ -299,6 +307,16 @@ bool RoutingTextReader::ReadContext(size_t place, std::string_view name, ondeman
   const size_t prefix = context.size();
   if (!AppendValue(value, end_, &context)) return false;
   if (place == 0) out_->cache_salt = context.substr(prefix);
+  return true;
+}
+
+bool RoutingTextReader::ReadRenderOption(std::string_view name, ondemand::value& value) {
+  if (name == "previous_response_id") continues_ = true;
+  for (size_t i = 0; i < kRenderOptions.size(); ++i) {
+    if (name != kRenderOptions[i]) continue;
+    render_options_[i].assign(name).append("=");
+    return AppendValue(value, end_, &render_options_[i]);
+  }
   return true;
 }
 
@@ -444,11 +462,15 @@ bool RoutingTextReader::ReadCall(ondemand::value& value, std::string* calls) {
   return true;
 }
 
-void RoutingTextReader::Finish() { Finish({}, /*scoped=*/false); }
+// Of a conversation with both tools and a system prompt.
+bool RoutingTextReader::ToolsComeFirst(std::string_view model) {
+  if (tool_orders_ == nullptr || (system_.empty() && lead_size_ == 0)) return false;
+  const ToolOrder order = tool_orders_->Of(model);
+  out_->lacks_tool_order = order == ToolOrder::kUnknown;
+  return order == ToolOrder::kFirst;
+}
 
-void RoutingTextReader::Finish(std::string_view model) { Finish(model, /*scoped=*/true); }
-
-void RoutingTextReader::Finish(std::string_view model, bool scoped) {
+void RoutingTextReader::Finish(std::string_view model) {
   if (form_ == PromptForm::kNone || broken_) return;
   if (pathless_ && plain_input_ && instructions_ && form_ == PromptForm::kInput) {
     items_.insert(0, std::string({kItem}).append("user").append({kText}));
@@ -460,7 +482,7 @@ void RoutingTextReader::Finish(std::string_view model, bool scoped) {
   const std::string_view salt = framed_ ? std::string_view() : std::string_view(out_->cache_salt);
   if (tokens_) {
     out_->kind = RoutingText::Kind::kTokens;
-    if (!scoped || (model.empty() && salt.empty())) return;
+    if (!scoped_ || (model.empty() && salt.empty())) return;
     const auto scope = TokenScope(model, salt);
     out_->scope = scope.size();
     out_->token_ids.insert(out_->token_ids.begin(), scope.begin(), scope.end());
@@ -469,12 +491,9 @@ void RoutingTextReader::Finish(std::string_view model, bool scoped) {
   out_->kind = RoutingText::Kind::kText;
   out_->framed = framed_;
   out_->token_ids.clear();
-  std::string before = scoped ? TextScope(model, salt) : std::string();
+  std::string before = scoped_ ? TextScope(model, salt) : std::string();
   out_->scope = before.size();
   const size_t limit = limit_ + before.size();
-  if (!framed_ && form_ < PromptForm::kInputIds && !items_.empty() && items_.size() <= limit_) {
-    out_->asks = RoutingText::Asks::kPrompt;
-  }
   const bool any_items = !items_.empty();
   if (framed_) {
     bool any = false;
@@ -483,19 +502,30 @@ void RoutingTextReader::Finish(std::string_view model, bool scoped) {
       if (!std::exchange(any, true)) before.append({kItem}).append("context");
       before.append(context);
     }
-    before.append(system_);
-    if (!tools_.empty()) {
-      items_.insert(lead_size_, std::string({kItem}).append("tools").append({kText}).append(tools_));
+    const std::string tools =
+        tools_.empty() ? std::string() : std::string({kItem}).append("tools").append({kText}).append(tools_);
+    if (!tools.empty() && ToolsComeFirst(model)) {
+      before.append(tools).append(system_);
+    } else {
+      before.append(system_);
+      items_.insert(lead_size_, tools);
     }
   }
   items_.insert(0, before);
-  const bool plain = system_.empty() && context_[kDocuments].empty() && out_->media == 0;
-  if (framed_ && form_ == PromptForm::kMessages && !anthropic_ && any_items && plain &&
-      items_.size() <= limit) {
-    out_->asks = RoutingText::Asks::kChat;
-  }
+  if (any_items) out_->token_call = CallForIds(limit);
+  for (const std::string& option : render_options_) out_->render_options.append(option);
   items_.resize(std::min(items_.size(), limit));
   out_->text.swap(items_);
+}
+
+std::optional<TokenCall> RoutingTextReader::CallForIds(size_t limit) const {
+  if (items_.size() > limit) return std::nullopt;
+  if (!framed_) return form_ < PromptForm::kInputIds ? std::optional(TokenCall::kPrompt) : std::nullopt;
+  if (out_->media != 0 || !context_[kDocuments].empty()) return std::nullopt;
+  if (form_ == PromptForm::kInput && responses_ && !continues_) return TokenCall::kResponses;
+  if (form_ != PromptForm::kMessages) return std::nullopt;
+  if (anthropic_) return TokenCall::kMessages;
+  return system_.empty() ? std::optional(TokenCall::kChat) : std::nullopt;
 }
 
 }  // namespace vllm_router

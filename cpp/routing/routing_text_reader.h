@@ -13,6 +13,7 @@
 #include "routing/prompt_walker.h"
 #include "routing/request_fields.h"
 #include "routing/routing_text.h"
+#include "routing/tool_order.h"
 
 namespace vllm_router {
 
@@ -27,9 +28,8 @@ class RoutingTextReader : private PromptWalker<RoutingTextReader, std::string> {
   // True if it stopped in the middle of a value: then the body must not be read on, and there is no
   // prompt.
   bool broken() const { return broken_; }
-  // After the last member. The first form puts the scope of this model and of the body's salt in front.
+  // After the last member.
   void Finish(std::string_view model);
-  void Finish();
 
  private:
   friend PromptWalker;
@@ -53,16 +53,21 @@ class RoutingTextReader : private PromptWalker<RoutingTextReader, std::string> {
   bool NoContent(std::string* /*parts*/) { return false; }
 
   bool ReadContext(size_t place, std::string_view name, json::ondemand::value& value);
+  bool ReadRenderOption(std::string_view name, json::ondemand::value& value);
   bool ReadTools(json::ondemand::value& value);
   bool ReadTagged(std::string_view tag, json::ondemand::value& value, std::string* parts);
   bool ReadCalls(json::ondemand::value& value, std::string* calls);
   bool ReadCall(json::ondemand::value& value, std::string* calls);
-  void Finish(std::string_view model, bool scoped);
+  bool ToolsComeFirst(std::string_view model);
+  // How a worker gives the ids of items_, which is complete but not yet cut.
+  std::optional<TokenCall> CallForIds(size_t limit) const;
 
   const bool responses_;  // `input` is a conversation
   const bool pathless_;   // the members determine the meaning of `input`
   const bool anthropic_;  // `messages` are not OpenAI's
   const bool opening_;    // only the items before the model's first are wanted
+  const bool scoped_;     // the scope of the model and of the body's salt precedes the prompt
+  const ToolOrders* const tool_orders_;
   const size_t limit_;
   const size_t most_;  // maximum bytes of the prompt
   RoutingText* const out_;
@@ -89,6 +94,8 @@ class RoutingTextReader : private PromptWalker<RoutingTextReader, std::string> {
   bool is_system_ = false;      // it is Anthropic's
   std::string tools_;
   std::array<std::string, 5> context_;
+  std::array<std::string, 4> render_options_;
+  bool continues_ = false;                      // a stored response, which is not in the body
   std::vector<size_t>* part_starts_ = nullptr;  // where the parts of a tagged content start, if requested
 };
 

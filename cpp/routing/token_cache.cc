@@ -18,9 +18,11 @@ Hash128 Chain(const Hash128& before, std::string_view item) {
 
 }  // namespace
 
-void NamePrefixes(std::string_view model, bool is_chat, std::string_view text, std::vector<TextPrefix>* out) {
+void NamePrefixes(
+    std::string_view model, TokenCall call, std::string_view options, std::string_view text,
+    std::vector<TextPrefix>* out) {
   out->clear();
-  Hash128 name = Xxh3Of128(std::string(is_chat ? "chat:" : "text:").append(model));
+  Hash128 name = Chain(Xxh3Of128(model), std::string(1, static_cast<char>(call)).append(options));
   size_t begin = 0;
   do {
     const size_t next = out->size() < kMaxNamedItems ? text.find(kItem, begin + 1) : std::string_view::npos;

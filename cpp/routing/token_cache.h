@@ -26,6 +26,7 @@
 
 #include "base/mutex.h"
 #include "hashing/hash.h"
+#include "policy/routing_key.h"
 
 namespace vllm_router {
 
@@ -38,10 +39,12 @@ struct TextPrefix {
 // A text of more items has names for the first so many of them and for the whole.
 inline constexpr size_t kMaxNamedItems = 1024;
 
-// The prefixes of `text` that consist of whole items, the text itself last. `is_chat` and `model` are
-// part of every name, because the same bytes have other ids as a bare prompt or under another model.
-// `out` is overwritten; never empty afterwards.
-void NamePrefixes(std::string_view model, bool is_chat, std::string_view text, std::vector<TextPrefix>* out);
+// The prefixes of `text` that consist of whole items, the text itself last. `model`, `call` and `options`
+// (RoutingText::render_options) are part of every name, because the same bytes have other ids under another
+// model, as a bare prompt, or with other options. `out` is overwritten; never empty afterwards.
+void NamePrefixes(
+    std::string_view model, TokenCall call, std::string_view options, std::string_view text,
+    std::vector<TextPrefix>* out);
 
 using PromptIds = std::vector<uint32_t>;
 
@@ -78,18 +81,11 @@ class TokenCache {
     std::shared_ptr<const PromptIds> ids;
     size_t bytes() const { return kEntryBytes + ids->size() * sizeof(uint32_t); }
   };
-  struct NameHash {
-    size_t operator()(const Hash128& name) const { return name.low; }
-  };
-  struct NameEqual {
-    bool operator()(const Hash128& a, const Hash128& b) const { return a.low == b.low && a.high == b.high; }
-  };
 
   const size_t capacity_bytes_;
   mutable Mutex mutex_;
   std::list<Entry> entries_ ABSL_GUARDED_BY(mutex_);  // the most recently used first
-  std::unordered_map<Hash128, std::list<Entry>::iterator, NameHash, NameEqual> by_name_
-      ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<Hash128, std::list<Entry>::iterator, HashOf128> by_name_ ABSL_GUARDED_BY(mutex_);
   Stats stats_ ABSL_GUARDED_BY(mutex_);
 };
 

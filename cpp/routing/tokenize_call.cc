@@ -77,9 +77,11 @@ int RankOf(std::string_view name) {
 
 }  // namespace
 
-std::optional<std::string> WriteTokenizeCall(std::string_view body, bool padded, bool is_chat) {
+std::optional<std::string> WriteTokenizeCall(std::string_view body, bool padded, TokenCall call_form) {
   body = WithoutByteOrderMark(body);
   if (body.empty() || body.size() > kMaxParsedBodyBytes) return std::nullopt;
+  if (TokenEndpointOf(call_form) != 0) return std::string(body);
+  const bool is_chat = call_form == TokenCall::kChat;
   std::string copy;
   if (!padded) {
     copy.reserve(body.size() + kBodyPadding);
@@ -156,10 +158,10 @@ StatusOr<std::vector<uint32_t>> ParseTokenizeResponse(std::string_view answer) {
   std::optional<simdjson::dom::array> tokens;
   std::optional<uint64_t> count;
   for (const simdjson::dom::key_value_pair member : object) {
-    if (member.key == "tokens") {
+    if (member.key == "tokens" || member.key == "token_ids") {
       simdjson::dom::array array;
       if (tokens || member.value.get(array) != simdjson::SUCCESS) {
-        return absl::FailedPreconditionError("'tokens' is not a list, or appears twice");
+        return absl::FailedPreconditionError("'tokens' or 'token_ids' is not a list, or appears twice");
       }
       tokens = array;
     } else if (member.key == "count") {
@@ -170,22 +172,22 @@ StatusOr<std::vector<uint32_t>> ParseTokenizeResponse(std::string_view answer) {
       count = number;
     }
   }
-  if (!tokens) return absl::FailedPreconditionError("the response has no 'tokens'");
+  if (!tokens) return absl::FailedPreconditionError("the response has no 'tokens' or 'token_ids'");
   std::vector<uint32_t> ids;
   for (const simdjson::dom::element element : *tokens) {
     uint64_t id = 0;
     if (element.get(id) != simdjson::SUCCESS || id > std::numeric_limits<uint32_t>::max()) {
-      return absl::FailedPreconditionError("'tokens' has an item that is not a token id");
+      return absl::FailedPreconditionError("the list has an item that is not a token id");
     }
     if (ids.size() == kMaxTokenizedIds) {
-      return absl::FailedPreconditionError(Concat("'tokens' has more than ", kMaxTokenizedIds, " ids"));
+      return absl::FailedPreconditionError(Concat("the list has more than ", kMaxTokenizedIds, " ids"));
     }
     ids.push_back(static_cast<uint32_t>(id));
   }
-  if (ids.empty()) return absl::FailedPreconditionError("'tokens' is empty");
+  if (ids.empty()) return absl::FailedPreconditionError("the list of ids is empty");
   if (count && *count != ids.size()) {
     return absl::FailedPreconditionError(
-        Concat("'count' is ", *count, " and 'tokens' has ", ids.size(), " ids"));
+        Concat("'count' is ", *count, " and the list has ", ids.size(), " ids"));
   }
   return ids;
 }

@@ -1,14 +1,17 @@
-// The call to a worker for the token ids of a request's prompt, POST /tokenize, from both sides. The
-// call's body is made of the unchanged members of the client's body, and the response is read strictly.
+// The call to a worker for the token ids of a request's prompt, from both sides. The body of a call to /tokenize is made
+// of the unchanged members of the client's body; a render endpoint gets that body itself, so that the engine converts it
+// as it does for the response. The response is read strictly.
 //
-//   {"model": "m", "messages": [...], "tools": [...]}  -->  {"model":"m","messages":[...],"tools":[...],
-//                                                            "add_generation_prompt":true}
-//   {"model": "m", "prompt": "Hello"}                  -->  {"model":"m","prompt":"Hello"}
-//   {"tokens": [9906], "count": 1, ...}                -->  9906
+//   /tokenize             {"model": "m", "messages": [...], "tools": [...]}  -->
+//                         {"model":"m","messages":[...],"tools":[...],"add_generation_prompt":true}
+//   /tokenize             {"model": "m", "prompt": "Hello"}  -->  {"model":"m","prompt":"Hello"}
+//   /v1/messages/render   any body  -->  the same
+//   {"tokens": [9906], "count": 1, ...}, {"token_ids": [9906], ...}  -->  9906
 //
-// vLLM's and SGLang's shapes. Pure functions; any thread.
+// vLLM's shapes, and SGLang's of /tokenize. Pure functions; any thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,15 +20,22 @@
 #include <vector>
 
 #include "base/status.h"
+#include "policy/routing_key.h"
 
 namespace vllm_router {
 
 // More than any engine takes; a response with so many ids has some 7 MB.
 inline constexpr size_t kMaxTokenizedIds = 1024 * 1024;
 
-// For a body whose prompt has been read (RoutingText::asks gives its form). nullopt when the prompt is
-// not found.
-std::optional<std::string> WriteTokenizeCall(std::string_view body, bool padded, bool is_chat);
+// The endpoints, and which of them a call goes to. Some workers have only the first.
+inline constexpr std::array<std::string_view, 3> kTokenEndpoints = {
+    "/tokenize", "/v1/messages/render", "/v1/responses/render"};
+constexpr size_t TokenEndpointOf(TokenCall call) {
+  return call == TokenCall::kMessages ? 1 : call == TokenCall::kResponses ? 2 : 0;
+}
+
+// For a body whose prompt has been read (RoutingText::token_call). nullopt when the prompt is not found.
+std::optional<std::string> WriteTokenizeCall(std::string_view body, bool padded, TokenCall call);
 
 // The ids, 1..kMaxTokenizedIds of them. FailedPrecondition, with the reason, for any other response.
 StatusOr<std::vector<uint32_t>> ParseTokenizeResponse(std::string_view answer);

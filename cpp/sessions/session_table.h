@@ -65,18 +65,12 @@ class SessionTable {
     Hash128 name;
     Session session;
   };
-  struct NameHash {
-    size_t operator()(const Hash128& name) const { return name.low; }
-  };
-  struct NameEqual {
-    bool operator()(const Hash128& a, const Hash128& b) const { return a.high == b.high && a.low == b.low; }
-  };
   using Rows = std::list<Row>;
 
   const size_t max_sessions_;
   mutable Mutex mutex_;
   Rows rows_ ABSL_GUARDED_BY(mutex_);  // the newest turn first
-  absl::flat_hash_map<Hash128, Rows::iterator, NameHash, NameEqual> by_name_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<Hash128, Rows::iterator, HashOf128> by_name_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace vllm_router

@@ -27,6 +27,8 @@ std::string_view IdPrefix(Api api) {
     case Api::kDetokenize:
     case Api::kCountTokens:
     case Api::kInputTokens:
+    case Api::kRenderMessages:
+    case Api::kRenderResponses:
       break;
   }
   return "";
@@ -78,13 +80,27 @@ void WriteEmbeddings(
   out->append("}");
 }
 
+void WriteIds(const std::vector<uint32_t>& ids, std::string* out) {
+  Text text{out};
+  text << "[";
+  for (size_t i = 0; i < ids.size(); ++i) text << (i == 0 ? "" : ",") << uint64_t{ids[i]};
+  text << "]";
+}
+
 void WriteTokens(const SimRequest& request, std::string* out) {
   const std::vector<uint32_t>& tokens = request.prompts[0].tokens;
-  Text text{out};
-  text << R"({"count":)" << tokens.size() << R"(,"max_model_len":)" << request.max_model_len
-       << R"(,"tokens":[)";
-  for (size_t i = 0; i < tokens.size(); ++i) text << (i == 0 ? "" : ",") << uint64_t{tokens[i]};
-  text << R"(],"token_strs":null})";
+  Text{out} << R"({"count":)" << tokens.size() << R"(,"max_model_len":)" << request.max_model_len
+            << R"(,"tokens":)";
+  WriteIds(tokens, out);
+  out->append(R"(,"token_strs":null})");
+}
+
+// What vLLM's engine would get for the request.
+void WriteRendered(const SimRequest& request, const AnswerStamp& stamp, std::string* out) {
+  Text{out} << R"({"request_id":)" << JsonQuoted(stamp.request_id) << R"(,"token_ids":)";
+  WriteIds(request.prompts[0].tokens, out);
+  Text{out} << R"(,"features":null,"sampling_params":{},"model":)" << JsonQuoted(request.model)
+            << R"(,"stream":false})";
 }
 
 }  // namespace
@@ -146,6 +162,9 @@ void WriteAnswer(const SimRequest& request, const AnswerStamp& stamp, const Usag
     case Api::kInputTokens:
       Text{out} << R"({"object":"response.input_tokens","input_tokens":)" << request.prompt_tokens() << "}";
       return;
+    case Api::kRenderMessages:
+    case Api::kRenderResponses:
+      return WriteRendered(request, stamp, out);
   }
 }
 

@@ -31,15 +31,17 @@
 namespace vllm_router {
 
 enum class Api : uint8_t {
-  kChat,         // POST /v1/chat/completions
-  kCompletions,  // POST /v1/completions
-  kResponses,    // POST /v1/responses
-  kMessages,     // POST /v1/messages (Anthropic)
-  kEmbeddings,   // POST /v1/embeddings
-  kTokenize,     // POST /tokenize
-  kDetokenize,   // POST /detokenize
-  kCountTokens,  // POST /v1/messages/count_tokens
-  kInputTokens,  // POST /v1/responses/input_tokens
+  kChat,             // POST /v1/chat/completions
+  kCompletions,      // POST /v1/completions
+  kResponses,        // POST /v1/responses
+  kMessages,         // POST /v1/messages (Anthropic)
+  kEmbeddings,       // POST /v1/embeddings
+  kTokenize,         // POST /tokenize
+  kDetokenize,       // POST /detokenize
+  kCountTokens,      // POST /v1/messages/count_tokens
+  kInputTokens,      // POST /v1/responses/input_tokens
+  kRenderMessages,   // POST /v1/messages/render
+  kRenderResponses,  // POST /v1/responses/render
 };
 // Such a request never reaches the engine.
 inline bool ComputesNothing(Api api) { return api >= Api::kTokenize; }

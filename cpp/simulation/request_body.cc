@@ -376,10 +376,12 @@ Status ReadPromptsOf(const dom::object& object, SimRequest* request, size_t* res
       break;
     case Api::kResponses:
     case Api::kInputTokens:
+    case Api::kRenderResponses:
       chat = ReadChat(object, "input", "instructions");
       break;
     case Api::kMessages:
     case Api::kCountTokens:
+    case Api::kRenderMessages:
       chat = ReadChat(object, "messages", "system");
       break;
   }
@@ -412,6 +414,8 @@ StatusOr<SimRequest> ParseRequest(Api api, std::string_view body, const SimModel
     case Api::kDetokenize:
     case Api::kCountTokens:
     case Api::kInputTokens:
+    case Api::kRenderMessages:
+    case Api::kRenderResponses:
       break;
     case Api::kEmbeddings:
       ROUTER_RETURN_IF_ERROR(ReadEmbeddingFields(object, model, &request));

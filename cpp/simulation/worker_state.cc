@@ -22,6 +22,8 @@ constexpr std::pair<std::string_view, SimRoute> kPaths[] = {
     {"/detokenize", SimRoute::kDetokenize},
     {"/v1/messages/count_tokens", SimRoute::kCountTokens},
     {"/v1/responses/input_tokens", SimRoute::kInputTokens},
+    {"/v1/messages/render", SimRoute::kRenderMessages},
+    {"/v1/responses/render", SimRoute::kRenderResponses},
     {"/v1/models", SimRoute::kModels},
     {"/health", SimRoute::kHealth},
     {"/ping", SimRoute::kPing},

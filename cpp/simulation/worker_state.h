@@ -22,7 +22,7 @@
 namespace vllm_router {
 
 enum class SimRoute : uint8_t {
-  kChat,  // up to kInputTokens in the order of Api
+  kChat,  // up to kRenderResponses in the order of Api
   kCompletions,
   kResponses,
   kMessages,
@@ -31,6 +31,8 @@ enum class SimRoute : uint8_t {
   kDetokenize,
   kCountTokens,
   kInputTokens,
+  kRenderMessages,
+  kRenderResponses,
   kModels,
   kHealth,
   kPing,
@@ -48,7 +50,7 @@ inline constexpr size_t kSimRoutes = static_cast<size_t>(SimRoute::kUnknown) + 1
 
 SimRoute FindSimRoute(std::string_view path);
 // True for POST routes that need the engine: those that faults affect.
-inline bool IsApi(SimRoute route) { return route <= SimRoute::kInputTokens; }
+inline bool IsApi(SimRoute route) { return route <= SimRoute::kRenderResponses; }
 inline Api ApiOf(SimRoute route) { return static_cast<Api>(route); }
 
 // One thread's counts; other threads only read them.

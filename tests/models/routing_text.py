@@ -169,7 +169,9 @@ def is_models(message: dict[str, Any], role: str) -> bool:
     return role not in ("system", "developer", "user") and bool(role or message.get("type"))
 
 
-def routing_text(body: dict[str, Any], path: str = "", opening: bool = False) -> bytes | list[int] | None:
+def routing_text(
+    body: dict[str, Any], path: str = "", opening: bool = False, tools_first: bool = False
+) -> bytes | list[int] | None:
     """Bytes of a text, a list of token ids, or None when there is no prompt.
 
     The opening of a conversation is what precedes the model's first item; None when the user says nothing
@@ -216,6 +218,9 @@ def routing_text(body: dict[str, Any], path: str = "", opening: bool = False) ->
         lead += 1
     context = "".join(f"{US}{name}={compact(body[name])}" for name in CONTEXT if body.get(name) is not None)
     text = f"{RS}context{context}" if context else ""
+    tools = f"{RS}tools{US}{compact(body['tools'])}" if body.get("tools") else ""
+    if tools_first:
+        text += tools
     system = without_billing_header(body.get("system"))
     if system is None:
         system = body.get("instructions")
@@ -224,6 +229,6 @@ def routing_text(body: dict[str, Any], path: str = "", opening: bool = False) ->
     if system is not None:
         text += f"{RS}system" + "".join(content_of(system))
     text += "".join(item for _, item in items[:lead])
-    if body.get("tools"):
-        text += f"{RS}tools{US}{compact(body['tools'])}"
+    if not tools_first:
+        text += tools
     return (text + "".join(item for _, item in items[lead:])).encode()

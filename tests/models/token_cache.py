@@ -22,17 +22,17 @@ class TokenCache:
     def bytes(self):
         return sum(self.cost(ids) for _, ids in self.entries)
 
-    def find(self, model, is_chat, text):
+    def find(self, model, call, text):
         for beginning in reversed(beginnings(text, self.most_items)):
             for entry in self.entries:
-                if entry[0] == (model, is_chat, beginning):
+                if entry[0] == (model, call, beginning):
                     self.entries.remove(entry)
                     self.entries.append(entry)
                     return entry[1], len(beginning)
         return None
 
-    def store(self, model, is_chat, text, ids):
-        key = (model, is_chat, text)
+    def store(self, model, call, text, ids):
+        key = (model, call, text)
         self.entries = [entry for entry in self.entries if entry[0] != key]
         if self.cost(ids) > self.capacity_bytes:
             return

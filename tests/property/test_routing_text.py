@@ -138,9 +138,9 @@ def test_the_text_equals_the_twins(body, path, indent, seed):
     members = list(body.items())
     random.Random(seed).shuffle(members)
     written = json.dumps(dict(members), ensure_ascii=False, indent=indent)
-    for opening in (False, True):
-        found = testing.routing_text(written, path, opening=opening)
-        expected = routing_text(body, path, opening)
+    for opening, tools in ((False, "after"), (False, "first"), (True, "after")):
+        found = testing.routing_text(written, path, opening=opening, tools=tools)
+        expected = routing_text(body, path, opening, tools_first=tools == "first")
         assert (None if found is None else found.get("token_ids", found.get("text"))) == expected
 
 

@@ -8,6 +8,7 @@ from tests.models.token_cache import TokenCache as SlowCache
 from vllm_router import _core_testing as testing
 
 MODELS = st.sampled_from(["", "m"])
+CALLS = st.sampled_from(["prompt", "chat", "messages"])
 # Conversations that share beginnings, and plain texts of the same letters.
 TEXTS = st.lists(st.sampled_from(["\x1eu", "\x1e", "a", "b"]), max_size=6).map("".join)
 ENTRY = testing.TOKEN_CACHE_ENTRY_BYTES
@@ -19,16 +20,14 @@ class Machine(RuleBasedStateMachine):
         self.cache = testing.TokenCache(capacity)
         self.slow = SlowCache(capacity, ENTRY, testing.MAX_NAMED_ITEMS)
 
-    @rule(
-        model=MODELS, is_chat=st.booleans(), text=TEXTS, ids=st.lists(st.integers(0, 2**32 - 1), max_size=4)
-    )
-    def store(self, model, is_chat, text, ids):
-        self.cache.store(model, is_chat, text, ids)
-        self.slow.store(model, is_chat, text, ids)
+    @rule(model=MODELS, call=CALLS, text=TEXTS, ids=st.lists(st.integers(0, 2**32 - 1), max_size=4))
+    def store(self, model, call, text, ids):
+        self.cache.store(model, call, text, ids)
+        self.slow.store(model, call, text, ids)
 
-    @rule(model=MODELS, is_chat=st.booleans(), text=TEXTS)
-    def find(self, model, is_chat, text):
-        assert self.cache.find(model, is_chat, text) == self.slow.find(model, is_chat, text)
+    @rule(model=MODELS, call=CALLS, text=TEXTS)
+    def find(self, model, call, text):
+        assert self.cache.find(model, call, text) == self.slow.find(model, call, text)
 
     @invariant()
     def both_hold_the_same(self):

@@ -1,6 +1,7 @@
 #include "proxy/api/pd_settings.h"
 
 #include "base/text.h"
+#include "disaggregation/kv_connector.h"
 #include "routing/router.h"
 #include "worker/fleet_view.h"
 
@@ -8,8 +9,11 @@ namespace vllm_router {
 
 std::string NoPairMessage(const PdSettings& settings, const FleetView& whole) {
   const bool awaits_first = settings.discovers && whole.members().empty();
-  if (awaits_first && settings.kv_connector == "moriio") return "no MoRI-IO worker has registered";
-  return NoPairMessage(whole);
+  const KvConnector* connector = FindKvConnector(settings.kv_connector);
+  if (!awaits_first || connector == nullptr || connector->traits().awaited.empty()) {
+    return NoPairMessage(whole);
+  }
+  return Concat("no ", connector->traits().awaited, " has registered");
 }
 
 std::string AwaitedPairMessage(const PdSettings& settings, const FleetView& whole) {

@@ -234,7 +234,16 @@ Task<StatusOr<HttpResponse>> HttpClient::GetExternal(
 Task<StatusOr<HttpResponse>> HttpClient::Post(
     CancelScope* scope, WorkerUrl url, std::string target, std::string json, int64_t timeout_ms,
     size_t max_body_bytes) {
-  std::string head = WriteHead(scope, url, "POST", target, AuthorizationFor(url), json.size());
+  return PostWith({}, scope, std::move(url), std::move(target), std::move(json), timeout_ms, max_body_bytes);
+}
+
+Task<StatusOr<HttpResponse>> HttpClient::PostWith(
+    std::string credentials, CancelScope* scope, WorkerUrl url, std::string target, std::string json,
+    int64_t timeout_ms, size_t max_body_bytes) {
+  const std::string_view key = AuthorizationFor(url);
+  std::string head = WriteHead(scope, url, "POST", target, key, json.size());
+  if (key.empty()) head.insert(head.size() - 2, credentials);
+  ::explicit_bzero(credentials.data(), credentials.size());
   head += json;
   return Run(
       scope, std::move(url), std::move(head), {}, timeout_ms, /*external=*/false, Part::kWhole,

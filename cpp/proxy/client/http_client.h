@@ -92,6 +92,11 @@ class HttpClient {
       CancelScope* scope, WorkerUrl url, std::string target, std::string json, int64_t timeout_ms,
       size_t max_body_bytes = kMaxBodyBytes);
 
+  // The same with a client's credentials, as GetWith().
+  Task<StatusOr<HttpResponse>> PostWith(
+      std::string credentials, CancelScope* scope, WorkerUrl url, std::string target, std::string json,
+      int64_t timeout_ms, size_t max_body_bytes = kMaxBodyBytes);
+
   // The same with this Authorization instead of the workers' key, unless it is empty.
   Task<StatusOr<HttpResponse>> PostAs(
       std::string authorization, WorkerUrl url, std::string target, std::string json, int64_t timeout_ms);

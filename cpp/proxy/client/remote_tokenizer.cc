@@ -1,5 +1,8 @@
 #include "proxy/client/remote_tokenizer.h"
 
+#include <simdjson.h>
+
+#include <cstring>
 #include <optional>
 #include <set>
 #include <utility>
@@ -7,18 +10,34 @@
 
 #include "base/limits.h"
 #include "base/time_units.h"
-#include "routing/tokenize_call.h"
+#include "routing/request_fields.h"
+#include "routing/tool_order.h"
 
 namespace vllm_router {
 namespace {
 
-constexpr std::string_view kTarget = "/tokenize";
+// An error of OpenAI's form whose message is not a web framework's own, which some engines put into that form for a path
+// that they do not have.
+bool NamesWhatIsNotFound(const HttpResponse& response) {
+  simdjson::dom::parser parser;
+  simdjson::dom::element error;
+  std::string_view message;
+  if (parser.parse(response.body).at_key("error").get(error) != simdjson::SUCCESS) return false;
+  return error.at_key("message").get(message) != simdjson::SUCCESS || message != "Not Found";
+}
 
-// A worker that has the endpoint but rejects this request returns an OpenAI-style error; a web framework
-// without the path does not.
+// A worker that has the endpoint but rejects this request, or its credentials.
 bool IsRejection(const HttpResponse& response) {
-  if (response.status == 400 || response.status == 413 || response.status == 422) return true;
-  return response.status == 404 && response.body.find("\"error\"") != std::string::npos;
+  switch (response.status) {
+    case 400:
+    case 401:
+    case 403:
+    case 413:
+    case 422:
+      return true;
+    default:
+      return response.status == 404 && NamesWhatIsNotFound(response);
+  }
 }
 
 bool IsUnknown(const HttpResponse& response) {
@@ -37,7 +56,9 @@ struct RemoteTokenizer::Call {
   int64_t timeout_ms = 0;
   WorkerUrl url;
   std::shared_ptr<Host> host;
+  size_t endpoint = 0;
   std::string json;
+  std::string credentials;
   StatusOr<HttpResponse> response = absl::UnknownError("not requested");
 };
 
@@ -48,25 +69,30 @@ struct RemoteTokenizer::BackgroundCall {
   WorkerUrl url;
   std::shared_ptr<Host> host;
   std::string json;
+  std::string credentials;
   std::vector<std::string> hops;
   int64_t timeout_ms;
 };
 
 Task<bool> RemoteTokenizer::Tokenize(
-    CancelScope& scope, RoutingKey::UntokenizedPrompt text, std::string_view body, const FleetView& fleet,
+    CancelScope& scope, RoutingKey::UntokenizedPrompt text, Source source, const FleetView& fleet,
     int64_t timeout_ms) {
   const auto count = [this](TokenizeEnd end) {
     telemetry_.tokenize_calls[static_cast<size_t>(end)].fetch_add(1, std::memory_order_relaxed);
   };
-  std::optional<std::string> json = WriteTokenizeCall(body, /*padded=*/true, text.is_chat);
-  const Worker* worker = json ? Choose(fleet) : nullptr;
-  if (worker == nullptr) {
+  const size_t endpoint = TokenEndpointOf(text.call);
+  const Worker* worker = Choose(fleet, endpoint);
+  std::optional<std::string> json;
+  if (worker != nullptr) json = WriteTokenizeCall(source.body, /*padded=*/true, text.call);
+  if (!json) {
     count(TokenizeEnd::kNobody);
     co_return false;
   }
   auto call = std::make_shared<Call>(scope.via());
   call->url = worker->url;
+  call->endpoint = endpoint;
   call->json = *std::move(json);
+  call->credentials = std::move(source.credentials);
   call->host = hosts_.at(worker->url.base);
   call->waiting = &scope;
   call->timeout_ms = timeout_ms;
@@ -86,9 +112,10 @@ Task<bool> RemoteTokenizer::Tokenize(
   telemetry_.tokenize_nanos.fetch_add(
       static_cast<uint64_t>(clock_.NowNanos() - begun), std::memory_order_relaxed);
   const int64_t now = clock_.NowNanos();
-  if (end == TokenizeEnd::kOk || end == TokenizeEnd::kRefused) call->host->backoff.Worked();
-  if (end == TokenizeEnd::kUnknown) call->host->backoff.Unknown(now);
-  if (end == TokenizeEnd::kTimeout || end == TokenizeEnd::kFailed) call->host->backoff.Failed(now);
+  Backoff& backoff = call->host->endpoints[endpoint].backoff;
+  if (end == TokenizeEnd::kOk || end == TokenizeEnd::kRefused) backoff.Worked();
+  if (end == TokenizeEnd::kUnknown) backoff.Unknown(now);
+  if (end == TokenizeEnd::kTimeout || end == TokenizeEnd::kFailed) backoff.Failed(now);
   if (end != TokenizeEnd::kOk) co_return false;
   router_.token_cache()->Store(text.name, std::move(ids));
   co_return true;
@@ -108,7 +135,7 @@ TokenizeEnd RemoteTokenizer::EndOf(const StatusOr<HttpResponse>& fetched, Prompt
 
 // Any worker will do, since all serve the same models; the one with the fewest open calls responds
 // first.
-const Worker* RemoteTokenizer::Choose(const FleetView& fleet) {
+const Worker* RemoteTokenizer::Choose(const FleetView& fleet, size_t endpoint) {
   if (hosts_.size() > fleet.members().size()) {
     std::set<std::string_view> known;
     for (const FleetView::Member& member : fleet.members()) known.insert(member.worker->url.base);
@@ -121,7 +148,7 @@ const Worker* RemoteTokenizer::Choose(const FleetView& fleet) {
     const Worker& worker = fleet.worker(position);
     std::shared_ptr<Host>& host = hosts_[worker.url.base];
     if (host == nullptr) host = std::make_shared<Host>();
-    if (!host->backoff.over(now) || host->open >= kMaxTokenizeCalls) continue;
+    if (!host->endpoints[endpoint].backoff.over(now) || host->open >= kMaxTokenizeCalls) continue;
     const int64_t more = best == nullptr ? -1 : worker.load.open_requests() - best->load.open_requests();
     if (more > 0) continue;
     if (more < 0) equals = 0;
@@ -133,23 +160,25 @@ const Worker* RemoteTokenizer::Choose(const FleetView& fleet) {
 Task<void> RemoteTokenizer::Send(std::shared_ptr<Call> call) {
   const std::shared_ptr<Host> host = call->host;
   ++host->open;
-  std::string target(kTarget);
-  call->response = co_await http_.Post(&call->scope, call->url, target, call->json, call->timeout_ms);
+  std::string target(kTokenEndpoints[call->endpoint]);
+  call->response = co_await http_.PostWith(
+      std::move(call->credentials), &call->scope, call->url, target, std::move(call->json), call->timeout_ms);
   --host->open;
   call->responded = true;
   if (call->waiting != nullptr) call->waiting->EndPause();
 }
 
 void RemoteTokenizer::TokenizeLater(
-    const RoutingKey::UntokenizedPrompt& text, std::string_view body, std::span<const std::string_view> via,
+    const RoutingKey::UntokenizedPrompt& text, Source source, std::span<const std::string_view> via,
     const Worker& worker, int64_t timeout_ms) {
   const int64_t now = clock_.NowNanos();
   std::shared_ptr<Host>& host = hosts_[worker.url.base];
   if (host == nullptr) host = std::make_shared<Host>();
-  const bool may_ask = host->backoff.over(now) && host->background_backoff.over(now) &&
-                       host->background_open < kMaxBackgroundTokenizeCalls;
+  const Host::Endpoint& endpoint = host->endpoints[TokenEndpointOf(text.call)];
+  const bool may_call = endpoint.backoff.over(now) && endpoint.background_backoff.over(now) &&
+                        host->background_open < kMaxBackgroundTokenizeCalls;
   std::optional<std::string> json;
-  if (may_ask) json = WriteTokenizeCall(body, /*padded=*/true, text.is_chat);
+  if (may_call) json = WriteTokenizeCall(source.body, /*padded=*/true, text.call);
   if (!json) {
     telemetry_.background_tokenize_calls[static_cast<size_t>(TokenizeEnd::kNobody)].fetch_add(
         1, std::memory_order_relaxed);
@@ -158,24 +187,74 @@ void RemoteTokenizer::TokenizeLater(
   ++host->background_open;
   background_calls_.fetch_add(1);
   Spawn(SendLater(std::make_shared<BackgroundCall>(BackgroundCall{
-      text, worker.id, worker.url, host, *std::move(json), {via.begin(), via.end()}, timeout_ms})));
+      text,
+      worker.id,
+      worker.url,
+      host,
+      *std::move(json),
+      std::move(source.credentials),
+      {via.begin(), via.end()},
+      timeout_ms})));
+}
+
+void RemoteTokenizer::LearnToolOrder(
+    Source source, std::span<const std::string_view> via, const Worker& worker, int64_t timeout_ms) {
+  std::string model = ParseRequestFields(source.body, /*padded=*/true).model.value_or("");
+  const int64_t now = clock_.NowNanos();
+  if (tool_order_tries_.size() >= ToolOrders::kPlaces) tool_order_tries_.clear();
+  int64_t& next_try = tool_order_tries_.try_emplace(model, now).first->second;
+  std::shared_ptr<Host>& host = hosts_[worker.url.base];
+  if (host == nullptr) host = std::make_shared<Host>();
+  const Host::Endpoint& endpoint = host->endpoints[TokenEndpointOf(TokenCall::kChat)];
+  if (now < next_try || !endpoint.backoff.over(now) || !endpoint.background_backoff.over(now)) return;
+  next_try = now + kToolOrderRetryNs;
+  background_calls_.fetch_add(1);
+  Spawn(CompareToolOrders(
+      std::move(model), std::make_shared<BackgroundCall>(BackgroundCall{
+                            {},
+                            worker.id,
+                            worker.url,
+                            host,
+                            {},
+                            std::move(source.credentials),
+                            {via.begin(), via.end()},
+                            timeout_ms})));
+}
+
+Task<void> RemoteTokenizer::CompareToolOrders(std::string model, std::shared_ptr<BackgroundCall> call) {
+  const std::vector<std::string_view> via(call->hops.begin(), call->hops.end());
+  CancelScope scope(via);
+  std::array<PromptIds, 2> ids;
+  bool known = true;
+  for (size_t i = 0; known && i < ids.size(); ++i) {
+    std::string target(kTokenEndpoints[TokenEndpointOf(TokenCall::kChat)]);
+    std::string probe = WriteToolProbe(model, i == 1);
+    const StatusOr<HttpResponse> response = co_await http_.PostWith(
+        call->credentials, &scope, call->url, target, std::move(probe), call->timeout_ms);
+    known = EndOf(response, &ids[i]) == TokenizeEnd::kOk;
+  }
+  ::explicit_bzero(call->credentials.data(), call->credentials.size());
+  if (known) router_.tool_orders().Learn(model, CompareToolProbes(ids[0], ids[1]));
+  background_calls_.fetch_sub(1);
 }
 
 Task<void> RemoteTokenizer::SendLater(std::shared_ptr<BackgroundCall> call) {
   const std::vector<std::string_view> via(call->hops.begin(), call->hops.end());
   CancelScope scope(via);
-  std::string target(kTarget);
-  const StatusOr<HttpResponse> response =
-      co_await http_.Post(&scope, call->url, target, std::move(call->json), call->timeout_ms);
+  const size_t at = TokenEndpointOf(call->text.call);
+  std::string target(kTokenEndpoints[at]);
+  const StatusOr<HttpResponse> response = co_await http_.PostWith(
+      std::move(call->credentials), &scope, call->url, target, std::move(call->json), call->timeout_ms);
   --call->host->background_open;
   PromptIds ids;
   const TokenizeEnd end =
       absl::IsDeadlineExceeded(response.status()) ? TokenizeEnd::kTimeout : EndOf(response, &ids);
   telemetry_.background_tokenize_calls[static_cast<size_t>(end)].fetch_add(1, std::memory_order_relaxed);
   const int64_t now = clock_.NowNanos();
-  if (end == TokenizeEnd::kOk || end == TokenizeEnd::kRefused) call->host->background_backoff.Worked();
-  if (end == TokenizeEnd::kUnknown) call->host->backoff.Unknown(now);
-  if (end == TokenizeEnd::kTimeout || end == TokenizeEnd::kFailed) call->host->background_backoff.Failed(now);
+  Host::Endpoint& endpoint = call->host->endpoints[at];
+  if (end == TokenizeEnd::kOk || end == TokenizeEnd::kRefused) endpoint.background_backoff.Worked();
+  if (end == TokenizeEnd::kUnknown) endpoint.backoff.Unknown(now);
+  if (end == TokenizeEnd::kTimeout || end == TokenizeEnd::kFailed) endpoint.background_backoff.Failed(now);
   if (end == TokenizeEnd::kOk) router_.LearnTokens(call->text, call->worker, std::move(ids));
   background_calls_.fetch_sub(1);
 }

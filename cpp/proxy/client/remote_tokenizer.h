@@ -1,14 +1,14 @@
-// RemoteTokenizer gets the token IDs of a text prompt from a worker (POST /tokenize) and stores them in
-// the router's TokenCache. For --tokenize worker.
+// RemoteTokenizer gets the token IDs of a text prompt from a worker (POST /tokenize, or a render endpoint) and stores
+// them in the router's TokenCache. For --tokenize worker.
 //
 //   RoutingKey::untokenized_prompt  -->  Tokenize: the worker with the fewest open calls --> TokenCache -->
 //   MakeKey once more
 //
 // A request waits for at most --tokenize-timeout-ms, and then continues with blocks of bytes. It does so
 // too if the response is unusable, if every worker is busy with kMaxTokenizeCalls calls, or if all are
-// in back-off (backoff.h). A worker without the endpoint is in back-off as well. A rejected request is
-// the request's fault and starts no back-off. Two concurrent calls for one prompt are not merged. Never
-// touches load. One thread.
+// in back-off (backoff.h). A worker without the endpoint is in back-off as well; each endpoint has a back-off
+// of its own. A rejected request, or one whose credentials the worker rejects, is the request's fault and
+// starts no back-off. Two concurrent calls for one prompt are not merged. Never touches load. One thread.
 //
 // Only the prefix of a later turn has IDs in the cache, and no request waits for the rest unless a worker
 // publishes KV events, which the rest would not match. TokenizeLater
@@ -18,6 +18,7 @@
 // the endpoint gets neither.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -35,6 +36,7 @@
 #include "proxy/telemetry/telemetry.h"
 #include "routing/router.h"
 #include "routing/token_cache.h"
+#include "routing/tokenize_call.h"
 #include "worker/fleet_view.h"
 
 namespace vllm_router {
@@ -45,34 +47,49 @@ class RemoteTokenizer {
   RemoteTokenizer(HttpClient& http, Telemetry& telemetry, Router& router, Random& ids)
       : http_(http), telemetry_(telemetry), router_(router), ids_(ids) {}
 
-  // Returns true if the cache has the IDs afterwards. `body`: the client's, with its padding. Ends soon
-  // after scope.Cancel(). `timeout_ms`: --tokenize-timeout-ms.
+  // A client's request.
+  struct Source {
+    std::string_view body;    // with its padding
+    std::string credentials;  // lines of a head, for workers that do not receive the router's key
+  };
+
+  // Returns true if the cache has the IDs afterwards. Ends soon after scope.Cancel(). `timeout_ms`:
+  // --tokenize-timeout-ms.
   Task<bool> Tokenize(
-      CancelScope& scope, RoutingKey::UntokenizedPrompt text, std::string_view body, const FleetView& fleet,
+      CancelScope& scope, RoutingKey::UntokenizedPrompt text, Source source, const FleetView& fleet,
       int64_t timeout_ms);
 
   // Returns at once; Router::LearnTokens gets the IDs when they arrive. `via`: of the request. `worker`:
   // got the request.
   void TokenizeLater(
-      const RoutingKey::UntokenizedPrompt& text, std::string_view body, std::span<const std::string_view> via,
+      const RoutingKey::UntokenizedPrompt& text, Source source, std::span<const std::string_view> via,
       const Worker& worker, int64_t timeout_ms);
+
+  // Returns at once; Router::tool_orders() has the model's order soon, unless the worker cannot tell, which is tried
+  // again after kToolOrderRetryNs. `via`, `worker`: as above.
+  void LearnToolOrder(
+      Source source, std::span<const std::string_view> via, const Worker& worker, int64_t timeout_ms);
 
   // Calls in flight without a waiting connection, so a stopping server must wait for them. Any thread.
   uint32_t background_calls() const { return background_calls_.load(); }
 
  private:
   struct Host {
-    Backoff backoff;
-    uint32_t open = 0;  // calls
-    Backoff background_backoff;
+    struct Endpoint {
+      Backoff backoff;
+      Backoff background_backoff;
+    };
+    std::array<Endpoint, kTokenEndpoints.size()> endpoints;
+    uint32_t open = 0;  // calls to any of them
     uint32_t background_open = 0;
   };
   struct BackgroundCall;
   struct Call;
 
-  const Worker* Choose(const FleetView& fleet);
+  const Worker* Choose(const FleetView& fleet, size_t endpoint);
   Task<void> Send(std::shared_ptr<Call> call);
   Task<void> SendLater(std::shared_ptr<BackgroundCall> call);
+  Task<void> CompareToolOrders(std::string model, std::shared_ptr<BackgroundCall> call);
   static TokenizeEnd EndOf(const StatusOr<HttpResponse>& response, PromptIds* ids);
 
   HttpClient& http_;
@@ -82,6 +99,7 @@ class RemoteTokenizer {
   SteadyClock clock_;
   std::atomic<uint32_t> background_calls_{0};
   std::unordered_map<std::string, std::shared_ptr<Host>> hosts_;  // by base URL
+  std::unordered_map<std::string, int64_t> tool_order_tries_;     // when a model may be tried next
 };
 
 }  // namespace vllm_router

@@ -14,6 +14,7 @@
 #include "base/option_spec.h"
 #include "base/text.h"
 #include "base/time_units.h"
+#include "disaggregation/kv_connector.h"
 #include "proxy/api/server_options.h"
 #include "proxy/telemetry/metrics_page.h"
 #include "proxy/thread/io_thread.h"
@@ -27,6 +28,11 @@ constexpr size_t kMaxFrames = 2;  // an empty one, and the map
 constexpr int kMaxWaiting = 64;   // messages of one peer
 constexpr int kSockets = 8;       // of the context, whose own ones count
 constexpr int64_t kLongestWaitNs = 1'000 * kNanosPerMs;
+
+bool NeedsMode(std::string_view connector) {
+  const KvConnector* known = FindKvConnector(connector);
+  return known != nullptr && known->traits().registers_mode;
+}
 
 // The host of an http_address, without the port and brackets.
 std::string_view HostIn(std::string_view address) {
@@ -70,7 +76,7 @@ StatusOr<std::string> PdRegistrationService::EndpointOf(std::string_view address
 
 PdRegistrationService::PdRegistrationService(IoThread& thread)
     : thread_(thread),
-      needs_mode_(thread.options.kv_connector == "moriio"),
+      needs_mode_(NeedsMode(thread.options.kv_connector)),
       context_(kSockets),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       registrations_(thread.options.discovery_forget_ms * kNanosPerMs, kMaxWorkers) {

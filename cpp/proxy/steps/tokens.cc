@@ -1,10 +1,11 @@
-// The prompt's token ids, from a worker's /tokenize. Its response goes to the router's cache, so the key is made once
-// more; without one it stays as it is.
+// The prompt's token ids, from a worker. Its response goes to the router's cache, so the key is made once more; without
+// one it stays as it is. What is worth knowing for later requests is asked for when the response has begun.
 #include "proxy/api/settings.h"
 #include "proxy/client/remote_tokenizer.h"
 #include "proxy/exchange/connection.h"
 #include "proxy/exchange/request.h"
 #include "proxy/exchange/step.h"
+#include "proxy/exchange/upstream_parts.h"
 #include "proxy/steps/key.h"
 #include "proxy/thread/io_thread.h"
 #include "routing/router.h"
@@ -20,28 +21,38 @@ bool LacksTokens(Request& request) {
   return lacks && !request.stream_body && request.route().generates;
 }
 
+RemoteTokenizer::Source SourceOf(const Request& request) {
+  return {request.body->held(), ForwardedCredentials(*request.head, request.client_side())};
+}
+
 Task<Verdict> FindTokens(Request& request) {
   const RoutingKey& key = request.key;
   const std::shared_ptr<const FleetView> fleet = request.fleet();
   const bool found = co_await request.thread.tokenizer.Tokenize(
       request.scope, key.untokenized_prompt ? *key.untokenized_prompt : *key.partly_tokenized_prompt,
-      request.body->held(), *fleet, request.settings.tokenize_timeout_ms);
+      SourceOf(request), *fleet, request.settings.tokenize_timeout_ms);
   if (found && !request.is_cancelled()) MakeKey(request);
   co_return Verdict::kNext;
 }
 
-// For a prompt whose response has begun; its token ids are for the next turn.
-void FindTokensLater(Request& request, const ResponseHead& response) {
-  const bool lacks = request.key.partly_tokenized_prompt && !request.stream_body && request.route().generates;
-  if (!lacks || response.status != 200) return;
+// The token ids of the prompt, for the next turn, and the order of tools in prompts of its model.
+void LearnLater(Request& request, const ResponseHead& response) {
+  const RoutingKey& key = request.key;
+  if (!key.partly_tokenized_prompt && !key.lacks_tool_order) return;
+  if (response.status != 200 || request.stream_body || !request.route().generates) return;
+  if (key.lacks_tool_order) {
+    request.thread.tokenizer.LearnToolOrder(
+        SourceOf(request), request.head->via, *request.info.worker, request.settings.tokenize_timeout_ms);
+  }
+  if (!key.partly_tokenized_prompt) return;
   request.thread.tokenizer.TokenizeLater(
-      *request.key.partly_tokenized_prompt, request.body->held(), request.head->via, *request.info.worker,
+      *request.key.partly_tokenized_prompt, SourceOf(request), request.head->via, *request.info.worker,
       request.settings.tokenize_timeout_ms);
 }
 
 }  // namespace
 
 extern constexpr Step kTokensStep = {
-    .name = "tokens", .begin = &LacksTokens, .run = &FindTokens, .on_response = &FindTokensLater};
+    .name = "tokens", .begin = &LacksTokens, .run = &FindTokens, .on_response = &LearnLater};
 
 }  // namespace vllm_router

@@ -76,6 +76,21 @@ void TrafficLogLine::AppendHead(std::string* out) {
   out->append("\"}\n");
 }
 
+void TrafficLogLine::AppendName(std::string_view member, std::string_view of, std::string* out) {
+  out->append(", \"").append(member).append("\": \"");
+  AppendHex(names_.NameOf(kSessions, Xxh3(of)), out);
+  out->push_back('"');
+}
+
+void TrafficLogLine::AppendRelations(std::string_view key, const SessionInfo& session, std::string* out) {
+  // The parent's own requests have a key of the same kind.
+  if (!session.parent.empty() && key.ends_with(session.session)) {
+    key.remove_suffix(session.session.size());
+    AppendName("parent", Concat(key, session.parent), out);
+  }
+  if (!session.agent.empty()) AppendName("agent", Concat(session.session, "\n", session.agent), out);
+}
+
 void TrafficLogLine::Append(const RequestInfo& record, std::string* out) {
   const PromptReading& prompt = *record.prompt;
   const uint64_t input_tokens = std::max<uint64_t>(1, record.prompt_tokens.value_or(prompt.tokens));
@@ -94,9 +109,8 @@ void TrafficLogLine::Append(const RequestInfo& record, std::string* out) {
   for (const uint64_t block : blocks_) AppendHex(block, out);
   out->push_back('"');
   if (!prompt.session_key.empty()) {
-    out->append(R"(, "session": ")");
-    AppendHex(names_.NameOf(kSessions, Xxh3(prompt.session_key)), out);
-    out->push_back('"');
+    AppendName("session", prompt.session_key, out);
+    if (record.session != nullptr) AppendRelations(prompt.session_key, *record.session, out);
   }
   out->append(R"(, "status": )");
   AppendNumber(static_cast<uint64_t>(RecordedStatus(record)), out);

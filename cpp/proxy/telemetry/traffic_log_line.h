@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hashing/keyed_hash.h"
@@ -29,6 +30,10 @@ class TrafficLogLine {
   void Append(const RequestInfo& record, std::string* out);
 
  private:
+  void AppendName(std::string_view member, std::string_view of, std::string* out);
+  // `key`: the session's.
+  void AppendRelations(std::string_view key, const SessionInfo& session, std::string* out);
+
   KeyedHash names_;
   const uint32_t block_size_;
   std::vector<uint64_t> blocks_;  // work space

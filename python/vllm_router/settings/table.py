@@ -681,6 +681,14 @@ class Table:
         policies=(*TEXT_POLICIES, *BLOCK_POLICIES),
         more="Longer texts are truncated to it. Token ids are always matched in full.",
     )
+    routing_text_tools: str = _policy(
+        "auto",
+        Choice(("auto", "first", "after")),
+        "where the routing text has a request's tools: before or after the system prompt",
+        policies=(*TEXT_POLICIES, *BLOCK_POLICIES),
+        more="auto: where the model's chat template prints them, as two calls to a worker's /tokenize show; "
+        "after, until that is known.",
+    )
     cache_threshold: float = _policy(
         0.3,
         Number(0, 1, whole=False),

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.models.routing_text import digest, routing_text
+from vllm_router import Router
 from vllm_router import _core_testing as testing
 
 RS, US, GS = "\x1e", "\x1f", "\x1d"
@@ -20,6 +21,30 @@ def read(body, path=""):
     result = None if found is None else found.get("token_ids", found.get("text"))
     assert result == routing_text(body, path)
     return result.decode() if isinstance(result, bytes) else result
+
+
+AGENT = {"model": "m", "tools": [{"name": "f"}], "messages": [SYSTEM, HELLO]}
+CLAUDE = {"model": "m", "tools": [{"name": "f"}], "system": "S", "messages": [HELLO]}
+
+
+@pytest.mark.parametrize(("body", "path"), [(AGENT, ""), (CLAUDE, "/v1/messages")], ids=["chat", "messages"])
+def test_tools_stand_where_the_models_template_has_them(body, path):
+    texts = {
+        order: testing.routing_text(json.dumps(body), path, tools=order)
+        for order in ("first", "after", "auto")
+    }
+    assert texts["first"]["text"] == routing_text(body, path, tools_first=True) != texts["after"]["text"]
+    assert texts["after"]["text"] == texts["auto"]["text"] == routing_text(body, path)
+    assert [texts[order]["lacks_tool_order"] for order in texts] == [False, False, True]
+
+
+def test_the_opening_of_a_conversation_does_not_change_when_the_order_is_learned():
+    """The key of a session would, in the middle of it."""
+    fleet = Router("consistent_hash", ["http://w1:8000"])
+    before = testing.make_key(fleet, body=json.dumps(AGENT))["hash_key"]
+    testing.learn_tool_order(fleet, "m", "first")
+    assert before.startswith("opening:")
+    assert testing.make_key(fleet, body=json.dumps(AGENT))["hash_key"] == before
 
 
 def chat(*messages, **rest):

@@ -26,26 +26,26 @@ def test_a_text_of_very_many_items_is_named_at_the_first_and_as_a_whole():
 
 def test_a_turn_finds_the_ids_of_the_longest_turn_before_it():
     cache = testing.TokenCache(1 << 20)
-    cache.store("m", True, TURNS[0], [1])
-    cache.store("m", True, TURNS[0] + TURNS[1], [1, 2])
-    assert cache.find("m", True, "".join(TURNS)) == ([1, 2], len(TURNS[0] + TURNS[1]))
-    assert cache.find("m", True, TURNS[0] + "\x1euser\x1fOther") == ([1], len(TURNS[0]))
-    assert cache.find("m", True, TURNS[0] + " Always.") is None  # the item goes on
-    assert cache.find("m", False, TURNS[0]) is None
-    assert cache.find("other", True, TURNS[0]) is None
+    cache.store("m", "chat", TURNS[0], [1])
+    cache.store("m", "chat", TURNS[0] + TURNS[1], [1, 2])
+    assert cache.find("m", "chat", "".join(TURNS)) == ([1, 2], len(TURNS[0] + TURNS[1]))
+    assert cache.find("m", "chat", TURNS[0] + "\x1euser\x1fOther") == ([1], len(TURNS[0]))
+    assert cache.find("m", "chat", TURNS[0] + " Always.") is None  # the item goes on
+    assert cache.find("m", "prompt", TURNS[0]) is None
+    assert cache.find("other", "chat", TURNS[0]) is None
 
 
 def test_the_least_recently_used_go_first_and_what_is_too_large_is_not_kept():
     entry = testing.TOKEN_CACHE_ENTRY_BYTES
     cache = testing.TokenCache(2 * entry + 8)
-    cache.store("", True, "a", [1])
-    cache.store("", True, "b", [2])
-    assert cache.find("", True, "a") == ([1], 1)
-    cache.store("", True, "c", [3])
-    assert cache.find("", True, "b") is None
-    assert cache.find("", True, "a") == ([1], 1)
-    cache.store("", True, "d", [0] * (entry // 4 + 3))
-    assert cache.find("", True, "d") is None
+    cache.store("", "chat", "a", [1])
+    cache.store("", "chat", "b", [2])
+    assert cache.find("", "chat", "a") == ([1], 1)
+    cache.store("", "chat", "c", [3])
+    assert cache.find("", "chat", "b") is None
+    assert cache.find("", "chat", "a") == ([1], 1)
+    cache.store("", "chat", "d", [0] * (entry // 4 + 3))
+    assert cache.find("", "chat", "d") is None
     assert cache.stats() == {
         "entries": 2,
         "bytes": 2 * entry + 8,
@@ -76,10 +76,10 @@ IDS = list(range(100, 140))
 def test_known_ids_are_the_blocks():
     with_ids = router()
     before = testing.make_blocks(with_ids, body=body(*FIRST))
-    assert before["asks_for_ids"]
+    assert before["lacks_ids"]
     assert testing.learn_tokens(with_ids, IDS, body=body(*FIRST))
     after = testing.make_blocks(with_ids, body=body(*FIRST))
-    assert not after["asks_for_ids"]
+    assert not after["lacks_ids"]
     assert after["prompt_tokens"] == len(IDS)
     assert after["usable"] == 9
     assert after["blocks"] == hash_blocks(IDS, 4, lora_name="m").tolist()
@@ -98,7 +98,7 @@ def test_the_next_turns_extend_the_blocks_of_the_first_without_asking():
     third_turn = body(*FIRST, "Rain, and 7 degrees. " * 3, "And tomorrow, in the afternoon?", "Sun. " * 9)
     third = testing.make_blocks(with_ids, body=third_turn)
     kept = (len(IDS) - 16) // 4  # the last ids may change when the text goes on
-    assert not second["asks_for_ids"]
+    assert not second["lacks_ids"]
     assert second["blocks"][:kept] == first[:kept]
     assert second["blocks"][kept] != first[kept]
     assert third["blocks"][: len(second["blocks"])] == second["blocks"]
@@ -113,8 +113,8 @@ def test_ids_of_a_beginning_that_fill_no_block_are_asked_for_anew():
     with_ids = router()
     testing.learn_tokens(with_ids, IDS[:19], body=body(*FIRST))
     longer = testing.make_blocks(with_ids, body=body(*FIRST, "Rain."))
-    assert longer["asks_for_ids"]
-    assert not testing.make_blocks(with_ids, body=body(*FIRST))["asks_for_ids"]
+    assert longer["lacks_ids"]
+    assert not testing.make_blocks(with_ids, body=body(*FIRST))["lacks_ids"]
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,10 @@ def test_ids_of_a_beginning_that_fill_no_block_are_asked_for_anew():
     [
         ("", body("Be kind.", [{"type": "image_url", "image_url": {"url": "https://x/a.png"}}])),
         ("", body(*FIRST, documents=[{"text": "x"}])),
-        ("/v1/messages", body(*FIRST)),
+        ("/v1/messages", body(*FIRST, [{"type": "image", "source": {"type": "url", "url": "https://x"}}])),
         ("", json.dumps({"system": "Be kind.", "messages": [{"role": "user", "content": "Hello there"}]})),
-        ("/v1/responses", json.dumps({"input": "Hello there"})),
+        ("/v1/responses", json.dumps({"input": "Hello there", "previous_response_id": "resp_1"})),
+        ("", json.dumps({"instructions": "Be kind.", "input": "Hello there"})),  # no path to render it at
         ("", json.dumps({"query": "Hello there"})),
         ("", json.dumps({"prompt": [1, 2, 3, 4, 5]})),
         ("", json.dumps({"prompt": "abc"})),  # no block
@@ -133,11 +134,44 @@ def test_ids_of_a_beginning_that_fill_no_block_are_asked_for_anew():
     ],
 )
 def test_what_a_worker_cannot_be_asked_about(path, text):
-    assert not testing.make_blocks(router(), body=text, path=path)["asks_for_ids"]
+    assert not testing.make_blocks(router(), body=text, path=path)["lacks_ids"]
+
+
+MESSAGES = {"model": "m", "system": "Be kind.", "messages": [{"role": "user", "content": "Hello there"}]}
+RESPONSES = {"model": "m", "instructions": "Be kind.", "input": [{"role": "user", "content": "Hello there"}]}
+
+
+@pytest.mark.parametrize(
+    ("path", "request_body", "options"),
+    [
+        ("/v1/messages", MESSAGES, {"thinking": {"type": "disabled"}, "output_config": {"effort": "low"}}),
+        ("/v1/messages", MESSAGES, {"tool_choice": {"type": "none"}}),
+        ("/v1/responses", RESPONSES, {"reasoning": {"effort": "low"}, "tool_choice": "none"}),
+    ],
+)
+def test_rendered_ids_are_those_of_equal_options(path, request_body, options):
+    with_ids = router()
+    plain = json.dumps(request_body)
+    other = json.dumps(request_body | options)
+    assert testing.learn_tokens(with_ids, IDS, body=plain, path=path)
+    known = testing.make_blocks(with_ids, body=plain, path=path)
+    assert (known["lacks_ids"], known["blocks"]) == (False, hash_blocks(IDS, 4, lora_name="m").tolist())
+    assert testing.make_blocks(with_ids, body=other, path=path)["lacks_ids"]
+    assert testing.learn_tokens(with_ids, IDS[1:], body=other, path=path)
+    in_another_order = json.dumps(dict(reversed(options.items())) | request_body)
+    again = testing.make_blocks(with_ids, body=in_another_order, path=path)
+    assert again["blocks"] == hash_blocks(IDS[1:], 4, lora_name="m").tolist()
+
+
+def test_a_chat_and_a_message_of_one_text_have_ids_of_their_own():
+    with_ids = router()
+    alike = {"model": "m", "messages": MESSAGES["messages"]}
+    assert testing.learn_tokens(with_ids, IDS, body=json.dumps(alike), path="/v1/messages")
+    assert testing.make_blocks(with_ids, body=json.dumps(alike), path="/v1/chat/completions")["lacks_ids"]
 
 
 def test_nothing_is_asked_without_the_option_or_by_other_policies():
     with pytest.warns(UserWarning, match="tokenize has no effect"):
         unaware = Router(policy="prefix_aware", tokenize="worker")
     for other in (Router(policy="vllm_cache_aware"), unaware):
-        assert not testing.make_blocks(other, body=body(*FIRST))["asks_for_ids"]
+        assert not testing.make_blocks(other, body=body(*FIRST))["lacks_ids"]

@@ -9,15 +9,15 @@ from vllm_router import _core_testing as testing
 CHAT = {"model": "m", "messages": [{"role": "user", "content": 'Say "hi" 😀'}]}
 
 
-def call(body, is_chat, padded=True):
+def call(body, form, padded=True):
     text = body if isinstance(body, str) else json.dumps(body)
-    written = testing.write_tokenize_call(text, is_chat, padded)
+    written = testing.write_tokenize_call(text, form, padded)
     return None if written is None else json.loads(written)
 
 
 @pytest.mark.parametrize("padded", [True, False])
 def test_a_chat_is_asked_with_its_generation_prompt(padded):
-    assert call(CHAT, True, padded) == {**CHAT, "add_generation_prompt": True}
+    assert call(CHAT, "chat", padded) == {**CHAT, "add_generation_prompt": True}
 
 
 def test_members_that_the_call_knows_go_along_as_they_are():
@@ -32,7 +32,7 @@ def test_members_that_the_call_knows_go_along_as_they_are():
         "media_io_kwargs": {},
     }
     others = {"stream": True, "temperature": 0.5, "user": "ann", "max_tokens": 7, "prompt": "no"}
-    assert call({**others, **CHAT, **more}, True) == {**CHAT, **more}
+    assert call({**others, **CHAT, **more}, "chat") == {**CHAT, **more}
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_members_that_the_call_knows_go_along_as_they_are():
     ],
 )
 def test_a_prompt(body, prompt):
-    assert call(body, False) == {"prompt": prompt}
-    assert call({**body, "model": "m", "add_special_tokens": False, "n": 1}, False) == {
+    assert call(body, "prompt") == {"prompt": prompt}
+    assert call({**body, "model": "m", "add_special_tokens": False, "n": 1}, "prompt") == {
         "model": "m",
         "prompt": prompt,
         "add_special_tokens": False,
@@ -58,7 +58,7 @@ def test_a_prompt(body, prompt):
 
 @pytest.mark.parametrize("body", ["", "[]", "{}", '{"prompt":7}', '{"prompt":["a"', '{"prompt":[[1]]}'])
 def test_without_a_prompt_nothing_is_asked(body):
-    assert call(body, False) is None
+    assert call(body, "prompt") is None
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,20 @@ def test_without_a_prompt_nothing_is_asked(body):
 )
 def test_of_what_is_not_one_whole_object_nothing_is_asked(body):
     assert testing.request_fields(body) is None
-    assert testing.write_tokenize_call(body, True, True) is None
-    assert testing.write_tokenize_call(body.replace("messages", "prompt"), False, True) is None
+    assert testing.write_tokenize_call(body, "chat", True) is None
+    assert testing.write_tokenize_call(body.replace("messages", "prompt"), "prompt", True) is None
+
+
+@pytest.mark.parametrize("form", ["messages", "responses"])
+@pytest.mark.parametrize("padded", [True, False])
+def test_a_render_endpoint_gets_the_request_itself(form, padded):
+    body = '{"model": "m",  "system": [], "messages": [], "input": "Hello", "stream": true}'
+    assert testing.write_tokenize_call(body, form, padded) == body.encode()
+    assert testing.write_tokenize_call("\ufeff" + body, form, padded) == body.encode()
 
 
 def test_without_messages_nothing_is_asked():
-    assert call({"prompt": "Hello"}, True) is None
+    assert call({"prompt": "Hello"}, "chat") is None
 
 
 @pytest.mark.parametrize(
@@ -87,6 +95,7 @@ def test_without_messages_nothing_is_asked():
         '{"count": 3, "max_model_len": 9, "tokens": [0, 7, 4294967295], "token_strs": null}',
         '{"tokens":[0,7,4294967295]}',
         ' {"tok\\u0065ns" : [ 0 , 7 , 4294967295 ] } ',
+        '{"request_id": "7", "token_ids": [0, 7, 4294967295], "features": null, "sampling_params": {"n": 1}}',
     ],
 )
 def test_ids_are_read(answer):
@@ -104,6 +113,7 @@ def test_ids_are_read(answer):
         ('{"count":1}', "no 'tokens'"),
         ('{"tokens":"1"}', "not a list"),
         ('{"tokens":[1],"tokens":[1]}', "twice"),
+        ('{"tokens":[1],"token_ids":[1]}', "twice"),
         ('{"tokens":[1],"count":2}', "'count' is 2"),
         ('{"tokens":[1],"count":"1"}', "not a whole number"),
         ('{"tokens":[]}', "empty"),
@@ -129,4 +139,4 @@ def test_as_many_ids_as_the_limit_says():
 @pytest.mark.parametrize("padded", [True, False])
 def test_a_byte_order_mark_hides_no_prompt(padded):
     """Row 18"""
-    assert call("\ufeff" + json.dumps(CHAT), True, padded) == {**CHAT, "add_generation_prompt": True}
+    assert call("\ufeff" + json.dumps(CHAT), "chat", padded) == {**CHAT, "add_generation_prompt": True}

@@ -48,6 +48,13 @@ def test_a_count_is_what_the_same_request_takes(api, counting):
     assert counted["input_tokens"] == len(parse(api, body).prompts[0])
 
 
+@pytest.mark.parametrize("api", ["messages", "responses"])
+def test_what_is_rendered_is_what_the_same_request_computes(api):
+    body = {**chat("Hello", tools=[{"name": "f"}]), "input": "Hello", "system": "S", "instructions": "I"}
+    rendered = json.loads(testing.sim_answer(parse(f"render_{api}", body), "7", 0))
+    assert (rendered["request_id"], rendered["token_ids"]) == ("7", parse(api, body).prompts[0])
+
+
 def test_an_error_of_a_count_has_the_form_of_its_api():
     with pytest.raises(ValueError, match="error") as refused:
         parse("count_tokens", {"messages": []})

@@ -32,12 +32,14 @@ class Tokens:
     def __init__(self, answer=lambda _connection, _message: tokens(list(range(200)))):
         self.answer = answer
         self.asked = []
+        self.heads = []
 
     def __call__(self, connection, message):
-        if message.target != "/tokenize":
+        if message.target != "/tokenize" and not message.target.endswith("/render"):
             connection.send(response(200, b"hello"))
             return
         self.asked.append(json.loads(message.body))
+        self.heads.append(message)
         answer = self.answer(connection, message)
         if answer is not None:
             connection.send(answer)
@@ -119,6 +121,8 @@ def test_the_simulated_worker_is_understood(harness):
         (b"HTTP/1.1 nonsense\r\n\r\n", "failed", False),
         (response(400, b'{"error":{"message":"no"}}'), "refused", True),
         (response(404, b'{"error":{"message":"The model `m` does not exist."}}'), "refused", True),
+        (response(404, b'{"error":{"message":"Not Found","code":404}}'), "unknown", False),
+        (response(401, b'{"error":"Unauthorized"}'), "refused", True),
     ],
 )
 def test_without_ids_a_request_goes_on_with_bytes(harness, answer, end, asked_again):
@@ -193,6 +197,131 @@ def test_a_worker_that_answers_byte_by_byte_is_cut_off(harness):
     assert harness.client(router).ask(**fields(chat(LONG))).body == b"hello"
     assert calls(router) == {"timeout": 1}
     gate.open()
+
+
+# ---- requests that an engine renders
+
+HELLO = {"role": "user", "content": LONG}
+RENDERED = [
+    ("/v1/messages", {"model": "m", "max_tokens": 5, "system": "Be kind.", "messages": [HELLO]}),
+    ("/v1/responses", {"model": "m", "instructions": "Be kind.", "input": [HELLO], "stream": True}),
+]
+
+
+def rendered(ids):
+    return response(200, json.dumps({"request_id": "1", "token_ids": ids, "features": None}).encode())
+
+
+@pytest.mark.parametrize(("path", "body"), RENDERED, ids=["messages", "responses"])
+def test_a_worker_renders_messages_and_responses(harness, path, body):
+    tokenizing = Tokens(lambda _connection, _message: rendered(list(range(200))))
+    router = a_router(harness, harness.worker(tokenizing))
+    client = harness.client(router)
+    for _ in range(2):
+        assert client.ask("POST", f"{path}?beta=true", body=json.dumps(body).encode()).body == b"hello"
+    assert [head.target for head in tokenizing.heads] == [f"{path}/render"]
+    assert tokenizing.asked == [body]
+    assert calls(router) == {"ok": 1}
+    assert metric(router, "matched_blocks_total") == 12
+
+
+def test_a_worker_that_renders_nothing_tokenizes_still(harness):
+    def answer(_connection, message):
+        return tokens(list(range(200))) if message.target == "/tokenize" else response(404, b"")
+
+    tokenizing = Tokens(answer)
+    router = a_router(harness, harness.worker(tokenizing))
+    client = harness.client(router)
+    for path, body in RENDERED + RENDERED:
+        assert client.ask("POST", path, body=json.dumps(body).encode()).body == b"hello"
+    assert calls(router) == {"unknown": 2, "nobody": 2}
+    assert client.ask(**fields(chat(LONG))).body == b"hello"
+    assert calls(router) == {"unknown": 2, "nobody": 2, "ok": 1}
+
+
+def test_a_client_of_a_worker_with_keys_gets_its_prompt_rendered(harness):
+    """The router has no key of that worker, and the clients have: one with a wrong key hurts nobody else."""
+
+    def answer(_connection, message):
+        good = message.get("authorization") == "Bearer right"
+        return rendered(list(range(200))) if good else response(401, b'{"error":"Unauthorized"}')
+
+    tokenizing = Tokens(answer)
+    router = a_router(harness, harness.worker(tokenizing))
+    client = harness.client(router)
+    path, body = RENDERED[0]
+    for number, key in enumerate(("wrong", "right")):
+        sent = json.dumps(body | {"system": f"{number}"}).encode()
+        client.ask("POST", path, ("Authorization", f"Bearer {key}"), body=sent)
+    assert calls(router) == {"refused": 1, "ok": 1}
+
+
+# ---- where a model's template prints tools
+
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+
+
+def of_agent(system, model="m"):
+    messages = [{"role": "system", "content": f"{LONG}{system}"}, {"role": "user", "content": "Hello."}]
+    return json.dumps({"model": model, "messages": messages, "tools": [TOOL | {"about": LONG}]}).encode()
+
+
+class Template(Tokens):
+    """Tokenizes a chat by a template that prints the tools first, or behind the system prompt."""
+
+    def __init__(self, tools_first):
+        super().__init__(self.tokenize)
+        self.tools_first = tools_first
+
+    def tokenize(self, _connection, message):
+        chat = json.loads(message.body)
+        system, *others = [one["content"] for one in chat["messages"]]
+        tools = json.dumps(chat["tools"])
+        parts = [tools, system, *others] if self.tools_first else [system, tools, *others]
+        return tokens(list("\n".join(parts).encode()))
+
+
+@pytest.mark.parametrize("policy", ["auto", "cache_aware"])
+@pytest.mark.parametrize("tools_first", [True, False], ids=["first", "after"])
+def test_the_order_of_tools_is_learned_once_for_a_model(harness, policy, tools_first):
+    template = Template(tools_first)
+    router = harness.router(harness.worker(template), policy=policy)
+    client = harness.client(router)
+    client.ask(**fields(of_agent("in /home/ann")))
+    eventually(lambda: len(template.asked) == 2, "two calls")
+    for number in range(2):
+        client.ask(**fields(of_agent(f"in /home/{number}", "other")))  # its order is not known
+    eventually(lambda: len(template.asked) == 4, "two calls for the other model")
+    before = metric(router, "matched_bytes_total" if policy == "cache_aware" else "matched_blocks_total")
+    for directory in ("ben", "eve"):
+        client.ask(**fields(of_agent(f"in /home/{directory}")))
+    assert len(template.asked) == 4
+    matched = (
+        metric(router, "matched_bytes_total" if policy == "cache_aware" else "matched_blocks_total") - before
+    )
+    # The tools, as long as the system prompt, are shared where they come first, from the second request on.
+    shared = len(LONG) // (1 if policy == "cache_aware" else 4 * 16)
+    assert (matched > 2.5 * shared) is (not tools_first)
+
+
+def test_a_worker_that_cannot_tell_the_order_is_not_asked_each_time(harness):
+    silent = Tokens(lambda _connection, _message: response(404, b""))
+    router = harness.router(harness.worker(silent), policy="auto")
+    client = harness.client(router)
+    for number in range(3):
+        client.ask(**fields(of_agent(f"in /home/{number}")))
+    assert len(silent.asked) <= 1
+    eventually(lambda: router.loads() == [0], "the end of all requests")
+
+
+def test_without_a_system_prompt_or_with_a_fixed_order_nothing_is_asked(harness):
+    template = Template(tools_first=True)
+    for more in ({}, {"routing": {"routing_text_tools": "first"}}):
+        router = harness.router(harness.worker(template), policy="auto", **more)
+        sent = json.loads(of_agent(""))
+        sent["messages"] = sent["messages"][0 if more else 1 :]
+        harness.client(router).ask(**fields(json.dumps(sent).encode()))
+    assert template.asked == []
 
 
 # ---- in the background of a later turn's response

@@ -40,7 +40,8 @@ def names(row):
 
 def test_a_line_has_the_fields_of_the_page_in_its_order():
     documented = re.findall(r"^\| `(\w+)` \|", PAGE.split("## Request")[1], re.MULTILINE)
-    assert list(line()) == documented
+    of_agent = line(prompt=([1], 16, "header:x-session-id:leaf"), session=("leaf", "root", "agent"))
+    assert list(of_agent) == documented
 
 
 def test_a_line_is_written_as_the_page_shows_one():
@@ -66,6 +67,22 @@ def test_what_a_line_says():
     assert names(row) == [f"{name:016x}" for name in blocks]
     session = testing.rename_values(list(KEY), 2, [testing.xxh3("user:ann")])
     assert row["session"] == f"{session[0]:016x}"
+
+
+def test_parents_and_agents_are_named_as_their_own_requests_are():
+    def row(prompt, session):
+        return line(prompt=([1], 16, prompt), session=session)
+
+    parent = row("header:x-session-id:root", ("root", "", ""))
+    child = row("header:x-session-id:leaf", ("leaf", "root", ""))
+    assert (child["parent"], child["session"]) == (
+        parent["session"],
+        row("header:x-session-id:leaf", ("", "", ""))["session"],
+    )
+    assert {"parent", "agent"} & parent.keys() == set()
+    agents = [row("header:x-session-id:root", ("root", "", agent))["agent"] for agent in ("a", "a", "b")]
+    assert agents[0] == agents[1] != agents[2]
+    assert "parent" not in row("user:ann", ("leaf", "root", ""))  # the parent's key is not known
 
 
 def test_no_session_is_no_field():
