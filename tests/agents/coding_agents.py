@@ -124,6 +124,8 @@ class Agent:
     environment: Mapping[str, str] = field(default_factory=dict)
     names_session: bool = True
     """Its requests have a header with the session's id."""
+    keeps_its_opening: bool = True
+    """A resumed session begins as it did; Qwen Code's with a new list of the files in the folder."""
     is_repeated_by_the_router: bool = True
     """Where a worker is lost that has the request: POST /v1/responses may have been stored there."""
     survives_broken_streams: bool = True
@@ -296,6 +298,7 @@ AGENTS = {
             shell=lambda command: call("run_shell_command", command=command, is_background=False),
             write=lambda path, line: call("write_file", file_path=str(path), content=f"{line}\n"),
             names_session=False,
+            keeps_its_opening=False,
             survives_broken_streams=False,
         ),
     )
