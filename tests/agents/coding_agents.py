@@ -126,8 +126,6 @@ class Agent:
     """Its requests have a header with the session's id."""
     keeps_its_opening: bool = True
     """A resumed session begins as it did; Qwen Code's with a new list of the files in the folder."""
-    is_repeated_by_the_router: bool = True
-    """Where a worker is lost that has the request: POST /v1/responses may have been stored there."""
     survives_broken_streams: bool = True
 
     def start(self, folder: Path, url: str, message: str, resume: bool = False) -> Run:
@@ -266,7 +264,6 @@ AGENTS = {
             shell=lambda command: call("exec_command", cmd=command),
             write=_patch,
             environment=NO_INTERNET,
-            is_repeated_by_the_router=False,
         ),
         Agent(
             name="opencode",
