@@ -27,8 +27,8 @@ cxx_files = $(shell git ls-files '*.h' '*.cc')
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help deps deps-bench build demo test test-clang test-engines test-kubernetes property bench replay bench-smoke sanitize \
-  sanitize-asan sanitize-tsan stress-asan stress-tsan fuzz build-package build-fuzz lint tidy format wheel wheels docs release-check clean
+.PHONY: help deps deps-bench build demo test test-clang test-agents test-engines test-kubernetes property bench replay bench-smoke \
+  sanitize sanitize-asan sanitize-tsan stress-asan stress-tsan fuzz build-package build-fuzz lint tidy format wheel wheels docs release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,10 +90,17 @@ demo: build-package ## route chats over three simulated workers and watch
 	$(call package,release) $(venv_python) -m vllm_router.launch_router demo $(DEMO_ARGS)
 
 test: build-release $(VENV)/.deps ## run the tests, the same examples each time (PYTEST_ARGS="-k name" chooses)
-	$(call package,release) $(venv_python) -m pytest -m "not cluster and not engines and not wheel and not release" $(PYTEST_ARGS)
+	$(call package,release) $(venv_python) -m pytest -m "not agents and not cluster and not engines and not wheel and not release" $(PYTEST_ARGS)
 
 test-clang: build-clang $(VENV)/.deps ## build with clang, which checks what each mutex guards, and run the unit tests
 	$(call package,clang) $(venv_python) -m pytest tests/unit $(PYTEST_ARGS)
+
+test-agents: build-package $(VENV)/.deps build/agents/.installed ## tests with real coding agents (opt-in: needs Node.js, installs 850 MB from npm once)
+	$(call package,release) $(venv_python) -m pytest -m agents tests/agents $(PYTEST_ARGS)
+
+build/agents/.installed: scripts/install_agents.sh
+	scripts/install_agents.sh $(@D)
+	@touch $@
 
 test-engines: build-package $(VENV)/.deps build/engines/.installed ## tests with two vLLM engines on the CPU (opt-in: downloads 6 GB once)
 	$(call package,release) $(venv_python) -m pytest -m engines tests/engines $(PYTEST_ARGS)

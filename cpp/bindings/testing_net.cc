@@ -400,6 +400,9 @@ class ReadySetHarness {
   }
   void End(size_t name) { ::shutdown(peers_.at(name), SHUT_WR); }
   void AwaitWritable(size_t name) { set_.AwaitWritable(members_.at(name)->descriptor, members_[name].get()); }
+  // As a child process has it, until it executes its program.
+  int Duplicate(size_t name) { return ::dup(members_.at(name)->descriptor); }
+  void RemoveNow(size_t name) { Remove(name); }
   void RemoveWhenTold(size_t name, size_t other) { members_.at(name)->victim = other; }
   bool alive(size_t name) const { return !seen_.at(name).expired(); }
   std::vector<std::pair<size_t, std::string>> Turn() {
@@ -430,7 +433,7 @@ class ReadySetHarness {
   };
   void Remove(size_t name) {
     const int descriptor = members_[name]->descriptor;
-    set_.Remove(std::move(members_[name]));
+    set_.Remove(descriptor, std::move(members_[name]));
     ::close(descriptor);
   }
 
@@ -900,6 +903,8 @@ void BindTestingNet(py::module_& testing) {
       .def("send", &ReadySetHarness::Send)
       .def("end", &ReadySetHarness::End)
       .def("await_writable", &ReadySetHarness::AwaitWritable)
+      .def("duplicate", &ReadySetHarness::Duplicate)
+      .def("remove", &ReadySetHarness::RemoveNow)
       .def("remove_when_told", &ReadySetHarness::RemoveWhenTold)
       .def("alive", &ReadySetHarness::alive)
       .def("turn", &ReadySetHarness::Turn);

@@ -820,6 +820,10 @@ void BindTestingRouting(py::module_& testing) {
 
   testing.def(
       "response_id_of_path", [](const std::string& path) { return std::string(ResponseIdOfPath(path)); });
+  testing.def("stores_nothing", [](const std::string& body) {
+    const std::string padded = body + std::string(kBodyPadding, '"');
+    return StoresNothing({padded.data(), body.size()});
+  });
   testing.def("previous_response_id", [](const std::string& body) {
     std::optional<py::bytes> id;
     if (const std::optional<std::string> found = PreviousResponseId(body, /*padded=*/false))

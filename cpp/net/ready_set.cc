@@ -43,7 +43,8 @@ void ReadySet::AwaitWritable(int descriptor, Member* member) {
   ::epoll_ctl(set_, EPOLL_CTL_MOD, descriptor, &event);
 }
 
-void ReadySet::Remove(std::shared_ptr<Member> member) {
+void ReadySet::Remove(int descriptor, std::shared_ptr<Member> member) {
+  ::epoll_ctl(set_, EPOLL_CTL_DEL, descriptor, nullptr);
   if (in_turn_) removed_.push_back(std::move(member));
 }
 

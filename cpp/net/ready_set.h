@@ -39,8 +39,10 @@ class ReadySet {
   bool Add(int descriptor, Member* member);
   // Also notifies it once when it is writable, at once if it is now.
   void AwaitWritable(int descriptor, Member* member);
-  // REQUIRES: the descriptor is still open. Keeps the member alive until the turn is over.
-  void Remove(std::shared_ptr<Member> member);
+  // REQUIRES: the descriptor is still open. To close it is not enough: the kernel removes a socket that no process
+  // has open, and a child process has all of them until it executes its program. Keeps the member alive until the
+  // turn is over.
+  void Remove(int descriptor, std::shared_ptr<Member> member);
 
   // Notifies the ready members, a few at a time, so that the loop's other work gets its turn.
   void Turn();

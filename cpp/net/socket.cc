@@ -185,7 +185,7 @@ void Socket::Close() {
   if (impl.read != nullptr) std::exchange(impl.read, nullptr)->result = {.error = ECANCELED};
   if (impl.reader) impl.loop.Resume(std::exchange(impl.reader, nullptr));
   if (impl.writer) impl.loop.Resume(std::exchange(impl.writer, nullptr));
-  impl.loop.ready_set().Remove(impl_);
+  impl.loop.ready_set().Remove(impl.descriptor, impl_);
   ::close(impl.descriptor);
 }
 

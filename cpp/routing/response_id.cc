@@ -94,6 +94,15 @@ std::optional<std::string> PreviousResponseId(std::string_view body, bool padded
   return id;
 }
 
+bool StoresNothing(std::string_view body) {
+  if (body.find("\"store\"") == std::string_view::npos) return false;
+  bool stores = true;
+  WithTopLevelMember(body, "store", Repeated::kLast, [&stores](ondemand::value& value) {
+    stores = value.get_bool().get(stores) != simdjson::SUCCESS || stores;
+  });
+  return !stores;
+}
+
 std::optional<std::string> ResponseIdOf(std::string_view beginning, bool event_stream) {
   const std::string_view text = event_stream ? FirstData(beginning) : beginning;
   const std::optional<JsonRepair> whole = CloseJson(text);

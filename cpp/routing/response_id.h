@@ -3,6 +3,7 @@
 //
 //   GET  /v1/responses/resp_1f                                        ResponseIdOfPath
 //   POST /v1/responses     {"previous_response_id": "resp_1f", …}     PreviousResponseId
+//   POST /v1/responses     {"store": false, …}                         StoresNothing
 //   200  {"id": "resp_1f", "object": "response", …}                   ResponseIdOf
 //
 // Pure; malformed input has no id. Cost: a body without the member costs two searches, for its name and for
@@ -27,6 +28,9 @@ constexpr bool LooksLikeResponseId(std::string_view id) { return id.starts_with(
 
 // The body's top-level member `previous_response_id`, if that is a string. `padded` as in request_fields.h.
 std::optional<std::string> PreviousResponseId(std::string_view body, bool padded);
+
+// True if the body's top-level member `store` is false: the response leaves nothing behind at its worker. Padded.
+bool StoresNothing(std::string_view body);
 
 // `beginning` is a prefix of a response's body. Returns the `id` of the JSON object, or of `response` in
 // a stream's first event, as soon as that member is complete.

@@ -320,3 +320,27 @@ def test_a_name_of_the_clients_own_is_found_where_it_was_made(harness):
     ask(client, "POST", PATH, {"input": "x", "request_id": "my-own"})
     for _ in range(3):
         ask(client, "GET", f"{PATH}/my-own")
+
+
+@pytest.mark.parametrize(
+    ("more", "repeated"),
+    [({"store": False}, True), ({}, False), ({"store": False, "previous_response_id": "resp_0"}, False)],
+    ids=["not-stored", "stored", "continued"],
+)
+def test_a_response_that_nobody_keeps_may_be_made_by_another_worker(harness, more, repeated):
+    """Codex stores none: for a lost worker it got a 502 where a chat is repeated."""
+    keeper, lost = engine(harness), harness.worker(lambda connection, message: lose(connection, message))
+    lost_requests = []
+
+    def lose(connection, message):
+        if message.method == "GET":  # health, and the search for a stored response
+            connection.send(response(200, b"{}"))
+        else:
+            lost_requests.append(message)
+            connection.reset()
+
+    router = harness.router(lost, keeper, policy="round_robin", disable_retries=False)
+    body = json.dumps({"input": "x"} | more).encode()
+    statuses = [harness.client(router).ask("POST", PATH, body=body).status for _ in range(4)]
+    assert lost_requests
+    assert (set(statuses) == {200}) is repeated

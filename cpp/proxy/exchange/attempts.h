@@ -39,7 +39,8 @@ class Attempts {
     UpstreamRequest::Message message;
     WorkerChoice::Request choice;
     const RequestId* id;
-    bool client_restricted;  // by the quarantine: not given to a second worker after a loss
+    bool client_restricted;       // by the quarantine: not given to a second worker after a loss
+    bool stores_nothing = false;  // at its worker, although requests to its path may
     std::span<const BodyInsertion> insertions;  // for attempts that make their own copies of the body
   };
 

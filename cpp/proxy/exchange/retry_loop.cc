@@ -39,7 +39,7 @@ Task<RetryLoop::End> RetryLoop::Run(const Call& call) {
   retries_.Begin(
       {.message = &request_.message,
        .id = request_.id->id,
-       .repeatable = MayBeRepeated(*request_.message.head, info_.route),
+       .repeatable = request_.stores_nothing || MayBeRepeated(*request_.message.head, info_.route),
        .client_restricted = request_.client_restricted});
   choice_.set_probe(
       !RouteOf(info_.route).computes ? WorkerChoice::Probe::kNever

@@ -1,5 +1,7 @@
 """cpp/net/ready_set.h: told once, by edges. What sockets make of that is in test_socket.py."""
 
+import os
+
 import pytest
 
 from vllm_router import _core_testing as testing
@@ -64,6 +66,17 @@ def test_a_member_removed_by_another_of_the_same_turn_lives_until_it_ends(ready)
     assert ready.turn() == []
     assert not ready.alive(a)
     assert not ready.alive(b)
+
+
+def test_a_member_that_was_removed_is_told_nothing_while_a_child_has_its_socket(ready):
+    a = ready.add()
+    child = ready.duplicate(a)
+    try:
+        ready.remove(a)  # and closed
+        ready.send(a, b"x")
+        assert ready.turn() == []
+    finally:
+        os.close(child)
 
 
 def test_an_epoll_set_needs_a_descriptor():

@@ -72,3 +72,23 @@ def test_however_its_name_is_spelled(mark, name):
     body = f'{mark}{{"input": "hi \\u4e2d", "{name}": "resp_1"}}'.encode()
     assert json.loads(body)["previous_response_id"] == "resp_1"
     assert testing.previous_response_id(body) == b"resp_1"
+
+
+@pytest.mark.parametrize(
+    ("body", "nothing"),
+    [
+        ('{"store":false}', True),
+        ('{"input": "x", "store" : false, "stream": true}', True),
+        ('{"store": true, "store": false}', True),
+        ('{"store": false, "store": true}', False),
+        ('{"store": true}', False),
+        ('{"store": "false"}', False),
+        ('{"input": "x"}', False),
+        ('{"metadata": {"store": false}}', False),
+        ('{"input": "\\"store\\":false"}', False),
+        ('{"store": fal', False),
+        ("", False),
+    ],
+)
+def test_a_response_that_is_not_stored_says_so_at_the_top(body, nothing):
+    assert testing.stores_nothing(body) is nothing
