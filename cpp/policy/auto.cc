@@ -86,7 +86,9 @@ class Auto final : public Policy {
   void Observe(const Decision& decision, const Outcome& outcome) override {
     index_->Settle(decision, outcome);
   }
-  void ObserveFirstToken(const Decision& decision) override { index_->EndWait(decision); }
+  void ObserveFirstToken(const Decision& decision, int64_t /*now_ns*/) override {
+    index_->EndWait(decision);
+  }
 
  private:
   // One per thread, reused. Columns have a row for each eligible worker, in fleet order.
