@@ -298,7 +298,7 @@ class Auto final : public Policy {
     const double least = FindHolder(key, pool, eligible.size(), scratch);
     const double rate = RateOf(pool, eligible.size());
     scratch->busy = std::min(kMostBusy, rate * kAutoEngine.token_s * mean_uncached);
-    const AutoPrices prices(
+    const AutoPrices made(
         {.prompt = static_cast<double>(key.prompt_tokens),
          .least_uncached = least,
          .sharers = scratch->shared == 0
@@ -314,6 +314,8 @@ class Auto final : public Policy {
          .lost = lost_.share()},
         objective_);
     FindHistory(eligible, plan, weight, scratch);
+    // A copy that no function has seen: else each cost written could change it, and the loop below is no vector code.
+    const AutoPrices prices = made;
     const double* const uncached = scratch->uncached.data();
     const double* const sent = scratch->sent.data();
     const double* const slow = scratch->pace.data();
