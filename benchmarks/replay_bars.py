@@ -29,9 +29,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from vllm_router.replay import (
     Capacity,
+    Event,
     Fleet,
     PeerSync,
     PolicySpec,
@@ -55,13 +57,32 @@ LOADS = (0.5, 0.85, 0.95)
 
 EVENTS = "events_delay_s=0.05"
 AUTO = "auto"
-AUTO_BY_EVENTS = f"compare_auto:{EVENTS}"
+AUTO_BY_EVENTS = f"auto:{EVENTS}"
 FIRST_VERSION = "compare_auto_v1"
+SECOND_VERSION = "compare_auto_v2"
 LMETRIC = f"compare_lmetric:{EVENTS}"
 LEAST_LOAD = "least_load"
 WITHOUT_PRICE = "compare_auto_b0"
 # Whose best auto is compared with.
-POLICIES = (FIRST_VERSION, f"{FIRST_VERSION}:{EVENTS}", LMETRIC, "compare_smg", LEAST_LOAD)
+POLICIES = (
+    FIRST_VERSION,
+    f"{FIRST_VERSION}:{EVENTS}",
+    SECOND_VERSION,
+    LMETRIC,
+    "compare_smg",
+    LEAST_LOAD,
+    "cache_aware",
+)
+# Of closed loops, where nobody hears KV events.
+OTHERS = (
+    SECOND_VERSION,
+    "cache_aware",
+    "vllm_cache_aware",
+    "consistent_hash",
+    LEAST_LOAD,
+    "compare_lmetric",
+    "compare_smg",
+)
 
 # adv and hot reuse so little at a time that fractions of their working set are no cache at all.
 FIXED_CACHE_TOKENS = {"adv": 300_000, "hot": 300_000}
@@ -126,6 +147,51 @@ VARIATIONS = (
 TOLD_WEIGHTS = Setting("a slow quarter with weights", slow=True, told=True)
 
 
+@dataclasses.dataclass(frozen=True)
+class Loop:
+    """Traffic whose requests wait for responses, and its fleet."""
+
+    name: str
+    workload: str
+    users: int
+    fleet: Fleet = dataclasses.field(compare=False)
+
+    def trace(self, seed: int, size: float) -> Trace:
+        """The traffic of a seed."""
+        who = {"agents" if self.workload == "agents" else "users": self.users}
+        trace = generate(self.workload, seed, **who)
+        return trace.head(max(1, int(len(trace) * size)))
+
+
+# The workers of `vllm-router demo`.
+DEMO: dict[str, Any] = {"engine": "demo", "cache_tokens": 10_240}
+UNEQUAL = (1.0, 0.4, 1.0, 2.0)
+DEMOS = (
+    Loop("demo, 12 users", "demo", 12, Fleet(workers=3, **DEMO)),
+    Loop("demo, 24 users", "demo", 24, Fleet(workers=3, **DEMO)),
+)
+LOOPS = (
+    *DEMOS,
+    Loop("200 users, 4 workers", "users", 200, Fleet(workers=4)),
+    Loop("400 users, 4 workers", "users", 400, Fleet(workers=4)),
+    Loop("400 users, prompts first", "users", 400, Fleet(workers=4, prompts_first=True)),
+)
+NOT_TOLD = (
+    Loop("demo, unequal speeds", "demo", 16, Fleet(workers=4, speeds=UNEQUAL, **DEMO)),
+    Loop("400 users, unequal speeds", "users", 400, Fleet(workers=4, speeds=UNEQUAL)),
+    Loop(
+        "400 users, one slows down",
+        "users",
+        400,
+        Fleet(workers=4, events=[Event(120, "speed", 1, 0.4)]),
+    ),
+)
+WHOLE = (
+    Loop("demo, whole responses", "demo", 12, Fleet(workers=3, whole_responses=True, **DEMO)),
+    Loop("400 users, whole responses", "users", 400, Fleet(workers=4, whole_responses=True)),
+)
+
+
 class Bench:
     """Traces, capacities and runs, each made once."""
 
@@ -143,7 +209,9 @@ class Bench:
             points = [(*point, value) for point in points for value in axis]
         values = self._pool.map(lambda point: measure(*point), points)
         return {
-            " ".join(value.name if isinstance(value, Setting) else str(value) for value in point): found
+            " ".join(
+                value.name if isinstance(value, (Setting, Loop)) else str(value) for value in point
+            ): found
             for point, found in zip(points, values, strict=True)
         }
 
@@ -204,6 +272,19 @@ class Bench:
         """One policy's figure / another's."""
         row = functools.partial(self.row, workload, setting, load)
         return float(row(policy, seed)[column] / row(other, seed)[column])
+
+    @functools.cache  # noqa: B019
+    def loop_row(self, loop: Loop, policy: str, seed: int) -> Row:
+        """One policy in a closed loop."""
+        trace = loop.trace(seed, self._size)
+        (row,) = run(trace, [policy], loop.fleet, seeds=[seed], jobs=1)
+        self._tick(trace)()
+        return row
+
+    def loop_to_best(self, column: str, loop: Loop, seed: int) -> float:
+        """auto's figure / the best other policy's."""
+        best = min(float(self.loop_row(loop, policy, seed)[column]) for policy in OTHERS)
+        return float(self.loop_row(loop, AUTO, seed)[column]) / best
 
     def goodput_to_best(self, workload: str, setting: Setting, seed: int) -> float:
         """auto's goodput / the best policy's."""
@@ -303,6 +384,21 @@ def control(policy: str, workload: str) -> Callable[[Bench, int], Cells]:
     }
 
 
+def loop_cells(column: str, loops: Sequence[Loop]) -> Callable[[Bench, int], Cells]:
+    """auto / best in closed loops."""
+    return lambda bench, seed: bench.each(functools.partial(bench.loop_to_best, column, seed=seed), loops)
+
+
+def loop_control(loop: Loop) -> Callable[[Bench, int], Cells]:
+    """p90 of the second version / auto's."""
+
+    def cells(bench: Bench, seed: int) -> Cells:
+        rows = [bench.loop_row(loop, policy, seed) for policy in (SECOND_VERSION, AUTO)]
+        return {loop.name: float(rows[0]["ttft_p90_s"] / rows[1]["ttft_p90_s"])}
+
+    return cells
+
+
 BARS = (
     Bar(1, "p90 / best, loads 0.5 and 0.85, each cell", 1.12, 1.03, p90_cells(fleets(*WORKERS), LOADS[:2])),
     Bar(
@@ -371,12 +467,25 @@ BARS = (
     ),
     Bar(
         10,
-        "control: p90 of auto without U * r / auto",
+        "control: p90 of the second version without U * r / auto",
         5,
         None,
         control(WITHOUT_PRICE, "chat"),
         at_least=True,
         needs=("chat",),
+    ),
+    Bar(11, "closed loops: mean TTFT / best, each", 1.12, 1.00, loop_cells("ttft_mean_s", LOOPS)),
+    Bar(11, "closed loops: p90 / best, each", 1.15, 1.00, loop_cells("ttft_p90_s", LOOPS)),
+    Bar(11, "closed loops: end to end / best, each", 1.12, 1.00, loop_cells("e2e_mean_s", LOOPS)),
+    Bar(12, "speeds nobody tells: mean TTFT / best, each", 1.00, 0.85, loop_cells("ttft_mean_s", NOT_TOLD)),
+    Bar(13, "whole responses: mean TTFT / best, each", 1.20, 1.00, loop_cells("ttft_mean_s", WHOLE)),
+    Bar(
+        14,
+        "control: p90 of the second version / auto",
+        1.4,
+        None,
+        loop_control(DEMOS[0]),
+        at_least=True,
     ),
 )
 
@@ -385,7 +494,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     add = parser.add_argument
     add("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
-    add("--bars", nargs="+", type=int, choices=range(1, 11), default=list(range(1, 11)))
+    add("--bars", nargs="+", type=int, choices=range(1, 15), default=list(range(1, 15)))
     add("--cells", action="store_true", help="also print every cell of every bar")
     add("--trace", default=os.environ.get("REPLAY_TRACE") or None, help="Mooncake's conversation trace")
     add("--seeds", type=int, default=3, help="seeds 1 to N; default: 3")

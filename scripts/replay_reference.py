@@ -42,9 +42,9 @@ from workers whose events are exact, and with several `--routers` each hears the
 
 `compare_…` policies are other routers' formulas as published, in the replay only, and never recommended. Nothing is recommended from fewer than 100 requests: policies are compared by p90 of
 the time to first token, which ten slower requests must support. Those that score workers take
-`events_delay_s`: with it they know the caches by KV events so many seconds late, without it by what they sent. `compare_auto` is
-`auto` with events, `compare_auto_v1` its first version, and `compare_auto_b0` itself without the price of later work, a control that
-collapses near capacity.
+`events_delay_s`: with it they know the caches by KV events so many seconds late, without it by what they sent. `compare_auto_v1` and
+`compare_auto_v2` are the former versions of `auto`, and `compare_auto_b0` is the second one without its price of later work, a control
+that collapses near capacity.
 
 ## Traffic
 
@@ -70,15 +70,22 @@ session each, `jq -c . traces/*.json > traces.jsonl` makes lines), and TraceLab.
 | `adv` | 10,000 | 4,900 / 190 | 58 % | 512 shared tokens + unique rest; 30 % share a viral 8k prefix |
 | `hot` | 12,000 | 3,000 / 400 | 82 % | 60 % share 4k tokens and differ in 40; mostly decoding |
 | `agents` | about 6,700 | 118,000 / 660 | 96 % | 40 coding agents, 120 sessions of 20 to 100 turns with pauses of 1 to 600 s, 44 % with subagents ([more](../explanation/agents.md)) |
+| `users` | 6,000 | 3,400 / 250 | 84 % | the chats of `chat`: 200 users, 1,200 chats, think time 5 s + Exp(30 s) |
+| `demo` | 1,920 | 443 / 24 | 75 % | what `vllm-router demo` sends: 12 users, 240 chats of 8 turns, think time 0.15 to 0.45 s |
 
-Blocks have 128 tokens, of `agents` 512. `--rate` and `--load` stretch the times; `--poisson` replaces them.
+Blocks have 128 tokens, of `agents` 512, of `demo` 16. `--rate` and `--load` stretch the times; `--poisson` replaces them.
 
 ### Closed loops
 
-Turns of an agent wait for each other: the next one comes a pause after the response before it, and a parent waits for its subagents. So
+Turns of an agent wait for each other: the next one comes a pause after the response before it, and a parent waits for its subagents.
+Users read a response and think before they go on. So
 responses set the rate, and `--rate`, `--load`, `--poisson` and `--goodput` do not apply. `--agents` is the number of agents that work at
-once; each takes the next session when its last one has ended. `--speed` divides the pauses. Of a recording only pauses are
+once; each takes the next session when its last one has ended. `--users` is the same of users. `--speed` divides the pauses. Of a recording only pauses are
 kept, up to 600 s, since its other times are those of what served it; sessions begin when an agent is free.
+
+The regime of `vllm-router demo`, whose workers have the engine `demo`:
+
+    vllm-router replay --workload demo --workers 3 --engine demo --cache-tokens 10240 --policy auto cache_aware consistent_hash
 
 ## The fleet
 
@@ -102,6 +109,10 @@ policy chooses the prefill worker, and the decode worker is chosen as the server
 [bypass](../explanation/disaggregation.md#the-bypass). Of events only wipes may happen, and replicas tell each other nothing.
 
 An event is `T:W`, worker W (counted from 0) at T seconds of the replay. A worker whose first event is `--join` does not exist before.
+`--change-speed T:W:X` sets the relative speed of a worker from its next step on.
+
+`--prompts-first` is an engine without chunked prefill: a step computes either prompts or next tokens, and responses pause while prompts
+wait. With `--whole-responses` no response streams: requests wait for all of it, and the router takes each for waiting until it ends.
 
 ## Terms
 
@@ -120,8 +131,7 @@ An event is `T:W`, worker W (counted from 0) at T seconds of the replay. A worke
 
 ## What it leaves out
 
-Routers that tell each other what they sent, since the server's do not; KV events that are lost; responses that do not stream;
-retries by clients; the network; differences between two steps of one engine. A trace has no text: options about headers and bodies
+KV events that are lost; retries by clients; the network; differences between two steps of one engine. A trace has no text: options about headers and bodies
 have no effect, and policies by prefix digest take the first blocks for the prefix.
 
 ## Columns

@@ -141,6 +141,7 @@ ReplayRouting RoutingOf(Members& members, const py::dict& given, uint64_t cache_
   members.Read("by_session", &routing.by_session);
   members.Read("prefix_blocks", &routing.prefix_blocks);
   members.Read("events_delay_s", &routing.events_delay_s);
+  members.Read("streams", &routing.streams);
   members.Read("seed", &routing.seed);
   if (const py::object sync = members.Find("peer_sync"); !sync.is_none())
     routing.peer_sync = PeerSyncOf(sync);
@@ -163,17 +164,20 @@ ReplayEvent EventOf(const py::handle& given) {
   ReplayEvent event;
   members.Read("time_s", &event.time_s);
   members.Read("worker", &event.worker);
+  members.Read("speed", &event.speed);
   const py::object kind = members.Find("kind");
   constexpr std::pair<std::string_view, ReplayEvent::Kind> kKinds[] = {
       {"fail", ReplayEvent::Kind::kFail},
       {"join", ReplayEvent::Kind::kJoin},
       {"drain", ReplayEvent::Kind::kDrain},
-      {"wipe", ReplayEvent::Kind::kWipe}};
+      {"wipe", ReplayEvent::Kind::kWipe},
+      {"speed", ReplayEvent::Kind::kSpeed}};
   const auto* const found = std::find_if(std::begin(kKinds), std::end(kKinds), [&](const auto& known) {
     return py::isinstance<py::str>(kind) && kind.cast<std::string>() == known.first;
   });
   if (found == std::end(kKinds)) {
-    throw py::value_error("an event has kind " + Show(kind) + "; it must be fail, join, drain or wipe");
+    throw py::value_error(
+        "an event has kind " + Show(kind) + "; it must be fail, join, drain, wipe or speed");
   }
   event.kind = found->second;
   members.Done();
@@ -224,6 +228,7 @@ ReplayFleet FleetOf(Members& members) {
   members.Read("max_running", &fleet.engine.max_running);
   members.Read("step_tokens", &fleet.engine.step_tokens);
   members.Read("min_computed_tokens", &fleet.engine.min_computed_tokens);
+  members.Read("prompts_first", &fleet.engine.prompts_first);
   fleet.engine.coefficients = CoefficientsOf(members.Find("coefficients"));
   if (const py::object stages = members.Find("stages"); !stages.is_none()) fleet.stages = StagesOf(stages);
   members.Read("speeds", &fleet.speeds);

@@ -15,10 +15,12 @@
 #include "policy/kv_logit.h"
 #include "policy/kv_overlap.h"
 #include "policy/load_order.h"
+#include "policy/lost_blocks.h"
 #include "policy/moving_mean.h"
 #include "policy/policy_registry.h"
 #include "policy/round_robin.h"
 #include "policy/success_share.h"
+#include "policy/worker_history.h"
 #include "proxy/admin/stats_table.h"
 #include "worker/worker_registry.h"
 
@@ -76,8 +78,12 @@ class PolicyHarness {
   std::vector<Decision> decisions_;
 };
 
+// All requests come at one time, so that decisions do not depend on the clock.
+constexpr int64_t kNow = 1'000'000'000;
+
 RoutingKey KeyFrom(const std::optional<std::string>& session, const std::optional<std::string>& body) {
   RoutingKey key;
+  key.now_ns = kNow;
   if (session) {
     key.hash_key = *session;
     key.hash_key_source = RoutingKey::HashKeySource::kSession;
@@ -99,6 +105,7 @@ SharedHits HitsOf(const SharedRanges& given) {
 // A prompt of bytes or of ids, whose first `scope` units name a model.
 RoutingKey KeyFromPrompt(const py::object& prompt, bool framed, size_t scope) {
   RoutingKey key;
+  key.now_ns = kNow;
   if (prompt.is_none()) return key;
   key.prompt.framed = framed;
   key.prompt.scope = scope;
@@ -162,20 +169,29 @@ void BindTestingPolicy(py::module_& testing) {
       "auto_cost",
       [](const std::string& objective, const py::kwargs& terms) {
         AutoTerms cost;
-        const std::pair<const char*, double*> fields[] = {
+        AutoMeans means;
+        const std::map<std::string, double*> fields = {
             {"queued", &cost.queued},
             {"waiting", &cost.waiting},
             {"uncached", &cost.uncached},
             {"requests", &cost.requests},
             {"context", &cost.context},
-            {"mean_uncached", &cost.mean_uncached},
-            {"mean_prompt", &cost.mean_prompt},
-            {"mean_requests", &cost.mean_requests},
-            {"weight", &cost.weight}};
-        for (const auto& [name, field] : fields) *field = terms[name].cast<double>();
-        const bool ttft = OptionsFrom("auto", py::dict("auto_objective"_a = objective)).auto_objective ==
-                          AutoObjective::kTtft;
-        return AutoCost(cost, ttft ? kAutoTtft : kAutoBalanced);
+            {"sent", &cost.sent},
+            {"slow", &cost.slow},
+            {"weight", &cost.weight},
+            {"prompt", &means.prompt},
+            {"least_uncached", &means.least_uncached},
+            {"sharers", &means.sharers},
+            {"mean_uncached", &means.mean_uncached},
+            {"mean_output", &means.mean_output},
+            {"mean_prompt", &means.mean_prompt},
+            {"mean_requests", &means.mean_requests},
+            {"mean_context", &means.mean_context},
+            {"rate", &means.rate},
+            {"lost", &means.lost}};
+        for (const auto& [name, value] : terms) *fields.at(name.cast<std::string>()) = value.cast<double>();
+        const PolicyOptions options = OptionsFrom("auto", py::dict("auto_objective"_a = objective));
+        return AutoCost(cost, AutoPrices(means, options.auto_objective));
       },
       py::arg("objective") = "balanced");
 
@@ -245,6 +261,39 @@ void BindTestingPolicy(py::module_& testing) {
       .def("clear", &SuccessShare::Clear)
       .def_property_readonly("value", &SuccessShare::value);
 
+  py::class_<LostBlocks>(testing, "LostBlocks")
+      .def(py::init<>())
+      .def(
+          "learn", [](LostBlocks& self, const std::vector<uint64_t>& blocks,
+                      size_t held) { self.Learn(blocks, held); })
+      .def_property_readonly("share", &LostBlocks::share);
+  py::class_<WorkerHistory>(testing, "WorkerHistory")
+      .def(py::init<>())
+      .def(
+          "read",
+          [](const WorkerHistory& self, uint32_t worker, uint16_t slot) {
+            const WorkerHistory::Reading read = self.Read({WorkerId{worker}, WorkerSlot{slot}});
+            return std::pair(read.sent, read.pace);
+          })
+      .def(
+          "add",
+          [](WorkerHistory& self, uint32_t worker, uint16_t slot, double work) {
+            self.Add({WorkerId{worker}, WorkerSlot{slot}}, work);
+          })
+      .def(
+          "learn_pace",
+          [](WorkerHistory& self, uint32_t worker, uint16_t slot, double pace) {
+            self.LearnPace({WorkerId{worker}, WorkerSlot{slot}}, pace);
+          })
+      .def("fade", [](WorkerHistory& self, const std::vector<std::pair<uint32_t, uint16_t>>& workers) {
+        std::vector<WorkerHistory::Place> places;
+        std::vector<uint32_t> positions;
+        for (const auto& [worker, slot] : workers) {
+          positions.push_back(static_cast<uint32_t>(places.size()));
+          places.push_back({WorkerId{worker}, WorkerSlot{slot}});
+        }
+        self.Fade(places, positions);
+      });
   py::class_<MovingMean>(testing, "MovingMean")
       .def(py::init<>())
       .def("learn", &MovingMean::Learn)
@@ -333,9 +382,11 @@ void BindTestingPolicy(py::module_& testing) {
           [](PolicyHarness& self, const std::vector<uint64_t>& blocks, const std::vector<uint32_t>& tried,
              uint32_t prompt_tokens, bool has_blocks, const std::optional<std::string>& digest,
              const std::optional<SharedRanges>& shared, const std::map<std::string, double>& cost,
-             const std::optional<std::vector<uint32_t>>& residents) {
+             const std::optional<std::vector<uint32_t>>& residents, double now, bool dry_run) {
             const auto fleet = self.fleet();
             RoutingKey key;
+            key.now_ns = static_cast<int64_t>(now * 1e9);
+            key.dry_run = dry_run;
             if (digest) std::copy_n(digest->begin(), 32, key.prefix_digest.emplace().begin());
             key.prompt_tokens = prompt_tokens;
             key.blocks = blocks;
@@ -362,7 +413,51 @@ void BindTestingPolicy(py::module_& testing) {
           },
           py::arg("blocks"), py::arg("tried") = std::vector<uint32_t>(), py::arg("prompt_tokens") = 1,
           py::arg("has_blocks") = true, py::arg("digest") = py::none(), py::arg("shared") = py::none(),
-          py::arg("override") = std::map<std::string, double>(), py::arg("residents") = py::none())
+          py::arg("override") = std::map<std::string, double>(), py::arg("residents") = py::none(),
+          py::arg("now") = 1.0, py::arg("dry_run") = false)
+      // The number of the decisions of choose_blocks(), and what a dry run's explanation says of each eligible worker.
+      .def_property_readonly("asked", [](PolicyHarness& self) { return self.decisions().size(); })
+      .def(
+          "costs",
+          [](PolicyHarness& self, const std::vector<uint64_t>& blocks, uint32_t prompt_tokens, double now) {
+            const auto fleet = self.fleet();
+            RoutingKey key;
+            key.prompt_tokens = prompt_tokens;
+            key.blocks = blocks;
+            key.has_blocks = true;
+            key.usable_blocks = blocks.size();
+            key.now_ns = static_cast<int64_t>(now * 1e9);
+            key.dry_run = true;
+            key.explanation = std::make_shared<Explanation>();
+            key.explanation->candidates.resize(fleet->eligible().size());
+            (void)self.policy().Choose(key, *fleet);
+            std::vector<std::optional<double>> costs;
+            for (const Explanation::Candidate& candidate : key.explanation->candidates)
+              costs.push_back(candidate.cost);
+            return costs;
+          },
+          py::arg("blocks"), py::kw_only(), py::arg("prompt_tokens"), py::arg("now") = 1.0)
+      // The request of the decision with this number among those of choose_blocks(): its first token, and its end,
+      // at these seconds of the same clock; 0: there was none.
+      .def(
+          "serve",
+          [](PolicyHarness& self, size_t decision, double first_token, double now, const std::string& end,
+             int status, std::optional<uint64_t> output_tokens, std::optional<uint64_t> cached_tokens) {
+            const Decision& served = self.decisions().at(decision);
+            const auto first_token_ns = static_cast<int64_t>(first_token * 1e9);
+            if (first_token > 0) self.policy().ObserveFirstToken(served, first_token_ns);
+            if (now == 0) return;
+            self.policy().Observe(
+                served, {.end = EndByName(end).value(),
+                         .status = status,
+                         .cached_tokens = cached_tokens,
+                         .output_tokens = output_tokens,
+                         .first_token_ns = first_token_ns,
+                         .now_ns = static_cast<int64_t>(now * 1e9)});
+          },
+          py::arg("decision"), py::kw_only(), py::arg("first_token") = 0.0, py::arg("now") = 0.0,
+          py::arg("end") = "finished", py::arg("status") = 200, py::arg("output_tokens") = py::none(),
+          py::arg("cached_tokens") = py::none())
       // Blocks of the shared pool beyond those that its worker has on the GPU, by the decision's number.
       .def(
           "shared_beyond",

@@ -201,7 +201,9 @@ class Listener final : public Policy {
     heard[static_cast<size_t>(outcome.end)].fetch_add(1, std::memory_order_relaxed);
   }
 
-  void ObserveFirstToken(const Decision&) override { first_tokens.fetch_add(1, std::memory_order_relaxed); }
+  void ObserveFirstToken(const Decision&, int64_t) override {
+    first_tokens.fetch_add(1, std::memory_order_relaxed);
+  }
 
   std::array<std::atomic<int>, 4> heard{};
   std::atomic<int> first_tokens{0};

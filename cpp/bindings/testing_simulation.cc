@@ -65,7 +65,8 @@ SimRequest Parse(const std::string& api, const std::string& body, const SimModel
 
 BatchEngineOptions OptionsOf(
     const std::array<double, 5>& given, double speed, uint32_t step_tokens, uint32_t max_running,
-    uint64_t cache_blocks, uint32_t block_tokens, uint32_t min_computed_tokens, bool skip_decode_steps) {
+    uint64_t cache_blocks, uint32_t block_tokens, uint32_t min_computed_tokens, bool skip_decode_steps,
+    bool prompts_first) {
   return {
       .coefficients = {given[0], given[1], given[2], given[3], given[4]},
       .speed = speed,
@@ -74,6 +75,7 @@ BatchEngineOptions OptionsOf(
       .cache_blocks = cache_blocks,
       .block_tokens = block_tokens,
       .min_computed_tokens = min_computed_tokens,
+      .prompts_first = prompts_first,
       .skip_decode_steps = skip_decode_steps};
 }
 
@@ -142,14 +144,14 @@ void BindBatchEngine(py::module_& testing) {
       .def(
           py::init([](const std::array<double, 5>& given, double speed, uint32_t step_tokens,
                       uint32_t max_running, uint64_t cache_blocks, uint32_t block_tokens,
-                      uint32_t min_computed_tokens, bool skip_decode_steps) {
+                      uint32_t min_computed_tokens, bool skip_decode_steps, bool prompts_first) {
             return std::make_unique<HeldEngine>(OptionsOf(
                 given, speed, step_tokens, max_running, cache_blocks, block_tokens, min_computed_tokens,
-                skip_decode_steps));
+                skip_decode_steps, prompts_first));
           }),
           "coefficients"_a, py::kw_only(), "speed"_a = 1.0, "step_tokens"_a = 8192, "max_running"_a = 256,
           "cache_blocks"_a = 4096, "block_tokens"_a = 16, "min_computed_tokens"_a = 16,
-          "skip_decode_steps"_a = true)
+          "skip_decode_steps"_a = true, "prompts_first"_a = false)
       .def(
           "submit", &HeldEngine::Submit, "prompt_tokens"_a, "output_tokens"_a, "blocks"_a, "prompt_blocks"_a,
           "tag"_a, "now"_a, "is_held"_a = false, "is_fetched"_a = false)
@@ -170,6 +172,7 @@ void BindBatchEngine(py::module_& testing) {
       .def(
           "next_token_time",
           [](const HeldEngine& self, uint32_t id, Picos now) { return self.engine.NextTokenTime(id, now); })
+      .def("set_speed", [](HeldEngine& self, double speed, Picos now) { self.engine.SetSpeed(speed, now); })
       .def("wipe", [](HeldEngine& self) { self.engine.WipeCache(); })
       .def(
           "match", [](const HeldEngine& self, const Chain& names) { return self.engine.pool().Match(names); })
@@ -204,7 +207,7 @@ void BindLiveEngine(py::module_& testing) {
             return std::make_unique<LiveEngine>(
                 OptionsOf(
                     given, speed, step_tokens, max_running, cache_blocks, block_tokens, min_computed_tokens,
-                    true),
+                    true, false),
                 clock);
           }),
           "clock"_a, "coefficients"_a, py::kw_only(), "speed"_a = 1.0, "step_tokens"_a = 8192,

@@ -1,20 +1,50 @@
 #include "policy/auto.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/random.h"
 #include "policy/keep_least.h"
 #include "policy/load_order.h"
+#include "policy/lost_blocks.h"
 #include "policy/moving_mean.h"
 #include "policy/policy_registry.h"
+#include "policy/worker_history.h"
 
 namespace vllm_router {
 namespace {
+
+constexpr double kMostBusy = 0.95;
+constexpr double kMostStretch = 20;
+constexpr double kSharers = 3;
+constexpr double kEvict = 10;
+constexpr double kMostEvict = 8;
+constexpr double kPlace = 0.01;
+constexpr double kWhole = 0.03;
+constexpr double kWholeTtft = 0.01;
+
+// One value moves a mean by no more than four times what it is, or by this much: a client's huge prompt, an hour
+// without requests.
+constexpr double kMostTimes = 4;
+constexpr double kMostTokens = 4096;
+constexpr double kMostOutput = 256;
+constexpr double kMostGapSeconds = 1;
+
+constexpr double kLeastUncached = 16;    // tokens that an engine computes of a prompt that it has
+constexpr double kPaceNoise = 0.15;      // a worker is not slower or faster by less, as a logarithm
+constexpr uint64_t kLeastOutput = 4;     // tokens; from fewer no pace is learnt
+constexpr double kLeastDecoding = 0.05;  // likewise, the part of a request's time
+
+double Limited(double value, double mean, double most) { return std::min(value, kMostTimes * mean + most); }
 
 // Whole tokens of a prompt that a worker computes if it holds some of its blocks. Signed, since the
 // processor converts those in one step.
@@ -37,12 +67,25 @@ class Uncached {
   double tokens_per_block_;
 };
 
+// Means of the requests of a pool: workers that serve other models have other traffic.
+struct PoolMeans {
+  MovingMean uncached;
+  MovingMean output;
+  MovingMean hidden;       // cached tokens beyond those that were claimed at the only holder
+  MovingMean gap_s;        // between two requests
+  MovingMean first_token;  // logarithm of (time / forecast)
+  MovingMean token;        // likewise
+  std::atomic<int64_t> last_ns{0};
+  std::atomic<uint32_t> sent{0};  // requests since the last WorkerHistory::Fade()
+};
+
 class Auto final : public Policy {
  public:
   Auto(const PolicyOptions& options, std::shared_ptr<KvIndex> index)
-      : weights_(options.auto_objective == AutoObjective::kTtft ? kAutoTtft : kAutoBalanced),
+      : objective_(options.auto_objective),
         lora_load_tokens_(options.lora_load_tokens),
         index_(std::move(index)),
+        sharers_(std::make_unique<std::atomic<int32_t>[]>(kPrefixes)),
         random_(options.seed) {}
 
   std::string_view name() const override { return "auto"; }
@@ -63,7 +106,8 @@ class Auto final : public Policy {
     } else {
       matches.Clear();
     }
-    const std::span<const double> costs = CostsOf(key, fleet, plan, &scratch);
+    PoolMeans& pool = pools_[fleet.pool() % kPools];
+    const std::span<const double> costs = CostsOf(key, fleet, plan, pool, &scratch);
     if (key.explanation != nullptr) {
       for (size_t row = 0; row < costs.size(); ++row) key.explanation->candidates[row].cost = costs[row];
     }
@@ -75,7 +119,10 @@ class Auto final : public Policy {
     const Reason reason = key.has_blocks ? Reason::kLowestCost : Reason::kFallback;
     Decision decision = KvIndex::DecisionFor(position, reason, held, key, fleet);
     if (key.dry_run) return decision;
-    mean_uncached_.Learn(Uncached(key, *index_).Of(held));
+    const int64_t now_ns = key.now_ns != 0 ? key.now_ns : SteadyClock().NowNanos();
+    LearnGap(now_ns, &pool);
+    if (matches_blocks) lost_.Learn(key.blocks, scratch.longest);
+    if (plan != nullptr) Expect(key, fleet, *plan, scratch, now_ns, &pool, &decision);
     if (matches_blocks) {
       index_->Remember(plan->known[position].slot, key, &decision);
       index_->Count(decision);
@@ -85,19 +132,61 @@ class Auto final : public Policy {
 
   void Observe(const Decision& decision, const Outcome& outcome) override {
     index_->Settle(decision, outcome);
+    const Forecast& forecast = decision.forecast;
+    if (forecast.shared != 0) sharers_[forecast.shared - 1].fetch_sub(1, std::memory_order_relaxed);
+    if (outcome.end != Outcome::End::kFinished || outcome.status >= 400) return;
+    PoolMeans& pool = pools_[forecast.pool];
+    if (forecast.claimed_tokens != 0 && outcome.cached_tokens) {
+      const double claimed = forecast.claimed_tokens;
+      const double most = 2 * pool.output.value() + 64;
+      pool.hidden.Learn(std::clamp(static_cast<double>(*outcome.cached_tokens) - claimed, -64.0, most));
+    }
+    if (!outcome.output_tokens) return;
+    const auto output = static_cast<double>(*outcome.output_tokens);
+    pool.output.Learn(Limited(output, pool.output.value(), kMostOutput));
+    if (forecast.decided_ns == 0 || *outcome.output_tokens < kLeastOutput) return;
+    const int64_t now_ns = outcome.now_ns != 0 ? outcome.now_ns : SteadyClock().NowNanos();
+    const double all_s = static_cast<double>(now_ns - forecast.decided_ns) * 1e-9;
+    double first_s = forecast.first_token_s;
+    if (outcome.first_token_ns != 0) {
+      first_s = static_cast<double>(outcome.first_token_ns - forecast.decided_ns) * 1e-9;
+      if (first_s <= forecast.first_token_s)
+        LearnPace(decision, first_s / forecast.first_token_s, &pool.first_token);
+    }
+    if (all_s - first_s <= kLeastDecoding * all_s) return;
+    LearnPace(decision, (all_s - first_s) / (output - 1) / forecast.token_s, &pool.token);
   }
-  void ObserveFirstToken(const Decision& decision) override { index_->EndWait(decision); }
+  // A late first token tells at once. One in time tells when the response was one: errors are fast.
+  void ObserveFirstToken(const Decision& decision, int64_t now_ns) override {
+    index_->EndWait(decision);
+    const Forecast& forecast = decision.forecast;
+    if (forecast.decided_ns == 0) return;
+    const double first_s = static_cast<double>(now_ns - forecast.decided_ns) * 1e-9;
+    if (first_s <= forecast.first_token_s) return;
+    LearnPace(decision, first_s / forecast.first_token_s, &pools_[forecast.pool].first_token);
+  }
 
  private:
+  static constexpr size_t kPools = 64;       // pools of more models share means
+  static constexpr size_t kPrefixes = 4096;  // that open requests are counted by
+
   // One per thread, reused. Columns have a row for each eligible worker, in fleet order.
   struct Scratch {
     void Resize(size_t members) {
       if (queued.size() >= members) return;
-      for (std::vector<double>* column : {&queued, &waiting, &uncached, &requests, &context, &weight, &cost})
+      for (std::vector<double>* column :
+           {&queued, &waiting, &uncached, &requests, &context, &weight, &cost, &sent, &pace})
         column->resize(members);
     }
 
     BlockMatches matches;
+    uint32_t longest = 0;  // blocks that some worker holds
+    uint32_t shared = 0;   // Forecast::shared
+    double hidden = 0;     // what the only holder is taken to have beyond its blocks
+    double least = 0;      // U', before that
+    double busy = 0;       // p
+    double mean_pace = 0;
+    bool is_told = false;  // weights tell workers apart
     std::vector<uint32_t> best;
     std::vector<double> queued;
     std::vector<double> waiting;
@@ -106,12 +195,74 @@ class Auto final : public Policy {
     std::vector<double> context;
     std::vector<double> weight;
     std::vector<double> cost;
+    std::vector<double> sent;
+    std::vector<double> pace;
   };
+
+  static void LearnGap(int64_t now_ns, PoolMeans* pool) {
+    const int64_t last_ns = pool->last_ns.exchange(now_ns, std::memory_order_relaxed);
+    if (last_ns == 0) return;
+    const double gap_s = static_cast<double>(std::max<int64_t>(0, now_ns - last_ns)) * 1e-9;
+    pool->gap_s.Learn(Limited(gap_s, pool->gap_s.value(), kMostGapSeconds));
+  }
+  // Requests per worker and second.
+  static double RateOf(const PoolMeans& pool, size_t workers) {
+    const double gap_s = pool.gap_s.value();
+    return gap_s > 0 ? 1 / gap_s / static_cast<double>(workers) : 0;
+  }
+
+  void LearnPace(const Decision& decision, double ratio, MovingMean* usual) {
+    if (!(ratio > 0)) return;
+    const double logarithm = std::clamp(std::log(ratio), -10.0, 10.0);
+    usual->Learn(logarithm);
+    const WorkerHistory::Place place{decision.worker, WorkerSlot{decision.forecast.slot}};
+    history_.LearnPace(place, logarithm - usual->value());
+  }
+  // Small differences are noise.
+  static double SlowOf(double pace) {
+    const double beyond = std::abs(pace) - kPaceNoise;
+    return beyond <= 0 ? 1 : std::exp(pace < 0 ? -beyond : beyond);
+  }
+
+  // What the decision changes, and what its outcome is compared with.
+  void Expect(
+      const RoutingKey& key, const FleetView& fleet, const KvIndex::Plan& plan, const Scratch& scratch,
+      int64_t now_ns, PoolMeans* pool, Decision* decision) {
+    const WorkerHistory::Place& place = plan.known[decision->position];
+    const double claimed = Uncached(key, *index_).Of(static_cast<uint32_t>(decision->matched));
+    const bool is_holder = scratch.hidden >= 0 && claimed == scratch.least;
+    const double uncached =
+        is_holder ? std::min(claimed, std::max(kLeastUncached, claimed - scratch.hidden)) : claimed;
+    const double known = Limited(uncached, pool->uncached.value(), kMostTokens);
+    pool->uncached.Learn(known);
+    const WorkerLoad::Reading load = fleet.load(decision->position).ReadForDecision();
+    const double step = kAutoEngine.step + kAutoEngine.request * static_cast<double>(load.requests + 1) +
+                        kAutoEngine.context * (static_cast<double>(load.context) + key.prompt_tokens);
+    const double first = static_cast<double>(load.queued) + uncached + 1.5 * step;
+    const double prompt = std::max<double>(key.prompt_tokens, 1);
+    decision->forecast = {
+        .decided_ns = now_ns,
+        .first_token_s = static_cast<float>(kAutoEngine.token_s * first),
+        .token_s = static_cast<float>(kAutoEngine.token_s * step / (1 - std::min(0.9, scratch.busy))),
+        .shared = scratch.shared,
+        .claimed_tokens = is_holder ? static_cast<uint32_t>(std::max(1.0, prompt - claimed)) : 0,
+        .slot = static_cast<uint16_t>(place.slot),
+        .pool = static_cast<uint8_t>(fleet.pool() % kPools)};
+    if (scratch.shared != 0) sharers_[scratch.shared - 1].fetch_add(1, std::memory_order_relaxed);
+    const double more = kAutoEngine.request + kAutoEngine.context * prompt;
+    const double slow = scratch.is_told ? 1 : SlowOf(history_.Read(place).pace - scratch.mean_pace);
+    history_.Add(place, (pool->output.value() * more + known) * slow / plan.weights[decision->position]);
+    const auto workers = static_cast<uint32_t>(fleet.eligible().size());
+    if (pool->sent.fetch_add(1, std::memory_order_relaxed) + 1 < workers) return;
+    pool->sent.store(0, std::memory_order_relaxed);
+    history_.Fade(plan.known, fleet.eligible());
+  }
 
   // The terms are read into columns first, each worker's load once: that is one cache line each, and the
   // computation that follows is vector code.
   std::span<const double> CostsOf(
-      const RoutingKey& key, const FleetView& fleet, const KvIndex::Plan* plan, Scratch* scratch) const {
+      const RoutingKey& key, const FleetView& fleet, const KvIndex::Plan* plan, const PoolMeans& pool,
+      Scratch* scratch) const {
     scratch->Resize(fleet.members().size());
     const std::span<const uint32_t> eligible = fleet.eligible();
     FindUncached(key, fleet, plan, scratch);
@@ -120,7 +271,6 @@ class Auto final : public Policy {
     double* const waiting = scratch->waiting.data();
     double* const requests = scratch->requests.data();
     double* const context = scratch->context.data();
-    // Not in LoadSums itself: the compiler would keep it in memory.
     int64_t all_context = 0;
     int64_t all_requests = 0;
     int64_t all_polled = 0;
@@ -134,18 +284,41 @@ class Auto final : public Policy {
       requests[row] = static_cast<double>(load.requests);
       context[row] = static_cast<double>(load.context);
     }
-    const LoadSums sums{
-        .context = all_context, .polled = all_polled, .requests = all_requests, .workers = eligible.size()};
-    const FleetMeans means = sums.Means(key.prompt_tokens);
-    const double mean_uncached = mean_uncached_.value();
+    const auto workers = static_cast<double>(eligible.size());
+    const double mean_uncached = pool.uncached.value();
+    const int64_t told = all_requests - all_polled;
+    const double mean_prompt = told > 0 ? static_cast<double>(all_context) / static_cast<double>(told)
+                                        : static_cast<double>(key.prompt_tokens);
     // Rarely any: a second pass over the loads, so that the first stays short.
     for (size_t row = 0; all_polled != 0 && row < eligible.size(); ++row) {
       const WorkerLoad::Reading load = fleet.load(eligible[row]).ReadForDecision();
       queued[row] += static_cast<double>(load.polled_waiting) * mean_uncached;
-      context[row] += static_cast<double>(load.polled) * means.prompt;
+      context[row] += static_cast<double>(load.polled) * mean_prompt;
     }
+    const double least = FindHolder(key, pool, eligible.size(), scratch);
+    const double rate = RateOf(pool, eligible.size());
+    scratch->busy = std::min(kMostBusy, rate * kAutoEngine.token_s * mean_uncached);
+    const AutoPrices made(
+        {.prompt = static_cast<double>(key.prompt_tokens),
+         .least_uncached = least,
+         .sharers = scratch->shared == 0
+                        ? 0.0
+                        : std::max(0, sharers_[scratch->shared - 1].load(std::memory_order_relaxed)),
+         .mean_uncached = mean_uncached,
+         .mean_output = pool.output.value(),
+         .mean_prompt = mean_prompt,
+         .mean_requests = static_cast<double>(all_requests) / workers,
+         .mean_context =
+             (static_cast<double>(all_context) + static_cast<double>(all_polled) * mean_prompt) / workers,
+         .rate = rate,
+         .lost = lost_.share()},
+        objective_);
+    FindHistory(eligible, plan, weight, scratch);
+    // A copy that no function has seen: else each cost written could change it, and the loop below is no vector code.
+    const AutoPrices prices = made;
     const double* const uncached = scratch->uncached.data();
-    const AutoWeights weights = weights_;
+    const double* const sent = scratch->sent.data();
+    const double* const slow = scratch->pace.data();
     double* const cost = scratch->cost.data();
     for (size_t row = 0; row < eligible.size(); ++row) {
       cost[row] = AutoCost(
@@ -154,17 +327,76 @@ class Auto final : public Policy {
            .uncached = uncached[row],
            .requests = requests[row],
            .context = context[row],
-           .mean_uncached = mean_uncached,
-           .mean_prompt = means.prompt,
-           .mean_requests = means.requests,
+           .sent = sent[row],
+           .slow = slow[row],
            .weight = weight[row]},
-          weights);
+          prices);
     }
     if (const FleetView::Residents* const residents = fleet.residents()) {
       for (size_t row = 0; row < eligible.size(); ++row)
         cost[row] += (*residents)[eligible[row]] != 0 ? 0 : lora_load_tokens_;
     }
     return {cost, eligible.size()};
+  }
+
+  // Who shares the known part of the prompt, and the least U. The only holder of a prompt that nobody else has open has
+  // also what it answered last, which no prompt had yet: as much as there was on average.
+  double FindHolder(const RoutingKey& key, const PoolMeans& pool, size_t rows, Scratch* scratch) const {
+    double* const uncached = scratch->uncached.data();
+    uint32_t longest = 0;
+    for (const BlockMatch& match : std::as_const(scratch->matches).entries())
+      longest = std::max(longest, match.longest());
+    scratch->longest = longest;
+    longest = std::min(longest, static_cast<uint32_t>(key.blocks.size()));
+    scratch->shared =
+        longest == 0 ? 0
+                     : 1 + static_cast<uint32_t>(static_cast<uint64_t>(key.blocks[longest - 1]) % kPrefixes);
+    // Where nobody holds any of it all are equal.
+    const double least = longest == 0 ? uncached[0] : LeastOf(std::span<const double>(uncached, rows));
+    scratch->least = least;
+    scratch->hidden = -1;
+    if (longest == 0 || sharers_[scratch->shared - 1].load(std::memory_order_relaxed) > 0) return least;
+    if (std::count(uncached, uncached + rows, least) != 1) return least;
+    scratch->hidden = std::max(0.0, pool.hidden.value());
+    double& holder = *std::find(uncached, uncached + rows, least);
+    holder = std::min(holder, std::max(kLeastUncached, holder - scratch->hidden));
+    return holder;
+  }
+
+  // Columns `sent` by their mean, and `pace` as the factor of the cost.
+  void FindHistory(
+      std::span<const uint32_t> eligible, const KvIndex::Plan* plan, const double* weight,
+      Scratch* scratch) const {
+    double* const sent = scratch->sent.data();
+    double* const pace = scratch->pace.data();
+    double all_sent = 0;
+    double all_pace = 0;
+    double least_pace = 0;
+    double most_pace = 0;
+    bool is_told = false;
+    for (size_t row = 0; row < eligible.size(); ++row) {
+      const WorkerHistory::Reading read =
+          plan != nullptr ? history_.Read(plan->known[eligible[row]]) : WorkerHistory::Reading{0, 0};
+      sent[row] = read.sent;
+      pace[row] = read.pace;
+      all_sent += read.sent;
+      all_pace += read.pace;
+      least_pace = std::min(least_pace, read.pace);
+      most_pace = std::max(most_pace, read.pace);
+      is_told |= weight[row] != weight[0];
+    }
+    const auto workers = static_cast<double>(eligible.size());
+    const double per_sent = all_sent > 0 ? workers / all_sent : 0;
+    const double mean_pace = all_pace / workers;
+    scratch->mean_pace = mean_pace;
+    scratch->is_told = is_told;
+    for (size_t row = 0; row < eligible.size(); ++row) sent[row] *= per_sent;
+    // Usually: all are as fast as the others.
+    if (is_told || (most_pace - mean_pace <= kPaceNoise && mean_pace - least_pace <= kPaceNoise)) {
+      std::fill_n(pace, eligible.size(), 1.0);
+      return;
+    }
+    for (size_t row = 0; row < eligible.size(); ++row) pace[row] = SlowOf(pace[row] - mean_pace);
   }
 
   // If there are any among the best.
@@ -207,26 +439,37 @@ class Auto final : public Policy {
     return weight;
   }
 
-  const AutoWeights weights_;
+  const AutoObjective objective_;
   const double lora_load_tokens_;
   const std::shared_ptr<KvIndex> index_;
-  MovingMean mean_uncached_;
+  std::array<PoolMeans, kPools> pools_;
+  WorkerHistory history_;
+  LostBlocks lost_;
+  const std::unique_ptr<std::atomic<int32_t>[]>
+      sharers_;  // open requests, by the last known block of their prompts
   Random random_;
 };
 
 }  // namespace
 
-FleetMeans LoadSums::Means(uint32_t prompt_tokens) const {
-  const int64_t told = requests - polled;
-  return {
-      .prompt = told > 0 ? static_cast<double>(context) / static_cast<double>(told) : prompt_tokens,
-      .requests = static_cast<double>(requests) / static_cast<double>(std::max<size_t>(1, workers))};
-}
-
-FleetMeans MeansOf(const FleetView& fleet, uint32_t prompt_tokens) {
-  LoadSums sums;
-  for (const uint32_t position : fleet.eligible()) sums.Add(fleet.load(position).ReadForDecision());
-  return sums.Means(prompt_tokens);
+AutoPrices::AutoPrices(const AutoMeans& means, AutoObjective objective) {
+  const AutoEngine& engine = kAutoEngine;
+  const double rate = means.rate * engine.token_s;
+  const double busy = std::min(kMostBusy, rate * means.mean_uncached);
+  const double step =
+      engine.step + engine.request * means.mean_requests + engine.context * means.mean_context;
+  const double stretch = std::min(kMostStretch, step / engine.step / (1 - busy));
+  least_uncached = means.least_uncached;
+  copied = 1 / (1 + kSharers * means.sharers);
+  more = engine.request + engine.context * means.prompt;
+  later = rate * stretch / 4;
+  decode = 1.5 * more * stretch;
+  waiting = std::min(1.0, busy * stretch) * means.mean_uncached;
+  place = kPlace * means.mean_prompt / (means.mean_requests + 1);
+  output = means.mean_output;
+  whole = objective == AutoObjective::kTtft ? kWholeTtft : kWhole;
+  work = output * more;
+  evict = std::min(kMostEvict, kEvict * means.lost);
 }
 
 PolicyEntry AutoEntry() {

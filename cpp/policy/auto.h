@@ -1,35 +1,49 @@
-// auto: the worker where this request has the lowest total cost. One sum in prefill tokens, lower wins;
-// no thresholds and no tuning.
+// auto: the worker where this request has the lowest total cost, for itself and for all others. One sum in prefill
+// tokens, lower wins; no thresholds and no tuning.
 //
-//   cost(w) = (q + k * Um / 2 + U * (1 + 0.7 * k) + 0.01 * L * r * r / (rm + 1)) / s
-//             + 0.125 * U * r + 0.02 * (c + r * L) + l
+//   cost(w) = ((first + share + place) / s + later + whole + even + evict) * slow + l
 //
-//   q   prompt tokens sent to w that still wait for their first token       w's own wait
-//   k   requests on w without a first token; Um what one of them lately     their share of the wait that q does not tell
-//       had to compute, on average
-//   U   tokens of this prompt that w would compute: all but what it holds    this request's wait; those k share the step
-//   r   open requests on w; rm their mean over the fleet                     that it lengthens, those r pay for it later;
-//                                                                            places and memory run out as r * r
-//   c   prompt tokens of w's open requests; L their mean over the fleet      decoding beside many and long ones is slow
-//       (of requests that only a poll tells of, q and c are not known: each counts as Um, if it waits, and as L)
-//   l   --lora-load-tokens for w that would have to load the request's adapter where others have it; else 0
-//   s   weight of w. It divides the work that waits, for computation or a slot. Running work reflects the
-//       speed already: a faster worker has fewer open requests for the same rate of arrivals, and dividing
-//       those too would count its speed twice.
+//   first   q + U + 1.5 * S                          its own first token: what waits there, its prompt, a step and a half
+//   share   k * U + min(1, p * G) * Um * k           those that wait share the step that it lengthens
+//   place   0.01 * L * r * r / (rm + 1)              places and memory run out
+//   later   rate * G * x * x / 4                     requests that come while it is computed
+//           + 1.5 * M * r * G                        and while it decodes
+//   whole   0.03 * (O * (S + M * r) + U * r)         whole responses: its own, and those that it slows down
+//   even    (O * M + U) * sent                       a placed chat stays: what was sent is balanced, not what is open now
+//   evict   min(8, 10 * v) * (U - U')                a second copy of a prefix drives out another one
 //
-//   P 4096, L 8000, Um 1000, rm 3    q   k      U      r    c            cost
-//   A holds 3584 of it            2000   2    512     6   48000         4229 +  720 +  384 + 1920 = 7253
-//   B holds nothing                  0   0   4096     1    4000         4096 +   20 +  512 +  240 = 4868
-//   C holds half of it               0   0   2048     2   16000         2048 +   80 +  512 +  640 = 3280   <- C
+//   of the worker w
+//   q     prompt tokens sent to w that still wait for their first token
+//   k     requests on w without a first token
+//   U     tokens of this prompt that w would compute: all but what it holds
+//   r, c  open requests on w, and their prompt tokens
+//   S     D * r + E * c                              what decoding adds to a step of w
+//   s     weight of w. It divides the work that waits. Running work reflects the speed already
+//   sent  work that w was sent, by the mean of all; a worker that is new: 0
+//   slow  times of w by those expected, compared with the other workers; 1 where weights tell workers apart
+//   l     --lora-load-tokens for w that would have to load the request's adapter where others have it; else 0
 //
-// Ties go to a worker that has the adapter, then by the least-loaded order. The worker that gets the request holds its blocks from then on,
-// and those of a mean response. The origin of the weights: docs/reference/policies.md.
+//   of the fleet and the request
+//   U'    the least U
+//   x     U' + (U - U') / (1 + 3 * n)                n open requests share the known part of this prompt, so a copy pays
+//   Um, O mean uncached tokens and output tokens of a request
+//   rm, cm, L  means of r and c, and of prompt tokens per open request
+//   M     D + E * P                                  what this request of P tokens will add to a step
+//   rate  requests per worker in the time of one prefill token
+//   p     min(0.95, rate * Um)                       share of their time that workers compute prompts
+//   G     min(20, (A + D * rm + E * cm) / A / (1 - p))   how much longer everything takes than in an idle fleet
+//   v     share of repeated blocks that no worker has any more
 //
-// Cost: a match, 0.1 to 0.5 us, O(eligible), and a record, 3 to 8 ns per block. Thread-safe.
+// A, D, E: a step, a request and a token of context in it, in prefill tokens (AutoEngine). (Of requests that only a poll
+// tells of, q and c are not known: each counts as Um, if it waits, and as L.)
+//
+// Ties go to a worker that has the adapter, then by the least-loaded order. The worker that gets the request holds its
+// blocks from then on, and those of a mean response. The origin of the terms: docs/reference/policies.md.
+//
+// Cost: a match, 0.1 to 0.5 us, O(eligible), and a record, 3 to 8 ns per block. Some 400 KiB. Thread-safe.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "policy/kv_index.h"
 #include "policy/policy.h"
@@ -38,82 +52,77 @@ namespace vllm_router {
 
 struct PolicyEntry;
 
-// The terms of `cost`; exposed for replay and tests.
+// What an engine's step takes, in the time of a prefill token; the engine model's preset h200_32b.
+struct AutoEngine {
+  double token_s = 80e-6;
+  double step = 150;
+  double request = 0.625;
+  double context = 0.0009125;  // per token
+};
+inline constexpr AutoEngine kAutoEngine;
+
+// Of a worker; exposed for tests.
 struct AutoTerms {
-  double queued = 0;         // q
-  double waiting = 0;        // k
-  double uncached = 0;       // U
-  double requests = 0;       // r
-  double context = 0;        // c
-  double mean_uncached = 0;  // Um
-  double mean_prompt = 0;    // L
-  double mean_requests = 0;  // rm
-  double weight = 1;         // s
+  double queued = 0;    // q
+  double waiting = 0;   // k
+  double uncached = 0;  // U
+  double requests = 0;  // r
+  double context = 0;   // c
+  double sent = 0;
+  double slow = 1;
+  double weight = 1;  // s
 };
 
-// The weight of each of them.
-struct AutoWeights {
-  double ahead;    // of a mean uncached prompt, for each request that waits
-  double waiting;  // of this prompt's uncached tokens, for each request that waits
-  double running;  // the same, for each open request
-  double context;  // a token of context, against one of prefill
-  double crowd;    // a mean prompt, for each open request and as many others as a mean worker has
+// Of the fleet and the request.
+struct AutoMeans {
+  double prompt = 0;          // P
+  double least_uncached = 0;  // U'
+  double sharers = 0;         // n
+  double mean_uncached = 0;   // Um
+  double mean_output = 0;     // O
+  double mean_prompt = 0;     // L
+  double mean_requests = 0;   // rm
+  double mean_context = 0;    // cm
+  double rate = 0;            // requests per worker and second
+  double lost = 0;            // v
 };
-// For the first token and the whole response; and for the first token alone.
-inline constexpr AutoWeights kAutoBalanced{0.5, 0.7, 0.125, 0.02, 0.01};
-inline constexpr AutoWeights kAutoTtft{0.5, 1, 0.08, 0.005, 0.015};
-
-inline double AutoCost(const AutoTerms& terms, const AutoWeights& weights) {
-  const double ahead = terms.queued + weights.ahead * terms.waiting * terms.mean_uncached;
-  const double own = terms.uncached * (1 + weights.waiting * terms.waiting);
-  const double place = weights.crowd * terms.mean_prompt / (terms.mean_requests + 1);
-  const double waits = ahead + own + place * terms.requests * terms.requests;
-  const double later = weights.running * terms.uncached * terms.requests;
-  const double decoding = weights.context * (terms.context + terms.requests * terms.mean_prompt);
-  return waits / terms.weight + later + decoding;
-}
-
-// Over the eligible workers.
-struct FleetMeans {
-  double prompt;    // tokens per open request; of the request itself where there are none
-  double requests;  // open, per worker
-};
-
-struct LoadSums {
-  void Add(const WorkerLoad::Reading& load) {
-    context += load.context;
-    polled += load.polled;
-    requests += load.requests;
-    ++workers;
-  }
-  FleetMeans Means(uint32_t prompt_tokens) const;
-
-  int64_t context = 0;
-  int64_t polled = 0;
-  int64_t requests = 0;
-  size_t workers = 0;
-};
-
-FleetMeans MeansOf(const FleetView& fleet, uint32_t prompt_tokens);
-// The terms that follow from the fleet and a worker's load: all but uncached. `weight` in thousandths.
-inline AutoTerms LoadTerms(
-    const WorkerLoad& load, uint32_t weight, const FleetMeans& means, double mean_uncached) {
-  const WorkerLoad::Reading read = load.ReadForDecision();
-  return {
-      .queued = static_cast<double>(read.queued) + static_cast<double>(read.polled_waiting) * mean_uncached,
-      .waiting = static_cast<double>(read.waiting),
-      .requests = static_cast<double>(read.requests),
-      .context = static_cast<double>(read.context) + static_cast<double>(read.polled) * means.prompt,
-      .mean_uncached = mean_uncached,
-      .mean_prompt = means.prompt,
-      .mean_requests = means.requests,
-      .weight = static_cast<double>(weight) / kWeightOne};
-}
 
 enum class AutoObjective : uint8_t {
   kBalanced,  // time to the first token and to the last
   kTtft,      // time to the first token
 };
+
+// What a term costs, computed once for all workers.
+struct AutoPrices {
+  AutoPrices(const AutoMeans& means, AutoObjective objective);
+
+  double least_uncached;
+  double copied;   // of U - U': 1 / (1 + 3 n)
+  double more;     // M
+  double later;    // of x squared
+  double decode;   // of r
+  double waiting;  // of k
+  double place;    // of r squared
+  double output;   // O
+  double whole;
+  double work;   // O * M, which sent multiplies with U
+  double evict;  // of U - U'
+};
+
+inline double AutoCost(const AutoTerms& terms, const AutoPrices& prices) {
+  const double step = kAutoEngine.request * terms.requests + kAutoEngine.context * terms.context;
+  const double beyond = terms.uncached - prices.least_uncached;
+  const double delays = prices.least_uncached + beyond * prices.copied;
+  const double first = terms.queued + terms.uncached + 1.5 * step;
+  const double share = (terms.uncached + prices.waiting) * terms.waiting;
+  const double place = prices.place * terms.requests * terms.requests;
+  const double later = prices.later * delays * delays + prices.decode * terms.requests;
+  const double whole = prices.whole * (prices.output * (step + prices.more * terms.requests) +
+                                       terms.uncached * terms.requests);
+  const double even = (prices.work + terms.uncached) * terms.sent;
+  const double evict = prices.evict * beyond;
+  return ((first + share + place) / terms.weight + later + whole + even + evict) * terms.slow;
+}
 
 PolicyEntry AutoEntry();
 

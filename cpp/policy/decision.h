@@ -69,6 +69,17 @@ struct Explanation {
   std::string model;                  // of the request, if its body was read
 };
 
+// What a policy that learns from times knew when it decided, for the comparison with the outcome.
+struct Forecast {
+  int64_t decided_ns = 0;   // 0: it compares nothing
+  float first_token_s = 0;  // expected from then to the first token
+  float token_s = 0;        // and from one token to the next
+  uint32_t shared = 0;      // 1 + the number of the prefix in the policy's count of open requests; 0: none
+  uint32_t claimed_tokens = 0;  // cached, as the policy believed; 0: not to be compared
+  uint16_t slot = 0;            // of the worker, in the policy's memory of workers
+  uint8_t pool = 0;             // of its means
+};
+
 struct Decision {
   uint32_t position = 0;  // in FleetView::members() of the view that was given
   WorkerId worker{};      // the same worker, for good
@@ -87,6 +98,7 @@ struct Decision {
   uint64_t prediction = 0;
   // As `claim`, in the index of what all routers sent (index/coarse_index.h). 0: there is nothing to take back.
   uint64_t coarse_claim = 0;
+  Forecast forecast;
   std::shared_ptr<const Explanation> explanation;  // null unless requested
 };
 
@@ -101,6 +113,9 @@ struct Outcome {
   // The prompt's blocks and then the response's, if the code that ends the request knows them; valid
   // during the call.
   std::span<const BlockHash> blocks;
+  // By the clock of RoutingKey::now_ns; 0: not known. The ticket knows when the first token came.
+  int64_t first_token_ns = 0;
+  int64_t now_ns = 0;
 };
 
 // True if the worker has processed the prompt, as far as the end and the status tell. A client may have left in the

@@ -87,7 +87,7 @@ class KvLogit final : public Policy {
     return decision;
   }
 
-  void ObserveFirstToken(const Decision& decision) override { index_->EndWait(decision); }
+  void ObserveFirstToken(const Decision& decision, int64_t /*now_ns*/) override { index_->EndWait(decision); }
 
   void Observe(const Decision& decision, const Outcome& outcome) override {
     index_->Settle(decision, outcome);

@@ -67,7 +67,7 @@ class KvOverlap final : public Policy {
     return decision;
   }
 
-  void ObserveFirstToken(const Decision& decision) override { index_->EndWait(decision); }
+  void ObserveFirstToken(const Decision& decision, int64_t /*now_ns*/) override { index_->EndWait(decision); }
 
   void Observe(const Decision& decision, const Outcome& outcome) override {
     ring_->Observe(decision, outcome);

@@ -33,8 +33,8 @@ class Policy {
   // Once per decision, after the request ended.
   virtual void Observe(const Decision& /*decision*/, const Outcome& /*outcome*/) {}
 
-  // Before that, once if the first token is seen.
-  virtual void ObserveFirstToken(const Decision& /*decision*/) {}
+  // Before that, once if the first token is seen. `now_ns`: by the clock of RoutingKey::now_ns.
+  virtual void ObserveFirstToken(const Decision& /*decision*/, int64_t /*now_ns*/) {}
 
   // For policies with a memory of their own of what workers were sent, beside the pool's KvIndex: true if
   // it has one, and so needs the capacity of the workers' caches.

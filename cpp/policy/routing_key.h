@@ -124,6 +124,7 @@ struct RoutingKey {
 
   // A dry run: the policy learns and counts nothing, and leaves its random state as it is.
   bool dry_run = false;
+  int64_t now_ns = 0;  // of a steady clock; 0: a policy that needs the time asks base/clock.h
 
   std::shared_ptr<Explanation> explanation;  // to be filled with the decision's candidates; null: not wanted
 

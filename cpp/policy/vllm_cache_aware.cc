@@ -96,7 +96,7 @@ class VllmCacheAware final : public Policy {
     if (decision.reason == Reason::kFallback) return fallback_->Observe(decision, outcome);
     index_->Settle(decision, outcome);
   }
-  void ObserveFirstToken(const Decision& decision) override { index_->EndWait(decision); }
+  void ObserveFirstToken(const Decision& decision, int64_t /*now_ns*/) override { index_->EndWait(decision); }
 
   std::shared_ptr<const FleetPlan> Plan(const FleetView& next) override { return fallback_->Plan(next); }
 

@@ -32,8 +32,8 @@ class LearnedPrompt final : public Policy {
     policy_->Observe(told_, outcome);
     index_->Settle(learned_, outcome);
   }
-  void ObserveFirstToken(const Decision& /*decision*/) override {
-    policy_->ObserveFirstToken(told_);
+  void ObserveFirstToken(const Decision& /*decision*/, int64_t now_ns) override {
+    policy_->ObserveFirstToken(told_, now_ns);
     index_->EndWait(learned_);
   }
 

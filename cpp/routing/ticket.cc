@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 
 namespace vllm_router {
 
@@ -40,6 +41,7 @@ Ticket::Ticket(Ticket&& other) noexcept
       decision_(other.decision_),
       share_(other.share_),
       prompt_(other.prompt_),
+      first_token_ns_(other.first_token_ns_),
       state_(other.state_.load(std::memory_order_acquire)) {
   other.state_.store(kFinished, std::memory_order_relaxed);
 }
@@ -52,6 +54,7 @@ Ticket& Ticket::operator=(Ticket&& other) noexcept {
   decision_ = other.decision_;
   share_ = other.share_;
   prompt_ = other.prompt_;
+  first_token_ns_ = other.first_token_ns_;
   state_.store(other.state_.exchange(kFinished, std::memory_order_acq_rel), std::memory_order_release);
   return *this;
 }
@@ -87,11 +90,12 @@ bool Ticket::MoveTo(Ticket&& next) {
   return true;
 }
 
-void Ticket::FirstToken() {
+void Ticket::FirstToken(int64_t now_ns) {
   const uint8_t before = SetState(kFirstToken | kBusy, kFirstToken | kFinished);
   if (before != 0) return;
   worker_->load.EndWait(share_);
-  policy_->ObserveFirstToken(decision_);
+  first_token_ns_ = now_ns != 0 ? now_ns : SteadyClock().NowNanos();
+  policy_->ObserveFirstToken(decision_, first_token_ns_);
   state_.fetch_and(static_cast<uint8_t>(~kBusy), std::memory_order_release);
 }
 
@@ -101,7 +105,9 @@ bool Ticket::Finish(const Outcome& outcome) {
   const uint8_t before = SetState(kFinished, kFinished);
   if ((before & kFinished) != 0) return false;
   worker_->load.Return(share_, (before & kFirstToken) == 0);
-  policy_->Observe(decision_, outcome);
+  Outcome timed = outcome;
+  if ((before & kFirstToken) != 0) timed.first_token_ns = first_token_ns_;
+  policy_->Observe(decision_, timed);
   if (outcome.prompt_tokens && prompt_.bytes != 0) {
     worker_->bytes_per_token.Learn(prompt_.bytes, *outcome.prompt_tokens);
     if (prompt_.of_model != nullptr) prompt_.of_model->Learn(prompt_.bytes, *outcome.prompt_tokens);

@@ -62,9 +62,9 @@ class Ticket {
   // and `next` ends as not sent. REQUIRES: `next` is not finished, and no other thread uses it.
   bool MoveTo(Ticket&& next);
 
-  // Returns the prefill share and tells the policy, once.
-  void FirstToken();
-  // Returns the load and tells the policy. True for the call that did it.
+  // Returns the prefill share and tells the policy, once. `now_ns`: by the clock of RoutingKey::now_ns; 0: SteadyClock's.
+  void FirstToken(int64_t now_ns = 0);
+  // Returns the load and tells the policy, with the time of the first token. True for the call that did it.
   bool Finish(const Outcome& outcome);
 
  private:
@@ -81,6 +81,7 @@ class Ticket {
   Decision decision_;
   LoadShare share_;
   PromptSize prompt_;
+  int64_t first_token_ns_ = 0;
   std::atomic<uint8_t> state_{kFinished};
 };
 

@@ -16,18 +16,26 @@ Picos ToPicos(double value, double picos_per_unit, double speed) {
 
 }  // namespace
 
-BatchEngine::BatchEngine(const BatchEngineOptions& options)
-    : options_(options),
-      step_ps_(ToPicos(options.coefficients.step_ms, 1e9, options.speed)),
-      prefill_ps_(ToPicos(options.coefficients.prefill_us_per_token, 1e6, options.speed)),
-      attention_ps_(ToPicos(options.coefficients.attention_ns_per_token2, 1e3, options.speed)),
-      decode_ps_(ToPicos(options.coefficients.decode_us_per_sequence, 1e6, options.speed)),
-      context_ps_(ToPicos(options.coefficients.context_ns_per_token, 1e3, options.speed)),
-      pool_(options.cache_blocks) {
+BatchEngine::BatchEngine(const BatchEngineOptions& options) : options_(options), pool_(options.cache_blocks) {
   ROUTER_CHECK(options.block_tokens > 0, "a block holds at least one token");
   ROUTER_CHECK(options.step_tokens > 0, "a step computes at least one token");
   ROUTER_CHECK(options.max_running > 0, "an engine runs at least one request");
-  ROUTER_CHECK(options.speed > 0, "an engine moves");
+  ReadCoefficients(options.speed);
+}
+
+void BatchEngine::ReadCoefficients(double speed) {
+  ROUTER_CHECK(speed > 0, "an engine moves");
+  const EngineCoefficients& coefficients = options_.coefficients;
+  step_ps_ = ToPicos(coefficients.step_ms, 1e9, speed);
+  prefill_ps_ = ToPicos(coefficients.prefill_us_per_token, 1e6, speed);
+  attention_ps_ = ToPicos(coefficients.attention_ns_per_token2, 1e3, speed);
+  decode_ps_ = ToPicos(coefficients.decode_us_per_sequence, 1e6, speed);
+  context_ps_ = ToPicos(coefficients.context_ns_per_token, 1e3, speed);
+}
+
+void BatchEngine::SetSpeed(double speed, Picos now) {
+  ReadCoefficients(speed);
+  if (stretch_) BreakOff(now);
 }
 
 BatchEngine::RequestId BatchEngine::Submit(const Request& request, Picos now) {
@@ -138,7 +146,8 @@ Picos BatchEngine::NextTokenTime(RequestId id, Picos now) const {
 // Called at the end of a step, with no step under way: the next one is composed here.
 void BatchEngine::BeginStep(Picos now) {
   chunks_.clear();
-  int64_t left = static_cast<int64_t>(options_.step_tokens) - static_cast<int64_t>(decode_.size());
+  int64_t left = options_.step_tokens;
+  if (!options_.prompts_first) left -= static_cast<int64_t>(decode_.size());
   for (const RequestId id : prefill_) {
     if (left <= 0) break;
     TakeChunk(id, &left);
@@ -169,12 +178,15 @@ void BatchEngine::BeginStep(Picos now) {
   }
   active_ = !chunks_.empty() || !decode_.empty();
   stretch_ = active_ && chunks_.empty();
+  prompts_only_ = options_.prompts_first && !chunks_.empty();
   if (!active_) return;
 
   step_begin_ = now;
   stretch_steps_ = 1;
-  Wide first = Wide{step_ps_} + Wide{decode_ps_} * static_cast<int64_t>(decode_.size()) +
-               Wide{context_ps_} * contexts_;
+  Wide first = Wide{step_ps_};
+  if (!prompts_only_) {
+    first += Wide{decode_ps_} * static_cast<int64_t>(decode_.size()) + Wide{context_ps_} * contexts_;
+  }
   for (const Chunk& chunk : chunks_) {
     // The chunk's tokens attend to all earlier tokens and, on average, to half of the chunk.
     const int64_t twice_context = 2 * int64_t{requests_[chunk.id].done} + chunk.tokens;
@@ -223,9 +235,11 @@ void BatchEngine::TakeChunk(RequestId id, int64_t* left) {
 void BatchEngine::EndStep(std::vector<Event>* events) {
   const Picos now = step_end_;
   busy_ += now - step_begin_;
-  step_ += stretch_steps_;
   steps_ += stretch_steps_;
-  contexts_ += static_cast<int64_t>(decode_.size() * stretch_steps_);
+  if (!prompts_only_) {
+    step_ += stretch_steps_;
+    contexts_ += static_cast<int64_t>(decode_.size() * stretch_steps_);
+  }
   while (!decode_.empty() && decode_.front().step <= step_) {
     const RequestId id = decode_.front().id;
     std::pop_heap(decode_.begin(), decode_.end());

@@ -58,6 +58,9 @@ struct BatchEngineOptions {
   // At least so many tokens of a prompt are computed, cached or not, and always the last page of 16
   // (vLLM).
   uint32_t min_computed_tokens = 16;
+  // A step computes either prompts or the next tokens of responses, prompts first: an engine without chunked
+  // prefill, whose responses pause while prompts wait.
+  bool prompts_first = false;
   bool skip_decode_steps = true;  // false: step by step, for tests
 };
 
@@ -93,6 +96,9 @@ class BatchEngine {
   explicit BatchEngine(const BatchEngineOptions& options);
 
   const BatchEngineOptions& options() const { return options_; }
+
+  // From the next step on every coefficient is divided by it. REQUIRES: above 0, and `now` as below.
+  void SetSpeed(double speed, Picos now);
 
   // REQUIRES of all that take a time: it never decreases, and the engine was advanced to it before.
   RequestId Submit(const Request& request, Picos now);
@@ -184,6 +190,7 @@ class BatchEngine {
     }
   };
 
+  void ReadCoefficients(double speed);
   void BeginStep(Picos now);
   void EndStep(std::vector<Event>* events);
   bool Admit(RequestId id);
@@ -205,7 +212,11 @@ class BatchEngine {
 
   const BatchEngineOptions options_;
   // The coefficients in picoseconds, divided by the speed.
-  Picos step_ps_, prefill_ps_, attention_ps_, decode_ps_, context_ps_;
+  Picos step_ps_ = 0;
+  Picos prefill_ps_ = 0;
+  Picos attention_ps_ = 0;
+  Picos decode_ps_ = 0;
+  Picos context_ps_ = 0;
   BlockPool pool_;
   std::vector<CacheChange>* steps_log_ = nullptr;
   std::vector<BlockPool::Change> changes_;  // since the last entry of steps_log_
@@ -225,6 +236,7 @@ class BatchEngine {
 
   bool active_ = false;
   bool stretch_ = false;
+  bool prompts_only_ = false;  // nobody decodes in this step
   Picos step_begin_ = 0;
   Picos step_end_ = 0;
   uint64_t stretch_steps_ = 0;
@@ -232,7 +244,7 @@ class BatchEngine {
   Picos growth_ps_ = 0;
   std::vector<Chunk> chunks_;
 
-  uint64_t step_ = 0;     // that are over
+  uint64_t step_ = 0;     // that are over and in which requests decode, where others do not
   int64_t contexts_ = 0;  // of the decoding requests, in tokens
   uint64_t steps_ = 0;
   Picos busy_ = 0;

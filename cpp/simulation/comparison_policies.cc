@@ -10,7 +10,6 @@
 
 #include "base/check.h"
 #include "base/random.h"
-#include "policy/auto.h"
 #include "policy/kv_index.h"
 #include "policy/moving_mean.h"
 
@@ -23,7 +22,7 @@ constexpr std::array<std::string_view, 10> kNames = {
     "compare_smg",
     "compare_dynamo",
     "compare_lmetric",
-    "compare_auto",
+    "compare_auto_v2",
     "compare_auto_v1",
     "compare_auto_b0",
     "compare_seed_000",
@@ -63,15 +62,20 @@ class Comparison : public Policy {
       }
     }
     const uint32_t position = Pick(key, fleet);
-    if (caches_ == nullptr && !key.blocks.empty()) {
+    Sent(key, fleet.worker(position));
+    Decision decision = KvIndex::DecisionFor(position, Reason::kLowestCost, held_[position], key, fleet);
+    if (caches_ != nullptr || key.blocks.empty()) return decision;
+    if (reserves_room()) {
+      index_.Remember(plan->known[position].slot, key, &decision);
+    } else {
       index_.tracker().Record(plan->known[position].slot, key.blocks);
     }
-    Sent(key, fleet.worker(position));
-    return KvIndex::DecisionFor(position, Reason::kLowestCost, held_[position], key, fleet);
+    return decision;
   }
 
   void Observe(const Decision& decision, const Outcome& outcome) override {
     Ended(decision, outcome);
+    if (caches_ == nullptr && reserves_room()) index_.Settle(decision, outcome);
     if (caches_ != nullptr || !learns_responses() || outcome.end != Outcome::End::kFinished) return;
     if (outcome.blocks.empty()) return;
     index_.RecordBlocks(decision.worker, outcome.blocks);
@@ -87,6 +91,8 @@ class Comparison : public Policy {
   virtual void Ended(const Decision& /*decision*/, const Outcome& /*outcome*/) {}
   // True if its index gets the blocks of responses when they end.
   virtual bool learns_responses() const { return true; }
+  // True if its index keeps room for a mean response behind each prompt instead, as the server's does.
+  virtual bool reserves_room() const { return false; }
 
   uint32_t held(uint32_t position) const { return held_[position]; }
   uint32_t block_size() const { return block_size_; }
@@ -256,35 +262,61 @@ class LMetric final : public Comparison {
   }
 };
 
-// auto's cost: as it is, with its first weights, and without its price of later work.
-class AutoCosts final : public Comparison {
+// auto's cost as it was: its second version, that without its price of later work, and its first one.
+class FormerAuto final : public Comparison {
  public:
-  static constexpr AutoWeights kFirstVersion{0, 0, 0.1, 0.05, 0};
-  static constexpr AutoWeights WithoutPrice() {
-    AutoWeights weights = kAutoBalanced;
-    weights.running = 0;
-    return weights;
-  }
-  AutoCosts(
-      std::string_view name, const PolicyOptions& options, const KnownCaches* caches,
-      const AutoWeights& weights)
+  struct Weights {
+    double ahead;    // of a mean uncached prompt, for each request that waits
+    double waiting;  // of this prompt's uncached tokens, for each request that waits
+    double running;  // the same, for each open request
+    double context;  // a token of context, against one of prefill
+    double crowd;    // a mean prompt, for each open request and as many others as a mean worker has
+  };
+  static constexpr Weights kFirstVersion{0, 0, 0.1, 0.05, 0};
+  static constexpr Weights kSecondVersion{0.5, 0.7, 0.125, 0.02, 0.01};
+  static constexpr Weights kWithoutPrice{0.5, 0.7, 0, 0.02, 0.01};
+
+  FormerAuto(
+      std::string_view name, const PolicyOptions& options, const KnownCaches* caches, const Weights& weights)
       : Comparison(name, options, caches), weights_(weights) {}
 
  private:
   uint32_t Pick(const RoutingKey& key, const FleetView& fleet) override {
-    const FleetMeans means = MeansOf(fleet, key.prompt_tokens);
+    WorkerLoad::Reading all{};
+    for (const uint32_t position : fleet.eligible()) {
+      const WorkerLoad::Reading load = fleet.load(position).ReadForDecision();
+      all.context += load.context;
+      all.requests += load.requests;
+      all.polled += load.polled;
+    }
+    const int64_t told = all.requests - all.polled;
+    const double prompt = told > 0 ? static_cast<double>(all.context) / static_cast<double>(told)
+                                   : static_cast<double>(key.prompt_tokens);
+    const double mean_requests =
+        static_cast<double>(all.requests) / static_cast<double>(fleet.eligible().size());
+    const double mean_uncached = mean_uncached_.value();
     const uint32_t position = Smallest(fleet, [&](uint32_t candidate) {
-      const Worker& worker = fleet.worker(candidate);
-      AutoTerms terms = LoadTerms(worker.load, worker.weight, means, mean_uncached_.value());
-      terms.uncached = Uncached(candidate, key);
-      return AutoCost(terms, weights_);
+      const WorkerLoad::Reading load = fleet.load(candidate).ReadForDecision();
+      const auto waiting = static_cast<double>(load.waiting);
+      const auto requests = static_cast<double>(load.requests);
+      const double uncached = Uncached(candidate, key);
+      const double queued =
+          static_cast<double>(load.queued) + static_cast<double>(load.polled_waiting) * mean_uncached;
+      const double context = static_cast<double>(load.context) + static_cast<double>(load.polled) * prompt;
+      const double ahead = queued + weights_.ahead * waiting * mean_uncached;
+      const double own = uncached * (1 + weights_.waiting * waiting);
+      const double place = weights_.crowd * prompt / (mean_requests + 1) * requests * requests;
+      const double weight = static_cast<double>(fleet.worker(candidate).weight) / kWeightOne;
+      return (ahead + own + place) / weight + weights_.running * uncached * requests +
+             weights_.context * (context + requests * prompt);
     });
     mean_uncached_.Learn(Uncached(position, key));
     return position;
   }
-  bool learns_responses() const override { return false; }  // the server's does not
+  bool learns_responses() const override { return false; }
+  bool reserves_room() const override { return weights_.crowd != 0; }
 
-  const AutoWeights weights_;
+  const Weights weights_;
   MovingMean mean_uncached_;
 };
 
@@ -347,12 +379,11 @@ std::unique_ptr<Policy> MakeComparisonPolicy(const PolicyOptions& options, const
     case 4:
       return std::make_unique<LMetric>(*name, options, caches);
     case 5:
-      return std::make_unique<AutoCosts>(
-          *name, options, caches, options.auto_objective == AutoObjective::kTtft ? kAutoTtft : kAutoBalanced);
+      return std::make_unique<FormerAuto>(*name, options, caches, FormerAuto::kSecondVersion);
     case 6:
-      return std::make_unique<AutoCosts>(*name, options, caches, AutoCosts::kFirstVersion);
+      return std::make_unique<FormerAuto>(*name, options, caches, FormerAuto::kFirstVersion);
     case 7:
-      return std::make_unique<AutoCosts>(*name, options, caches, AutoCosts::WithoutPrice());
+      return std::make_unique<FormerAuto>(*name, options, caches, FormerAuto::kWithoutPrice);
     case 8:
       return std::make_unique<Seed000>(*name, options, caches);
     default:

@@ -9,11 +9,15 @@
 // | compare_smg                    | SMG: all holders of the longest match, the least loaded; its load alone is checked    |
 // | compare_dynamo                 | Dynamo: queued prefill and what is new, in blocks, and active blocks                  |
 // | compare_lmetric                | LMetric: (queued prefill + uncached) * (requests + 1)                                 |
-// | compare_auto                   | our own auto, for the value of KV events to it: use it with events                    |
-// | compare_auto_v1                | auto's first version: (q + U * (1 + r / 10)) / s + 0.05 * (c + r * L)                 |
-// | compare_auto_b0                | auto without the price of later work, U * r: a control, since it collapses            |
+// | compare_auto_v2                | auto's second version, below                                                          |
+// | compare_auto_v1                | its first version: (q + U * (1 + r / 10)) / s + 0.05 * (c + r * L)                    |
+// | compare_auto_b0                | the second one without the price of later work, U * r: a control, since it collapses  |
 // | compare_seed_000               | longest match above 0.3 unless its load is above 1.25 times the mean, else least load |
 // | compare_seed_004               | 0.6 * match / longest match + 0.3 * (1 - load / greatest load)                        |
+//
+// The second version, in the terms of policy/auto.h:
+//
+//   (q + k * Um / 2 + U * (1 + 0.7 * k) + 0.01 * L * r * r / (rm + 1)) / s + 0.125 * U * r + 0.02 * (c + r * L)
 //
 // Those that score every worker read the caches from a KnownCaches if there is one (KV events, with
 // their delay), and else learn from what they sent, as ours do. One thread.

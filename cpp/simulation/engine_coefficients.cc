@@ -9,7 +9,7 @@ namespace vllm_router {
 namespace {
 
 // Per token on one GPU: FLOP / compute rate, KV bytes / memory bandwidth.
-constexpr std::array<EnginePreset, 5> kPresets = {{
+constexpr std::array<EnginePreset, 6> kPresets = {{
     {"h200_32b", "a dense 32B model in FP8 on one H200", {}},
     {"h100_8b",
      "a dense 8B model in BF16 on one H100",
@@ -29,6 +29,13 @@ constexpr std::array<EnginePreset, 5> kPresets = {{
      "no engine in particular: the default of simulated workers",
      {.step_ms = 5,
       .prefill_us_per_token = 80,
+      .attention_ns_per_token2 = 0,
+      .decode_us_per_sequence = 0,
+      .context_ns_per_token = 0}},
+    {"demo",
+     "no engine in particular: the workers of `vllm-router demo`",
+     {.step_ms = 4,
+      .prefill_us_per_token = 400,
       .attention_ns_per_token2 = 0,
       .decode_us_per_sequence = 0,
       .context_ns_per_token = 0}},

@@ -59,6 +59,8 @@ uint64_t NameAfter(uint64_t before, uint64_t id) {
 }
 
 Picos ToPicos(double seconds) { return std::llround(seconds * static_cast<double>(kPicosPerSecond)); }
+// What policies see; never 0, which is no time.
+int64_t ClockOf(Picos now) { return now / kPicosPerNano + 1; }
 double ToSeconds(Picos picos) { return static_cast<double>(picos) / static_cast<double>(kPicosPerSecond); }
 
 Status CheckOffsets(const char* what, std::span<const int64_t> offsets, size_t rows, size_t ids) {
@@ -244,7 +246,7 @@ Status CheckStages(const ReplayStages& stages, const ReplayFleet& fleet) {
   return absl::OkStatus();
 }
 
-constexpr const char* kKindNames[] = {"fail", "join", "drain", "wipe"};
+constexpr const char* kKindNames[] = {"fail", "join", "drain", "wipe", "speed"};
 
 struct FleetState {
   std::vector<ReplayEvent> events;  // in order of time
@@ -279,6 +281,11 @@ StatusOr<FleetState> CheckFleet(const ReplayFleet& fleet) {
       return Refuse(
           "an event names worker ", event.worker, ", but the fleet has ", fleet.workers,
           " workers, numbered from 0");
+    }
+    if (event.kind == ReplayEvent::Kind::kSpeed && !(event.speed >= 0.01 && event.speed <= 100)) {
+      return Refuse(
+          "the event speed of worker ", event.worker, " has speed ", Plain(event.speed),
+          "; it must be from 0.01 to 100 (1 is the usual worker)");
     }
     if (!named[event.worker]) state.present[event.worker] = event.kind != ReplayEvent::Kind::kJoin;
     named[event.worker] = true;
@@ -752,6 +759,7 @@ void Run::MakeKey(const Replica& replica, uint32_t row) {
   const std::span<const uint64_t> prompt = NamesOf(row).first(blocks);
   key_.prompt_tokens = std::max(trace_.input_tokens[row], 1u);
   key_.expected_output = 256;
+  key_.now_ns = ClockOf(now_);
   if (fleet_.stages) key_.prompt_bytes = uint64_t{key_.prompt_tokens} * sizeof(uint32_t);
   if (Has(needs, KeyParts::kBlocks)) {
     key_.has_blocks = true;
@@ -981,7 +989,8 @@ void Run::Step(uint32_t number) {
         .first_token_ms = result_.ttft_s[row] * 1e3,
         .prompt_tokens = trace_.input_tokens[row],
         .output_tokens = trace_.output_tokens[row],
-        .blocks = NamesOf(row)};
+        .blocks = NamesOf(row),
+        .now_ns = ClockOf(now_)};
     // Behind a transfer the engine tells what prefill had.
     if (result_.prefill_worker[row] < 0) outcome.cached_tokens = event.hit_tokens;
     flight.ticket.Finish(outcome);
@@ -995,7 +1004,7 @@ void Run::Step(uint32_t number) {
 void Run::BeginResponse(uint32_t number, Flight& flight, const BatchEngine::Event& event) {
   const uint32_t row = flight.row;
   Replica& replica = replicas_[replica_of_[row]];
-  flight.ticket.FirstToken();
+  if (routing_.streams) flight.ticket.FirstToken(ClockOf(now_));
   flight.first_token = true;
   result_.ttft_s[row] = ToSeconds(now_ - arrivals_[row]);
   if (!fleet_.stages && known_) replica.caches->Computed(number, NamesOf(row).first(PromptBlocksOf(row)));
@@ -1015,7 +1024,8 @@ void Run::EndPrefill(Flight& flight, const BatchEngine::Event& event) {
       {.end = Outcome::End::kFinished,
        .status = 200,
        .prompt_tokens = trace_.input_tokens[row],
-       .cached_tokens = event.hit_tokens});
+       .cached_tokens = event.hit_tokens,
+       .now_ns = ClockOf(now_)});
   Plan(now_, row, /*arrives=*/false);
 }
 
@@ -1088,6 +1098,10 @@ void Run::Happen(const ReplayEvent& event) {
       break;
     case ReplayEvent::Kind::kWipe:
       engines_[event.worker].batch->WipeCache();
+      Reschedule(event.worker);
+      break;
+    case ReplayEvent::Kind::kSpeed:
+      engines_[event.worker].batch->SetSpeed(event.speed, now_);
       Reschedule(event.worker);
       break;
   }

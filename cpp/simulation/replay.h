@@ -95,6 +95,8 @@ struct ReplayRouting {
   // The policy knows the caches by KV events with this delay, and by requests that were sent and have no token
   // yet; negative: by what was sent. Policies that match no blocks cannot.
   double events_delay_s = -1;
+  // False: responses come whole, so a router sees no first tokens, and waits for each response to its end.
+  bool streams = true;
   std::optional<ReplayPeerSync> peer_sync = {};  // nullopt: replicas know nothing of each other
   uint64_t seed = 0;                             // of arrivals and replicas; policies have their own
 };
@@ -103,10 +105,12 @@ struct ReplayEvent {
   // A worker that joins before it fails is absent at the start. A failed one loses its cache and its
   // requests, which are sent again if they had no token yet. A wiped one loses the blocks that no
   // running request holds.
-  enum class Kind : uint8_t { kFail, kJoin, kDrain, kWipe };
+  // The speed of one changes from its next step on; a worker that failed comes back with the speed that it had at first.
+  enum class Kind : uint8_t { kFail, kJoin, kDrain, kWipe, kSpeed };
   double time_s = 0;
   Kind kind = Kind::kWipe;
   uint32_t worker = 0;
+  double speed = 1;  // of kSpeed: relative, as ReplayFleet::speeds
 };
 
 // The first `prefill` workers of the fleet compute prompts, and the others decode. Of events only wipes may happen.

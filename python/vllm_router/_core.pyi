@@ -1392,6 +1392,7 @@ class replay:  # noqa: N801
                   them, or with `by_session` (False) to that of its session;
                 - `events_delay_s` float (-1.0, off): comparison policies know the caches by KV events this
                   late, and by what was sent and has no token yet, instead of learning from what was sent;
+                - `streams` bool (True): with False responses come whole, and a router sees no first token;
                 - `peer_sync` dict (None, replicas tell each other nothing): `interval_s` float (0.25) between
                   a replica's frames, `stride_tokens` int (256), `loss` float (0.0) of frames,
                   `decisions_delay_s` float (0.0), `cuts` list of dicts `{"time_s": 60.0, "seconds": 30.0,
@@ -1408,6 +1409,7 @@ class replay:  # noqa: N801
                 - `speeds` list of float: how fast each worker is (1.0); `weights` list of float: what the
                   router takes it for (1.0);
                 - `max_running` int (256), `step_tokens` int (8192), `min_computed_tokens` int (16);
+                - `prompts_first` bool (False): a step computes either prompts or next tokens, prompts first;
                 - `stages` dict (None, one stage): the first `prefill` int of the workers compute prompts, the
                   others decode. `prefill_cache_blocks` int of each; `kv_bytes_per_token` float (262144.0),
                   `link_gb_per_s` float (64.0) of a worker in each direction, `transfer_ms` float (1.0) of
@@ -1415,7 +1417,8 @@ class replay:  # noqa: N801
                 - `events` list of dicts `{"time_s": 60.0, "kind": "fail", "worker": 2}`: `fail` (its
                   requests are lost; those without a token yet are sent again), `join` (a worker that
                   joins before it fails is not there at the start), `drain` (no new requests), `wipe` (its
-                  cache, but for what running requests hold).
+                  cache, but for what running requests hold), `speed` (relative, `"speed": 0.5`, from the
+                  next step on).
 
         Returns:
             Arrays of n: `worker` int32 (-1: none; of two stages the decode worker), `prefill_worker` int32

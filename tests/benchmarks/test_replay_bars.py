@@ -34,6 +34,14 @@ def test_bars_are_printed_with_their_values_and_worst_cells(capsys):
     assert f"{len(wanted) - broken} hold, {broken} do not; " in said
 
 
+def test_closed_loops_have_bars_of_their_own(capsys):
+    replay_bars.main([*SMALL, "--size", "0.05", "--workloads", "rag", "--bars", "11", "12", "13", "14"])
+    said = capsys.readouterr().out
+    wanted = [bar for bar in replay_bars.BARS if bar.number in (11, 12, 13, 14)]
+    assert [line[4:54].strip() for line in lines(said)] == [bar.what for bar in wanted]
+    assert re.search(r"demo, 12 users \([0-9.]+\)$", lines(said)[-1])
+
+
 def test_without_its_trace_conversation_is_said_to_be_left_out(capsys, monkeypatch):
     monkeypatch.delenv("REPLAY_TRACE", raising=False)
     assert replay_bars.main(["--workloads", "conversation"]) == 0
@@ -48,7 +56,7 @@ def test_without_its_trace_conversation_is_said_to_be_left_out(capsys, monkeypat
         (["--trace", "no.jsonl"], "the trace no.jsonl is not there"),
         (["--seeds", "0"], "--seeds and --jobs must be 1 or more"),
         (["--jobs", "0"], "--seeds and --jobs must be 1 or more"),
-        (["--bars", "11"], "invalid choice: 11"),
+        (["--bars", "15"], "invalid choice: 15"),
         (["--workloads", "x"], "invalid choice: 'x'"),
     ],
 )

@@ -15,6 +15,7 @@ class Options:
     cache_blocks: int = 4096
     block_tokens: int = 16
     min_computed_tokens: int = 16
+    prompts_first: bool = False
 
     def picos(self) -> list[int]:
         """Of a step, a prompt token, a pair of tokens, a sequence, a token of context."""
@@ -61,6 +62,7 @@ class SlowEngine:
         self.kept: list[Request] = []
         self.chunks: list[tuple[Request, int]] = []
         self.end: int | None = None
+        self.pauses = False  # nobody decodes in this step
         self.computed_tokens = 0
         self.events: list[tuple[str, int, int, int]] = []
 
@@ -70,6 +72,9 @@ class SlowEngine:
         self.waiting.append(request)
         if self.end is None:
             self.begin(now)
+
+    def set_speed(self, speed: float) -> None:
+        self.options = dataclasses.replace(self.options, speed=speed)
 
     def cancel(self, request: Request) -> None:
         if request in self.waiting:
@@ -164,7 +169,7 @@ class SlowEngine:
 
     def begin(self, now: int) -> None:
         options = self.options
-        left = options.step_tokens - len(self.decode)
+        left = options.step_tokens - (0 if options.prompts_first else len(self.decode))
         self.chunks = []
 
         def take(request: Request) -> None:
@@ -197,15 +202,17 @@ class SlowEngine:
             self.end = None
             return
         step, prefill, pair, sequence, context = options.picos()
-        cost = step + sequence * len(self.decode)
-        cost += context * sum(request.prompt_tokens + request.tokens for request in self.decode)
+        self.pauses = options.prompts_first and bool(self.chunks)
+        decode = [] if self.pauses else self.decode
+        cost = step + sequence * len(decode)
+        cost += context * sum(request.prompt_tokens + request.tokens for request in decode)
         for request, tokens in self.chunks:
             cost += prefill * tokens + pair * tokens * (2 * request.done + tokens) // 2
         self.end = now + cost
 
     def finish_step(self, now: int) -> None:
         block_tokens = self.options.block_tokens
-        for request in list(self.decode):
+        for request in [] if self.pauses else list(self.decode):
             request.tokens += 1
         over = [request for request in self.decode if request.tokens == request.output_tokens]
         for request in sorted(over, key=lambda request: request.tag):

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
 from tests.models.block_cache_tracker import BlockCacheTracker
 from tests.models.fleet import Fleet, Worker
@@ -300,10 +300,27 @@ class VllmCacheAware:
         return chosen, reason, hits[chosen], total
 
 
-class Auto:
-    """Asked with a prompt's blocks and tokens; an answer is (position, reason, matched, total)."""
+class History:
+    """What each worker was sent lately, by id."""
 
-    WEIGHTS: ClassVar = {"balanced": (0.5, 0.7, 0.125, 0.02, 0.01), "ttft": (0.5, 1, 0.08, 0.005, 0.015)}
+    def __init__(self) -> None:
+        self.sent: dict[int, float] = {}
+
+    def add(self, worker: int, work: float) -> None:
+        self.sent[worker] = self.sent.get(worker, 0.0) + work
+
+    def fade(self, workers: Collection[int]) -> None:
+        for worker in workers:
+            self.sent[worker] = self.sent.get(worker, 0.0) * (1 - 1 / 50)
+
+
+class Auto:
+    """Asked with a prompt's blocks and tokens, and the time; an answer is (position, reason, matched, total).
+
+    Of times it knows the arrivals only: it is not told of first tokens, so all workers are equally fast.
+    """
+
+    TOKEN_S, STEP, REQUEST, CONTEXT = 80e-6, 150.0, 0.625, 0.0009125
 
     def __init__(
         self,
@@ -317,21 +334,69 @@ class Auto:
         self.block_size = block_size
         self.lora_load_tokens = lora_load_tokens
         self.learned = LearnedBlocks(max_blocks_per_worker, block_size)
-        self.weights = self.WEIGHTS[objective]
+        self.whole = {"balanced": 0.03, "ttft": 0.01}[objective]
         self.uncached = MovingMean()
+        self.output = MovingMean()
+        self.gap_s = MovingMean()
+        self.last_s: float | None = None
+        self.lost = MovingMean()
+        self.seen: set[int] = set()
+        self.open: Counter[int] = Counter()  # requests by the last block of what is known of their prompts
+        self.history = History()
+        self.since_fade = 0
 
-    def cost(self, worker: Worker, uncached: int, mean_prompt: float, mean_requests: float) -> float:
-        ahead, waiting, running, context, crowd = self.weights
-        k, r = worker.waiting + worker.polled_waiting, worker.requests + worker.polled
-        queued = worker.prefill + worker.polled_waiting * self.uncached.value
-        own = uncached * (1 + waiting * k)
-        places = crowd * mean_prompt / (mean_requests + 1) * r * r
-        waits = queued + ahead * k * self.uncached.value + own + places
-        return (
-            waits / (worker.weight / 1000)
-            + running * uncached * r
-            + context * (worker.context + worker.polled * mean_prompt + r * mean_prompt)
-        )
+    @staticmethod
+    def limited(value: float, mean: MovingMean, most: float) -> float:
+        return min(value, 4 * mean.value + most)
+
+    def finish(self, output_tokens: int) -> None:
+        self.learned.finish(output_tokens)
+        self.output.learn(self.limited(output_tokens, self.output, 256))
+
+    def costs(
+        self,
+        fleet: Fleet,
+        uncached: dict[int, float],
+        prompt_tokens: int,
+        sharers: int,
+    ) -> dict[int, float]:
+        members = {i: fleet.members[i] for i in uncached}
+        count = len(members)
+        polled = sum(worker.polled for worker in members.values())
+        told = sum(worker.requests for worker in members.values())
+        context = sum(worker.context for worker in members.values())
+        mean_prompt = context / told if told else prompt_tokens
+        mean_requests = (told + polled) / count
+        mean_context = (context + polled * mean_prompt) / count
+        rate = 1 / self.gap_s.value / count * self.TOKEN_S if self.gap_s.value > 0 else 0.0
+        busy = min(0.95, rate * self.uncached.value)
+        step = self.STEP + self.REQUEST * mean_requests + self.CONTEXT * mean_context
+        stretch = min(20, step / self.STEP / (1 - busy))
+        more = self.REQUEST + self.CONTEXT * prompt_tokens
+        of_waiting = min(1, busy * stretch) * self.uncached.value
+        place = 0.01 * mean_prompt / (mean_requests + 1)
+        work = self.output.value * more
+        evict = min(8, 10 * self.lost.value)
+        copied = 1 / (1 + 3 * sharers)
+        least = min(uncached.values())
+        sent = {i: self.history.sent.get(worker.id, 0.0) for i, worker in members.items()}
+        all_sent = sum(sent.values())
+        costs = {}
+        for i, worker in members.items():
+            k, r = worker.waiting + worker.polled_waiting, worker.requests + worker.polled
+            q = worker.prefill + worker.polled_waiting * self.uncached.value
+            c = worker.context + worker.polled * mean_prompt
+            decoding = self.REQUEST * r + self.CONTEXT * c
+            beyond = uncached[i] - least
+            delays = least + beyond * copied
+            first = q + uncached[i] + 1.5 * decoding
+            share = (uncached[i] + of_waiting) * k
+            later = rate * stretch / 4 * delays * delays + 1.5 * more * stretch * r
+            whole = self.whole * (self.output.value * (decoding + more * r) + uncached[i] * r)
+            even = (work + uncached[i]) * (sent[i] * (count / all_sent if all_sent > 0 else 0))
+            now = (first + share + place * r * r) / (worker.weight / 1000)
+            costs[i] = now + later + whole + even + evict * beyond
+        return costs
 
     def preferred(self, costs: dict[int, float], residents: Collection[int]) -> dict[int, float]:
         """Those that have the adapter, unless the best of them costs more than another one and a load do."""
@@ -340,6 +405,12 @@ class Auto:
         if not away or (home and min(home.values()) <= min(away.values())):
             return home
         return away
+
+    def learn_lost(self, blocks: Sequence[int], held: int) -> None:
+        again = [(i, block) for i, block in enumerate(blocks) if block in self.seen]
+        self.seen.update(blocks)
+        if blocks:
+            self.lost.learn(sum(i >= held for i, _ in again) / len(blocks))
 
     def choose(
         self,
@@ -350,25 +421,41 @@ class Auto:
         *,
         has_blocks: bool = True,
         residents: Collection[int] | None = None,
+        now_s: float = 1.0,
     ) -> tuple[int, str, int, int] | None:
         self.learned.forget_others(fleet)
+        self.history.sent = {worker.id: self.history.sent.get(worker.id, 0.0) for worker in fleet.members}
         eligible = fleet.eligible(tried)
         if not eligible:
             return None
-        hits = self.learned.held(blocks, fleet, eligible)
-        uncached = {i: max(1, prompt_tokens - hits[i] * self.block_size) for i in eligible}
-        requests = sum(fleet.members[i].requests for i in eligible)
-        context = sum(fleet.members[i].context for i in eligible)
-        polled = sum(fleet.members[i].polled for i in eligible)
-        means = (context / requests if requests else prompt_tokens, (requests + polled) / len(eligible))
-        costs = {i: self.cost(fleet.members[i], uncached[i], *means) for i in eligible}
+        hits = self.learned.held(blocks, fleet, range(len(fleet.members)))
+        uncached = {i: float(max(1, prompt_tokens - hits[i] * self.block_size)) for i in eligible}
+        longest = max(hits.values())
+        shared = blocks[longest - 1] % 4096 if longest else None
+        sharers = self.open[shared] if shared is not None else 0
+        costs = self.costs(fleet, uncached, prompt_tokens, sharers)
         if residents is not None:
             costs = self.preferred(costs, residents)
         cheapest = [i for i in costs if costs[i] == min(costs.values())]
         chosen = least_loaded(fleet, cheapest, self.dice)
-        self.uncached.learn(uncached[chosen])
+        if self.last_s is not None:
+            gap_s = (int(now_s * 1e9) - int(self.last_s * 1e9)) * 1e-9
+            self.gap_s.learn(self.limited(gap_s, self.gap_s, 1))
+        self.last_s = now_s
+        self.learn_lost(blocks, longest)
+        known = self.limited(uncached[chosen], self.uncached, 4096)
+        self.uncached.learn(known)
+        if shared is not None:
+            self.open[shared] += 1
+        worker = fleet.members[chosen]
+        more = self.REQUEST + self.CONTEXT * max(1, prompt_tokens)
+        self.history.add(worker.id, (self.output.value * more + known) / (worker.weight / 1000))
+        self.since_fade += 1
+        if self.since_fade >= len(eligible):
+            self.since_fade = 0
+            self.history.fade({fleet.members[i].id for i in eligible})
         if blocks:
-            self.learned.record(fleet.members[chosen], blocks)
+            self.learned.record(worker, blocks)
         return chosen, "lowest_cost" if has_blocks else "fallback", hits[chosen], len(blocks)
 
 

@@ -56,10 +56,18 @@ def set_load(policy: testing.PolicyHarness, url: str, load: tuple[int, int, int,
     objective=st.sampled_from(["balanced", "ttft"]),
     own_sizes=st.booleans(),
     lora=st.sampled_from([0, 7, 2000]),
+    pause=st.sampled_from([0.0, 0.015625, 2.0]),
     seed=st.integers(0, 2**64 - 1),
 )
 def test_it_answers_as_its_twin_does(
-    story: list[Any], capacity: int, block_size: int, objective: str, own_sizes: bool, lora: int, seed: int
+    story: list[Any],
+    capacity: int,
+    block_size: int,
+    objective: str,
+    own_sizes: bool,
+    lora: int,
+    pause: float,
+    seed: int,
 ) -> None:
     options = {
         "max_blocks_per_worker": capacity,
@@ -70,20 +78,24 @@ def test_it_answers_as_its_twin_does(
     }
     policy = testing.PolicyHarness("auto", seed=seed, **options)
     twin, fleet = Auto(seed, capacity, block_size, objective, lora), Fleet()
+    now = 1.0
     for url in URLS:
         policy.add(url)
         fleet.add(url)
     for what, which, *rest in story:
+        now += pause
         if what == "ask":
             tried = [position for position in rest[1] if position < len(fleet.members)]
             blocks, tokens = chain(which), len(which) * block_size + rest[0]
-            expected = twin.choose(blocks, tokens, fleet, tried)
-            assert policy.choose_blocks(blocks, tried, prompt_tokens=tokens) == expected
+            expected = twin.choose(blocks, tokens, fleet, tried, now_s=now)
+            dry = policy.choose_blocks(blocks, tried, prompt_tokens=tokens, now=now, dry_run=True)
+            assert policy.choose_blocks(blocks, tried, prompt_tokens=tokens, now=now) == expected == dry
         elif what == "ask for an adapter":
             there = [position for position in rest[1] if position < len(fleet.members)]
             blocks, tokens = chain(which), len(which) * block_size + rest[0]
-            expected = twin.choose(blocks, tokens, fleet, residents=there)
-            assert policy.choose_blocks(blocks, prompt_tokens=tokens, residents=there) == expected
+            expected = twin.choose(blocks, tokens, fleet, residents=there, now_s=now)
+            asked = {"prompt_tokens": tokens, "residents": there, "now": now}
+            assert policy.choose_blocks(blocks, **asked) == expected
         elif what == "add":
             url = f"http://w{which}:8000"
             if fleet.add(url, rest[0]):
@@ -98,7 +110,7 @@ def test_it_answers_as_its_twin_does(
                 worker.polled, worker.polled_waiting = rest[0]
                 policy.set_polled(worker.url, *rest[0])
             elif what == "finish":
-                twin.learned.finish(rest[0])
+                twin.finish(rest[0])
                 policy.finish_blocks(position, rest[0])
             elif what == "blocks of":
                 policy.set_cache_size(worker.url, block_tokens=rest[0])
@@ -121,13 +133,22 @@ TERMS = st.fixed_dictionaries(
     {
         "queued": SIZES,
         "waiting": COUNTS,
-        "uncached": st.integers(1, 2**31),
+        "uncached": st.integers(2**20, 2**31),
         "requests": COUNTS,
         "context": SIZES,
+        "sent": st.floats(0, 4096),
+        "slow": st.sampled_from([0.125, 1.0, 8.0]),
+        "weight": st.sampled_from([0.01, 0.5, 1.0, 2.0, 100.0]),
+        "prompt": st.integers(1, 2**31),
+        "least_uncached": st.integers(1, 2**20),
+        "sharers": COUNTS,
         "mean_uncached": SIZES,
+        "mean_output": st.integers(0, 2**15),
         "mean_prompt": st.integers(1, 2**31),
         "mean_requests": st.floats(0, 10_000),
-        "weight": st.sampled_from([0.01, 0.5, 1.0, 2.0, 100.0]),
+        "mean_context": SIZES,
+        "rate": st.floats(0, 1e6),
+        "lost": st.floats(0, 1),
     }
 )
 OBJECTIVES = st.sampled_from(["balanced", "ttft"])
@@ -136,7 +157,9 @@ OBJECTIVES = st.sampled_from(["balanced", "ttft"])
 @given(
     objective=OBJECTIVES,
     terms=TERMS,
-    name=st.sampled_from(["queued", "waiting", "uncached", "requests", "context", "mean_uncached"]),
+    name=st.sampled_from(
+        ["queued", "waiting", "uncached", "requests", "context", "sent", "slow", "mean_uncached", "lost"]
+    ),
     more=st.integers(1, 10**6),
 )
 def test_more_of_anything_never_costs_less_and_no_cost_is_out_of_bounds(objective, terms, name, more):
@@ -147,7 +170,7 @@ def test_more_of_anything_never_costs_less_and_no_cost_is_out_of_bounds(objectiv
 
 @given(objective=OBJECTIVES, terms=TERMS, factor=st.sampled_from([2.0, 16.0]))
 def test_twice_the_speed_is_half_the_work_that_waits(objective, terms, factor):
-    waits = {**terms, "requests": 0, "context": 0, "mean_requests": 0}
+    waits = {**terms, "requests": 0, "context": 0, "mean_requests": 0, "rate": 0, "sent": 0, "lost": 0}
     faster = {**waits, "weight": waits["weight"] * factor}
     cost = testing.auto_cost(objective, **waits)
     assert abs(testing.auto_cost(objective, **faster) * factor - cost) <= 1e-9 * cost

@@ -20,6 +20,7 @@ def fleets(draw):
         cache_blocks=draw(st.integers(0, 24)),
         block_tokens=block_tokens,
         min_computed_tokens=draw(st.sampled_from([0, 1, 16])),
+        prompts_first=draw(st.booleans()),
     )
     requests = []
     for tag in range(draw(st.integers(1, 12))):
@@ -45,7 +46,7 @@ def fleets(draw):
     calls = [(draw(gaps), "submit", request) for request in requests]
     for _ in range(draw(st.integers(0, 4))):
         place = draw(st.integers(0, len(calls)))
-        what = draw(st.sampled_from(["cancel", "wipe", "look"]))
+        what = draw(st.sampled_from(["cancel", "wipe", "look", "slow", "fast"]))
         calls.insert(place, (draw(gaps), what, draw(st.sampled_from(requests))))
     return options, calls, delays
 
@@ -59,6 +60,7 @@ def make(options: Options, *, skip: bool) -> testing.BatchEngine:
         cache_blocks=options.cache_blocks,
         block_tokens=options.block_tokens,
         min_computed_tokens=options.min_computed_tokens,
+        prompts_first=options.prompts_first,
         skip_decode_steps=skip,
     )
 
@@ -143,6 +145,11 @@ def test_stretches_and_steps_and_the_slow_twin_agree(fleet):
             slow.wipe()
             for model in engines:
                 model.wipe()
+        elif what in ("slow", "fast"):
+            speed = options.speed * (2.0 if what == "fast" else 0.25)
+            slow.set_speed(speed)
+            for model in engines:
+                model.set_speed(speed, now)
         elif (
             what == "cancel"
             and request.tag in open_ones - cancelled

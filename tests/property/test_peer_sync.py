@@ -160,7 +160,10 @@ class Decisions(RuleBasedStateMachine):
     @initialize(stride=st.sampled_from([1, 2, 4]))
     def begin(self, stride):
         self.now, self.stride = 50.0, stride
-        self.routers = [testing.PeerRouter(number, stride_tokens=stride) for number in (1, 2)]
+        # A policy that goes where most of the prompt is, whatever that worker was sent.
+        self.routers = [
+            testing.PeerRouter(number, stride_tokens=stride, policy="vllm_cache_aware") for number in (1, 2)
+        ]
         for router in self.routers:
             router.declare([(url, "") for url in URLS])
         self.open = []

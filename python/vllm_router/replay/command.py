@@ -44,7 +44,8 @@ from vllm_router.replay.readers import FORMATS, read_trace
 from vllm_router.replay.report import as_json, points_of, recommend, table_of
 from vllm_router.replay.sessions import AGENTS
 from vllm_router.replay.trace import Trace, TraceError
-from vllm_router.replay.workloads import CLOSED_LOOP, WORKLOADS, generate
+from vllm_router.replay.users import DEMO_USERS, USERS
+from vllm_router.replay.workloads import CLOSED_LOOPS, WORKLOADS, generate
 from vllm_router.settings.command_line import CommandParser
 
 # So many skipped lines are shown; the rest is counted.
@@ -89,8 +90,8 @@ def make_parser() -> CommandParser:
         "size",
         type=int,
         metavar="N",
-        help="Number of requests of a workload; for chat and agents, of sessions. Default: the workload's "
-        "own.",
+        help="Number of requests of a workload; for chat, agents, users and demo, of sessions. Default: the "
+        "workload's own.",
     )
     add(
         traffic,
@@ -99,6 +100,14 @@ def make_parser() -> CommandParser:
         metavar="N",
         help="Number of agents that work at once, each on one session after the other, for --workload agents "
         f"and for recorded sessions of agents. Default: {AGENTS}.",
+    )
+    add(
+        traffic,
+        "users",
+        type=int,
+        metavar="N",
+        help="Number of users that chat at once, each with one chat after the other, for --workload users "
+        f"and demo. Default: {USERS} and {DEMO_USERS}.",
     )
     add(
         traffic,
@@ -144,8 +153,8 @@ def make_parser() -> CommandParser:
         type=float,
         default=1.0,
         metavar="X",
-        help="Factor by which a recording is replayed faster, without --load and --rate; of agents, by which "
-        "pauses are shorter. Default: 1; a workload other than agents has --load 0.85.",
+        help="Factor by which a recording is replayed faster, without --load and --rate; of agents and "
+        "users, by which pauses are shorter. Default: 1; a workload without agents or users has --load 0.85.",
     )
     add(
         traffic,
@@ -287,6 +296,19 @@ def make_parser() -> CommandParser:
     )
     add(
         fleet,
+        "prompts-first",
+        action="store_true",
+        help="Let a step compute either prompts or next tokens, prompts first, as an engine without chunked "
+        "prefill.",
+    )
+    add(
+        fleet,
+        "whole-responses",
+        action="store_true",
+        help="Let responses come whole instead of streaming, so that the router sees no first token.",
+    )
+    add(
+        fleet,
         "speeds",
         nargs="+",
         type=float,
@@ -302,7 +324,7 @@ def make_parser() -> CommandParser:
         help="Weights of the workers in the router, one per worker. Default: all 1.",
     )
     for kind, what in zip(
-        KINDS,
+        KINDS[:-1],
         (
             "Worker W crashes at second T; its requests without a token are retried.",
             "Worker W joins at second T.",
@@ -312,6 +334,14 @@ def make_parser() -> CommandParser:
         strict=True,
     ):
         add(fleet, kind, nargs="+", action="extend", metavar="T:W", help=what)
+    add(
+        fleet,
+        "change-speed",
+        nargs="+",
+        action="extend",
+        metavar="T:W:X",
+        help="Worker W has relative speed X from second T on.",
+    )
     add(
         fleet,
         "wipe-every",
@@ -418,7 +448,8 @@ def _fleets(options: argparse.Namespace) -> list[Fleet]:
             "--isolate and --outage cut replicas off from --peer-sync, which is not given; add it"
         )
     peer_sync = PeerSync.parse(options.peer_sync, cuts) if options.peer_sync is not None else None
-    events = [Event.parse(kind, text) for kind in KINDS for text in getattr(options, kind) or ()]
+    given_events = {kind: getattr(options, kind) for kind in KINDS[:-1]} | {"speed": options.change_speed}
+    events = [Event.parse(kind, text) for kind in KINDS for text in given_events[kind] or ()]
     return [
         Fleet(
             **size,
@@ -431,6 +462,8 @@ def _fleets(options: argparse.Namespace) -> list[Fleet]:
             routers=routers,
             peer_sync=peer_sync if routers > 1 else None,
             by_session=options.by_session,
+            prompts_first=options.prompts_first,
+            whole_responses=options.whole_responses,
             **settings,
         )
         for size, tokens, share, routers in itertools.product(
@@ -481,15 +514,16 @@ def _trace(options: argparse.Namespace, notes: Console) -> Trace | Callable[[int
         raise TraceError("name a file of recorded traffic, or a --workload" if options.trace is None else
                          "a file and a --workload are both given; keep one of them")  # fmt: skip
     if options.workload is not None:
-        is_open = options.workload != CLOSED_LOOP
+        is_open = options.workload not in CLOSED_LOOPS
         if is_open and options.load is None and options.rate is None and options.speed == 1:
             options.load = [WORKLOAD_LOAD]
-        generate(options.workload, 1, 1, options.agents)  # a wrong name is said now
-        return lambda seed: _limited(
-            generate(options.workload, seed, options.size, options.agents), options.limit
-        )
+        who = (options.agents, options.users)
+        generate(options.workload, 1, 1, *who)  # a wrong name is said now
+        return lambda seed: _limited(generate(options.workload, seed, options.size, *who), options.limit)
     if options.size is not None:
         raise TraceError("--size belongs to --workload; for a file use --limit")
+    if options.users is not None:
+        raise TraceError("--users belongs to --workload users and demo; leave it out")
     problems: list[str] = []
 
     def read(seed: int) -> Trace:

@@ -29,8 +29,8 @@ KV_BYTES_PER_TOKEN = 262_144
 LINK_GB_PER_S = 64
 TRANSFER_MS = 1.0
 
-Kind = Literal["fail", "join", "drain", "wipe"]
-KINDS: tuple[Kind, ...] = ("fail", "join", "drain", "wipe")
+Kind = Literal["fail", "join", "drain", "wipe", "speed"]
+KINDS: tuple[Kind, ...] = ("fail", "join", "drain", "wipe", "speed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,31 +39,33 @@ class Event:
 
     `fail`: its requests are lost, those without a token are sent again, its cache is gone. `join`: it is
     there from now on; a worker whose first event is a join is not there before. `drain`: it gets no further
-    requests. `wipe`: it loses what is cached.
+    requests. `wipe`: it loses what is cached. `speed`: it is so fast from its next step on.
     """
 
     time_s: float
     """Seconds since the first arrival."""
     kind: Kind
-    """`fail`, `join`, `drain` or `wipe`."""
+    """`fail`, `join`, `drain`, `wipe` or `speed`."""
     worker: int
     """Counted from 0."""
+    speed: float = 1.0
+    """Of `speed`: relative, 1 is the usual worker; 0.01 to 100."""
 
     @classmethod
     def parse(cls, kind: Kind, text: str) -> Event:
-        """`120:3` is worker 3 (counted from 0) at 120 s."""
-        match = re.fullmatch(r"([0-9.]+):([0-9]+)", text)
+        """`120:3` is worker 3 (counted from 0) at 120 s; of `speed`, `120:3:0.5` halves its speed."""
+        pattern = r"([0-9.]+):([0-9]+)" + (r":([0-9.]+)" if kind == "speed" else r"()")
+        match = re.fullmatch(pattern, text)
         try:
-            return cls(float(match[1]), kind, int(match[2])) if match else cls._refuse(kind, text)
-        except ValueError:
-            return cls._refuse(kind, text)
-
-    @staticmethod
-    def _refuse(kind: str, text: str) -> Event:
-        raise TraceError(
-            f"--{kind} is {quoted(text)}; it must be SECONDS:WORKER, such as 120:3 for worker 3 "
-            "at 120 seconds"
-        )
+            if match is not None:
+                return cls(float(match[1]), kind, int(match[2]), float(match[3] or 1))
+        except ValueError:  # such as 1.2.3
+            pass
+        form = "SECONDS:WORKER, such as 120:3 for worker 3 at 120 seconds"
+        if kind == "speed":
+            form = "SECONDS:WORKER:SPEED, such as 120:3:0.5 for half of the speed of worker 3 from 120 s on"
+        flag = "change-speed" if kind == "speed" else kind
+        raise TraceError(f"--{flag} is {quoted(text)}; it must be {form}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,6 +192,10 @@ class Fleet:
     """Most requests that a worker computes at once."""
     step_tokens: int = 8192
     """Most tokens that one step computes."""
+    prompts_first: bool = False
+    """A step computes either prompts or next tokens, prompts first: an engine without chunked prefill."""
+    whole_responses: bool = False
+    """Responses do not stream, so the router sees no first token."""
     speeds: Sequence[float] = ()
     """One per worker; empty: all 1."""
     weights: Sequence[float] = ()
@@ -255,6 +261,8 @@ class Fleet:
                 )
             if not (math.isfinite(event.time_s) and event.time_s >= 0):
                 raise TraceError(f"an event is at {event.time_s:g} s; it must be at 0 or later")
+            if not 0.01 <= event.speed <= 100:
+                raise TraceError(f"an event has speed {event.speed:g}; it must be from 0.01 to 100")
         _engine.coefficients(self.engine)
         for name, value in self.coefficients.items():
             if name not in COEFFICIENTS:
@@ -317,7 +325,11 @@ class Fleet:
 
     def routing(self) -> dict[str, Any]:
         """What the core takes as properties of the routing."""
-        routing: dict[str, Any] = {"routers": self.routers, "by_session": self.by_session}
+        routing: dict[str, Any] = {
+            "routers": self.routers,
+            "by_session": self.by_session,
+            "streams": not self.whole_responses,
+        }
         if self.peer_sync is not None and self.routers > 1:
             routing["peer_sync"] = self.peer_sync.as_core()
         return routing
@@ -343,6 +355,7 @@ class Fleet:
             | {name: float(value) for name, value in self.coefficients.items()},
             "max_running": self.max_running,
             "step_tokens": self.step_tokens,
+            "prompts_first": self.prompts_first,
             "speeds": [float(speed) for speed in self.speeds],
             "weights": [float(weight) for weight in self.weights],
             "events": [dataclasses.asdict(event) for event in sorted(events, key=lambda e: e.time_s)],

@@ -44,28 +44,35 @@ class Turn:
     """What the router knows the session by. Subagents may have one of their own."""
 
 
-def checked_agents(agents: int | None) -> int:
-    """The number of agents.
+def checked_agents(agents: int | None, name: str = "agents", usual: int = AGENTS) -> int:
+    """The number of agents, or of users.
 
     Raises:
         TraceError: it is not one.
     """
     if agents is None:
-        return AGENTS
+        return usual
     if isinstance(agents, bool) or not isinstance(agents, int) or not 1 <= agents <= MAX_AGENTS:
-        raise TraceError(f"agents is {agents}; it must be a whole number from 1 to {MAX_AGENTS}")
+        raise TraceError(f"{name} is {agents}; it must be a whole number from 1 to {MAX_AGENTS}")
     return agents
 
 
 def closed_loop(
-    name: str, block_size: int, sessions: Sequence[Sequence[Turn]], agents: int, skipped: int = 0
+    name: str,
+    block_size: int,
+    sessions: Sequence[Sequence[Turn]],
+    agents: int,
+    skipped: int = 0,
+    begin_s: float | None = None,
 ) -> Trace:
     """The trace of agents that work on these sessions, the first ones first.
 
-    Agents begin one after another over the length of one session, so that they are not all at the same turn.
+    Agents begin one after another over `begin_s` seconds. None: over the length of one session, so that they
+    are not all at the same turn.
     """
-    lengths = [max(_ends(session)) for session in sessions]
-    spacing_s = float(np.mean(lengths)) / agents
+    if begin_s is None:
+        begin_s = float(np.mean([max(_ends(session)) for session in sessions]))
+    spacing_s = begin_s / agents
     turns: list[Turn] = []
     after: list[list[int]] = []
     begins: list[float] = []

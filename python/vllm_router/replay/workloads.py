@@ -5,14 +5,17 @@
     adv    every prompt begins with the same 512 tokens; 30 % share a viral prefix of 8k tokens besides
     hot    60 % share 4k tokens and differ in 40; answers are long, so that decoding is the work
     agents coding agents and their subagents, whose turns wait for responses (agents.py)
+    users  the chats of `chat`, by a fixed number of users who read a response before they go on (users.py)
+    demo   the users of `vllm-router demo`, likewise
 
 Arrivals are random (exponential gaps); a replay stretches them to the rate that it wants; those of agents
-follow from responses. The same seed makes the same trace. Blocks have 128 tokens (of agents 512), and a
-prompt's last block has an id only when it is full.
+and users follow from responses. The same seed makes the same trace. Blocks have 128 tokens (of agents 512, of
+demo 16), and a prompt's last block has an id only when it is full.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -20,8 +23,16 @@ from numpy.typing import NDArray
 
 from vllm_router._messages import quoted
 from vllm_router.replay.agents import SESSIONS, agents_workload
-from vllm_router.replay.sessions import checked_agents
+from vllm_router.replay.sessions import AGENTS, checked_agents
 from vllm_router.replay.trace import Trace, TraceError
+from vllm_router.replay.users import (
+    DEMO_CHATS,
+    DEMO_USERS,
+    USERS,
+    USERS_CHATS,
+    demo_workload,
+    users_workload,
+)
 
 BLOCK = 128
 
@@ -171,33 +182,59 @@ _MAKERS: dict[str, tuple[Callable[[Dice, int], Trace], int]] = {
     "hot": (_hot, HOT_REQUESTS),
 }
 
-# It has agents and pauses instead of a rate.
-CLOSED_LOOP = "agents"
 
-WORKLOADS = (*_MAKERS, CLOSED_LOOP)
+@dataclasses.dataclass(frozen=True)
+class _ClosedLoop:
+    """A workload that has people or agents, and pauses, instead of a rate."""
+
+    make: Callable[[Dice, int, int], Trace]
+    sessions: int
+    who: str
+    count: int
+    """How many of them, if the caller does not say."""
 
 
-def generate(name: str, seed: int = 1, size: int | None = None, agents: int | None = None) -> Trace:
+_CLOSED_LOOPS = {
+    "agents": _ClosedLoop(agents_workload, SESSIONS, "agents", AGENTS),
+    "users": _ClosedLoop(users_workload, USERS_CHATS, "users", USERS),
+    "demo": _ClosedLoop(demo_workload, DEMO_CHATS, "users", DEMO_USERS),
+}
+
+CLOSED_LOOPS = tuple(_CLOSED_LOOPS)
+WORKLOADS = (*_MAKERS, *CLOSED_LOOPS)
+
+
+def generate(
+    name: str,
+    seed: int = 1,
+    size: int | None = None,
+    agents: int | None = None,
+    users: int | None = None,
+) -> Trace:
     """Make a workload.
 
     Args:
-        name: `chat`, `rag`, `adv`, `hot` or `agents`.
+        name: `chat`, `rag`, `adv`, `hot`, `agents`, `users` or `demo`.
         seed: The same seed makes the same trace.
-        size: Requests to make (of chat: sessions, of which the steady state is kept; of agents: sessions);
-            None is the size that the documents measure with.
+        size: Requests to make (of chat: sessions, of which the steady state is kept; of agents, users and
+            demo: sessions); None is the size that the documents measure with.
         agents: Of `agents`: how many work at once, each on a session; None is 40.
+        users: Of `users` and `demo`: how many chat at once; None is 200, of `demo` 12.
 
     Raises:
-        TraceError: there is no such workload, a number is below 1, or the workload has no agents.
+        TraceError: there is no such workload, a number is below 1, or the workload has no agents or users.
     """
     if name not in WORKLOADS:
         raise TraceError(f"workload is {quoted(name)}; it must be one of {', '.join(WORKLOADS)}")
     if size is not None and size < 1:
         raise TraceError(f"the size of workload {name} is {size}; at least 1 is needed")
     dice = np.random.default_rng([seed, WORKLOADS.index(name)])
-    if name == CLOSED_LOOP:
-        return agents_workload(dice, size or SESSIONS, checked_agents(agents))
-    if agents is not None:
-        raise TraceError(f"agents is {agents}, and workload {name} has none; leave it out")
+    loop = _CLOSED_LOOPS.get(name)
+    for who, count in (("agents", agents), ("users", users)):
+        if count is not None and (loop is None or loop.who != who):
+            raise TraceError(f"{who} is {count}, and workload {name} has none; leave it out")
+    if loop is not None:
+        given = agents if loop.who == "agents" else users
+        return loop.make(dice, size or loop.sessions, checked_agents(given, loop.who, loop.count))
     make, usual = _MAKERS[name]
     return make(dice, size or usual)

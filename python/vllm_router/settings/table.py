@@ -1075,8 +1075,8 @@ class Table:
         Choice(("balanced", "ttft")),
         "the latency that auto minimises",
         policies=("auto",),
-        more="balanced: time to first token and time of complete responses. ttft: time to first token "
-        "alone; complete responses to long prompts then take 20 to 50 % longer near capacity.",
+        more="balanced: time to first token and time of complete responses. ttft: complete responses weigh a "
+        "third of that.",
     )
     lora_load_tokens: int = _policy(
         2000,

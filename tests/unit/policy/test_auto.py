@@ -1,4 +1,4 @@
-"""cpp/policy/auto.h: its example, its edges. Random stories: tests/property."""
+"""cpp/policy/auto.h: its terms, its memory, its edges. Random stories: tests/property."""
 
 import pytest
 
@@ -7,6 +7,7 @@ from vllm_router import _core_testing as testing
 
 A, B, C = (f"http://{name}:8000" for name in "abc")
 PROMPT = list(range(1, 257))  # 256 blocks of 16 tokens: 4,096
+STEP, REQUEST, CONTEXT, TOKEN_S = 150, 0.625, 0.0009125, 80e-6
 
 
 def fleet(**options) -> testing.PolicyHarness:
@@ -16,60 +17,292 @@ def fleet(**options) -> testing.PolicyHarness:
     return policy
 
 
-def hold(policy: testing.PolicyHarness, position: int, prompt: list[int]) -> None:
+def hold(policy: testing.PolicyHarness, position: int, prompt: list[int], **key) -> None:
     """The worker at this position was sent the prompt."""
     others = [i for i in range(3) if i != position]
-    policy.choose_blocks(prompt, others, prompt_tokens=16 * len(prompt))
-
-
-TERMS = {"waiting": 0, "mean_uncached": 1000, "mean_prompt": 8000, "mean_requests": 3, "weight": 1}
+    policy.choose_blocks(prompt, others, prompt_tokens=16 * len(prompt), **key)
 
 
 def cost(objective: str = "balanced", **terms: float) -> float:
-    return testing.auto_cost(objective, **{**TERMS, **terms})
+    return testing.auto_cost(objective, **terms)
 
 
-def test_the_example():
-    costs = [
-        cost(queued=2000, waiting=2, uncached=512, requests=6, context=48_000),
-        cost(queued=0, uncached=4096, requests=1, context=4000),
-        cost(queued=0, uncached=2048, requests=2, context=16_000),
-    ]
-    assert [round(each) for each in costs] == [7253, 4868, 3280]
+def test_an_idle_fleet_without_a_memory_costs_what_is_computed():
+    assert cost(uncached=500, least_uncached=500, prompt=4000) == 500
+    # With a rate, what comes meanwhile waits for it: x^2 / 4 of each token.
+    rate = 10.0
+    assert cost(uncached=500, least_uncached=500, prompt=4000, rate=rate) == pytest.approx(
+        500 + rate * TOKEN_S / 4 * 500 * 500
+    )
 
 
-def test_the_cheapest_of_the_example_is_chosen():
-    policy = fleet()
-    hold(policy, 0, PROMPT[:224])
-    hold(policy, 2, PROMPT[:128])
-    # The mean over the three is 7,556 here.
-    policy.set_load(A, 6, waiting=2, prefill=2000, context=48_000)
-    policy.set_load(B, 1, prefill=0, context=4000)
-    policy.set_load(C, 2, prefill=0, context=16_000)
-    assert policy.choose_blocks(PROMPT, prompt_tokens=4096) == (2, "lowest_cost", 128, 256)
+def test_its_own_first_token_waits_for_the_queue_the_prompt_and_a_step_and_a_half():
+    decoding = REQUEST * 4 + CONTEXT * 20_000
+    # The rest of the terms for open requests: their first tokens, and whole responses (none is known).
+    more = REQUEST + CONTEXT * 1000
+    assert cost(
+        queued=700, uncached=300, least_uncached=300, requests=4, context=20_000, prompt=1000
+    ) == pytest.approx(700 + 300 + 1.5 * decoding + 1.5 * more * 4 + 0.03 * 300 * 4)
+
+
+def test_a_request_that_waits_shares_the_step_and_pays_as_the_fleet_is_busy():
+    usual = {"uncached": 300, "least_uncached": 300, "prompt": 1000, "mean_uncached": 800}
+    assert cost(**usual, waiting=2) - cost(**usual) == pytest.approx(2 * 300)
+    busy = {**usual, "rate": 5.0}
+    p = 5.0 * TOKEN_S * 800
+    stretch = 1 / (1 - p)
+    assert cost(**busy, waiting=2) - cost(**busy) == pytest.approx(2 * (300 + min(1, p * stretch) * 800))
+
+
+def test_a_move_costs_more_where_all_are_busy():
+    """The holder has the prompt but for 100 tokens; another worker has nothing of its 4,000."""
+
+    def price(rate: float, mean_requests: float) -> float:
+        means = {
+            "least_uncached": 100,
+            "prompt": 4000,
+            "mean_uncached": 500,
+            "rate": rate,
+            "mean_requests": mean_requests,
+            "mean_context": 4000 * mean_requests,
+        }
+        return cost(uncached=4000, **means) - cost(uncached=100, **means)
+
+    assert price(0, 0) == 3900
+    assert price(0, 0) < price(1, 0) < price(10, 0) < price(20, 0) < price(20, 30)
+
+
+def test_a_shared_prefix_may_be_copied():
+    means = {"least_uncached": 100, "prompt": 4000, "mean_uncached": 500, "rate": 10.0}
+    alone, shared, hot = (cost(uncached=4000, **means, sharers=n) for n in (0, 1, 8))
+    assert alone > shared > hot > 4000
+
+
+def test_a_copy_costs_more_where_caches_are_short():
+    means = {"least_uncached": 100, "prompt": 4000}
+    assert cost(uncached=4000, **means, lost=0.1) == pytest.approx(4000 + 0.1 * 10 * 3900)
+    assert cost(uncached=4000, **means, lost=1.0) == pytest.approx(4000 + 8 * 3900)
+    assert cost(uncached=100, **means, lost=1.0) == 100
+
+
+def test_what_was_sent_is_balanced_by_what_this_request_adds():
+    means = {"uncached": 200, "least_uncached": 200, "prompt": 1000, "mean_output": 50}
+    work = 50 * (REQUEST + CONTEXT * 1000) + 200
+    assert cost(**means, sent=1.5) - cost(**means, sent=0.5) == pytest.approx(work)
+
+
+def test_whole_responses_weigh_less_for_the_first_token_alone():
+    usual = {"uncached": 100, "least_uncached": 100, "requests": 8, "context": 30_000, "prompt": 900}
+    usual |= {"mean_output": 300}
+    assert cost("ttft", **usual) < cost("balanced", **usual)
+
+
+def test_a_weight_divides_what_waits_and_a_pace_multiplies_all():
+    usual = {"queued": 1000, "uncached": 500, "least_uncached": 500, "prompt": 900}
+    assert cost(**usual, weight=2.0) == pytest.approx(750)
+    assert cost(**usual, slow=2.0) == pytest.approx(3000)
+
+
+def test_a_worker_with_many_requests_costs_more_than_in_proportion():
+    def load(requests: int) -> float:
+        return cost(uncached=1, least_uncached=1, requests=requests, mean_prompt=8000, mean_requests=3)
+
+    assert load(60) - load(50) > load(20) - load(10) > load(10) - load(0)
 
 
 def test_many_requests_move_on_by_themselves():
     policy = fleet()
     hold(policy, 0, PROMPT)
-    policy.set_load(A, 120, context=540_000)
+    policy.set_load(A, 120, waiting=20, prefill=80_000, context=540_000)
     policy.set_load(B, 3, context=6000)
     policy.set_load(C, 120, context=540_000)
     assert policy.choose_blocks(PROMPT, prompt_tokens=4136)[:3] == (1, "lowest_cost", 0)
 
 
-def test_requests_without_a_first_token_count_besides_their_tokens():
-    # Each costs half a mean uncached prompt, and waits for this one as well.
-    usual = {"queued": 0, "uncached": 100, "requests": 4, "context": 0}
-    assert cost(**usual, waiting=3) - cost(**usual) == pytest.approx(3 * (1000 / 2 + 0.7 * 100))
-    assert cost("ttft", **usual, waiting=3) - cost("ttft", **usual) == pytest.approx(3 * (1000 / 2 + 100))
+def test_a_holder_keeps_its_chat_while_one_request_is_under_way_there():
+    policy = fleet()
+    hold(policy, 0, PROMPT[:60])
+    policy.set_load(A, 1, waiting=1, prefill=160, context=1000)
+    assert policy.choose_blocks(PROMPT[:66], prompt_tokens=16 * 66)[0] == 0
 
 
-def test_a_worker_with_many_requests_costs_more_than_in_proportion():
-    def load(requests: int) -> float:
-        return cost(queued=0, uncached=1, requests=requests, context=0)
+def test_chats_that_nobody_holds_are_spread_by_what_was_sent():
+    policy = fleet()
+    chosen = [policy.choose_blocks([100 * i + 1, 100 * i + 2], prompt_tokens=40)[0] for i in range(30)]
+    assert [chosen.count(position) for position in range(3)] == [10, 10, 10]
 
-    assert load(60) - load(50) > load(20) - load(10) > load(10) - load(0)
+
+def test_a_worker_that_joins_gets_the_next_chat_that_nobody_holds():
+    policy = fleet()
+    for i in range(30):
+        policy.choose_blocks([100 * i + 1, 100 * i + 2], prompt_tokens=40)
+    policy.add("http://d:8000")
+    assert policy.choose_blocks([9001, 9002], prompt_tokens=40)[0] == 3
+    # A chat that is held elsewhere stays where it is.
+    assert policy.choose_blocks([1, 2], prompt_tokens=40)[2] == 2
+
+
+def test_an_open_request_of_the_same_prefix_makes_it_shared_until_it_ends():
+    """The holder's queue is worth a copy only where others use the prefix now."""
+
+    def second(ends: bool) -> int:
+        policy = fleet()
+        now = 100.0
+        for i in range(120):  # a rate at which computing delays others
+            policy.choose_blocks([100 * i + 1001, 100 * i + 1002], prompt_tokens=2000, now=now + 0.05 * i)
+        hold(policy, 0, PROMPT, now=107)
+        hold(policy, 0, PROMPT, now=107)
+        opened = 121  # the second of them found the prefix
+        if ends:
+            policy.serve(opened, now=107.2, output_tokens=1)
+        policy.set_load(A, 6, waiting=6, prefill=6200, context=26_000)
+        return policy.choose_blocks(PROMPT, prompt_tokens=4100, now=107)[2]
+
+    assert second(ends=True) == 256
+    assert second(ends=False) == 0
+
+
+def test_however_a_request_ends_it_shares_its_prefix_no_longer():
+    ends = ["finished", "client_gone", "worker_failed", "not_sent"]
+
+    def costs(ended: int) -> list[float]:
+        policy = fleet()
+        hold(policy, 0, PROMPT, now=1)
+        for i in range(len(ends)):
+            policy.choose_blocks(PROMPT, [1, 2], prompt_tokens=4100, now=1.1 + 0.1 * i)
+        for number, end in list(enumerate(ends, start=1))[:ended]:
+            # What it was sent stays in the index, as of a request that the engine computed.
+            policy.end_request(number, end, 200)
+        return policy.costs(PROMPT, prompt_tokens=4100, now=2)
+
+    moved = [costs(ended)[1] for ended in range(len(ends) + 1)]
+    assert moved == sorted(set(moved))
+    policy = fleet()
+    hold(policy, 0, PROMPT, now=1)
+    for i in range(len(ends)):
+        policy.choose_blocks(PROMPT, [1, 2], prompt_tokens=4100, now=1.1 + 0.1 * i)
+        policy.end_request(1 + i, "finished", 200)
+    assert policy.costs(PROMPT, prompt_tokens=4100, now=2)[1] == moved[-1]
+
+
+def slow_down(policy: testing.PolicyHarness, seconds: list[float], requests: int = 60, **end) -> None:
+    """Each worker in turn serves requests of 1,600 tokens: so long the first token takes, and all others."""
+    now = 10.0
+    for i in range(requests):
+        position = i % 3
+        others = [other for other in range(3) if other != position]
+        policy.choose_blocks([7000 + i], others, prompt_tokens=1600, now=now)
+        first = now + seconds[position]
+        last = first + seconds[position]
+        policy.serve(policy.asked - 1, first_token=first, now=last, **{"output_tokens": 100, **end})
+        now = last + 0.01
+
+
+def test_a_worker_whose_times_are_long_costs_more():
+    policy, equal = fleet(), fleet()
+    slow_down(policy, [0.2, 0.2, 1.0])
+    slow_down(equal, [0.5, 0.5, 0.5])
+    costs = policy.costs([1, 2], prompt_tokens=9000, now=99)
+    # Five times as long, and what is within 0.15 of the mean is noise. What was sent counts by its time, too.
+    assert costs[2] / costs[0] > 2.5
+    assert costs[1] == pytest.approx(costs[0], rel=0.1)
+    costs = equal.costs([1, 2], prompt_tokens=9000, now=99)
+    assert max(costs) < 1.1 * min(costs)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        {"status": 500},
+        {"end": "worker_failed"},
+        {"end": "client_gone"},
+        {"end": "not_sent"},
+        {"output_tokens": 3},
+        {"output_tokens": None},
+    ],
+    ids=["status_500", "worker_failed", "client_gone", "not_sent", "three_tokens", "unknown_tokens"],
+)
+def test_fast_errors_and_short_responses_teach_nothing(end):
+    costs = []
+    for third in (0.01, 0.0001):
+        policy = fleet()
+        slow_down(policy, [0.01, 0.01, third], **end)
+        costs.append(policy.costs([1, 2], prompt_tokens=9000, now=99))
+    # Arrivals follow from the ends, so they are a little closer; no worker is told from another.
+    fast = costs[1]
+    assert max(fast) < 1.1 * min(fast)
+
+
+def test_told_weights_take_the_place_of_what_is_learnt():
+    policy = testing.PolicyHarness("auto", seed=1)
+    for url, weight in ((A, 1.0), (B, 1.0), (C, 0.5)):
+        policy.add(url, weight)
+    slow_down(policy, [0.2, 0.2, 0.4])
+    costs = policy.costs([1, 2], prompt_tokens=4000, now=99)
+    # Half the weight is twice the time of what waits, and of what was sent; the times themselves add nothing.
+    assert costs[2] / costs[0] == pytest.approx(2.0, abs=0.15)
+
+
+def test_a_huge_prompt_moves_no_mean_by_much():
+    policy, usual = fleet(), fleet()
+    for i in range(200):
+        for each in (policy, usual):
+            each.choose_blocks([100 * i + 1, 100 * i + 2], prompt_tokens=500, now=10 + 0.1 * i)
+    policy.choose_blocks([90_001], prompt_tokens=1_000_000, now=30)
+    usual.choose_blocks([90_001], prompt_tokens=500, now=30)
+    for each in (policy, usual):  # neither counts as load any more
+        for url in (A, B, C):
+            each.set_load(url, 2, waiting=1, prefill=500, context=1000)
+    for tokens in (100, 4000):
+        costs = [each.costs([1, 2], prompt_tokens=tokens, now=31) for each in (policy, usual)]
+        for huge, without in zip(*costs, strict=True):
+            assert huge == pytest.approx(without, rel=0.35)
+
+
+def test_a_dry_run_changes_nothing_and_tells_what_would_be_chosen():
+    def story(dry: int) -> list[object]:
+        policy = fleet()
+        said: list[object] = []
+        for i in range(40):
+            prompt = [100 * (i % 7) + j for j in range(1, 5)]
+            told = [
+                policy.choose_blocks(prompt, prompt_tokens=70, now=1 + 0.1 * i, dry_run=True)
+                for _ in range(dry)
+            ]
+            answer = policy.choose_blocks(prompt, prompt_tokens=70, now=1 + 0.1 * i)
+            assert all(each == answer for each in told)
+            said.append(answer)
+            said.append(policy.costs(prompt, prompt_tokens=70, now=1 + 0.1 * i))
+        return said
+
+    assert story(dry=0) == story(dry=3)
+
+
+def test_equal_inputs_give_equal_decisions():
+    def story() -> list[object]:
+        policy = fleet()
+        slow_down(policy, [0.2, 0.25, 0.3], requests=30)
+        return [policy.choose_blocks([i, i + 1], prompt_tokens=50, now=50 + i) for i in range(50)]
+
+    assert story() == story()
+
+
+def test_the_only_holder_is_taken_to_have_its_last_response():
+    def cost_there(cached_tokens: int) -> float:
+        policy = fleet()
+        for i in range(40):
+            prompt = [1000 * i + j for j in range(1, 9)]
+            policy.choose_blocks(prompt, prompt_tokens=130, now=1 + i)
+            policy.serve(policy.asked - 1, now=1.2 + i, output_tokens=48, cached_tokens=0)
+            policy.choose_blocks(prompt, prompt_tokens=190, now=1.5 + i)
+            policy.serve(policy.asked - 1, now=1.7 + i, output_tokens=48, cached_tokens=cached_tokens)
+        prompt = list(range(500_001, 500_009))
+        hold(policy, 0, prompt, now=50)
+        policy.serve(policy.asked - 1, now=51, output_tokens=48)
+        return policy.costs(prompt, prompt_tokens=228, now=52)[0]
+
+    # The blocks are 128 tokens: the engine had 48 more, or none.
+    assert cost_there(176) < cost_there(128) - 40
 
 
 def test_room_is_kept_for_a_mean_response():
@@ -96,15 +329,6 @@ def test_who_gets_a_prompt_holds_it():
     first = policy.choose_blocks(PROMPT, prompt_tokens=4100)
     assert first[1:] == ("lowest_cost", 0, 256)
     assert policy.choose_blocks(PROMPT, prompt_tokens=4100) == (first[0], "lowest_cost", 256, 256)
-
-
-def test_speed_is_counted_once():
-    # Twice the weight halves what waits, and leaves what runs alone.
-    usual = {"queued": 1000, "uncached": 500, "requests": 8, "context": 20_000, "mean_prompt": 2000}
-    waits = 1000 + 500 + 0.01 * 2000 * 8 * 8 / 4
-    runs = 0.125 * 500 * 8 + 0.02 * (20_000 + 8 * 2000)
-    assert cost(**usual, weight=1.0) == pytest.approx(waits + runs)
-    assert cost(**usual, weight=2.0) == pytest.approx(waits / 2 + runs)
 
 
 def test_equal_costs_go_by_least_load_and_then_by_lot():

@@ -173,6 +173,37 @@ def test_a_worker_of_half_the_speed_takes_twice_as_long():
     assert [event[3] for event in run(model)] == [2 * event[3] for event in run(usual)]
 
 
+def test_a_new_speed_counts_from_the_next_step():
+    model = engine()
+    submit(model, 16, output=1000)
+    now = model.next_event
+    model.advance_to(now)
+    second = now + STEP + SEQUENCE + CONTEXT * 17
+    model.set_speed(0.5, now + 1)
+    assert model.next_event == second
+    model.advance_to(second)
+    model.set_speed(1.0, second)
+    # The third began at half the speed, and ends with it.
+    assert model.next_event == second + 2 * (STEP + SEQUENCE + CONTEXT * 18)
+
+
+def test_prompts_first_lets_responses_pause_while_a_prompt_is_computed():
+    model = engine(prompts_first=True)
+    submit(model, 160, output=3)
+    first = STEP + prefill(160)
+    model.advance_to(first)
+    submit(model, 320, output=1, first=2, tag=1, now=first + 1)
+    # The step under way is of decoding; the next one is the prompt's alone.
+    second = first + STEP + SEQUENCE + CONTEXT * 161
+    third = second + STEP + prefill(320)
+    fourth = third + STEP + SEQUENCE + CONTEXT * 162
+    assert run(model) == [
+        ("first_token", 1, 0, third),
+        ("finished", 1, 0, third),
+        ("finished", 0, 0, fourth),
+    ]
+
+
 def test_a_request_in_a_stretch_comes_in_at_the_next_step():
     model = engine()
     submit(model, 16, output=1000)

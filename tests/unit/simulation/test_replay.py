@@ -204,6 +204,36 @@ def test_a_faster_worker_is_faster():
     assert sorted(set(result["ttft_s"].round(6))) == [0.026, 0.052]
 
 
+def test_a_worker_changes_its_speed_in_the_middle():
+    trace = columns([(float(i), 160, 1, []) for i in range(10)])
+    events = [{"time_s": 4.5, "kind": "speed", "worker": 0, "speed": 0.5}]
+    result = replay.simulate(trace, {}, {**FLEET, "workers": 1, "events": events})
+    assert result["ttft_s"].round(6).tolist() == [0.026] * 5 + [0.052] * 5
+
+
+def test_a_router_sees_no_first_token_of_a_whole_response():
+    # Two prompts come while the first one's response is decoded: who takes it for waiting avoids its worker.
+    trace = columns([(0.0, 1600, 100, [1]), (0.5, 16, 1, [2]), (0.6, 16, 1, [3])])
+    fleet = {**FLEET, "workers": 2}
+    streamed = replay.simulate(trace, {"policy": "least_load", "least_load_metric": "tokens"}, fleet)
+    whole = replay.simulate(
+        trace, {"policy": "least_load", "least_load_metric": "tokens", "streams": False}, fleet
+    )
+    assert (streamed["ttft_s"] == whole["ttft_s"]).all()
+    auto = [
+        replay.simulate(trace, {"streams": streams}, fleet)["worker"].tolist() for streams in (True, False)
+    ]
+    assert auto[1][1] != auto[1][0]
+
+
+def test_prompts_first_is_slower_for_responses_under_way():
+    trace = columns([(0.0, 160, 20, []), (0.05, 1600, 1, [])])
+    fleets = [{**FLEET, "workers": 1, "prompts_first": first} for first in (False, True)]
+    chunked, first = (replay.simulate(trace, {}, fleet) for fleet in fleets)
+    assert first["e2e_s"][0] > chunked["e2e_s"][0]
+    assert first["ttft_s"][1] == chunked["ttft_s"][1]
+
+
 def test_a_worker_that_fails_loses_its_requests_and_they_are_sent_again():
     trace = columns([(0.0, 160, 500, []), (0.0, 160, 500, []), (1.0, 16000, 1, []), (1.0, 16000, 1, [])])
     fleet = {**FLEET, "events": [{"time_s": 1.2, "kind": "fail", "worker": 1}]}
@@ -659,7 +689,20 @@ WAITING = {
         (GOOD, {}, {"workers": 1, "speeds": [0.0]}, ValueError, "speeds holds 0"),
         (GOOD, {}, {"workers": 1, "weights": [1e9]}, ValueError, "weights holds 1000000000"),
         (GOOD, {}, {"events": [3]}, TypeError, "events"),
-        (GOOD, {}, {"events": [{"kind": "explode"}]}, ValueError, "it must be fail, join, drain or wipe"),
+        (
+            GOOD,
+            {},
+            {"events": [{"kind": "explode"}]},
+            ValueError,
+            "it must be fail, join, drain, wipe or speed",
+        ),
+        (
+            GOOD,
+            {},
+            {"events": [{"kind": "speed", "worker": 0, "speed": 0.0}]},
+            ValueError,
+            "the event speed of worker 0 has speed 0; it must be from 0.01 to 100",
+        ),
         (GOOD, {}, {"events": [{"kind": "fail", "worker": 8}]}, ValueError, "names worker 8"),
         (GOOD, {}, {"events": [{"kind": "fail", "time_s": -1.0}]}, ValueError, "time_s -1"),
         (

@@ -55,6 +55,19 @@ def test_agents_set_their_own_rate(capsys):
     assert row["rate"] == pytest.approx(row["requests"] / row["span_s"])
 
 
+def test_users_set_their_own_rate_and_the_fleet_is_as_it_is_told(capsys):
+    words = ("--workload", "demo", "--size", "12", "--users", "6", "--policy", "random", "--workers", "2")
+    fleet = ("--engine", "demo", "--cache-tokens", "10240")
+    (row,) = json.loads(replay(capsys, *words, *fleet, "--json")[1])["rows"]
+    assert (row["requests"], row["load"]) == (96, None)
+    slower = [("--prompts-first",), ("--change-speed", "0:0:0.25", "0:1:0.25")]
+    for more in slower:
+        (other,) = json.loads(replay(capsys, *words, *fleet, *more, "--json")[1])["rows"]
+        assert other["e2e_mean_s"] > row["e2e_mean_s"]
+    (whole,) = json.loads(replay(capsys, *words, *fleet, "--whole-responses", "--json")[1])["rows"]
+    assert whole["ttft_mean_s"] == row["ttft_mean_s"]  # random sees none in any case
+
+
 def test_json_goes_to_stdout_or_a_file(capsys, tmp_path):
     words = (SLICE, "--policy", "random", "--seeds", "2")
     status, out, _ = replay(capsys, *words, "--json")
@@ -216,9 +229,15 @@ BAD = "vllm-router replay: error: "
             [SLICE, "--html", "no/r.html"],
             "--html no/r.html: the directory no does not exist; create it first",
         ),
-        (["--workload", "chats"], "workload is 'chats'; it must be one of chat, rag, adv, hot, agents"),
+        (
+            ["--workload", "chats"],
+            "workload is 'chats'; it must be one of chat, rag, adv, hot, agents, users, demo",
+        ),
         (["--workload", "chat", "--size", "0"], "the size of workload chat is 0; at least 1 is needed"),
         (["--workload", "chat", "--agents", "2"], "agents is 2, and workload chat has none; leave it out"),
+        (["--workload", "chat", "--users", "2"], "users is 2, and workload chat has none; leave it out"),
+        ([SLICE, "--users", "2"], "--users belongs to --workload users and demo; leave it out"),
+        ([SLICE, "--change-speed", "1:2"], "--change-speed is '1:2'; it must be SECONDS:WORKER:SPEED"),
         ([SLICE, "--agents", "2"], f"agents is 2, and {SLICE} has no sessions of agents; leave it out"),
         (
             ["--workload", "agents", "--size", "2", "--load", "0.5"],

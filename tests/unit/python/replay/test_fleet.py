@@ -50,6 +50,17 @@ def test_the_core_gets_events_in_order_and_wipes_in_turn():
 def test_an_event_is_a_time_and_a_worker():
     assert Event.parse("fail", "120:3") == Event(120, "fail", 3)
     assert Event.parse("wipe", "0.5:0") == Event(0.5, "wipe", 0)
+    assert Event.parse("speed", "60:2:0.5") == Event(60, "speed", 2, 0.5)
+
+
+@pytest.mark.parametrize("text", ["60:2", "60:2:", "60:2:a", "1.2.3:0:1", "60:2:0.5.1"])
+def test_a_change_of_speed_that_is_none_is_one_sentence(text):
+    with pytest.raises(TraceError) as error:
+        Event.parse("speed", text)
+    assert str(error.value) == (
+        f"--change-speed is {text!r}; it must be SECONDS:WORKER:SPEED, such as 120:3:0.5 for half of the "
+        "speed of worker 3 from 120 s on"
+    )
 
 
 @pytest.mark.parametrize("text", ["120", "a:1", "1:b", "1:2:3", "-1:2", "1.2.3:0", ""])
@@ -116,7 +127,11 @@ def test_one_router_tells_nothing():
         ({"workers": 1, "weights": [0]}, "weights are [0]; each must be from 0.01 to 100"),
         ({"events": [Event(1, "fail", 8)]}, "an event is for worker 8; with 8 workers the last one is 7"),
         ({"events": [Event(-1, "fail", 0)]}, "an event is at -1 s; it must be at 0 or later"),
-        ({"events": [Event(1, "burn", 0)]}, "an event is 'burn'; it must be one of fail, join, drain, wipe"),
+        (
+            {"events": [Event(1, "burn", 0)]},
+            "an event is 'burn'; it must be one of fail, join, drain, wipe, speed",
+        ),
+        ({"events": [Event(1, "speed", 0, 0.0)]}, "an event has speed 0; it must be from 0.01 to 100"),
         ({"engine": "h20_32b"}, "engine is 'h20_32b'; it must be one of"),
         ({"coefficients": {"step": 1}}, "step is not a coefficient of the engine; did you mean step_ms?"),
         ({"coefficients": {"step_ms": -1}}, "coefficient step_ms is -1; it must be a number, 0 or more"),
