@@ -148,6 +148,14 @@ std::optional<std::string> WriteTokenizeCall(std::string_view body, bool padded,
   return call += '}';
 }
 
+bool NamesWhatIsNotFound(std::string_view body) {
+  simdjson::dom::parser parser;
+  simdjson::dom::element error;
+  std::string_view message;
+  if (parser.parse(body.data(), body.size()).at_key("error").get(error) != simdjson::SUCCESS) return false;
+  return error.at_key("message").get(message) != simdjson::SUCCESS || message != "Not Found";
+}
+
 StatusOr<std::vector<uint32_t>> ParseTokenizeResponse(std::string_view answer) {
   // The whole text is checked, unread values included.
   simdjson::dom::parser parser;

@@ -37,6 +37,10 @@ constexpr size_t TokenEndpointOf(TokenCall call) {
 // For a body whose prompt has been read (RoutingText::token_call). nullopt when the prompt is not found.
 std::optional<std::string> WriteTokenizeCall(std::string_view body, bool padded, TokenCall call);
 
+// Of a 404's body: true for an error of OpenAI's form, unless its message is a web framework's own, which some engines
+// put into that form for a path that they do not have.
+bool NamesWhatIsNotFound(std::string_view body);
+
 // The ids, 1..kMaxTokenizedIds of them. FailedPrecondition, with the reason, for any other response.
 StatusOr<std::vector<uint32_t>> ParseTokenizeResponse(std::string_view answer);
 

@@ -40,7 +40,7 @@ void ToolOrders::Learn(std::string_view model, ToolOrder order) {
 
 std::string WriteToolProbe(std::string_view model, bool second) {
   const std::string_view system =
-      second ? "Reply in French, briefly." : "You are an assistant that answers in English";
+      second ? "Reply in French, briefly." : "You are an assistant that speaks English";
   const std::string named = model.empty() ? std::string() : Concat(R"("model":)", JsonQuoted(model), ",");
   return Concat(
       "{", named, R"("messages":[{"role":"system","content":")", system,

@@ -291,6 +291,7 @@ class RouterOptions(ServerOptions, total=False):
     prefix_hash_load_factor: float
     prefix_hash_balance_abs_threshold: int
     routing_text_limit: int
+    routing_text_tools: Literal["auto", "first", "after"]
     cache_threshold: float
     block_size: int | Literal["auto"]
     max_blocks_per_worker: int

@@ -99,7 +99,7 @@ class Api:
 
 def messages_usage(usage: dict[str, Any]) -> tuple[int, int]:
     cached = usage.get("cache_read_input_tokens") or 0
-    return usage["input_tokens"] + cached, cached
+    return usage["input_tokens"] + cached + (usage.get("cache_creation_input_tokens") or 0), cached
 
 
 def responses_usage(usage: dict[str, Any]) -> tuple[int, int]:

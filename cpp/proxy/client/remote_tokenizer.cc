@@ -1,7 +1,5 @@
 #include "proxy/client/remote_tokenizer.h"
 
-#include <simdjson.h>
-
 #include <cstring>
 #include <optional>
 #include <set>
@@ -16,16 +14,6 @@
 namespace vllm_router {
 namespace {
 
-// An error of OpenAI's form whose message is not a web framework's own, which some engines put into that form for a path
-// that they do not have.
-bool NamesWhatIsNotFound(const HttpResponse& response) {
-  simdjson::dom::parser parser;
-  simdjson::dom::element error;
-  std::string_view message;
-  if (parser.parse(response.body).at_key("error").get(error) != simdjson::SUCCESS) return false;
-  return error.at_key("message").get(message) != simdjson::SUCCESS || message != "Not Found";
-}
-
 // A worker that has the endpoint but rejects this request, or its credentials.
 bool IsRejection(const HttpResponse& response) {
   switch (response.status) {
@@ -36,7 +24,7 @@ bool IsRejection(const HttpResponse& response) {
     case 422:
       return true;
     default:
-      return response.status == 404 && NamesWhatIsNotFound(response);
+      return response.status == 404 && NamesWhatIsNotFound(response.body);
   }
 }
 
@@ -74,29 +62,19 @@ struct RemoteTokenizer::BackgroundCall {
   int64_t timeout_ms;
 };
 
-Task<bool> RemoteTokenizer::Tokenize(
-    CancelScope& scope, RoutingKey::UntokenizedPrompt text, Source source, const FleetView& fleet,
-    int64_t timeout_ms) {
-  const auto count = [this](TokenizeEnd end) {
-    telemetry_.tokenize_calls[static_cast<size_t>(end)].fetch_add(1, std::memory_order_relaxed);
-  };
-  const size_t endpoint = TokenEndpointOf(text.call);
-  const Worker* worker = Choose(fleet, endpoint);
-  std::optional<std::string> json;
-  if (worker != nullptr) json = WriteTokenizeCall(source.body, /*padded=*/true, text.call);
-  if (!json) {
-    count(TokenizeEnd::kNobody);
-    co_return false;
-  }
+Task<TokenizeEnd> RemoteTokenizer::Fetch(
+    CancelScope& scope, const FleetView& fleet, size_t endpoint, std::optional<std::string> json,
+    std::string credentials, int64_t timeout_ms, PromptIds* ids) {
+  const Worker* worker = json ? Choose(fleet, endpoint) : nullptr;
+  if (worker == nullptr) co_return TokenizeEnd::kNobody;
   auto call = std::make_shared<Call>(scope.via());
   call->url = worker->url;
   call->endpoint = endpoint;
   call->json = *std::move(json);
-  call->credentials = std::move(source.credentials);
+  call->credentials = std::move(credentials);
   call->host = hosts_.at(worker->url.base);
   call->waiting = &scope;
   call->timeout_ms = timeout_ms;
-  const int64_t begun = clock_.NowNanos();
   Spawn(Send(call));
   if (!call->responded) {
     co_await scope.Pause(http_.loop(), timeout_ms * kNanosPerMs);
@@ -104,20 +82,53 @@ Task<bool> RemoteTokenizer::Tokenize(
   call->waiting = nullptr;
   call->scope.Cancel();
 
-  PromptIds ids;
   const TokenizeEnd end = scope.cancelled()  ? TokenizeEnd::kGone
                           : !call->responded ? TokenizeEnd::kTimeout
-                                             : EndOf(call->response, &ids);
-  count(end);
-  telemetry_.tokenize_nanos.fetch_add(
-      static_cast<uint64_t>(clock_.NowNanos() - begun), std::memory_order_relaxed);
+                                             : EndOf(call->response, ids);
   const int64_t now = clock_.NowNanos();
   Backoff& backoff = call->host->endpoints[endpoint].backoff;
   if (end == TokenizeEnd::kOk || end == TokenizeEnd::kRefused) backoff.Worked();
   if (end == TokenizeEnd::kUnknown) backoff.Unknown(now);
   if (end == TokenizeEnd::kTimeout || end == TokenizeEnd::kFailed) backoff.Failed(now);
+  co_return end;
+}
+
+Task<bool> RemoteTokenizer::Tokenize(
+    CancelScope& scope, RoutingKey::UntokenizedPrompt text, Source source, const FleetView& fleet,
+    int64_t timeout_ms) {
+  const int64_t begun = clock_.NowNanos();
+  PromptIds ids;
+  std::optional<std::string> json = WriteTokenizeCall(source.body, /*padded=*/true, text.call);
+  const TokenizeEnd end = co_await Fetch(
+      scope, fleet, TokenEndpointOf(text.call), std::move(json), std::move(source.credentials), timeout_ms,
+      &ids);
+  telemetry_.tokenize_calls[static_cast<size_t>(end)].fetch_add(1, std::memory_order_relaxed);
+  if (end != TokenizeEnd::kNobody) {
+    telemetry_.tokenize_nanos.fetch_add(
+        static_cast<uint64_t>(clock_.NowNanos() - begun), std::memory_order_relaxed);
+  }
   if (end != TokenizeEnd::kOk) co_return false;
   router_.token_cache()->Store(text.name, std::move(ids));
+  co_return true;
+}
+
+Task<bool> RemoteTokenizer::LearnToolOrder(
+    CancelScope& scope, Source source, const FleetView& fleet, int64_t timeout_ms) {
+  const std::string model = ParseRequestFields(source.body, /*padded=*/true).model.value_or("");
+  const int64_t now = clock_.NowNanos();
+  if (tool_order_tries_.size() >= ToolOrders::kPlaces) tool_order_tries_.clear();
+  int64_t& next_try = tool_order_tries_.try_emplace(model, now).first->second;
+  if (now < next_try) co_return false;
+  next_try = now + kToolOrderRetryNs;
+  std::array<PromptIds, 2> ids;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    std::optional<std::string> probe = WriteToolProbe(model, i == 1);
+    const TokenizeEnd end = co_await Fetch(
+        scope, fleet, TokenEndpointOf(TokenCall::kChat), std::move(probe), source.credentials, timeout_ms,
+        &ids[i]);
+    if (end != TokenizeEnd::kOk) co_return false;
+  }
+  router_.tool_orders().Learn(model, CompareToolProbes(ids[0], ids[1]));
   co_return true;
 }
 
@@ -195,47 +206,6 @@ void RemoteTokenizer::TokenizeLater(
       std::move(source.credentials),
       {via.begin(), via.end()},
       timeout_ms})));
-}
-
-void RemoteTokenizer::LearnToolOrder(
-    Source source, std::span<const std::string_view> via, const Worker& worker, int64_t timeout_ms) {
-  std::string model = ParseRequestFields(source.body, /*padded=*/true).model.value_or("");
-  const int64_t now = clock_.NowNanos();
-  if (tool_order_tries_.size() >= ToolOrders::kPlaces) tool_order_tries_.clear();
-  int64_t& next_try = tool_order_tries_.try_emplace(model, now).first->second;
-  std::shared_ptr<Host>& host = hosts_[worker.url.base];
-  if (host == nullptr) host = std::make_shared<Host>();
-  const Host::Endpoint& endpoint = host->endpoints[TokenEndpointOf(TokenCall::kChat)];
-  if (now < next_try || !endpoint.backoff.over(now) || !endpoint.background_backoff.over(now)) return;
-  next_try = now + kToolOrderRetryNs;
-  background_calls_.fetch_add(1);
-  Spawn(CompareToolOrders(
-      std::move(model), std::make_shared<BackgroundCall>(BackgroundCall{
-                            {},
-                            worker.id,
-                            worker.url,
-                            host,
-                            {},
-                            std::move(source.credentials),
-                            {via.begin(), via.end()},
-                            timeout_ms})));
-}
-
-Task<void> RemoteTokenizer::CompareToolOrders(std::string model, std::shared_ptr<BackgroundCall> call) {
-  const std::vector<std::string_view> via(call->hops.begin(), call->hops.end());
-  CancelScope scope(via);
-  std::array<PromptIds, 2> ids;
-  bool known = true;
-  for (size_t i = 0; known && i < ids.size(); ++i) {
-    std::string target(kTokenEndpoints[TokenEndpointOf(TokenCall::kChat)]);
-    std::string probe = WriteToolProbe(model, i == 1);
-    const StatusOr<HttpResponse> response = co_await http_.PostWith(
-        call->credentials, &scope, call->url, target, std::move(probe), call->timeout_ms);
-    known = EndOf(response, &ids[i]) == TokenizeEnd::kOk;
-  }
-  ::explicit_bzero(call->credentials.data(), call->credentials.size());
-  if (known) router_.tool_orders().Learn(model, CompareToolProbes(ids[0], ids[1]));
-  background_calls_.fetch_sub(1);
 }
 
 Task<void> RemoteTokenizer::SendLater(std::shared_ptr<BackgroundCall> call) {

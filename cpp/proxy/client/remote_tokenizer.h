@@ -22,6 +22,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -65,10 +66,9 @@ class RemoteTokenizer {
       const RoutingKey::UntokenizedPrompt& text, Source source, std::span<const std::string_view> via,
       const Worker& worker, int64_t timeout_ms);
 
-  // Returns at once; Router::tool_orders() has the model's order soon, unless the worker cannot tell, which is tried
-  // again after kToolOrderRetryNs. `via`, `worker`: as above.
-  void LearnToolOrder(
-      Source source, std::span<const std::string_view> via, const Worker& worker, int64_t timeout_ms);
+  // Returns true if Router::tool_orders() has the order of the body's model afterwards. Of requests at the same time one
+  // waits, for two calls; if they fail, the next one waits after kToolOrderRetryNs.
+  Task<bool> LearnToolOrder(CancelScope& scope, Source source, const FleetView& fleet, int64_t timeout_ms);
 
   // Calls in flight without a waiting connection, so a stopping server must wait for them. Any thread.
   uint32_t background_calls() const { return background_calls_.load(); }
@@ -87,9 +87,12 @@ class RemoteTokenizer {
   struct Call;
 
   const Worker* Choose(const FleetView& fleet, size_t endpoint);
+  // One call that the scope waits for. kNobody without `json`, or if no worker may get it.
+  Task<TokenizeEnd> Fetch(
+      CancelScope& scope, const FleetView& fleet, size_t endpoint, std::optional<std::string> json,
+      std::string credentials, int64_t timeout_ms, PromptIds* ids);
   Task<void> Send(std::shared_ptr<Call> call);
   Task<void> SendLater(std::shared_ptr<BackgroundCall> call);
-  Task<void> CompareToolOrders(std::string model, std::shared_ptr<BackgroundCall> call);
   static TokenizeEnd EndOf(const StatusOr<HttpResponse>& response, PromptIds* ids);
 
   HttpClient& http_;

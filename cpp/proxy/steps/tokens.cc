@@ -1,5 +1,5 @@
-// The prompt's token ids, from a worker. Its response goes to the router's cache, so the key is made once more; without
-// one it stays as it is. What is worth knowing for later requests is asked for when the response has begun.
+// What a worker's tokenizer knows of the prompt: where the model's template prints tools, and its token ids. Both change
+// the key, which is made once more; without a response it stays as it is.
 #include "proxy/api/settings.h"
 #include "proxy/client/remote_tokenizer.h"
 #include "proxy/exchange/connection.h"
@@ -14,10 +14,13 @@ namespace vllm_router {
 namespace {
 
 // The ids of a prefix are known, and the rest would match no KV events: or none at all.
-bool LacksTokens(Request& request) {
+bool LacksIds(const Request& request) {
   const RoutingKey& key = request.key;
-  const bool lacks =
-      key.untokenized_prompt || (key.partly_tokenized_prompt && request.thread.router->compares_ids());
+  return key.untokenized_prompt || (key.partly_tokenized_prompt && request.thread.router->compares_ids());
+}
+
+bool LacksTokens(Request& request) {
+  const bool lacks = request.key.lacks_tool_order || LacksIds(request);
   return lacks && !request.stream_body && request.route().generates;
 }
 
@@ -26,25 +29,27 @@ RemoteTokenizer::Source SourceOf(const Request& request) {
 }
 
 Task<Verdict> FindTokens(Request& request) {
-  const RoutingKey& key = request.key;
+  RemoteTokenizer& tokenizer = request.thread.tokenizer;
+  const int64_t timeout_ms = request.settings.tokenize_timeout_ms;
   const std::shared_ptr<const FleetView> fleet = request.fleet();
-  const bool found = co_await request.thread.tokenizer.Tokenize(
+  if (request.key.lacks_tool_order) {
+    const bool learned =
+        co_await tokenizer.LearnToolOrder(request.scope, SourceOf(request), *fleet, timeout_ms);
+    if (learned && !request.is_cancelled()) MakeKey(request);
+  }
+  if (request.is_cancelled() || !LacksIds(request)) co_return Verdict::kNext;
+  const RoutingKey& key = request.key;
+  const bool found = co_await tokenizer.Tokenize(
       request.scope, key.untokenized_prompt ? *key.untokenized_prompt : *key.partly_tokenized_prompt,
-      SourceOf(request), *fleet, request.settings.tokenize_timeout_ms);
+      SourceOf(request), *fleet, timeout_ms);
   if (found && !request.is_cancelled()) MakeKey(request);
   co_return Verdict::kNext;
 }
 
-// The token ids of the prompt, for the next turn, and the order of tools in prompts of its model.
-void LearnLater(Request& request, const ResponseHead& response) {
-  const RoutingKey& key = request.key;
-  if (!key.partly_tokenized_prompt && !key.lacks_tool_order) return;
-  if (response.status != 200 || request.stream_body || !request.route().generates) return;
-  if (key.lacks_tool_order) {
-    request.thread.tokenizer.LearnToolOrder(
-        SourceOf(request), request.head->via, *request.info.worker, request.settings.tokenize_timeout_ms);
-  }
-  if (!key.partly_tokenized_prompt) return;
+// For a prompt whose response has begun; its token ids are for the next turn.
+void FindTokensLater(Request& request, const ResponseHead& response) {
+  const bool lacks = request.key.partly_tokenized_prompt && !request.stream_body && request.route().generates;
+  if (!lacks || response.status != 200) return;
   request.thread.tokenizer.TokenizeLater(
       *request.key.partly_tokenized_prompt, SourceOf(request), request.head->via, *request.info.worker,
       request.settings.tokenize_timeout_ms);
@@ -53,6 +58,6 @@ void LearnLater(Request& request, const ResponseHead& response) {
 }  // namespace
 
 extern constexpr Step kTokensStep = {
-    .name = "tokens", .begin = &LacksTokens, .run = &FindTokens, .on_response = &LearnLater};
+    .name = "tokens", .begin = &LacksTokens, .run = &FindTokens, .on_response = &FindTokensLater};
 
 }  // namespace vllm_router
