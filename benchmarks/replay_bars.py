@@ -477,7 +477,7 @@ BARS = (
     Bar(11, "closed loops: mean TTFT / best, each", 1.12, 1.00, loop_cells("ttft_mean_s", LOOPS)),
     Bar(11, "closed loops: p90 / best, each", 1.15, 1.00, loop_cells("ttft_p90_s", LOOPS)),
     Bar(11, "closed loops: end to end / best, each", 1.12, 1.00, loop_cells("e2e_mean_s", LOOPS)),
-    Bar(12, "speeds nobody tells: mean TTFT / best, each", 1.00, 0.85, loop_cells("ttft_mean_s", NOT_TOLD)),
+    Bar(12, "speeds nobody tells: mean TTFT / best, each", 1.03, 0.85, loop_cells("ttft_mean_s", NOT_TOLD)),
     Bar(13, "whole responses: mean TTFT / best, each", 1.20, 1.00, loop_cells("ttft_mean_s", WHOLE)),
     Bar(
         14,
