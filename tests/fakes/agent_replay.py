@@ -56,8 +56,20 @@ class Replay:
         return sum(outcome.matched for outcome in self.outcomes) / total if total else None
 
     def workers_of_sessions(self) -> list[set[str | None]]:
-        """Which workers each session's prompts went to."""
-        return _by_session((outcome.request, outcome.worker) for outcome in self.outcomes)
+        """Which workers each session's prompts went to, without those that share nothing with any before.
+
+        Codex compacts a conversation by a request without tools: where tools come first, no worker holds any
+        of it.
+        """
+        known = [outcome for outcome in self.outcomes if has_prompt(outcome.request)]
+        shared = _shared([outcome.request for outcome in known], 64)
+        seen: set[tuple[str, ...]] = set()
+        kept = []
+        for outcome, (found, _) in zip(known, shared, strict=True):
+            if found or session_of(outcome.request) not in seen:
+                kept.append((outcome.request, outcome.worker))
+            seen.add(session_of(outcome.request))
+        return _by_session(kept)
 
 
 def replay(requests: Sequence[Recorded], policy: str, workers: int = 3, **options: object) -> Replay:
@@ -117,17 +129,22 @@ def _send(connection: http.client.HTTPConnection, request: Recorded) -> Outcome:
 
 def allowed(requests: Sequence[Recorded], block_bytes: int) -> float:
     """The share of all prompts' blocks that an earlier prompt begins with: what can be matched at most."""
+    shared = _shared(list(filter(has_prompt, requests)), block_bytes)
+    return sum(found for found, _ in shared) / sum(total for _, total in shared)
+
+
+def _shared(requests: Sequence[Recorded], block_bytes: int) -> list[tuple[int, int]]:
+    """Of each prompt, the blocks that an earlier prompt begins with, and all of its blocks."""
     texts: list[bytes] = []
-    found = total = 0
+    shared = []
     for request in requests:
-        if not has_prompt(request):
-            continue
-        text = routing_text(request.json, request.path.partition("?")[0])
+        # Simulated workers print tools first, which the router learns.
+        text = routing_text(request.json, request.path.partition("?")[0], tools_first=True)
         assert isinstance(text, bytes)
-        found += max((common(text, other) for other in texts), default=0) // block_bytes
-        total += len(text) // block_bytes
+        found = max((common(text, other) for other in texts), default=0) // block_bytes
+        shared.append((found, len(text) // block_bytes))
         texts.append(text)
-    return found / total
+    return shared
 
 
 def common(one: bytes, other: bytes) -> int:

@@ -281,27 +281,23 @@ class Template(Tokens):
         return tokens(list("\n".join(parts).encode()))
 
 
-@pytest.mark.parametrize("policy", ["auto", "cache_aware"])
+@pytest.mark.parametrize(("policy", "unit"), [("auto", 64), ("cache_aware", 1)])
 @pytest.mark.parametrize("tools_first", [True, False], ids=["first", "after"])
-def test_the_order_of_tools_is_learned_once_for_a_model(harness, policy, tools_first):
+def test_the_first_request_of_a_model_learns_the_order_of_its_tools(harness, policy, unit, tools_first):
     template = Template(tools_first)
-    router = harness.router(harness.worker(template), policy=policy)
+    router = harness.router(
+        harness.worker(template), policy=policy, decision_headers=True, tokenize_timeout_ms=60_000
+    )
     client = harness.client(router)
     client.ask(**fields(of_agent("in /home/ann")))
-    eventually(lambda: len(template.asked) == 2, "two calls")
-    for number in range(2):
-        client.ask(**fields(of_agent(f"in /home/{number}", "other")))  # its order is not known
-    eventually(lambda: len(template.asked) == 4, "two calls for the other model")
-    before = metric(router, "matched_bytes_total" if policy == "cache_aware" else "matched_blocks_total")
-    for directory in ("ben", "eve"):
-        client.ask(**fields(of_agent(f"in /home/{directory}")))
+    assert len(template.asked) == 2
+    status = client.ask(**fields(of_agent("in /home/ben"))).get("x-vllm-router-cache-status")
+    assert len(template.asked) == 2
+    # Both share the system prompt up to the directory; where tools come first, all of these as well.
+    shared = int(status.partition("/")[0]) * unit
+    assert (shared > 1.5 * len(LONG)) is tools_first
+    client.ask(**fields(of_agent("in /home/ann", "other")))
     assert len(template.asked) == 4
-    matched = (
-        metric(router, "matched_bytes_total" if policy == "cache_aware" else "matched_blocks_total") - before
-    )
-    # The tools, as long as the system prompt, are shared where they come first, from the second request on.
-    shared = len(LONG) // (1 if policy == "cache_aware" else 4 * 16)
-    assert (matched > 2.5 * shared) is (not tools_first)
 
 
 def test_a_worker_that_cannot_tell_the_order_is_not_asked_each_time(harness):
@@ -309,9 +305,18 @@ def test_a_worker_that_cannot_tell_the_order_is_not_asked_each_time(harness):
     router = harness.router(harness.worker(silent), policy="auto")
     client = harness.client(router)
     for number in range(3):
-        client.ask(**fields(of_agent(f"in /home/{number}")))
-    assert len(silent.asked) <= 1
-    eventually(lambda: router.loads() == [0], "the end of all requests")
+        assert client.ask(**fields(of_agent(f"in /home/{number}"))).body == b"hello"
+    assert len(silent.asked) == 1
+
+
+def test_a_worker_that_is_too_slow_to_tell_the_order_costs_the_time_limit_once(harness):
+    worker = harness.worker(Tokens(lambda _connection, _message: gate.wait()))
+    gate = worker.gate()
+    router = harness.router(worker, policy="auto", tokenize_timeout_ms=50)
+    client = harness.client(router)
+    for number in range(2):
+        assert client.ask(**fields(of_agent(f"in /home/{number}"))).body == b"hello"
+    gate.open()
 
 
 def test_without_a_system_prompt_or_with_a_fixed_order_nothing_is_asked(harness):

@@ -40,7 +40,7 @@ def names(row):
 
 def test_a_line_has_the_fields_of_the_page_in_its_order():
     documented = re.findall(r"^\| `(\w+)` \|", PAGE.split("## Request")[1], re.MULTILINE)
-    of_agent = line(prompt=([1], 16, "header:x-session-id:leaf"), session=("leaf", "root", "agent"))
+    of_agent = line(prompt=([1], 16, "header:x-session-id:leaf"), names=("leaf", "root", "agent"))
     assert list(of_agent) == documented
 
 
@@ -71,7 +71,7 @@ def test_what_a_line_says():
 
 def test_parents_and_agents_are_named_as_their_own_requests_are():
     def row(prompt, session):
-        return line(prompt=([1], 16, prompt), session=session)
+        return line(prompt=([1], 16, prompt), names=session)
 
     parent = row("header:x-session-id:root", ("root", "", ""))
     child = row("header:x-session-id:leaf", ("leaf", "root", ""))

@@ -157,6 +157,7 @@ def test_policy_options_are_filled_with_defaults() -> None:
         "prefix_hash_load_factor": 1.25,
         "prefix_hash_balance_abs_threshold": 10,
         "routing_text_limit": 4_194_304,
+        "routing_text_tools": "auto",
         "balance_abs_threshold": 64,
         "balance_rel_threshold": 1.5,
         "balance_gate": "worker",

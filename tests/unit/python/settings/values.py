@@ -140,6 +140,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "prefix-hash-load-factor": ("1.5", 1.5),
     "prefix-hash-balance-abs-threshold": ("4", 4),
     "routing-text-limit": ("65536", 65536),
+    "routing-text-tools": ("first", "first"),
     "balance-gate": ("fleet", "fleet"),
     "spread-new-conversations": ("", True),  # on anyway
     "kv-event-block-size": ("32", 32),
