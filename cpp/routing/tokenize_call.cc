@@ -148,12 +148,34 @@ std::optional<std::string> WriteTokenizeCall(std::string_view body, bool padded,
   return call += '}';
 }
 
-bool NamesWhatIsNotFound(std::string_view body) {
-  simdjson::dom::parser parser;
-  simdjson::dom::element error;
-  std::string_view message;
-  if (parser.parse(body.data(), body.size()).at_key("error").get(error) != simdjson::SUCCESS) return false;
-  return error.at_key("message").get(message) != simdjson::SUCCESS || message != "Not Found";
+TokenizeFault FaultOf(int status, std::string_view body) {
+  const auto says = [body](std::string_view member, std::string_view value) {
+    simdjson::dom::parser parser;
+    std::string_view text;
+    const auto error = parser.parse(body.data(), body.size()).at_key("error");
+    return error.at_key(member).get(text) == simdjson::SUCCESS && text == value;
+  };
+  const auto has_error = [body] {
+    simdjson::dom::parser parser;
+    return parser.parse(body.data(), body.size()).at_key("error").error() == simdjson::SUCCESS;
+  };
+  switch (status) {
+    case 400:
+    case 401:
+    case 413:
+    case 422:
+      return TokenizeFault::kRequest;
+    case 403:
+      return says("type", "PermissionDeniedError") ? TokenizeFault::kEndpoint : TokenizeFault::kRequest;
+    case 404:
+      return has_error() && !says("message", "Not Found") ? TokenizeFault::kRequest
+                                                          : TokenizeFault::kEndpoint;
+    case 405:
+    case 501:
+      return TokenizeFault::kEndpoint;
+    default:
+      return TokenizeFault::kWorker;
+  }
 }
 
 StatusOr<std::vector<uint32_t>> ParseTokenizeResponse(std::string_view answer) {

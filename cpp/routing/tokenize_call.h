@@ -37,9 +37,11 @@ constexpr size_t TokenEndpointOf(TokenCall call) {
 // For a body whose prompt has been read (RoutingText::token_call). nullopt when the prompt is not found.
 std::optional<std::string> WriteTokenizeCall(std::string_view body, bool padded, TokenCall call);
 
-// Of a 404's body: true for an error of OpenAI's form, unless its message is a web framework's own, which some engines
-// put into that form for a path that they do not have.
-bool NamesWhatIsNotFound(std::string_view body);
+// What a response other than 200 is about: this request, or its credentials; the endpoint, which the worker does not have
+// or serve; or the worker. An engine may put a web framework's "Not Found" into an error of OpenAI's form; vLLM's render
+// endpoints are 403 without --enable-scale-out.
+enum class TokenizeFault : uint8_t { kRequest, kEndpoint, kWorker };
+TokenizeFault FaultOf(int status, std::string_view body);
 
 // The ids, 1..kMaxTokenizedIds of them. FailedPrecondition, with the reason, for any other response.
 StatusOr<std::vector<uint32_t>> ParseTokenizeResponse(std::string_view answer);

@@ -56,6 +56,7 @@ SWITCHES = [
     "--enable-prefix-caching",
     "--enable-prompt-tokens-details",
     "--enforce-eager",
+    "--enable-scale-out",  # for the render endpoints
 ]
 
 

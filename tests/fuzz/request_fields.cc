@@ -48,9 +48,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (text.kind == RoutingText::Kind::kTokens) FUZZ_CHECK(text.token_ids == text_in_place.token_ids);
   if (!copied.is_object) FUZZ_CHECK(!copied.model && !copied.user && !copied.stream && !copied.max_tokens);
 
-  for (const bool is_chat : {false, true}) {
-    const auto call = WriteTokenizeCall(body, /*padded=*/false, is_chat);
-    FUZZ_CHECK(call == WriteTokenizeCall(std::string_view(buffer).substr(0, size), /*padded=*/true, is_chat));
+  for (const TokenCall form : {TokenCall::kPrompt, TokenCall::kChat}) {
+    const auto call = WriteTokenizeCall(body, /*padded=*/false, form);
+    FUZZ_CHECK(call == WriteTokenizeCall(std::string_view(buffer).substr(0, size), /*padded=*/true, form));
   }
   return 0;
 }

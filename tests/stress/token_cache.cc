@@ -24,7 +24,7 @@ int main() {
       for (uint32_t item = 0; item <= conversation % 8; ++item) {
         text.append("\x1e").append(std::to_string(conversation)).append(item, 'x');
       }
-      NamePrefixes("m", true, text, &prefixes);
+      NamePrefixes("m", TokenCall::kChat, {}, text, &prefixes);
       const TokenCache::Known known = cache.Find(prefixes);
       if (known.ids != nullptr) {
         STRESS_CHECK(known.ids->front() == conversation);

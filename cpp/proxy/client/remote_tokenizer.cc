@@ -12,27 +12,6 @@
 #include "routing/tool_order.h"
 
 namespace vllm_router {
-namespace {
-
-// A worker that has the endpoint but rejects this request, or its credentials.
-bool IsRejection(const HttpResponse& response) {
-  switch (response.status) {
-    case 400:
-    case 401:
-    case 403:
-    case 413:
-    case 422:
-      return true;
-    default:
-      return response.status == 404 && NamesWhatIsNotFound(response.body);
-  }
-}
-
-bool IsUnknown(const HttpResponse& response) {
-  return response.status == 404 || response.status == 405 || response.status == 501;
-}
-
-}  // namespace
 
 // Outlives its request during a name lookup, which cannot be cancelled.
 struct RemoteTokenizer::Call {
@@ -135,9 +114,16 @@ Task<bool> RemoteTokenizer::LearnToolOrder(
 TokenizeEnd RemoteTokenizer::EndOf(const StatusOr<HttpResponse>& fetched, PromptIds* ids) {
   if (!fetched.ok()) return TokenizeEnd::kFailed;
   const HttpResponse& response = *fetched;
-  if (IsRejection(response)) return TokenizeEnd::kRefused;
-  if (IsUnknown(response)) return TokenizeEnd::kUnknown;
-  if (response.status != 200) return TokenizeEnd::kFailed;
+  if (response.status != 200) {
+    switch (FaultOf(response.status, response.body)) {
+      case TokenizeFault::kRequest:
+        return TokenizeEnd::kRefused;
+      case TokenizeFault::kEndpoint:
+        return TokenizeEnd::kUnknown;
+      case TokenizeFault::kWorker:
+        return TokenizeEnd::kFailed;
+    }
+  }
   StatusOr<PromptIds> parsed = ParseTokenizeResponse(response.body);
   if (!parsed.ok()) return TokenizeEnd::kFailed;
   *ids = *std::move(parsed);

@@ -123,6 +123,8 @@ def test_the_simulated_worker_is_understood(harness):
         (response(404, b'{"error":{"message":"The model `m` does not exist."}}'), "refused", True),
         (response(404, b'{"error":{"message":"Not Found","code":404}}'), "unknown", False),
         (response(401, b'{"error":"Unauthorized"}'), "refused", True),
+        (response(403, b'{"error":{"message":"This key may not.","type":"permission"}}'), "refused", True),
+        (response(403, b'{"error":{"message":"off","type":"PermissionDeniedError"}}'), "unknown", False),
     ],
 )
 def test_without_ids_a_request_goes_on_with_bytes(harness, answer, end, asked_again):
