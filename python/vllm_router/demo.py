@@ -44,7 +44,7 @@ from vllm_router.testing import SimulatedWorker
 if TYPE_CHECKING:
     from vllm_router.option_types import PolicyName
 
-DEFAULT_POLICIES = ("round_robin", "consistent_hash", "auto")
+DEFAULT_POLICIES = ("round_robin", "consistent_hash", "cache_aware", "auto")
 
 # One worker's cache holds its share of the chats, though not all of them; so does a real fleet's.
 FLEET: dict[str, Any] = {"step_ms": 4.0, "prefill_us_per_token": 400.0, "cache_blocks": 640}
@@ -78,6 +78,8 @@ class Turn:
     cached_tokens: int
     claimed_tokens: int | None
     """What the router believed the worker had cached; None where its policy does not match blocks."""
+    moved: bool = False
+    """The chat's turn before was at another worker."""
 
 
 @dataclasses.dataclass
@@ -92,6 +94,11 @@ class Tally:
     def of(self, worker: str) -> list[Turn]:
         """The turns that this worker answered."""
         return [turn for turn in list(self.turns) if turn.worker == worker]
+
+
+def computed(turns: Sequence[Turn]) -> int:
+    """Prompt tokens that came from no cache."""
+    return sum(turn.prompt_tokens - turn.cached_tokens for turn in turns)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -130,6 +137,7 @@ class User(threading.Thread):
         messages = [{"role": "system", "content": f"You are the assistant of {self.name}. Be kind. " * 8}]
         # Nobody sits down at the same moment.
         self._halt.wait(self._dice.uniform(0, THINK_SECONDS[1]))
+        before = None
         for _ in range(self._turns):
             if self._halt.is_set():
                 return
@@ -137,7 +145,8 @@ class User(threading.Thread):
             messages.append({"role": "user", "content": question})
             answer, turn = self._ask(connection, messages)
             messages.append({"role": "assistant", "content": answer})
-            self._tally.turns.append(turn)
+            self._tally.turns.append(dataclasses.replace(turn, moved=before not in (None, turn.worker)))
+            before = turn.worker
             self._halt.wait(self._dice.uniform(*THINK_SECONDS))
 
     def _ask(
@@ -282,20 +291,28 @@ def comparison(tallies: Sequence[Tally]) -> Table:
     )
     for tally in tallies:
         served = sorted(len(tally.of(worker)) for worker in {turn.worker for turn in tally.turns})
-        computed = sum(turn.prompt_tokens - turn.cached_tokens for turn in tally.turns)
         spread = f"{served[0]}-{served[-1]}" if served else "-"
-        table.add_row(tally.policy, spread, _cached(tally.turns), f"{computed:,}", *_times(tally.turns))
+        table.add_row(
+            tally.policy, spread, _cached(tally.turns), f"{computed(tally.turns):,}", *_times(tally.turns)
+        )
     return table
 
 
 def verdict(tallies: Sequence[Tally]) -> str:
-    """What the comparison says, in a sentence."""
+    """What the comparison says, and why."""
     ranked = sorted(tallies, key=lambda tally: percentile([t.first_token_ms for t in tally.turns], 0.5))
     best, worst = ranked[0], ranked[-1]
     fast, slow = (percentile([t.first_token_ms for t in tally.turns], 0.5) for tally in (best, worst))
-    return (
+    result = (
         f"The median time to first token was {fast:.0f} ms with {best.policy} and {slow:.0f} ms with "
         f"{worst.policy}: {slow / max(fast, 0.1):.1f} times as long."
+    )
+    left = [sum(turn.moved for turn in tally.turns) for tally in (best, worst)]
+    if best is worst:
+        return result
+    return (
+        f"{result} Workers computed {computed(best.turns):,} and {computed(worst.turns):,} prompt tokens: "
+        f"{left[0]} and {left[1]} turns went to another worker than the one that had their chat in its cache."
     )
 
 

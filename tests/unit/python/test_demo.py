@@ -36,6 +36,7 @@ def test_it_compares_the_policies_and_leaves_nothing_running():
         # And a row of the comparison.
         assert re.search(rf"^ *{policy} .*%.* ms .* ms *$", output, re.MULTILINE)
     assert "The median time to first token was" in output
+    assert re.search(r"\d+ and \d+ turns went to another worker than the one that had", flat(output))
     ports = [int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", output)]
     assert len(ports) == 9
     for port in ports:
