@@ -47,6 +47,8 @@ TAIL = """
 | `/v1/embeddings` | POST | numbers that depend on the input alone; `dimensions` (64), `encoding_format` |
 | `/tokenize` | POST | `{"count": 3, "max_model_len": 131072, "tokens": [...], "token_strs": null}` |
 | `/detokenize` | POST | `{"prompt": "..."}` |
+| `/v1/messages/render` | POST | `{"request_id": "7", "token_ids": [...]}` and more: what the engine would compute for the request |
+| `/v1/responses/render` | POST | the same |
 | `/v1/messages/count_tokens` | POST | `{"input_tokens": 3}` |
 | `/v1/responses/input_tokens` | POST | `{"object": "response.input_tokens", "input_tokens": 3}` |
 | `/v1/models` | any | the one model |

@@ -23,6 +23,8 @@ BODIES = {
     "/detokenize": {"tokens": [1]},
     "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "x"}]},
     "/v1/responses/input_tokens": {"input": "x"},
+    "/v1/messages/render": {"messages": [{"role": "user", "content": "x"}]},
+    "/v1/responses/render": {"input": "x"},
 }
 
 

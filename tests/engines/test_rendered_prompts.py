@@ -28,20 +28,20 @@ BILLING = "x-anthropic-billing-header: cc_version=2.1.197.fe{}; cch=e3a2f;"
 FLAGS = ("--block-size", str(BLOCK), "--tokenize-timeout-ms", "30000", "--seed", "1")
 
 
-def messages_body(turn: int) -> dict[str, Any]:
-    """The conversation of Claude Code's form up to this turn."""
+def messages_body(turn: int, case: str = "") -> dict[str, Any]:
+    """The conversation of Claude Code's form up to this turn. Cases share nothing."""
     system = [
         {"type": "text", "text": BILLING.format(turn)},  # another in each request, as it comes from some
-        {"type": "text", "text": words(150, 1)},
+        {"type": "text", "text": case + words(150, 1)},
         {"type": "text", "text": words(40, 2), "cache_control": {"type": "ephemeral"}},
     ]
     messages: list[dict[str, Any]] = [{"role": "user", "content": words(20, 3)}]
     for number in range(turn):
-        content: list[dict[str, Any]] = [{"type": "text", "text": words(15, 4, number)}]
+        content: list[dict[str, Any]] = [{"type": "text", "text": words(30, 4, number)}]
         if number % 3 != 2:
-            content.insert(0, {"type": "thinking", "thinking": words(12, 5, number), "signature": "s"})
+            content.insert(0, {"type": "thinking", "thinking": words(24, 5, number), "signature": "s"})
         if number % 2:
-            answer: Any = words(30, 6, number)
+            answer: Any = words(60, 6, number)
         else:
             use = {
                 "type": "tool_use",
@@ -50,22 +50,22 @@ def messages_body(turn: int) -> dict[str, Any]:
                 "input": {"path": words(3, number)},
             }
             content.append(use)
-            texts = [{"type": "text", "text": words(15, part, number)} for part in (7, 8)]
+            texts = [{"type": "text", "text": words(30, part, number)} for part in (7, 8)]
             answer = [{"type": "tool_result", "tool_use_id": f"t{number}", "content": texts}]
         messages += [{"role": "assistant", "content": content}, {"role": "user", "content": answer}]
-    tools = [{"name": "read", "description": words(40, 9), "input_schema": SCHEMA}]
+    tools = [{"name": "read", "description": case + words(40, 9), "input_schema": SCHEMA}]
     return {"model": MODEL, "max_tokens": 4, "system": system, "tools": tools, "messages": messages}
 
 
-def responses_body(turn: int) -> dict[str, Any]:
+def responses_body(turn: int, case: str = "") -> dict[str, Any]:
     """The same of Codex's form: the whole input each time, nothing stored."""
     items: list[dict[str, Any]] = [{"role": "user", "content": words(20, 3)}]
     for number in range(turn):
-        text = {"type": "output_text", "text": words(15, 4, number), "annotations": []}
+        text = {"type": "output_text", "text": words(30, 4, number), "annotations": []}
         said = {"type": "message", "id": f"m{number}", "status": "completed", "role": "assistant"}
         items.append(said | {"content": [text]})
         if number % 2:
-            items.append({"role": "user", "content": words(30, 6, number)})
+            items.append({"role": "user", "content": words(60, 6, number)})
         else:
             items += [
                 {
@@ -75,14 +75,14 @@ def responses_body(turn: int) -> dict[str, Any]:
                     "name": "read",
                     "arguments": json.dumps({"path": words(3, number)}),
                 },
-                {"type": "function_call_output", "call_id": f"c{number}", "output": words(30, 7, number)},
+                {"type": "function_call_output", "call_id": f"c{number}", "output": words(60, 7, number)},
             ]
-    tools = [{"type": "function", "name": "read", "description": words(40, 9), "parameters": SCHEMA}]
+    tools = [{"type": "function", "name": "read", "description": case + words(40, 9), "parameters": SCHEMA}]
     return {
         "model": MODEL,
         "max_output_tokens": 4,
         "store": False,
-        "instructions": words(150, 1),
+        "instructions": case + words(150, 1),
         "tools": tools,
         "input": items,
     }
@@ -93,7 +93,7 @@ class Api:
     """A path, and where its responses have the tokens of prompts."""
 
     path: str
-    body: Callable[[int], dict[str, Any]]
+    body: Callable[..., dict[str, Any]]
     usage: Callable[[dict[str, Any]], tuple[int, int]]  # of the prompt, and cached ones of these
 
 
@@ -127,13 +127,11 @@ def fleet(pytestconfig: pytest.Config) -> Iterator[Fleet]:
 
 @contextlib.contextmanager
 def routed(fleet: Fleet, events: bool) -> Iterator[Router]:
-    """A router in front of engines that know no prefix."""
+    """A router that knows what the engines hold, or nothing."""
     more = ("--kv-events", "on") if events else ("--kv-events", "off", "--tokenize", "worker")
     with fleet.router("auto", *FLAGS, *more) as router:
         if events:
             eventually(lambda: trusts(router) == ["exact", "exact"], "never exact", 60)
-        for engine in fleet.engines:
-            engine.forget_prefixes()
         yield router
 
 
@@ -143,7 +141,7 @@ def test_the_router_expects_what_the_engine_finds_within_a_block(fleet, api, eve
     rows = []
     with routed(fleet, events) as router:
         for turn in range(TURNS):
-            body = api.body(turn)
+            body = api.body(turn, f"{api.path} {events} ")
             response = call(router.url, "POST", api.path, body)
             assert response.status == 200, response.body
             prompt, cached = api.usage(response.json()["usage"])
