@@ -1,6 +1,7 @@
 #include "routing/routing_text_reader.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <optional>
 #include <utility>
 
@@ -22,6 +23,7 @@ using ondemand::json_type;
 constexpr char kItem = '\x1e';
 constexpr char kText = '\x1f';
 constexpr char kTagged = '\x1d';
+constexpr std::string_view kToolsItem = "\x1etools\x1f";
 
 constexpr std::array<std::string_view, 5> kContext = {
     "cache_salt", "chat_template", "chat_template_kwargs", "documents", "reasoning_effort"};
@@ -43,6 +45,14 @@ void AppendMinified(std::string_view raw, std::string* out) {
   size_t size = 0;
   if (simdjson::minify(raw.data(), raw.size(), out->data() + before, size) != simdjson::SUCCESS) size = 0;
   out->resize(before + size);
+}
+
+// In one move, since tools of agents are as long as the rest.
+void InsertPieces(size_t place, std::initializer_list<std::string_view> pieces, std::string* text) {
+  size_t size = 0;
+  for (const std::string_view piece : pieces) size += piece.size();
+  text->insert(place, size, '\0');
+  for (const std::string_view piece : pieces) place += piece.copy(text->data() + place, piece.size());
 }
 
 // A string unescaped, anything else as JSON. False when it is malformed.
@@ -502,16 +512,17 @@ void RoutingTextReader::Finish(std::string_view model) {
       if (!std::exchange(any, true)) before.append({kItem}).append("context");
       before.append(context);
     }
-    const std::string tools =
-        tools_.empty() ? std::string() : std::string({kItem}).append("tools").append({kText}).append(tools_);
-    if (!tools.empty() && ToolsComeFirst(model)) {
-      before.append(tools).append(system_);
+    if (tools_.empty()) {
+      InsertPieces(0, {before, system_}, &items_);
+    } else if (ToolsComeFirst(model)) {
+      InsertPieces(0, {before, kToolsItem, tools_, system_}, &items_);
     } else {
-      before.append(system_);
-      items_.insert(lead_size_, tools);
+      InsertPieces(lead_size_, {kToolsItem, tools_}, &items_);
+      InsertPieces(0, {before, system_}, &items_);
     }
+  } else {
+    items_.insert(0, before);
   }
-  items_.insert(0, before);
   if (any_items) out_->token_call = CallForIds(limit);
   for (const std::string& option : render_options_) out_->render_options.append(option);
   items_.resize(std::min(items_.size(), limit));

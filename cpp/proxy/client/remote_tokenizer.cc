@@ -93,19 +93,26 @@ Task<bool> RemoteTokenizer::Tokenize(
 
 Task<bool> RemoteTokenizer::LearnToolOrder(
     CancelScope& scope, Source source, const FleetView& fleet, int64_t timeout_ms) {
-  const std::string model = ParseRequestFields(source.body, /*padded=*/true).model.value_or("");
   const int64_t now = clock_.NowNanos();
+  if (now < tool_order_pause_end_) co_return false;
+  const std::string model = ParseRequestFields(source.body, /*padded=*/true).model.value_or("");
   if (tool_order_tries_.size() >= ToolOrders::kPlaces) tool_order_tries_.clear();
-  int64_t& next_try = tool_order_tries_.try_emplace(model, now).first->second;
-  if (now < next_try) co_return false;
-  next_try = now + kToolOrderRetryNs;
+  const auto tried = tool_order_tries_.try_emplace(model, now).first;
+  if (now < tried->second) co_return false;
+  const int64_t next_try = tried->second = now + kToolOrderRetryNs;
   std::array<PromptIds, 2> ids;
   for (size_t i = 0; i < ids.size(); ++i) {
     std::optional<std::string> probe = WriteToolProbe(model, i == 1);
     const TokenizeEnd end = co_await Fetch(
         scope, fleet, TokenEndpointOf(TokenCall::kChat), std::move(probe), source.credentials, timeout_ms,
         &ids[i]);
-    if (end != TokenizeEnd::kOk) co_return false;
+    if (end == TokenizeEnd::kOk) continue;
+    if (end == TokenizeEnd::kGone || end == TokenizeEnd::kNobody) {
+      tool_order_tries_[model] = now;  // no worker was at fault: the next request tries
+    } else if (end != TokenizeEnd::kRefused) {
+      tool_order_pause_end_ = next_try;  // others would fail as well, whatever their model
+    }
+    co_return false;
   }
   router_.tool_orders().Learn(model, CompareToolProbes(ids[0], ids[1]));
   co_return true;

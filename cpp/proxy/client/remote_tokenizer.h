@@ -103,6 +103,7 @@ class RemoteTokenizer {
   std::atomic<uint32_t> background_calls_{0};
   std::unordered_map<std::string, std::shared_ptr<Host>> hosts_;  // by base URL
   std::unordered_map<std::string, int64_t> tool_order_tries_;     // when a model may be tried next
+  int64_t tool_order_pause_end_ = INT64_MIN;                      // and any model, since workers fail
 };
 
 }  // namespace vllm_router

@@ -307,8 +307,35 @@ def test_a_worker_that_cannot_tell_the_order_is_not_asked_each_time(harness):
     router = harness.router(harness.worker(silent), policy="auto")
     client = harness.client(router)
     for number in range(3):
-        assert client.ask(**fields(of_agent(f"in /home/{number}"))).body == b"hello"
+        assert client.ask(**fields(of_agent(f"in /home/{number}", f"model-{number}"))).body == b"hello"
     assert len(silent.asked) == 1
+
+
+def test_a_model_that_no_worker_knows_does_not_keep_others_from_their_order(harness):
+    template = Template(tools_first=True)
+
+    def answer(connection, message):
+        if b"nonsense" in message.body:
+            return response(404, b'{"error":{"message":"The model `nonsense` does not exist."}}')
+        return template.tokenize(connection, message)
+
+    tokenizing = Tokens(answer)
+    router = harness.router(harness.worker(tokenizing), policy="auto", tokenize_timeout_ms=60_000)
+    client = harness.client(router)
+    for model in ("nonsense", "nonsense", "m"):
+        client.ask(**fields(of_agent("in /home/ann", model)))
+    assert [chat["model"] for chat in tokenizing.asked] == ["nonsense", "m", "m"]
+
+
+def test_a_client_that_leaves_does_not_keep_others_from_the_order(harness):
+    worker = harness.worker(Tokens(lambda connection, _message: connection.ending() and None))
+    router = harness.router(worker, policy="auto", tokenize_timeout_ms=60_000)
+    for number in range(2):
+        client = router.connect()
+        client.send(request(**fields(of_agent(f"in /home/{number}"))))
+        worker.wait_for_requests(number + 1)
+        client.close()
+        assert worker.connections[number].wait_ended() in ("eof", "reset")
 
 
 def test_a_worker_that_is_too_slow_to_tell_the_order_costs_the_time_limit_once(harness):
