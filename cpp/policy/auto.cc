@@ -340,7 +340,7 @@ class Auto final : public Policy {
   }
 
   // Who shares the known part of the prompt, and the least U. The only holder of a prompt that nobody else has open has
-  // also what it answered last, which no prompt had yet: as much as there was on average.
+  // also what it generated last, which no prompt had yet: as much as there was on average.
   double FindHolder(const RoutingKey& key, const PoolMeans& pool, size_t rows, Scratch* scratch) const {
     double* const uncached = scratch->uncached.data();
     uint32_t longest = 0;

@@ -96,6 +96,7 @@ void KeyBuilder::Build(const RequestView& request, RoutingKey* key) const {
   const bool computes = ComputesPrompt(request.path);
   const RequestView& prompted = computes ? request : nothing;
   std::optional<RequestFields> parsed;
+  key->lacks_tool_order = false;
   if (Has(needs_, KeyParts::kSharedHits)) Assign(prompted.shared_hits, &key->shared_hits);
   if (Has(needs_, KeyParts::kCostOverride)) Assign(request.cost_override, &key->cost_override);
   if (Has(needs_, KeyParts::kPromptTokens)) {
@@ -172,7 +173,6 @@ void KeyBuilder::MakePrompt(
     const RequestView& request, std::optional<RequestFields>* parsed, RoutingKey* key) const {
   Prompt& prompt = key->prompt;
   key->priority = 0;
-  key->lacks_tool_order = false;
   prompt.kind = Prompt::Kind::kMissing;
   prompt.framed = false;
   prompt.scope = 0;
@@ -231,7 +231,6 @@ void KeyBuilder::MakeBlocks(
   PromptScope scope{.lora_name = request.model};  // an adapter is requested by its name as model
   bool known = false;
   key->has_blocks = true;
-  key->lacks_tool_order = false;
   key->untokenized_prompt.reset();
   key->partly_tokenized_prompt.reset();
   key->pages.clear();

@@ -149,15 +149,11 @@ std::optional<std::string> WriteTokenizeCall(std::string_view body, bool padded,
 }
 
 TokenizeFault FaultOf(int status, std::string_view body) {
-  const auto says = [body](std::string_view member, std::string_view value) {
-    simdjson::dom::parser parser;
+  simdjson::dom::parser parser;
+  const auto error = parser.parse(body.data(), body.size()).at_key("error");
+  const auto says = [&error](std::string_view member, std::string_view value) {
     std::string_view text;
-    const auto error = parser.parse(body.data(), body.size()).at_key("error");
     return error.at_key(member).get(text) == simdjson::SUCCESS && text == value;
-  };
-  const auto has_error = [body] {
-    simdjson::dom::parser parser;
-    return parser.parse(body.data(), body.size()).at_key("error").error() == simdjson::SUCCESS;
   };
   switch (status) {
     case 400:
@@ -168,8 +164,8 @@ TokenizeFault FaultOf(int status, std::string_view body) {
     case 403:
       return says("type", "PermissionDeniedError") ? TokenizeFault::kEndpoint : TokenizeFault::kRequest;
     case 404:
-      return has_error() && !says("message", "Not Found") ? TokenizeFault::kRequest
-                                                          : TokenizeFault::kEndpoint;
+      return error.error() == simdjson::SUCCESS && !says("message", "Not Found") ? TokenizeFault::kRequest
+                                                                                 : TokenizeFault::kEndpoint;
     case 405:
     case 501:
       return TokenizeFault::kEndpoint;

@@ -41,12 +41,17 @@ class Fleet:
             engine.stop()
 
 
-@pytest.fixture(scope="session")
-def fleet(pytestconfig: pytest.Config) -> Iterator[Fleet]:
+def skip_without_engines(pytestconfig: pytest.Config) -> None:
+    """Skips what starts engines, unless the run is for that and they are installed."""
     if "engines" not in pytestconfig.option.markexpr:
         pytest.skip("starts two engines of 2 GB; run `make test-engines`, or pytest with `-m engines`")
     if (reason := missing()) is not None:
         pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def fleet(pytestconfig: pytest.Config) -> Iterator[Fleet]:
+    skip_without_engines(pytestconfig)
     for log in LOGS.glob("*.log"):
         log.unlink()
     fleet = Fleet([Engine("engine-a"), Engine("engine-b")])

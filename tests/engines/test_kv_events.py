@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from tests.engines.conftest import Fleet
-from tests.engines.processes import BLOCK, MODEL, OPTIONS, Engine, Router, call, missing, seconds_until
+from tests.engines.conftest import Fleet, skip_without_engines
+from tests.engines.processes import BLOCK, MODEL, OPTIONS, Engine, Router, call, seconds_until
 from tests.engines.test_cached_tokens import ids, words
 from tests.fakes.relay import Relay
 from tests.fakes.wire import eventually
@@ -33,10 +33,7 @@ REPLAY = 60.0  # seconds within which a router must know all again
 
 @pytest.fixture(scope="module")
 def fleet(pytestconfig: pytest.Config) -> Iterator[Fleet]:
-    if "engines" not in pytestconfig.option.markexpr:
-        pytest.skip("starts two engines of 2 GB; run `make test-engines`, or pytest with `-m engines`")
-    if (reason := missing()) is not None:
-        pytest.skip(reason)
+    skip_without_engines(pytestconfig)
     before = dict(OPTIONS)
     OPTIONS.update({"--num-gpu-blocks-override": str(BLOCKS), "--max-model-len": "4096"})
     fleet = Fleet([Engine("engine-events-a", events=True), Engine("engine-events-b", events=True)])

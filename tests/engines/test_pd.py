@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
+from tests.engines.conftest import skip_without_engines
 from tests.engines.pd_engines import LEASE, SLOW, Pair, PairRouter, ReferenceRouter, missing
 from tests.engines.processes import BLOCK, CONTEXT, MODEL, Response, call
-from tests.engines.processes import missing as engines_missing
 from tests.fakes.wire import eventually
 from tests.fakes.worker import SlowPort
 
@@ -35,11 +35,9 @@ WORDS = ["users", "offer", "the", "permission", "developers", "license", "is", "
 
 @pytest.fixture(scope="module")
 def pair(pytestconfig: pytest.Config) -> Iterator[Pair]:
-    if "engines" not in pytestconfig.option.markexpr:
-        pytest.skip("starts two engines of 2 GB; run `make test-engines`, or pytest with `-m engines`")
-    for reason in (engines_missing(), missing()):
-        if reason is not None:
-            pytest.skip(reason)
+    skip_without_engines(pytestconfig)
+    if (reason := missing()) is not None:
+        pytest.skip(reason)
     pair = Pair()
     try:
         yield pair

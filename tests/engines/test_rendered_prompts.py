@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.engines.conftest import Fleet
-from tests.engines.processes import BLOCK, MODEL, Engine, Router, call, missing
+from tests.engines.conftest import Fleet, skip_without_engines
+from tests.engines.processes import BLOCK, MODEL, Engine, Router, call
 from tests.engines.test_cached_tokens import words
 from tests.engines.test_kv_events import trusts, wait_until_heard
 from tests.fakes.wire import eventually
@@ -114,10 +114,7 @@ APIS = [
 
 @pytest.fixture(scope="module")
 def fleet(pytestconfig: pytest.Config) -> Iterator[Fleet]:
-    if "engines" not in pytestconfig.option.markexpr:
-        pytest.skip("starts two engines of 2 GB; run `make test-engines`, or pytest with `-m engines`")
-    if (reason := missing()) is not None:
-        pytest.skip(reason)
+    skip_without_engines(pytestconfig)
     fleet = Fleet([Engine("engine-rendered-a", events=True), Engine("engine-rendered-b", events=True)])
     try:
         yield fleet

@@ -1,6 +1,5 @@
 #include "proxy/client/remote_tokenizer.h"
 
-#include <cstring>
 #include <optional>
 #include <set>
 #include <utility>
@@ -8,7 +7,7 @@
 
 #include "base/limits.h"
 #include "base/time_units.h"
-#include "routing/request_fields.h"
+#include "routing/model_member.h"
 #include "routing/tool_order.h"
 
 namespace vllm_router {
@@ -95,7 +94,7 @@ Task<bool> RemoteTokenizer::LearnToolOrder(
     CancelScope& scope, Source source, const FleetView& fleet, int64_t timeout_ms) {
   const int64_t now = clock_.NowNanos();
   if (now < tool_order_pause_end_) co_return false;
-  const std::string model = ParseRequestFields(source.body, /*padded=*/true).model.value_or("");
+  const std::string model = FindModelMember(source.body).name;
   if (tool_order_tries_.size() >= ToolOrders::kPlaces) tool_order_tries_.clear();
   const auto tried = tool_order_tries_.try_emplace(model, now).first;
   if (now < tried->second) co_return false;
