@@ -60,6 +60,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingRedis(testing);
   BindTestingRedisResponses(testing);
   BindTestingRouting(testing);
+  BindTestingConditions(testing);
   BindTestingSessions(testing);
   BindTestingSharedPool(testing);
   BindTestingSimulation(testing);

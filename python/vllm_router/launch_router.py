@@ -7,6 +7,7 @@
     vllm-router simulate-worker --port 0                      one simulated worker
     vllm-router doctor --config router.yaml                   checks of machine, settings and workers
     vllm-router probe                                         whether a router is ready, by exit status
+    vllm-router status http://router:30000                    what is wrong with a router that runs
 
 Exit status: 0 after a clean end, 1 when the router could not start, 2 for a mistake on the command line or in
 the file, 3 when requests in flight had to be cut because the grace period ended.
@@ -59,6 +60,7 @@ COMMANDS = {
     "probe": "vllm_router.probe",
     "replay": "vllm_router.replay.command",
     "simulate-worker": "vllm_router.simulate_worker",
+    "status": "vllm_router.status",
 }
 
 _SERVES = "vllm-router serves without one: vllm-router --worker-urls http://gpu-0:8000"
@@ -69,7 +71,7 @@ _NOT_COMMANDS = {
     "version": "vllm-router --version shows the version",
     **dict.fromkeys(("check", "validate", "test"), "vllm-router doctor checks the settings and the workers"),
     **dict.fromkeys(("worker", "simulate"), "vllm-router simulate-worker is a worker without a GPU"),
-    **dict.fromkeys(("health", "status"), "vllm-router probe exits with 0 when a router is ready"),
+    **dict.fromkeys(("health", "ready"), "vllm-router probe exits with 0 when a router is ready"),
 }
 
 _DESCRIPTION = """\
@@ -82,6 +84,7 @@ One address in front of many LLM workers: picks a worker for each request and st
   vllm-router simulate-worker --help        a worker without a GPU
   vllm-router doctor --config router.yaml   checks the machine, the settings and the workers without serving
   vllm-router probe                         exits with 0 when a router is ready
+  vllm-router status                        says what is wrong with a router that runs
   vllm-router completion bash               a script that completes the command in bash, zsh or fish
 
 Names may be written with - or _, lists with blanks or commas."""

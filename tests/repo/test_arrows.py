@@ -24,6 +24,7 @@ ROWS = {
     "routing": {"policy"},
     "response_cache": {"routing"},
     "sessions": {"policy", "routing"},
+    "conditions": {"worker"},
     "disaggregation": {"routing", "events"},
     "proxy/api": {"response_cache", "disaggregation", "http"},
     "proxy/telemetry": {"proxy/api", "routing"},
@@ -38,6 +39,7 @@ ROWS = {
     "proxy/peer_sync": {"proxy/exchange", "proxy/admin", "peer_sync"},
     "proxy/response_cache": {"proxy/exchange", "proxy/admin", "response_cache"},
     "proxy/sessions": {"proxy/exchange", "proxy/admin", "sessions"},
+    "proxy/conditions": {"proxy/exchange", "proxy/admin", "conditions"},
     "proxy/shared_pool": {"proxy/exchange", "proxy/admin", "shared_pool"},
     "proxy/steps": {
         "proxy/exchange",
@@ -45,6 +47,7 @@ ROWS = {
         "proxy/events",
         "proxy/response_cache",
         "proxy/sessions",
+        "proxy/conditions",
         "proxy/shared_pool",
     },
     "proxy/server": {"proxy/steps", "proxy/peer_sync"},
@@ -59,6 +62,7 @@ FEATURES = {
     "proxy/peer_sync",
     "proxy/response_cache",
     "proxy/sessions",
+    "proxy/conditions",
     "proxy/shared_pool",
 }
 
@@ -69,7 +73,7 @@ HEAVY = {
     "boost/beast": "nowhere",  # it is what fuzz targets compare with
     "boost/json": "{events/sse_event,admin/admin,admin/*_endpoints,admin/discovery_report,"
     "admin/admin_context,admin/fleet_call,admin/replies,admin/scale_reply,api/json_text,client/*_report,"
-    "events/*_endpoints,events/kv_push_call,exchange/cost_override_header,exchange/fan_out,"
+    "conditions/conditions_feature,events/*_endpoints,events/kv_push_call,exchange/cost_override_header,exchange/fan_out,"
     "disaggregation/disaggregation_feature,disaggregation/registration_report,"
     "peer_sync/peer_endpoints,response_cache/cache_report,sessions/sessions_feature,shared_pool/pool_report,"
     "shared_pool/shared_pool_feature}.cc",

@@ -106,7 +106,7 @@ AdminReply ListWorkers(AdminContext& admin, const PageCall& /*call*/) {
   return JsonReply(200, json::object{{"urls", std::move(urls)}});
 }
 
-AdminReply Workers(AdminContext& admin, const PageCall& /*call*/) {
+AdminReply Workers(AdminContext& admin, const PageCall& call) {
   json::array workers;
   const std::shared_ptr<const FleetView> fleet = admin.router->fleet();
   std::array<size_t, 3> counts{};  // by stage
@@ -117,10 +117,12 @@ AdminReply Workers(AdminContext& admin, const PageCall& /*call*/) {
   }
   const size_t total = workers.size();
   const auto [regular, prefill, decode] = counts;
-  return JsonReply(
-      200, {{"workers", std::move(workers)},
-            {"total", total},
-            {"stats", {{"prefill_count", prefill}, {"decode_count", decode}, {"regular_count", regular}}}});
+  json::object page = {
+      {"workers", std::move(workers)},
+      {"total", total},
+      {"stats", {{"prefill_count", prefill}, {"decode_count", decode}, {"regular_count", regular}}}};
+  admin.AddSections("/workers", call, &page);
+  return JsonReply(200, page);
 }
 
 AdminReply OneWorker(AdminContext& admin, std::string_view encoded_url) {

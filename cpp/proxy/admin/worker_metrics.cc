@@ -25,6 +25,7 @@ struct WorkerSum {
   uint64_t failed_attempts = 0;
   uint64_t breaker_successes = 0;
   uint64_t breaker_failures = 0;
+  std::array<uint64_t, kResponseCodeCount> responses{};
   std::array<uint64_t, kErrorBlameCount> server_errors{};
   std::array<std::array<uint64_t, kBreakerStateCount>, kBreakerStateCount> breaker_transitions{};
   std::array<uint64_t, kBootstrapResultCount> bootstrap_queries{};
@@ -43,6 +44,8 @@ struct WorkerSum {
     failed_attempts += tallies.failed_attempts.count();
     breaker_successes += tallies.breaker_successes.count();
     breaker_failures += tallies.breaker_failures.count();
+    for (size_t code = 0; code < kResponseCodeCount; ++code)
+      responses[code] += tallies.responses[code].count();
     for (size_t blame = 0; blame < kErrorBlameCount; ++blame) {
       server_errors[blame] += tallies.server_errors[blame].count();
     }
@@ -160,6 +163,17 @@ void WriteWorkers(
   page->Counter("failed_attempts_total", "Failed attempts at the worker that were followed by a retry.");
   each(&WorkerSum::failed_attempts);
   page->AddFormerName("failed_tries_total");
+  page->Counter(
+      "worker_responses_total",
+      "Attempts at the worker by the status of its response: 401, 403, 404 and 429, others by their class, "
+      "or none.");
+  for (size_t i = 0; i < workers.size(); ++i) {
+    for (size_t code = 0; code < kResponseCodeCount; ++code) {
+      page->AddUnlessZero(
+          sums[i].responses[code],
+          {{"code", ResponseCodeName(static_cast<ResponseCode>(code))}, {"worker", workers[i]->url.url}});
+    }
+  }
   page->Counter("cb_outcomes_total", "Outcomes recorded by the worker's circuit breaker.");
   outcome(&WorkerSum::breaker_successes, "success");
   outcome(&WorkerSum::breaker_failures, "failure");

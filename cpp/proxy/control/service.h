@@ -6,6 +6,10 @@
 //   a scrape     calls WriteMetrics() of each service, in the order of the list
 #pragma once
 
+#include <functional>
+#include <string>
+#include <string_view>
+
 namespace vllm_router {
 
 class MetricsPage;
@@ -24,6 +28,11 @@ class Service {
 
   // Writes the families of what the service counts (proxy/telemetry/metrics_page.h). Any thread.
   virtual void WriteMetrics(MetricsPage* page) const { static_cast<void>(page); }
+
+  // Says what is wrong with what the service does, now, in a sentence each (GET /admin/status). `name`: of the kind, in
+  // metrics; `worker`: its URL, or empty. On the control thread.
+  using AddCondition = std::function<void(std::string_view name, std::string_view worker, std::string text)>;
+  virtual void AddConditions(const AddCondition& add) const { static_cast<void>(add); }
 };
 
 }  // namespace vllm_router

@@ -27,4 +27,8 @@ void Services::WriteMetrics(MetricsPage* page) const {
   for (const auto& write : writers_) write(page);
 }
 
+void Services::AddConditions(const Service::AddCondition& add) const {
+  for (const std::unique_ptr<Service>& service : all_) service->AddConditions(add);
+}
+
 }  // namespace vllm_router

@@ -57,6 +57,7 @@ class Services {
   bool ended() const;           // of all
   void FollowSettings() const;  // nothing once they were stopped
   void WriteMetrics(MetricsPage* page) const;
+  void AddConditions(const Service::AddCondition& add) const;
 
  private:
   IoThread& control_;

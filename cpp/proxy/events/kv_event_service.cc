@@ -289,6 +289,19 @@ void KvEventService::WarnOfText() {
       "by what was sent to each worker, not by its events; remove --tokenize never");
 }
 
+void KvEventService::AddConditions(const AddCondition& add) const {
+  for (const KvSourceStatus& status : Report()) {
+    if (status.trust != KvTrust::kSilent && status.trust != KvTrust::kMismatch) continue;
+    const std::string rank =
+        status.source.rank == 0 ? std::string() : Concat(", rank ", status.source.rank, ",");
+    add("kv_events", Concat(status.source.url, "@", status.source.rank),
+        Concat(
+            "KV events of ", status.source.url, rank,
+            status.trust == KvTrust::kSilent ? " are silent" : " name other blocks than its prompts have",
+            ": it is routed to by what it was sent. GET /admin/kv-events says why."));
+  }
+}
+
 void KvEventService::WriteMetrics(MetricsPage* page) const {
   const std::vector<KvSourceStatus> sources = Report();
   if (sources.empty()) return;

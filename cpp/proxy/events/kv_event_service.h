@@ -51,6 +51,7 @@ class KvEventService final : public HostPoller {
   // Any thread; empty while there is no source.
   std::vector<KvSourceStatus> Report() const;
   void WriteMetrics(MetricsPage* page) const override;
+  void AddConditions(const AddCondition& add) const override;
   // Drops what is known of the worker's cache, and asks for all of it. False: it has no source.
   bool Resync(std::string_view worker_url);
 

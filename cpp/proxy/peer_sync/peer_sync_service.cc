@@ -113,6 +113,13 @@ OtherRouters::Presence PeerSyncService::presence() const {
   return presence;
 }
 
+void PeerSyncService::AddConditions(const AddCondition& add) const {
+  if (Report().up) return;
+  add("peer_sync", {},
+      "This router and the others do not hear each other: it routes by its own requests and by the workers' "
+      "loads.");
+}
+
 PeerSyncReport PeerSyncService::Report() const {
   const MutexLock lock(mutex_);
   return report_;

@@ -83,6 +83,7 @@ class PeerSyncService final : public Service, public OtherRouters {
   // Any thread.
   PeerSyncReport Report() const;
   void WriteMetrics(MetricsPage* page) const override { Report().WriteMetrics(page); }
+  void AddConditions(const AddCondition& add) const override;
   void Suspect(const std::shared_ptr<Worker>& worker) override;
   void CacheEmptied(const std::shared_ptr<Worker>& worker) override;
   std::string TellAdmin(AdminFact fact) override;

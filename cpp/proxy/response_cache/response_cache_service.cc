@@ -37,6 +37,14 @@ void ResponseCacheService::Start() {
   Spawn(Run());
 }
 
+void ResponseCacheService::AddConditions(const AddCondition& add) const {
+  if (responses_.usable()) return;
+  add("response_cache_redis", {},
+      "The Redis of the response cache is not in use: it does not reply, or the router is bringing it up to "
+      "date. "
+      "Responses are not shared meanwhile.");
+}
+
 void ResponseCacheService::Stop() {
   stopped_ = true;
   delay_.Cancel();

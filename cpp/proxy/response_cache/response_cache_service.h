@@ -51,6 +51,7 @@ class ResponseCacheService final : public Service {
   void Start() override;
   void Stop() override;  // the link stops as well
   bool ended() const override { return !runs_ && under_way_ == 0; }
+  void AddConditions(const AddCondition& add) const override;
 
   // Any thread: a generation was bumped; Redis is told at once.
   void Tell();

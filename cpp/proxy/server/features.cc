@@ -3,6 +3,7 @@
 #include <array>
 
 #include "proxy/admin/feature.h"
+#include "proxy/conditions/conditions_feature.h"
 #include "proxy/disaggregation/disaggregation_feature.h"
 #include "proxy/events/events_feature.h"
 #include "proxy/peer_sync/peer_sync_feature.h"
@@ -14,7 +15,8 @@ namespace vllm_router {
 
 std::span<const Feature* const> Features() {
   static constexpr std::array kFeatures = {&kDisaggregationFeature, &kEventsFeature,   &kResponseCacheFeature,
-                                           &kSharedPoolFeature,     &kSessionsFeature, &kPeerSyncFeature};
+                                           &kSharedPoolFeature,     &kSessionsFeature, &kPeerSyncFeature,
+                                           &kConditionsFeature};
   return kFeatures;
 }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "proxy/conditions/conditions_feature.h"
 #include "proxy/disaggregation/disaggregation_feature.h"
 #include "proxy/events/events_feature.h"
 #include "proxy/response_cache/response_cache_feature.h"
@@ -38,7 +39,7 @@ std::span<const Step* const> Steps() {
       // With a permit.
       &kAdmitStep, &kTokensStep, &kSharedPrefixesStep, &kSharedPoolStep, &kStoredResponseStep,
       // At workers.
-      &kUpstreamStep, &kRelayStep};
+      &kUpstreamStep, &kRelayStep, &kOutcomesStep};
   return kSteps;
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <ctime>
 #include <optional>
+#include <utility>
 
 #include "base/limits.h"
 #include "base/text.h"
@@ -15,10 +16,12 @@ namespace {
 
 // A line is composed on the stack and appended at once. So the check for room is made once, at compile
 // time, and not for each of its hundred pieces.
-constexpr size_t kMostTexts = 8;  // request_id, client, method, path, model, worker, prefill_worker, pair_id
+constexpr size_t kMaxFailedShown = 4;  // attempts
+// request_id, client, method, path, model, session, parent, agent, worker, prefill_worker, pair_id
+constexpr size_t kMostTexts = 11 + kMaxFailedShown;
 constexpr size_t kMostEscapedBytes = 6;  // \u00NN for one byte
 constexpr size_t kMostWordBytes = 64;    // of our own words; far more than any has
-constexpr size_t kMostFields = 46;
+constexpr size_t kMostFields = 46 + 2 * kMaxFailedShown;
 constexpr size_t kMostFieldBytes = 24 + kMostWordBytes;  // its name, and a number or a word
 constexpr size_t kMostLineBytes =
     kMostTexts * kMaxLoggedTextBytes * kMostEscapedBytes + kMostFields * kMostFieldBytes;
@@ -129,6 +132,32 @@ class JsonLine {
   Composer* const out_;
 };
 
+// The attempts before the one whose response the client got; of a pair, those of both stages.
+template <typename Each>
+void ForEachFailed(const RequestInfo& record, Each each) {
+  if (record.retries == 0) return;
+  size_t shown = 0;
+  for (const AttemptInfo& attempt : record.attempts_made) {
+    if (attempt.error.empty() && attempt.status < 400) continue;
+    if (&attempt == &record.attempts_made.back() || shown == kMaxFailedShown) return;
+    each(attempt);
+    ++shown;
+  }
+}
+
+void AppendFailed(const RequestInfo& record, Composer* out) {
+  bool any = false;
+  ForEachFailed(record, [&any, out](const AttemptInfo& attempt) {
+    JsonLine line(out);
+    out->Put(std::exchange(any, true) ? std::string_view(R"(,{"worker":)") : R"(,"failed":[{"worker":)");
+    out->Quoted(attempt.worker->url.url);
+    if (attempt.status != 0) line.Number(R"(,"status":)", static_cast<uint64_t>(attempt.status));
+    line.Word(R"(,"error":)", attempt.error);
+    out->Put('}');
+  });
+  if (any) out->Put(']');
+}
+
 }  // namespace
 
 // "2026-11-21T10:50:37.123", or with a space between date and time.
@@ -209,6 +238,7 @@ void AccessLogLine::AppendJson(const RequestInfo& record, uint64_t number, std::
       line.Number(R"(,"dp_rank":)", uint64_t{*record.worker->url.rank});
     line.Number(R"(,"attempts":)", uint64_t{record.attempts});
     if (record.retries != 0) line.Number(R"(,"retries":)", uint64_t{record.retries});
+    AppendFailed(record, &composer);
     line.True(R"(,"reused":)", record.reused);
     line.True(R"(,"stale_retry":)", record.stale_retry);
   }
@@ -285,6 +315,16 @@ void AccessLogLine::AppendText(const RequestInfo& record, uint64_t number, std::
     line.Put(" retries=");
     line.Number(record.retries);
   }
+  ForEachFailed(record, [&line, first = true](const AttemptInfo& attempt) mutable {
+    line.Put(std::exchange(first, false) ? " failed=" : ",");
+    line.Plain(attempt.worker->url.url);
+    line.Put(':');
+    if (attempt.status == 0) {
+      line.Word(attempt.error);
+    } else {
+      line.Number(static_cast<uint64_t>(attempt.status));
+    }
+  });
   ms(" ttft=", record.head_ns, record.first_body_ns);
   ms(" total=", record.head_ns, record.end_ns);
   line.Put(" in=");

@@ -216,6 +216,8 @@ void Telemetry::Count(const RequestInfo& record) {
   if (record.keepalives != 0) shard.sse_keepalives.Add(record.keepalives);
   if (record.client_stalls != 0) shard.client_stalls.Add(record.client_stalls);
   if (record.pd != nullptr) CountStages(record, good);
+  for (const AttemptInfo& attempt : record.attempts_made)
+    shard.Of(attempt.worker).responses[static_cast<size_t>(ResponseCodeOf(attempt.status))].Add();
   if (record.worker == nullptr || record.attempts == 0) return;
 
   if (record.worker_stalls != 0) shard.worker_stalls.Add(record.worker_stalls);

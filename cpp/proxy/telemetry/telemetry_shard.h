@@ -22,6 +22,7 @@
 #include "proxy/telemetry/counters.h"
 #include "proxy/telemetry/request_info.h"
 #include "proxy/telemetry/telemetry.h"
+#include "worker/response_code.h"
 
 namespace vllm_router {
 
@@ -80,6 +81,7 @@ struct WorkerCounters {
   Counter decisions;
   Counter processed;
   Counter failed_attempts;  // after which there was another attempt
+  std::array<Counter, kResponseCodeCount> responses;  // to attempts, by ResponseCode
   Counter breaker_successes, breaker_failures;
   std::array<Counter, kErrorBlameCount> server_errors;  // by ErrorBlame
   std::array<std::array<Counter, kBreakerStateCount>, kBreakerStateCount> breaker_transitions;  // [from][to]
