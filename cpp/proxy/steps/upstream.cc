@@ -62,9 +62,6 @@ Task<Verdict> Attempt(Request& request) {
   Attempts& attempts = *request.attempts;
   request.ArmTotalDeadline(request.settings.request_timeout_ms);
   Attempts::End end = co_await RunAttempts(request);
-  if (request.key.shared_hits && request.info.decision) {
-    request.thread.telemetry.SharedCacheBeyond(request.info.decision->shared_beyond);
-  }
   while (end == Attempts::End::kFull && !request.is_cancelled()) {
     request.total_deadline.Disarm();
     const Verdict verdict = co_await WaitForWorker(request);
