@@ -28,6 +28,15 @@ void PairChoice::Begin(WorkerChoice::Request request, const KvConnector& connect
   decode_.choice.set_probe(WorkerChoice::Probe::kLate);
 }
 
+std::optional<PdAttemptKind> PairChoice::ChooseFirst() {
+  if (ChooseBypass()) return PdAttemptKind::kBypass;
+  if (Choose({.next = PdAttemptKind::kPair})) return PdAttemptKind::kPair;
+  const bool is_alone = MayServeAlone() && prefill_.choice.Fleet()->in_rotation() == 0;
+  if (!is_alone || !Choose({.next = PdAttemptKind::kLocal})) return std::nullopt;
+  info_.local = "prefill_loss";
+  return PdAttemptKind::kLocal;
+}
+
 bool PairChoice::ChooseBypass() {
   if (!connector_->traits().decode_can_prefill || !IsOfFleetsEngine()) return false;
   std::optional<WorkerChoice::Bypass> bypass = decode_.choice.SelectBypass();
@@ -96,12 +105,17 @@ bool PairChoice::ChooseOtherGroup(const PdRetry& retry) {
          Choose({.next = PdAttemptKind::kPair, .exclude_d = retry.exclude_d});
 }
 
-void PairChoice::Take() {
+void PairChoice::Take(PdAttemptKind kind) {
   if (prefill_.selected) {
     TakeAt(prefill_);
     info_.prefill = prefill_.worker;
   }
   TakeAt(decode_);
+  if (kind == PdAttemptKind::kBypass || info_.uncached_tokens == 0) return;
+  info_.uncached_tokens = info_.saved_tokens = 0;  // the bypass has failed
+  if (kind != PdAttemptKind::kPair) return;
+  info_.kind = "two_stages";
+  info_.local = {};
 }
 
 void PairChoice::TakeAt(Side& side) {

@@ -1,9 +1,10 @@
 // PairChoice: the SELECT of a PdExchange: a prefill worker and a decode worker for each attempt of one request.
 //
-//   ChooseBypass()          a decode worker alone, since it has to compute little of the prompt
+//   ChooseFirst()           both; or a decode worker alone, since it has to compute little of the prompt, or there is no
+//                           prefill worker
 //   Choose(retry)           what an attempt of this kind needs: both, or a decode worker
 //   ChooseOtherGroup(retry) both again, where no decode worker may fetch the blocks that there are
-//   Take()                  what was chosen is sent the request next
+//   Take(kind)              what was chosen is sent the request next
 //
 // Blocks pass only between workers of one kv_group. Prefill is chosen first; where its group has no decode worker for the
 // request, another group's prefill worker is chosen:
@@ -43,13 +44,14 @@ class PairChoice {
 
   void Begin(WorkerChoice::Request request, const KvConnector& connector);
 
-  // False: no worker may be chosen.
-  bool ChooseBypass();
+  // nullopt: no worker may be chosen.
+  std::optional<PdAttemptKind> ChooseFirst();
+  // False: likewise.
   bool Choose(const PdRetry& retry);
   bool ChooseOtherGroup(const PdRetry& retry);
-  bool all_full() const { return all_full_; }  // why Choose() found none
+  bool all_full() const { return all_full_; }  // why none was
 
-  void Take();
+  void Take(PdAttemptKind kind);
   // A decode worker whose probe was given back when it was chosen needs a pass again. True: its breaker admits no request
   // now, and another worker gets the blocks.
   bool TakePassAgain();
@@ -65,8 +67,10 @@ class PairChoice {
   const Side& prefill() const { return prefill_; }
   Side& decode() { return decode_; }
   const Side& decode() const { return decode_; }
+  Side& at(Stage stage) { return stage == Stage::kPrefill ? prefill_ : decode_; }
 
  private:
+  bool ChooseBypass();
   bool IsOfFleetsEngine() const;
   bool ChooseWorkers(const PdRetry& retry, bool last_resort);
   void TakeAt(Side& side);

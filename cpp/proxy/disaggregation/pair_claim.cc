@@ -17,7 +17,7 @@ void PairClaim::Make(
   claim_ = KvClaim(
       *thread_.features.Find<ClaimKeeper>(), thread_.clock,
       {.prefill = source.worker(),
-       .parameters = std::string(*source.prefill().parameters),
+       .parameters = std::string(*source.result().prefill.parameters),
        .model = std::string(model != nullptr ? model->value : std::string_view()),
        .made_ns = thread_.clock.NowNanos()});
   handoff_.Arm(thread_.loop.timers(), settings_.pd.handoff_limit_ms, late, context);

@@ -11,15 +11,18 @@ namespace {
 // A prefill worker that has just died fails transfers to all decode workers, so these are not to blame for a few.
 constexpr uint32_t kPardoned = 4;  // in a row
 
-}  // namespace
-
-bool PairFailure::IsFailure(PdEventType type) {
+// Whether an attempt is over with this event.
+bool IsFailure(PdEventType type) {
   const bool is_of_prefill = type >= PdEventType::kPRejected && type <= PdEventType::kPTimeout;
   const bool is_of_decode = type >= PdEventType::kDRejected && type <= PdEventType::kDTimeout;
   return is_of_prefill || (is_of_decode && type != PdEventType::kDIneligible);
 }
 
+}  // namespace
+
 void PairFailure::Note(StageLeg& leg, const PdEvent& event, bool names_engine) {
+  if (event.type == PdEventType::kPOverBudget) lacks_memory_ = true;
+  if (!IsFailure(event.type)) return;
   const bool is_prefill = leg.stage() == Stage::kPrefill;
   const std::shared_ptr<Worker>& source = choice_.prefill().worker;
   side_ = is_prefill ? &choice_.prefill() : &choice_.decode();
@@ -39,15 +42,15 @@ void PairFailure::Note(StageLeg& leg, const PdEvent& event, bool names_engine) {
   if (is_transfer && leg.worker()->failed_transfers.fetch_add(1, std::memory_order_relaxed) >= kPardoned) {
     leg.request().RecordAttempt();  // not for want of a prefill worker
   }
-  FailedAttempt failure{.how = leg.request().failure(), .retry_after_ms = leg.retry_after_ms()};
+  FailedAttempt failure{.how = leg.request().failure(), .retry_after_ms = leg.result().retry_after_ms};
   if (leg.request().drained()) {
     error_ = leg.request().error();
-  } else if (leg.broke_off()) {
+  } else if (leg.result().broke_off) {
     failure.how = AttemptFailure::kLost;
     error_ = HttpError::kWorkerClosed;
-  } else if (leg.status() != 0) {
+  } else if (leg.result().status != 0) {
     failure.how = AttemptFailure::kStatus;
-    failure.status = leg.error_event() ? 500 : leg.status();
+    failure.status = leg.result().error_event ? 500 : leg.result().status;
   } else {
     error_ = leg.request().error();
     if (is_late) {  // the limit of a transfer says nothing against another attempt

@@ -1,7 +1,7 @@
 // PairFailure: which of a pair's workers failed last, and how. It passes each failure on to what counts failures: the
 // RetryState, the metrics, and the health check where decode was to fetch blocks of an engine by its id.
 //
-//   failure.Note(leg, event, names_engine)    a leg has ended with this event
+//   failure.Note(leg, event, names_engine)    a leg has ended with this event; one that is no failure is passed over
 //   failure.NoteDecode(…)                     decode is given up, though its leg has not ended
 //
 //   prefill    its own request failed
@@ -28,9 +28,7 @@ class PairFailure {
   PairFailure(IoThread& thread, PairChoice& choice, RetryState& retries)
       : thread_(thread), choice_(choice), retries_(retries) {}
 
-  // Whether an attempt is over with this event, which a leg has reported.
-  static bool IsFailure(PdEventType type);
-  // REQUIRES: IsFailure(). `names_engine`: decode was told which engine has the blocks.
+  // `names_engine`: decode was told which engine has the blocks.
   void Note(StageLeg& leg, const PdEvent& event, bool names_engine);
   void NoteDecode(AttemptFailure how, int status, HttpError error, std::string_view what);
 
@@ -40,6 +38,8 @@ class PairFailure {
   // Its prefill worker could not be reached, as all that have failed at prefill.
   bool IsPrefillUnreached() const { return side_ == &choice_.prefill() && !prefill_was_reached_; }
   std::string_view what() const { return what_; }
+  // There was no memory for prefill's response, which is no worker's failure.
+  bool lacks_memory() const { return lacks_memory_; }
   // For a client to which no worker's response can be given.
   HttpError error() const { return error_; }
 
@@ -51,6 +51,7 @@ class PairFailure {
   std::string_view what_;
   HttpError error_ = HttpError::kWorkerClosed;
   bool prefill_was_reached_ = false;
+  bool lacks_memory_ = false;
 };
 
 }  // namespace vllm_router

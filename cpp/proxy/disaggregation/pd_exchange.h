@@ -10,11 +10,13 @@
 //   Finished()   waits for legs that the engines do not bear to lose yet: after the client's departure, a decode worker
 //                that was sent the request goes on for --pd-grace-ms or to its first byte
 //
+//   PdEventQueue   the machine, and events that its actions cause     pd_event_queue.h
 //   PairChoice     which workers                                      pair_choice.h
 //   UpstreamPair   one attempt: what they are told, and both legs     upstream_pair.h
 //   PairClaim      the blocks that prefill holds for decode           pair_claim.h
-//   PairFailure    which worker failed, and how                       pair_failure.h
-//   RetryState     whether and when there is another attempt          retry_state.h
+//   PairRetry      whether and when there is another attempt          pair_retry.h
+//   PairResponse   what the client gets                               pair_response.h
+//   KeptLegs       how long a leg goes on without the client          kept_legs.h
 //
 // The exchange itself keeps what is kept: it stays until Finished(), as one of the connections that --max-connections
 // counts. Each leg's last act is an event. Post() may be called from any of them; a resumed waiter always runs in a later
@@ -25,24 +27,21 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "disaggregation/pd_machine.h"
-#include "net/timer_wheel.h"
+#include "proxy/disaggregation/kept_legs.h"
 #include "proxy/disaggregation/pair_choice.h"
 #include "proxy/disaggregation/pair_claim.h"
-#include "proxy/disaggregation/pair_failure.h"
+#include "proxy/disaggregation/pair_response.h"
+#include "proxy/disaggregation/pair_retry.h"
+#include "proxy/disaggregation/pd_event_queue.h"
 #include "proxy/disaggregation/pd_request.h"
 #include "proxy/disaggregation/stage_leg.h"
 #include "proxy/disaggregation/upstream_pair.h"
 #include "proxy/exchange/attempts.h"
-#include "proxy/exchange/kept_response.h"
-#include "proxy/exchange/retry_state.h"
 
 namespace vllm_router {
 
-class Delay;
 struct Settings;
 
 class PdExchange final : public Attempts {
@@ -63,11 +62,11 @@ class PdExchange final : public Attempts {
     return false;
   }
   bool sent() const override;
-  void ForgetRequest() override { retries_.KeepDigest(); }
+  void ForgetRequest() override { retry_.KeepDigest(); }
   const std::string* prefill_usage() const override;
   void ResponseEnded(ResponseEnd end) override;
   void RecordTimeout() override;
-  void SettleServerErrors() override;
+  void SettleServerErrors() override { served_.SettleErrors(); }
   Task<void> Finished() override;
 
   // For legs. An event, and what follows from it.
@@ -76,37 +75,18 @@ class PdExchange final : public Attempts {
   void LegEnded(StageLeg& leg, const PdEvent& event);
 
  private:
-  // What is left of the attempts at one stage.
-  struct Results {
-    ServerErrors errors;
-    std::optional<KeptResponse> kept;
-  };
-
   void Do(PdAction action);
+  void Plan(PdAttemptKind kind);
   void OpenDecode(bool with_parameters);
   void Release(Stage stage);
   void EndClaim(KvClaimEnd end);
-  void LearnIdentity();
-  void Commit();
-  void UseMerged();
+  Task<void> Retry();
   void RespondWith(Stage stage);
-  void RespondWith(HttpError error, std::string message = {});
+  void FailWith(HttpError error, std::string message = {});
   void SetEnd(End end);
   void Wake();
-
-  void ChooseFirst();
-  void Plan(PdAttemptKind kind);
-  Task<void> Retry();
-  std::optional<int64_t> PauseBefore(const PdRetry& retry);  // empty: there is none
-  std::string_view UnderWay() const;
-
-  StageLeg* prefill() const { return pairs_.last() != nullptr ? pairs_.last()->prefill() : nullptr; }
-  StageLeg* decode() const { return pairs_.last() != nullptr ? pairs_.last()->decode() : nullptr; }
-  Results& at(Stage stage) { return stage == Stage::kPrefill ? at_prefill_ : at_decode_; }
-
+  const PdMachine& machine() const { return events_.machine(); }
   static void OnHandoffLate(void* exchange);
-  static void OnGraceOver(void* exchange);
-  static void OnKeepOver(void* exchange);
 
   struct Wakeup {
     PdExchange* exchange;
@@ -118,31 +98,20 @@ class PdExchange final : public Attempts {
   IoThread& thread_;
   const Settings& settings_;
   RequestInfo& info_;
-  PdInfo& pd_;  // of info_
   PairRequest request_;
-  PdMachine machine_;
-  std::vector<PdEvent> events_;  // to be stepped
-  bool stepping_ = false;
-
+  PdEventQueue events_;
   PairChoice choice_;
-  Results at_prefill_;
-  Results at_decode_;
   UpstreamPairs pairs_;
-  RetryState retries_;
-  PairFailure failure_;
-  bool no_memory_ = false;  // for prefill's response
-  bool no_other_pair_ = false;
-  bool decode_waits_ = false;  // its response is whole, and prefill's is not
+  PairRetry retry_;
   PairClaim claim_;
+  PairResponse served_;
+  KeptLegs kept_;
+  bool decode_waits_ = false;  // its response is whole, and prefill's is not
 
-  StageLeg* relayed_ = nullptr;
+  // What Run() and Finished() wait for.
   std::optional<End> end_;
   uint32_t tasks_ = 0;  // of legs, and of retries
-  Delay* pause_ = nullptr;
   std::coroutine_handle<> waiter_;
-
-  Timer grace_;
-  Timer keep_;
 };
 
 }  // namespace vllm_router

@@ -108,6 +108,12 @@ void StageLeg::OnSending(void* context) {
   if (leg->stage_ == Stage::kDecode && !leg->closed_) leg->owner_.Post({.type = PdEventType::kDSent});
 }
 
+void StageLeg::ReturnLoad() {
+  Outcome outcome = result_.outcome;
+  if (request_->first_sent_ns() == 0) outcome.end = Outcome::End::kNotSent;
+  request_->ticket().Finish(outcome);
+}
+
 void StageLeg::Close() {
   closed_ = true;
   request_->Cancel();
@@ -149,9 +155,9 @@ PdEvent StageLeg::FailedPrefill() const {
 }
 
 PdEvent StageLeg::OnPrefillResponse(UpstreamRequest::Rest rest) {
-  status_ = request_->response().status;
-  outcome_.status = status_;
-  if (status_ / 100 == 2) return OnPrefillSuccess(rest);
+  result_.status = request_->response().status;
+  result_.outcome.status = result_.status;
+  if (result_.status / 100 == 2) return OnPrefillSuccess(rest);
   switch (OnError(rest)) {
     case PdResponseClass::kBusy:
       return {.type = PdEventType::kPBusy};
@@ -164,45 +170,47 @@ PdEvent StageLeg::OnPrefillResponse(UpstreamRequest::Rest rest) {
 
 PdEvent StageLeg::OnPrefillSuccess(UpstreamRequest::Rest rest) {
   using Rest = UpstreamRequest::Rest;
-  outcome_.end = rest == Rest::kWhole ? Outcome::End::kFinished : Outcome::End::kWorkerFailed;
+  result_.outcome.end = rest == Rest::kWhole ? Outcome::End::kFinished : Outcome::End::kWorkerFailed;
   if (rest == Rest::kTooLong) {
     return setup_.must_hand_over ? OnWithheld() : PdEvent{.type = PdEventType::kPTooLarge};
   }
   if (rest == Rest::kNoMemory) {
-    outcome_.end = Outcome::End::kFinished;  // as far as the worker is concerned
+    result_.outcome.end = Outcome::End::kFinished;  // as far as the worker is concerned
     UpstreamRequest::Whole().body.swap(whole_.body);
     memory_.Return();
     return {.type = PdEventType::kPOverBudget};
   }
-  broke_off_ = rest != Rest::kWhole;
-  if (broke_off_) return {.type = PdEventType::kPLost};
+  result_.broke_off = rest != Rest::kWhole;
+  if (result_.broke_off) return {.type = PdEventType::kPLost};
   StreamTail tail;
   tail.Add(whole_.body);
   const StreamSummary summary = tail.Summarize();
-  outcome_.prompt_tokens = summary.prompt_tokens;
-  outcome_.cached_tokens = summary.cached_tokens;
-  prefill_ = ReadPrefillResponse(whole_.body, *setup_.connector);
-  if (setup_.must_hand_over && prefill_.hand_over != HandOver::kWhole) return OnWithheld();
-  if (setup_.keeps_usage) usage_ = UsageOf(whole_.body);
+  result_.outcome.prompt_tokens = summary.prompt_tokens;
+  result_.outcome.cached_tokens = summary.cached_tokens;
+  result_.prefill = ReadPrefillResponse(whole_.body, *setup_.connector);
+  if (setup_.must_hand_over && result_.prefill.hand_over != HandOver::kWhole) return OnWithheld();
+  if (setup_.keeps_usage) result_.usage = UsageOf(whole_.body);
   if (!setup_.may_merge) KeepParameters();
-  return {.type = prefill_.hand_over == HandOver::kWhole ? PdEventType::kPOkWhole : PdEventType::kPOkWithout};
+  const bool is_whole = result_.prefill.hand_over == HandOver::kWhole;
+  return {.type = is_whole ? PdEventType::kPOkWhole : PdEventType::kPOkWithout};
 }
 
 // Its status says nothing against the worker; another one may hand over.
 PdEvent StageLeg::OnWithheld() {
-  withheld_ = true;
-  status_ = 502;
+  result_.withheld = true;
+  result_.status = 502;
   return {.type = PdEventType::kPError};
 }
 
 // A response with another status than 2xx, which has been read.
 PdResponseClass StageLeg::OnError(UpstreamRequest::Rest rest) {
-  outcome_.status = status_;
+  result_.outcome.status = result_.status;
   if (rest != UpstreamRequest::Rest::kWhole) whole_.bytes.clear();
   const std::optional<std::string_view> retry_after = FindHeader(request_->response().fields, "retry-after");
-  retry_after_ms_ = ParseRetryAfter(retry_after.value_or(""));
-  const PdResponseClass kind = PdResponseClassOf(status_, retry_after.has_value());
-  outcome_.end = kind == PdResponseClass::kRejected ? Outcome::End::kFinished : Outcome::End::kWorkerFailed;
+  result_.retry_after_ms = ParseRetryAfter(retry_after.value_or(""));
+  const PdResponseClass kind = PdResponseClassOf(result_.status, retry_after.has_value());
+  result_.outcome.end =
+      kind == PdResponseClass::kRejected ? Outcome::End::kFinished : Outcome::End::kWorkerFailed;
   if (kind == PdResponseClass::kBusy)
     request_->RecordAttempt();  // no verdict, but the beginning of a back-off
   return kind;
@@ -210,10 +218,10 @@ PdResponseClass StageLeg::OnError(UpstreamRequest::Rest rest) {
 
 // The rest of the response is of no use, and a stream behind it may last for minutes.
 void StageLeg::KeepParameters() {
-  std::string parameters(prefill_.parameters.value_or(std::string_view()));
+  std::string parameters(result_.prefill.parameters.value_or(std::string_view()));
   whole_.body.swap(parameters);
   whole_.body.shrink_to_fit();
-  if (prefill_.parameters) prefill_.parameters = whole_.body;
+  if (result_.prefill.parameters) result_.prefill.parameters = whole_.body;
   memory_.Complete(whole_.body.size());
 }
 
@@ -222,27 +230,27 @@ void StageLeg::KeepParameters() {
 Task<PdEvent> StageLeg::RunDecode(bool fresh) {
   const UpstreamRequest::End end = co_await request_->Run(fresh);
   if (end != UpstreamRequest::End::kResponded) co_return FailedDecode();
-  status_ = request_->response().status;
-  if (status_ / 100 != 2) {
+  result_.status = request_->response().status;
+  if (result_.status / 100 != 2) {
     const PdEvent event = co_await ReadDecodeError();
     co_return event;
   }
   if (!closed_) owner_.Post({.type = PdEventType::kDHead});
   if (closed_) co_return PdEvent{};
   if (request_->response().event_stream) {
-    error_event_ = co_await BeginsWithError();
+    result_.error_event = co_await BeginsWithError();
     if (closed_) co_return PdEvent{};
     if (request_->drained()) co_return kDrainedDecode;
   }
   if (IsToBeMerged()) {
     const UpstreamRequest::Rest rest =
         co_await request_->ReadWhole(kMergedBytes, kPrefillRestMs, /*keep_bytes=*/false, &whole_);
-    is_whole_ = rest == UpstreamRequest::Rest::kWhole;
+    result_.is_whole = rest == UpstreamRequest::Rest::kWhole;
     if (request_->drained()) co_return kDrainedDecode;
-    if (!is_whole_) co_return PdEvent{.type = PdEventType::kDLost};
+    if (!result_.is_whole) co_return PdEvent{.type = PdEventType::kDLost};
   }
-  if (!error_event_) co_return PdEvent{.type = PdEventType::kDFirstByte};
-  outcome_.end = Outcome::End::kWorkerFailed;
+  if (!result_.error_event) co_return PdEvent{.type = PdEventType::kDFirstByte};
+  result_.outcome.end = Outcome::End::kWorkerFailed;
   const UpstreamRequest::Rest rest =
       co_await request_->ReadWhole(kErrorBytes, kErrorTimeoutMs, /*keep_bytes=*/true, &whole_);
   if (rest != UpstreamRequest::Rest::kWhole) whole_.bytes.clear();
@@ -275,7 +283,7 @@ Task<PdEvent> StageLeg::ReadDecodeError() {
   const UpstreamRequest::Rest rest =
       co_await request_->ReadWhole(kErrorBytes, kErrorTimeoutMs, /*keep_bytes=*/true, &whole_);
   PdEvent event{.type = PdEventType::kDRejected};
-  frees_prefill_ = std::ranges::any_of(
+  result_.frees_prefill = std::ranges::any_of(
       kEngineErrors, [this](std::string_view type) { return whole_.body.find(type) != std::string::npos; });
   const PdResponseClass kind = OnError(rest);
   if (kind == PdResponseClass::kBusy) event.type = PdEventType::kDBusy;

@@ -51,6 +51,23 @@ class StageLeg {
     bool keeps_usage = false;
   };
 
+  // What its worker has responded.
+  struct Result {
+    int status = 0;
+    std::optional<int64_t> retry_after_ms = {};
+    Outcome outcome{.end = Outcome::End::kClientGone};
+    // Prefill, of a 2xx response.
+    PrefillResponse prefill = {};
+    std::string usage = {};  // as UsageOf(); empty if there is none
+    bool withheld = false;   // it lacks the parameters that decode needs
+    bool broke_off = false;  // it had begun well
+    // Decode.
+    bool is_whole = false;     // it has been read, and is not to be relayed from its connection
+    bool error_event = false;  // its stream begins with an error of the server
+    bool frees_prefill =
+        false;  // its engine has rejected the request, and so told prefill to free the blocks
+  };
+
   // `info` records what happens to the request.
   StageLeg(PdExchange& owner, IoThread& thread, RequestInfo& info, Stage stage);
   StageLeg(const StageLeg&) = delete;
@@ -72,25 +89,13 @@ class StageLeg {
   bool runs() const { return runs_; }  // its task; the response may still be relayed afterwards
   bool has_parameters() const { return setup_.has_parameters; }
 
-  // A response that was read: its status, its bytes as they came if it is not 2xx, and how a retry sees it.
-  int status() const { return status_; }
-  std::optional<int64_t> retry_after_ms() const { return retry_after_ms_; }
+  const Result& result() const { return result_; }
+  // Without its framing: prefill's 2xx response, or decode's that is whole.
+  const std::string& body() const { return whole_.body; }
+  // As they came, of a response that is not 2xx; empty if they could not be kept.
   std::string TakeBytes() { return std::move(whole_.bytes); }
-  // What prefill's 2xx response says.
-  const PrefillResponse& prefill() const { return prefill_; }
-  const std::string& usage() const { return usage_; }  // as UsageOf(); empty if there is none
-  const Outcome& outcome() const { return outcome_; }
-  // Decode: the response has been read, and is not to be relayed from its connection.
-  bool is_whole() const { return is_whole_; }
-  const std::string& body() const {
-    return whole_.body;
-  }  // of prefill's 2xx response, and of a whole one of decode
-  bool error_event() const { return error_event_; }
-  // Decode: its engine has rejected the request, and so told prefill to free the blocks.
-  bool frees_prefill() const { return frees_prefill_; }
-  // Prefill responded well, but without the parameters that decode needs.
-  bool withheld() const { return withheld_; }
-  bool broke_off() const { return broke_off_; }  // prefill's response, which had begun well
+  // The load, as the result says. REQUIRES: it was not returned before.
+  void ReturnLoad();
 
  private:
   Task<void> Run(bool fresh);
@@ -117,16 +122,7 @@ class StageLeg {
   std::optional<UpstreamRequest> request_;
   UpstreamRequest::Whole whole_;
   BodyClaim memory_;  // for that
-  std::string usage_;
-  PrefillResponse prefill_;
-  Outcome outcome_{.end = Outcome::End::kClientGone};
-  int status_ = 0;
-  std::optional<int64_t> retry_after_ms_;
-  bool error_event_ = false;
-  bool frees_prefill_ = false;
-  bool broke_off_ = false;
-  bool is_whole_ = false;
-  bool withheld_ = false;
+  Result result_;
   bool counted_ = false;  // as sent
   bool closed_ = false;
   bool runs_ = false;

@@ -28,7 +28,7 @@ PdRoute StagedRouteOf(const Request& request) {
 }
 
 bool IsUnknownPath(Request& request) {
-  return request.has_stages() && StagedRouteOf(request) == PdRoute::kUnknown;
+  return HasStages(request) && StagedRouteOf(request) == PdRoute::kUnknown;
 }
 
 // What a worker would do with it is not known, nor in which members a client could steer transfers.
@@ -50,10 +50,10 @@ Task<Verdict> RejectPath(Request& request) {
 }
 
 bool Strips(const Request& request) {
-  return !request.has_stages() && request.settings.pd.strip_client_params == PdStrip::kAlways;
+  return !HasStages(request) && request.settings.pd.strip_client_params == PdStrip::kAlways;
 }
 
-bool Plans(const Request& request) { return request.has_stages() || Strips(request); }
+bool Plans(const Request& request) { return HasStages(request) || Strips(request); }
 
 uint64_t BytesNeeded(const Request& request) {
   return Plans(request) ? request.settings.max_payload_size : 0;
@@ -86,7 +86,7 @@ Task<Verdict> PlanStages(Request& request, const std::shared_ptr<const FleetView
   if (has_body) made = MakePdPlan(route, body, *connector);
   PdRequest& planned =
       request.state.Emplace<PdRequest>(PdRequest{route, connector, std::move(body), std::move(made)});
-  request.members = &planned.body;
+  request.edits.set_members(planned.body);
   const PdPlan& plan = planned.plan;
   switch (plan.kind) {
     case PdKind::kRejected: {
@@ -98,23 +98,22 @@ Task<Verdict> PlanStages(Request& request, const std::shared_ptr<const FleetView
     case PdKind::kTwoStages:
       info.pd->kind = "two_stages";
       CountRemoved(request.thread.telemetry, plan.stripped);
-      request.workers = Workers::kBothStages;
-      request.other_attempts = std::make_unique<PdExchange>(request.thread, request.settings, planned, info);
-      request.attempts = request.other_attempts.get();
+      request.workers.stages = EligibleWorkers::Stages::kBoth;
+      request.UseAttempts(std::make_unique<PdExchange>(request.thread, request.settings, planned, info));
       co_return Verdict::kNext;
     case PdKind::kLocal:
       info.pd->kind = "local";
       info.pd->local = LocalReasonName(plan.reason);
-      request.workers = Workers::kDecodeAlone;
+      request.workers.stages = EligibleWorkers::Stages::kDecodeAlone;
       break;
     case PdKind::kSingle:
       info.pd->kind = "single";
-      request.workers = Workers::kFirstStage;
+      request.workers.stages = EligibleWorkers::Stages::kFirst;
       break;
   }
   if (settings.strip_client_params != PdStrip::kNever && !plan.plain.empty() && planned.body.ok()) {
     planned.copy = plan.plain.Apply(planned.body);
-    if (planned.copy.removed != 0) request.stripped = &planned.copy;
+    request.edits.Strip(planned.copy);
     CountRemoved(request.thread.telemetry, plan.stripped);
   }
   co_return Verdict::kNext;
@@ -135,8 +134,8 @@ Task<Verdict> StripBody(Request& request) {
   PdRequest& planned =
       request.state.Emplace<PdRequest>(PdRequest{PdRoute::kOther, nullptr, std::move(body), std::move(plan)});
   planned.copy = planned.plan.plain.Apply(planned.body);
-  request.members = &planned.body;
-  if (planned.copy.removed != 0) request.stripped = &planned.copy;
+  request.edits.set_members(planned.body);
+  request.edits.Strip(planned.copy);
   co_return Verdict::kNext;
 }
 

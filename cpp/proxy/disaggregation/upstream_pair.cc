@@ -5,6 +5,7 @@
 
 #include "disaggregation/merged_response.h"
 #include "disaggregation/pair_id.h"
+#include "disaggregation/push_identity.h"
 #include "disaggregation/sglang_connector.h"
 #include "proxy/api/settings.h"
 #include "proxy/disaggregation/push_identities.h"
@@ -51,6 +52,37 @@ UpstreamPair::UpstreamPair(
   source_ = before->source_;
 }
 
+std::optional<PdAttempt> UpstreamPair::Plan(PdAttemptKind kind) {
+  const KvConnector::Traits& traits = request_.connector->traits();
+  PdAttempt attempt{
+      .kind = kind, .rebindable = traits.rebindable, .decode_can_prefill = traits.decode_can_prefill};
+  if (kind != PdAttemptKind::kPair && kind != PdAttemptKind::kDecodeOnly) return attempt;
+  Name();
+  order_ = request_.connector->OrderOf(Attempt());
+  attempt.order = order_;
+  if (kind == PdAttemptKind::kDecodeOnly) return attempt;
+  // With half of what they need, workers wait for each other.
+  if (!request_.connector->Missing(Attempt()).empty()) {
+    choice_.prefill().selected.reset();
+    if (traits.decode_can_prefill) return PlanAlone();
+    choice_.decode().selected.reset();
+    return std::nullopt;
+  }
+  // No other request could probe the worker for as long as prefill computes.
+  std::optional<BreakerPass>& pass = choice_.decode().selected->pass;
+  if (order_ == PdOrder::kSerial && pass->probe()) pass.reset();
+  return attempt;
+}
+
+// Decode serves the request, since the pair cannot be told what it needs.
+PdAttempt UpstreamPair::PlanAlone() {
+  id_.clear();
+  info_.pd->pair_id.clear();
+  info_.pd->prefill = nullptr;
+  info_.pd->local = "not_registered";
+  return {.kind = PdAttemptKind::kLocal};
+}
+
 // ---- what the workers are told
 
 void UpstreamPair::Name() {
@@ -68,14 +100,6 @@ void UpstreamPair::Name() {
   const size_t count = request_.plan->listed_prompts.value_or(1);
   for (size_t i = 0; i < count; ++i) rooms_.push_back(DrawRoom(thread_.ids.Next(), rank, RanksOfPrefill()));
 }
-
-void UpstreamPair::Unname() {
-  id_.clear();
-  info_.pd->pair_id.clear();
-  info_.pd->prefill = nullptr;
-}
-
-PdOrder UpstreamPair::DecideOrder() { return order_ = request_.connector->OrderOf(Attempt()); }
 
 // A worker that has not registered has at least the ranks up to its own.
 uint32_t UpstreamPair::RanksOfPrefill() const {
@@ -138,7 +162,7 @@ void UpstreamPair::OpenDecode(ServerErrors& errors, bool with_parameters) {
   setup.may_merge = is_pair() && (MergesLogprobs() || merges_usage);
   if (with_parameters) {
     std::optional<std::string_view> parameters;
-    if (source_ != nullptr) parameters = source_->prefill().parameters;
+    if (source_ != nullptr) parameters = source_->result().prefill.parameters;
     setup.patch = DecodePatch(request_.route, *request_.plan, *request_.connector, Attempt(), parameters);
   } else if (is_pair()) {
     setup.patch = DecodePatchWithout(request_.route, *request_.plan, *request_.connector, Attempt());
@@ -160,6 +184,16 @@ bool UpstreamPair::WaitsForBlocksOf(const Worker& worker) const {
          decode_->has_parameters();
 }
 
+void UpstreamPair::LearnIdentity() const {
+  if (prefill_ == nullptr) return;
+  const PrefillResponse& response = prefill_->result().prefill;
+  if (!response.pushes || !response.parameters) return;
+  std::optional<PushIdentity> identity = ReadPushIdentity(BodyMap::Read(*response.parameters));
+  if (identity) {
+    thread_.features.Find<PushIdentities>()->Learn(choice_.prefill().worker->id, *std::move(identity));
+  }
+}
+
 // ---- what decode's response gets of prefill's
 
 bool UpstreamPair::MergesLogprobs() const {
@@ -173,7 +207,7 @@ bool UpstreamPair::MergesUsage() const {
 
 const std::string* UpstreamPair::usage_for_decode() const {
   const bool merges = prefill_ != nullptr && decode_ != nullptr && decode_->has_parameters();
-  return merges && MergesUsage() ? &prefill_->usage() : nullptr;
+  return merges && MergesUsage() ? &prefill_->result().usage : nullptr;
 }
 
 std::string UpstreamPair::MergedBody() const {

@@ -2,7 +2,7 @@
 // UpstreamRequest is one at one worker. Both workers were chosen before (pair_choice.h).
 //
 //   UpstreamPair pair(exchange, thread, settings, info, request, choice, before);
-//   pair.Name();                                    an id, and where the workers meet; not for decode alone
+//   pair.Plan(kind);                                a pair gets an id, and a place where the workers meet
 //   pair.OpenPrefill(errors);                       from now on pair.prefill() runs
 //   pair.OpenDecode(errors, /*with_parameters=*/true);
 //
@@ -53,17 +53,15 @@ class UpstreamPair {
   UpstreamPair(const UpstreamPair&) = delete;
   UpstreamPair& operator=(const UpstreamPair&) = delete;
 
+  // For the machine. nullopt: the workers cannot be told what they need, and decode serves no request alone.
+  std::optional<PdAttempt> Plan(PdAttemptKind kind);
   // Again if another decode worker is to get the blocks.
   void Name();
-  // Decode serves the request alone, since the pair cannot be told what it needs.
-  void Unname();
   bool is_pair() const { return !id_.empty(); }
   // Whether decode is told which engine computes the prompt.
   bool names_engine() const { return engine_id_ != nullptr; }
   // As connectors see it.
   PairAttempt Attempt() const;
-  // Prefill before decode, or both at once. REQUIRES: Name().
-  PdOrder DecideOrder();
 
   // `errors` holds 5xx of all attempts at this stage.
   void OpenPrefill(ServerErrors& errors);
@@ -77,6 +75,8 @@ class UpstreamPair {
   // Prefill has handed over: decode gets the parameters of its response.
   void HandOver() { source_ = prefill_; }
   StageLeg* source() const { return source_; }  // null: nothing was handed over
+  // What prefill's response says of its engine, for the pairs to come.
+  void LearnIdentity() const;
   // Whether decode, which runs, needs blocks that this worker holds.
   bool WaitsForBlocksOf(const Worker& worker) const;
 
@@ -87,6 +87,7 @@ class UpstreamPair {
   std::string MergedBody() const;
 
  private:
+  PdAttempt PlanAlone();
   StageLeg::Setup SetupFor(std::string id) const;
   bool MergesLogprobs() const;
   bool MergesUsage() const;
@@ -123,6 +124,10 @@ class UpstreamPairs {
     return *pairs_.back();
   }
   UpstreamPair* last() const { return pairs_.empty() ? nullptr : pairs_.back().get(); }
+  // The legs of the last one; null: it has none.
+  StageLeg* prefill() const { return pairs_.empty() ? nullptr : last()->prefill(); }
+  StageLeg* decode() const { return pairs_.empty() ? nullptr : last()->decode(); }
+  StageLeg* leg(Stage stage) const { return stage == Stage::kPrefill ? prefill() : decode(); }
 
   bool AnyRuns() const {
     bool any = false;

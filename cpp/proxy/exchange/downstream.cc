@@ -48,9 +48,9 @@ Task<bool> Downstream::TakeShortBody() {
 Task<void> Downstream::Reject(HttpError error, int64_t retry_after_ns) {
   Request& request = request_;
   request.info.refusal = ErrorOf(error).code;
-  if (request.is_recorded() && request.info.prompt == nullptr) {  // its body was not read
+  if (IsRecorded(request) && request.info.prompt == nullptr) {  // its body was not read
     const RequestHead& head = *request.head;
-    request.KeepPrompt({.headers = head.fields, .path = head.path, .body_bytes = head.content_length});
+    KeepPrompt(request, {.headers = head.fields, .path = head.path, .body_bytes = head.content_length});
   }
   const bool taken = co_await TakeShortBody();
   if (!taken) co_return;
@@ -135,7 +135,7 @@ Task<void> Downstream::ReplyError(
 void Downstream::BeginReply(int status) {
   RequestId& id = request_.id;
   if (id.id.empty()) id = ChooseRequestId({}, {}, RouteOf(Route::kOther).id_prefix, request_.thread.ids);
-  if (request_.thread.draining || (request_.head != nullptr && request_.head->minor_version == 0))
+  if (request_.thread.draining || (request_.head && request_.head->minor_version == 0))
     request_.connection.keep = false;
   if (!request_.fully_read()) {
     request_.connection.keep = false;
@@ -165,7 +165,7 @@ std::string Downstream::WriteReply(
        .extra = fields,
        .body = body,
        .close = !request_.connection.keep,
-       .to_head = !with_body || (request_.head != nullptr && request_.head->method == "HEAD")},
+       .to_head = !with_body || (request_.head && request_.head->method == "HEAD")},
       &out);
   has_bytes_ = true;
   request_.info.bytes_out = body.size();
@@ -189,7 +189,7 @@ Task<void> Downstream::Reply(
 Task<void> Downstream::ReplyPage(AdminReply reply) {
   const std::string head =
       WriteReply(reply.status, reply.text(), reply.content_type, {}, /*with_body=*/false);
-  const bool is_head = request_.head != nullptr && request_.head->method == "HEAD";
+  const bool is_head = request_.head && request_.head->method == "HEAD";
   std::string_view rest = is_head ? std::string_view() : reply.text();
   page_ = reply.page.get();
   std::string_view first = head;
@@ -287,7 +287,7 @@ std::string Downstream::HeadFor(const ResponseHead& response, BodyFraming framin
   }
   std::optional<RedirectFields> redirect;
   if (RedirectFields::MayBeIn(response.status) && info.worker != nullptr) {
-    redirect.emplace(response, *request_.head, info.worker->url, request_.client_side());
+    redirect.emplace(response, *request_.head, info.worker->url, ClientSideOf(request_));
     more.insert(more.end(), redirect->fields().begin(), redirect->fields().end());
   }
   if (!more.empty()) {

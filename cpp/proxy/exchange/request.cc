@@ -1,16 +1,13 @@
 #include "proxy/exchange/request.h"
 
-#include <chrono>
 #include <utility>
 
-#include "http/head_parser.h"
 #include "proxy/api/settings.h"
 #include "proxy/exchange/connection.h"
 #include "proxy/exchange/downstream.h"
 #include "proxy/exchange/exchange.h"
 #include "proxy/security/authorizer.h"
 #include "proxy/telemetry/telemetry.h"
-#include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/permit.h"
 #include "proxy/thread/server_limits.h"
@@ -22,21 +19,9 @@ namespace {
 
 // Workers of another model may be free while those of this one are not, so a request for a model wakes itself only.
 Permit::Worth MayHaveCapacity(IoThread& thread, const void* context) {
-  const auto* request = static_cast<const Request*>(context);
-  const auto is_full = [&thread, request](Stage stage) {
-    const RequestedModel* const model = request->model.get();
-    std::shared_ptr<const FleetView> fleet = FleetFor(thread, model, stage);
-    if (!fleet->all_admitting()) {
-      AdmitHalfOpen(thread, *fleet);
-      fleet = FleetFor(thread, model, stage);
-    }
-    return fleet->in_rotation() != 0 && thread.router->FreePlaces(*fleet) == 0;
-  };
-  const bool takes_both = request->workers == Workers::kBothStages;
-  if (is_full(request->first_stage()) || (takes_both && is_full(Stage::kDecode)))
-    return Permit::Worth::kNobody;
-  const bool has_stage = request->workers != Workers::kOne;
-  return request->model != nullptr || has_stage ? Permit::Worth::kThis : Permit::Worth::kFirst;
+  const auto* workers = static_cast<const EligibleWorkers*>(context);
+  if (workers->AreFull(thread)) return Permit::Worth::kNobody;
+  return workers->are_restricted() ? Permit::Worth::kThis : Permit::Worth::kFirst;
 }
 
 void OnBodyFailed(void* context, RequestBody::End end) {
@@ -76,61 +61,19 @@ Request::Request(Exchange& exchange, Connection& connection, Downstream& client)
       thread(connection.thread),
       settings(*connection.settings),
       pipeline(connection.pipeline),
+      head(thread),
       permit(
           thread.limits.concurrency, thread,
-          thread.router->options().max_worker_requests != 0 ? &MayHaveCapacity : nullptr, this),
+          thread.router->options().max_worker_requests != 0 ? &MayHaveCapacity : nullptr, &workers),
       retry_loop(
           thread, settings, info, {.body_failed = &OnBodyFailed, .body_sent = &OnBodySent, .context = this}),
       attempts(&retry_loop) {}
 
-Request::~Request() { thread.request_parsers.Release(std::move(parser)); }
-
 void Request::Cancel(CancelReason reason) { exchange.Cancel(reason); }
 
-bool Request::has_stages() const { return thread.fleet.Get()->stages() != nullptr; }
-
-Access Request::access() const {
-  const bool is_opened = info.route == Route::kScale && settings.scale_public;
-  return is_opened ? Access::kAnybody : route().access;
-}
-
-ClientSide Request::client_side() const {
-  return {
-      .request_id = id.to_worker(),
-      .request_id_name = id.header_name,
-      .hide_ids = has_stages(),
-      .id_names = settings.request_id_headers,
-      .address = connection.peer.address,
-      .tls = connection.socket.is_tls(),
-      .drop_authorization = thread.authorizer.takes_client_keys(),
-      .preserve_host = settings.preserve_host,
-      .trust_forwarded = settings.trust_forwarded,
-      .identity = client.has_keepalive()};
-}
-
-Stage Request::first_stage() const {
-  return workers == Workers::kDecodeAlone ? Stage::kDecode : Stage::kPrefill;
-}
-
-std::shared_ptr<const FleetView> Request::fleet() const {
-  return FleetFor(thread, model.get(), first_stage());
-}
-
-bool Request::may_continue_response() const {
-  return info.route == Route::kResponses || info.route == Route::kCompact ||
-         info.route == Route::kInputTokens;
-}
-
-bool Request::is_recorded() const { return thread.telemetry.wants_prompts() && route().computes; }
-
-void Request::KeepPrompt(const RequestView& view) {
-  info.prompt = std::make_unique<PromptReading>();
-  thread.router->ReadPrompt(view, key, info.prompt.get());
-}
-
-Request::Rewritten& Request::Rewrite() {
-  if (rewritten == nullptr) rewritten = std::make_unique<Rewritten>();
-  return *rewritten;
+void Request::UseAttempts(std::unique_ptr<Attempts> other) {
+  other_attempts = std::move(other);
+  attempts = other_attempts.get();
 }
 
 void Request::ArmDeadline(int64_t ms, Timer::Callback callback) {
@@ -145,12 +88,48 @@ void Request::ArmTotalDeadline(int64_t ms) {
 }
 
 void Request::Forget() {
-  head = nullptr;
   scope.set_via({});
   key = {};
   body->Release();
   if (connection.in.empty()) connection.in.Release();
-  thread.request_parsers.Release(std::move(parser));
+  head.Release();
+}
+
+bool HasStages(const Request& request) { return request.thread.fleet.Get()->stages() != nullptr; }
+
+Access AccessOf(const Request& request) {
+  const bool is_opened = request.info.route == Route::kScale && request.settings.scale_public;
+  return is_opened ? Access::kAnybody : request.route().access;
+}
+
+ClientSide ClientSideOf(const Request& request) {
+  const Connection& connection = request.connection;
+  const Settings& settings = request.settings;
+  return {
+      .request_id = request.id.to_worker(),
+      .request_id_name = request.id.header_name,
+      .hide_ids = HasStages(request),
+      .id_names = settings.request_id_headers,
+      .address = connection.peer.address,
+      .tls = connection.socket.is_tls(),
+      .drop_authorization = request.thread.authorizer.takes_client_keys(),
+      .preserve_host = settings.preserve_host,
+      .trust_forwarded = settings.trust_forwarded,
+      .identity = request.client.has_keepalive()};
+}
+
+bool MayContinueResponse(const Request& request) {
+  const Route route = request.info.route;
+  return route == Route::kResponses || route == Route::kCompact || route == Route::kInputTokens;
+}
+
+bool IsRecorded(const Request& request) {
+  return request.thread.telemetry.wants_prompts() && request.route().computes;
+}
+
+void KeepPrompt(Request& request, const RequestView& view) {
+  request.info.prompt = std::make_unique<PromptReading>();
+  request.thread.router->ReadPrompt(view, request.key, request.info.prompt.get());
 }
 
 }  // namespace vllm_router

@@ -58,8 +58,7 @@ Status Check(const ServerOptions& options, const Router& router) {
         "peer_sync is set, and the router was made without peer_sync_stride_tokens, so that it cannot keep "
         "what other routers decide; make it by Router(peer_sync_stride_tokens=256)");
   }
-  ROUTER_RETURN_IF_ERROR(ReadSecret(options).status());
-  return OpenRedis(options).status();
+  return absl::OkStatus();
 }
 
 Status Add(const ServerParts& server) {

@@ -58,10 +58,6 @@ StatusOr<std::string> ReadIntegrityKey(const ServerOptions& options) {
       "response_cache_integrity_key_file", options.response_cache_integrity_key_file, kMinIntegrityBytes);
 }
 
-Status Check(const ServerOptions& options, const Router& /*router*/) {
-  return ReadIntegrityKey(options).status();
-}
-
 // The cache is there also if it is off, since a reload may enable it.
 Status Add(const ServerParts& server) {
   const ServerOptions& options = server.options;
@@ -100,6 +96,6 @@ bool CachesInRedis(const ServerOptions& options) {
 }
 
 extern constexpr Feature kResponseCacheFeature = {
-    .name = "response_cache", .check = &Check, .add = &Add, .follow = &Follow, .endpoints = kSubjects};
+    .name = "response_cache", .add = &Add, .follow = &Follow, .endpoints = kSubjects};
 
 }  // namespace vllm_router

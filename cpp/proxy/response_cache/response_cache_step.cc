@@ -56,8 +56,8 @@ bool MayHit(Request& request) {
   if (request.stream_body) {
     cached->Bypass(CacheBypass::kBodySize);
   } else {
-    const auto model =
-        request.model != nullptr ? std::string_view(request.model->name()) : std::string_view();
+    const auto model = request.workers.model != nullptr ? std::string_view(request.workers.model->name())
+                                                        : std::string_view();
     cached->JudgeBody(*request.head, request.body->held(), model);
   }
   return cached->may_hit();

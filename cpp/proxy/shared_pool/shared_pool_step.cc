@@ -43,16 +43,27 @@ bool MayQuery(Request& request) {
   return false;
 }
 
+// The pool has responded, and the choice of a worker goes by it.
+struct Queried {};
+
 Task<Verdict> Query(Request& request) {
   IoThread& thread = request.thread;
   PagedPrompt prompt = TakePrompt(request);
   request.key.shared_hits =
       co_await PoolOf(request)->Query(thread.http, thread.telemetry, request.scope, std::move(prompt));
+  if (request.key.shared_hits) request.state.Emplace<Queried>();
   co_return Verdict::kNext;
+}
+
+// How much of the pool's the chosen worker lacks.
+void CountBeyond(Request& request) {
+  if (request.state.Find<Queried>() == nullptr || !request.info.decision) return;
+  request.thread.telemetry.SharedCacheBeyond(request.info.decision->shared_beyond);
 }
 
 }  // namespace
 
-extern constexpr Step kSharedPoolStep = {.name = "shared_pool", .begin = &MayQuery, .run = &Query};
+extern constexpr Step kSharedPoolStep = {
+    .name = "shared_pool", .begin = &MayQuery, .run = &Query, .on_end = &CountBeyond};
 
 }  // namespace vllm_router

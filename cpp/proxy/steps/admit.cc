@@ -30,7 +30,7 @@ Task<Verdict> Wait(Request& request, bool again) {
     end = co_await permit.Acquire(1, timeout_ms);
   }
   request.client.watch().StopEnd();
-  request.info.queue_ns = request.model_wait_ns + permit.waited_ns();
+  request.info.queue_ns = request.workers.model_wait_ns + permit.waited_ns();
   if (end == Permit::End::kHeld || request.is_cancelled()) co_return Verdict::kNext;
   co_await request.client.Reject(
       end == Permit::End::kTimeout ? HttpError::kQueueTimeout : HttpError::kQueueFull);
@@ -50,7 +50,7 @@ Task<Verdict> WaitForWorker(Request& request) {
   const Verdict verdict = co_await Wait(request, /*again=*/true);
   // If more than one worker has a free place, wake the next waiter now instead of when this request
   // ends.
-  if (verdict == Verdict::kNext && !request.is_cancelled() && request.model == nullptr &&
+  if (verdict == Verdict::kNext && !request.is_cancelled() && request.workers.model == nullptr &&
       thread.router->FreePlaces(*thread.fleet.Get()) > 1) {
     request.permit.WakeNext();
   }

@@ -50,7 +50,7 @@ Task<Verdict> Authorize(Request& request) {
   Downstream& client = request.client;
   Authorizer& authorizer = request.thread.authorizer;
   const ListenerKind listener_kind = request.connection.listener_kind;
-  const Access access = listener_kind == ListenerKind::kMetrics ? Access::kAnybody : request.access();
+  const Access access = listener_kind == ListenerKind::kMetrics ? Access::kAnybody : AccessOf(request);
   const bool preflight = Cors::IsPreflight(*request.head);
   BeginCors(request, access, preflight);
   const bool wrong_port = listener_kind == ListenerKind::kMetrics ? request.info.route != Route::kMetrics

@@ -25,8 +25,7 @@ struct HeadWait {
   }
 };
 
-Task<void> ReplyHeadFailed(Request& request) {
-  const HeadError& error = request.parser->error();
+Task<void> ReplyHeadFailed(Request& request, const HeadError& error) {
   request.info.bad_request_rule = error.rule;
   request.connection.linger = error.status != 0;
   if (error.status == 0) {
@@ -41,17 +40,16 @@ Task<void> ReplyHeadFailed(Request& request) {
 Task<Verdict> ReadHead(Request& request) {
   Connection& connection = request.connection;
   IoThread& thread = request.thread;
-  request.parser = thread.request_parsers.Acquire();
-  request.parser->Reset();
+  RequestHeadParser& parser = request.head.BeginParsing();
   Buffer& in = connection.in;
   Socket& socket = connection.socket;
   HeadWait wait{request};
   for (;;) {
     if (!in.empty()) {
-      const ParseState state = request.parser->Feed(in.view());
+      const ParseState state = parser.Feed(in.view());
       if (state == ParseState::kDone) break;
       if (state == ParseState::kBad) {
-        co_await ReplyHeadFailed(request);
+        co_await ReplyHeadFailed(request, parser.error());
         co_return Verdict::kEnd;
       }
     }
@@ -75,7 +73,7 @@ Task<Verdict> ReadHead(Request& request) {
     }
     if (!readable) co_return Verdict::kEnd;
   }
-  request.head = &request.parser->head();
+  request.head.Arrived();
   request.scope.set_via(request.head->via);
   request.info.head_ns = thread.clock.NowNanos();
   request.info.wall_us = UnixMicros();

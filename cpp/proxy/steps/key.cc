@@ -16,7 +16,7 @@ namespace vllm_router {
 namespace {
 
 bool NeedsBody(const Request& request) {
-  return request.thread.router->NeedsBody(request.head->fields) || request.is_recorded();
+  return request.thread.router->NeedsBody(request.head->fields) || IsRecorded(request);
 }
 
 uint64_t BytesNeeded(const Request& request) { return NeedsBody(request) ? kRoutedBodyBytes : 0; }
@@ -47,7 +47,7 @@ void MakeKey(Request& request) {
     view.body_is_padded = true;
   }
   request.thread.router->MakeKey(view, &request.key);
-  if (request.is_recorded()) request.KeepPrompt(view);
+  if (IsRecorded(request)) KeepPrompt(request, view);
 }
 
 extern constexpr Step kKeyStep = {.name = "key", .begin = &BeginKey, .needs = &BytesNeeded};

@@ -13,7 +13,7 @@ namespace {
 // The router's own endpoints cost something, too. Probes do not count, since a busy router is not unhealthy; nor do
 // operators with a key or a port of their own, who come because it is busy.
 bool CountsInRateLimit(const Request& request) {
-  const Access access = request.access();
+  const Access access = AccessOf(request);
   if (access != Access::kAdmin) return access == Access::kClient;
   return request.connection.listener_kind == ListenerKind::kPublic &&
          !request.thread.authorizer.takes_admin_keys();

@@ -38,7 +38,7 @@ Task<AdminReply> FanOutToAll(Request& request) {
   FanOutRequest fan_out{
       .head = *request.head,
       .body = request.body->held(),
-      .client = request.client_side(),
+      .client = ClientSideOf(request),
       .timeout_ms = request.settings.request_timeout_ms};
   if (request.thread.authorizer.takes_admin_keys()) fan_out.client.drop_authorization = true;
   AdminReply reply = co_await FanOut(request.thread, request.scope, request.pipeline.own_endpoints, fan_out);
@@ -56,8 +56,8 @@ Task<AdminReply> Respond(Request& request) {
       .body = request.body->held(),
       .settings = request.settings,
       .scope = request.scope,
-      .has_admin_key = request.access() == Access::kAdmin && request.thread.authorizer.takes_admin_keys(),
-      .credentials = as_client ? ForwardedCredentials(*request.head, request.client_side()) : std::string()};
+      .has_admin_key = AccessOf(request) == Access::kAdmin && request.thread.authorizer.takes_admin_keys(),
+      .credentials = as_client ? ForwardedCredentials(*request.head, ClientSideOf(request)) : std::string()};
   AdminReply reply = co_await request.pipeline.own_endpoints.Respond(request.thread, admin_request);
   co_return reply;
 }

@@ -1,6 +1,5 @@
 // Requests to Anthropic's API get a marker, or lose a block, if the operator wants that. On top of what is removed, and
 // behind the key, which is that of the client's body. All attempts send the same pieces.
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -31,8 +30,9 @@ uint64_t BytesNeeded(const Request& request) {
 bool EditMessage(Request& request) {
   if (!MayEdit(request)) return false;
   std::optional<BodyMap> own;
-  if (request.members == nullptr) own = BodyMap::Read(request.body->held());
-  const BodyMap& body = request.members != nullptr ? *request.members : *own;
+  const BodyMap* const known = request.edits.members();
+  if (known == nullptr) own = BodyMap::Read(request.body->held());
+  const BodyMap& body = known != nullptr ? *known : *own;
   std::vector<BodyInsertion> edits;
   if (request.settings.strip_anthropic_billing_header) edits = BillingHeaderEdits(body);
   if (request.settings.anthropic_cache_control_injection && request.info.route == Route::kMessages) {
@@ -40,17 +40,9 @@ bool EditMessage(Request& request) {
     request.thread.telemetry.CacheControl(CacheControlResultName(marker.result()));
     edits.insert(edits.end(), marker.insertions().begin(), marker.insertions().end());
   }
-  if (edits.empty()) return false;
-  request.edited_message =
-      std::make_unique<Request::EditedMessage>(Request::EditedMessage{std::move(edits), {}});
-  if (request.workers == Workers::kBothStages) return false;  // each has a copy of its own
-  SplicedBody& copy = request.edited_message->copy;
-  if (request.stripped != nullptr) {
-    copy = *request.stripped;
-  } else {
-    copy.Add(request.body->held());
-  }
-  for (const BodyInsertion& edit : request.edited_message->edits) copy.Insert(edit);
+  request.edits.Insert(std::move(edits));
+  const bool has_copies = request.workers.stages == EligibleWorkers::Stages::kBoth;  // each stage its own
+  if (!has_copies) request.edits.MakeCopy(request.body->held());
   return false;
 }
 

@@ -57,7 +57,7 @@ void EndReading(Request& request) {
     request.thread.telemetry.DemandedAny();
   }
   if (!request.stream_body) request.client.watch().Begin();
-  request.info.body_ns = request.thread.clock.NowNanos() - request.model_wait_ns;
+  request.info.body_ns = request.thread.clock.NowNanos() - request.workers.model_wait_ns;
 }
 
 // The model that this request for an alias is for.
@@ -108,7 +108,7 @@ Task<Result> WaitForModel(Request& request, const std::string& name, ModelDemand
   request.scope.set_long(false);
   demand.waiting.fetch_sub(1, std::memory_order_relaxed);
   if (!was_read) request.client.watch().StopEnd();
-  request.info.queue_ns = request.model_wait_ns = thread.clock.NowNanos() - began;
+  request.info.queue_ns = request.workers.model_wait_ns = thread.clock.NowNanos() - began;
   co_return found ? result : Result::kAsleep;
 }
 
@@ -132,7 +132,7 @@ Task<Verdict> FindWorkers(Request& request, std::string name, bool must_exist) {
       break;
     case Result::kPool:
     case Result::kAnything:
-      request.model = std::make_unique<RequestedModel>(std::move(name));
+      request.workers.model = std::make_unique<RequestedModel>(std::move(name));
       break;
     case Result::kUnknown: {
       std::string message = UnknownModelMessage(
@@ -161,10 +161,9 @@ Task<Verdict> FindInQuery(Request& request) {
   if (const ModelAliases::Alias* const alias = request.settings.model_aliases.Find(name)) {
     name = TargetOf(request, *alias);
     const auto before = static_cast<size_t>(found->spelled.data() - head.query.data());
-    request.Rewrite().target = Concat(
+    request.head.ReplaceQueryBy(Concat(
         head.path, "?", head.query.substr(0, before), PercentEncoded(name),
-        head.query.substr(before + found->spelled.size()));
-    request.parser->ReplaceQueryBy(request.rewritten->target);
+        head.query.substr(before + found->spelled.size())));
   }
   const Verdict verdict = co_await FindWorkers(request, std::move(name), IsOfApi(head));
   co_return verdict;

@@ -58,15 +58,12 @@ Task<Verdict> FindEndpoint(Request& request) {
   const DotSegments dots = !metrics_listener && thread.fleet.Get()->any_prefix()
                                ? ResolveDotSegments(request.head->path, &path)
                                : DotSegments::kNone;
-  if (dots == DotSegments::kInside) {
-    request.Rewrite().path = std::move(path);
-    request.parser->ReplacePath(request.rewritten->path);
-  }
+  if (dots == DotSegments::kInside) request.head.ReplacePath(std::move(path));
   const RequestHead& head = *request.head;
   info.route = RouteFor(request);
   request.id = ChooseRequestId(
       head.fields, request.settings.request_id_headers, request.route().id_prefix, thread.ids);
-  if (request.has_stages()) HideFromWorkers(&request.id, thread.ids);
+  if (HasStages(request)) HideFromWorkers(&request.id, thread.ids);
   connection.keep = head.keep_alive;
   request.body.emplace(connection, head.framing, head.content_length, head.size);
 

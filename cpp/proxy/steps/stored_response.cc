@@ -23,12 +23,12 @@ namespace {
 // With a single worker, the response is that worker's anyway.
 bool MayNameResponse(const Request& request) {
   const bool may = request.info.route == Route::kResponse ||
-                   (request.may_continue_response() && request.head->framing != BodyFraming::kNone);
+                   (MayContinueResponse(request) && request.head->framing != BodyFraming::kNone);
   return may && request.thread.fleet.Get()->members().size() > 1;
 }
 
 uint64_t BytesNeeded(const Request& request) {
-  return request.may_continue_response() && MayNameResponse(request) ? kRoutedBodyBytes : 0;
+  return MayContinueResponse(request) && MayNameResponse(request) ? kRoutedBodyBytes : 0;
 }
 
 bool MayFind(Request& request) { return MayNameResponse(request); }
@@ -36,7 +36,7 @@ bool MayFind(Request& request) { return MayNameResponse(request); }
 Task<Verdict> FindHolder(Request& request) {
   IoThread& thread = request.thread;
   std::string id(ResponseIdOfPath(request.head->path));
-  if (request.may_continue_response() && !request.stream_body) {
+  if (MayContinueResponse(request) && !request.stream_body) {
     id = PreviousResponseId(request.body->held(), /*padded=*/true).value_or(std::string());
   }
   if (id.empty()) co_return Verdict::kNext;
@@ -46,7 +46,7 @@ Task<Verdict> FindHolder(Request& request) {
   };
   const std::optional<WorkerId> known = responses.workers.Find(id, thread.clock.NowNanos());
   if (known && thread.fleet.Get()->Find(*known)) {
-    request.holder = known;
+    request.workers.holder = known;
     count(ResponseLookup::kKnown);
     co_return Verdict::kNext;
   }
@@ -58,10 +58,11 @@ Task<Verdict> FindHolder(Request& request) {
     co_await request.client.Reject(HttpError::kResponseSearchBusy);
     co_return Verdict::kEnd;
   }
-  request.holder = co_await SearchResponse(thread, request.scope, *request.head, id, request.client_side());
+  request.workers.holder =
+      co_await SearchResponse(thread, request.scope, *request.head, id, ClientSideOf(request));
   if (request.is_cancelled()) co_return Verdict::kNext;
-  count(request.holder ? ResponseLookup::kFound : ResponseLookup::kNotFound);
-  if (request.holder) responses.workers.Stick(id, *request.holder, thread.clock.NowNanos());
+  count(request.workers.holder ? ResponseLookup::kFound : ResponseLookup::kNotFound);
+  if (request.workers.holder) responses.workers.Stick(id, *request.workers.holder, thread.clock.NowNanos());
   co_return Verdict::kNext;
 }
 

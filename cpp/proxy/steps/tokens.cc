@@ -25,13 +25,13 @@ bool LacksTokens(Request& request) {
 }
 
 RemoteTokenizer::Source SourceOf(const Request& request) {
-  return {request.body->held(), ForwardedCredentials(*request.head, request.client_side())};
+  return {request.body->held(), ForwardedCredentials(*request.head, ClientSideOf(request))};
 }
 
 Task<Verdict> FindTokens(Request& request) {
   RemoteTokenizer& tokenizer = request.thread.tokenizer;
   const int64_t timeout_ms = request.settings.tokenize_timeout_ms;
-  const std::shared_ptr<const FleetView> fleet = request.fleet();
+  const std::shared_ptr<const FleetView> fleet = request.workers.Now(request.thread);
   if (request.key.lacks_tool_order) {
     const bool learned =
         co_await tokenizer.LearnToolOrder(request.scope, SourceOf(request), *fleet, timeout_ms);

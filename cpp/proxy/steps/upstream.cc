@@ -20,33 +20,32 @@ namespace {
 
 // A response that its worker does not keep may be made by another one as well.
 bool IsKeptNowhere(const Request& request) {
-  return request.info.route == Route::kResponses && !request.stream_body && !request.holder &&
+  return request.info.route == Route::kResponses && !request.stream_body && !request.workers.holder &&
          StoresNothing(request.body->held());
 }
 
 Task<Attempts::End> RunAttempts(Request& request) {
   Attempts::Call call{
       .message =
-          {.head = request.head,
+          {.head = request.head.get(),
            .body = &*request.body,
            .stream_body = request.stream_body,
-           .client = request.client_side()},
+           .client = ClientSideOf(request)},
       .choice =
           {.key = &request.key,
            .path = request.head->path,
-           .pinned = request.holder,
-           .pinned_work = request.may_continue_response(),
-           .model = request.model.get(),
-           .stage = request.first_stage()},
+           .pinned = request.workers.holder,
+           .pinned_work = MayContinueResponse(request),
+           .model = request.workers.model.get(),
+           .stage = request.workers.first_stage()},
       .id = &request.id,
       .client_restricted = request.client_restricted,
       .stores_nothing = IsKeptNowhere(request),
       .insertions = {}};
-  const Request::EditedMessage* const edited = request.edited_message.get();
-  if (request.workers == Workers::kBothStages) {
-    if (edited != nullptr) call.insertions = edited->edits;
+  if (request.workers.stages == EligibleWorkers::Stages::kBoth) {
+    call.insertions = request.edits.insertions();
   } else {
-    call.message.copy = edited != nullptr ? &edited->copy : request.stripped;
+    call.message.copy = request.edits.copy();
   }
   const Attempts::End end = co_await request.attempts->Run(call);
   co_return end;
@@ -54,8 +53,8 @@ Task<Attempts::End> RunAttempts(Request& request) {
 
 // A 404 may also be about a stored response, or about the path.
 bool MayLackModel(const Request& request) {
-  return request.attempts->response().head().status == 404 && request.model != nullptr &&
-         request.route().computes && !request.may_continue_response() &&
+  return request.attempts->response().head().status == 404 && request.workers.model != nullptr &&
+         request.route().computes && !MayContinueResponse(request) &&
          request.head->path.starts_with("/v1/") && request.thread.fleet.Get()->models()->names->any_said;
 }
 
@@ -63,9 +62,6 @@ Task<Verdict> Attempt(Request& request) {
   Attempts& attempts = *request.attempts;
   request.ArmTotalDeadline(request.settings.request_timeout_ms);
   Attempts::End end = co_await RunAttempts(request);
-  if (request.key.shared_hits && request.info.decision) {
-    request.thread.telemetry.SharedCacheBeyond(request.info.decision->shared_beyond);
-  }
   while (end == Attempts::End::kFull && !request.is_cancelled()) {
     request.total_deadline.Disarm();
     const Verdict verdict = co_await WaitForWorker(request);
