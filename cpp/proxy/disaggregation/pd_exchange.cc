@@ -204,6 +204,7 @@ void PdExchange::Release(Stage stage) {
   if (std::string bytes = leg->TakeBytes(); !bytes.empty()) {
     at(stage).kept.emplace(std::move(bytes), leg->worker());
   }
+  leg->request().AddTo(&info_, leg->closed() ? "cancelled" : std::string_view());
   Outcome outcome = leg->outcome();
   if (leg->request().first_sent_ns() == 0) outcome.end = Outcome::End::kNotSent;
   leg->request().ticket().Finish(outcome);
