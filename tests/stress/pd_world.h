@@ -30,6 +30,7 @@
 #include "proxy/disaggregation/disaggregation_feature.h"
 #include "proxy/disaggregation/push_identities.h"
 #include "proxy/exchange/connection.h"
+#include "proxy/exchange/request.h"
 #include "proxy/security/authorizer.h"
 #include "proxy/steps/steps.h"
 #include "proxy/telemetry/telemetry_shard.h"
@@ -58,6 +59,46 @@ struct Violation {
   std::string what;
 };
 
+// The attempts that the records of requests have, by worker; as a step, so that it sees each record at its end.
+struct SeenAttempts {
+  static void Add(Request& request) {
+    auto& seen = *request.thread.features.Find<SeenAttempts>();
+    for (const AttemptInfo& attempt : request.info.attempts_made) {
+      if (attempt.worker == nullptr || attempt.end_ns == 0) {
+        seen.fault = "an attempt of a record has a worker and an end";
+        continue;
+      }
+      int64_t last_ns = 0;
+      for (const int64_t ns :
+           {attempt.chosen_ns, attempt.sent_ns, attempt.responded_ns, attempt.first_body_ns,
+            attempt.end_ns}) {
+        if (ns != 0 && ns < last_ns) seen.fault = "the times of an attempt ascend";
+        last_ns = std::max(last_ns, ns);
+      }
+      const bool is_prefill = attempt.phase == AttemptPhase::kPrefill;
+      if (is_prefill != (attempt.worker->stage == Stage::kPrefill)) seen.fault = "an attempt has its phase";
+      if (attempt.error.empty() && attempt.status == 0)
+        seen.fault = "an attempt that did not fail has a status";
+      if (attempt.sent_ns != 0) ++seen.sent[attempt.worker->url.port];
+    }
+  }
+
+  std::map<uint16_t, uint64_t> sent;
+  std::string fault;  // empty: none
+};
+
+constexpr Step kSeenAttemptsStep = {
+    .name = "seen_attempts", .begin = [](Request&) { return false; }, .on_end = &SeenAttempts::Add};
+
+inline std::span<const Step* const> StepsAndSeen() {
+  static const std::vector<const Step*> all = [] {
+    std::vector<const Step*> steps{&kSeenAttemptsStep};
+    steps.insert(steps.end(), Steps().begin(), Steps().end());
+    return steps;
+  }();
+  return all;
+}
+
 struct Choice {
   std::string name;
   int weight;  // of a random walk
@@ -83,6 +124,7 @@ class World {
     thread_ =
         std::make_unique<IoThread>(options_, *settings_, hop_name_, *limits_, router_, keys_, *tls_, Logs{});
     AddPairParts(thread_.get());
+    thread_->features.Own(std::make_unique<SeenAttempts>());
     for (const FleetView::Member& member : router_->fleet()->members()) workers_.push_back(member.worker);
     if (scenario.knows_identities) {
       for (const std::shared_ptr<Worker>& worker : workers_) {
@@ -1010,6 +1052,7 @@ class World {
         thread_->telemetry.upstream_open.load() == thread_->telemetry.upstream_idle.load(),
         "connections are back");
     CheckClaims();
+    CheckAttempts();
     uint64_t plans = 0;
     for (const auto& [kind, count] : Counts(&Telemetry::Shard::Pd::plans)) plans += count;
     Check(plans == whole_, Concat("plans are counted once: ", plans, " of ", whole_));
@@ -1020,6 +1063,20 @@ class World {
       Check(
           worker->breaker.TryPass(options_.breaker).has_value(),
           Concat("the breaker's pass is back of ", NameOf(worker->url.port)));
+    }
+  }
+
+  // What was sent to a worker is an attempt in the record of one request.
+  void CheckAttempts() const {
+    const auto& seen = *thread_->features.Find<SeenAttempts>();
+    Check(seen.fault.empty(), seen.fault);
+    for (const std::shared_ptr<Worker>& worker : workers_) {
+      const WorkerCounters* const counters = thread_->telemetry.shard().Find(worker->id);
+      const WorkerCounters::Pair* const pair = counters != nullptr ? counters->pair.Find() : nullptr;
+      const auto found = seen.sent.find(worker->url.port);
+      Check(
+          (found == seen.sent.end() ? 0 : found->second) == (pair == nullptr ? 0 : pair->requests.count()),
+          Concat("records have each attempt at ", NameOf(worker->url.port)));
     }
   }
 
@@ -1048,7 +1105,7 @@ class World {
   const std::string hop_name_ = "router";
   const KeySets keys_;
   NoEndpoints endpoints_;
-  const Pipeline pipeline_{Steps(), endpoints_};
+  const Pipeline pipeline_{StepsAndSeen(), endpoints_};
   std::shared_ptr<Router> router_;
   std::unique_ptr<TlsFiles> tls_;
   std::unique_ptr<ServerLimits> limits_;

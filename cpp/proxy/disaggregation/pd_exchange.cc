@@ -202,6 +202,7 @@ void PdExchange::Release(Stage stage) {
     if (pd.prefill_status != 0) pd.prefill_ns = pd.prefill_end_ns - leg->info().sent_ns;
   }
   served_.Keep(*leg);
+  leg->request().AddTo(&info_, leg->closed() ? "cancelled" : std::string_view());
   leg->ReturnLoad();
 }
 

@@ -149,6 +149,7 @@ void UpstreamPair::OpenPrefill(ServerErrors& errors) {
       .is_prefill = true, .identity = true, .first_byte_timeout_ms = settings_.pd.prefill_timeout_ms};
   setup.may_merge = MergesLogprobs();
   setup.keeps_usage = MergesUsage();
+  prefill_info_.chosen_ns = info_.chosen_ns;
   prefill_ = &own_prefill_.emplace(owner_, thread_, prefill_info_, Stage::kPrefill);
   prefill_->Start(settings_, errors, std::move(setup), *std::move(side.selected), side.lost);
   side.selected.reset();

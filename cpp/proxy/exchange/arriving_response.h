@@ -54,6 +54,10 @@ class ArrivingResponse {
   void CountFirstByte() {
     if (attempt_ != nullptr && !is_kept()) attempt_->CountFirstByte();
   }
+  // The request is over, and so is the attempt.
+  void AddAttemptTo(RequestInfo* request) {
+    if (attempt_ != nullptr) attempt_->AddRelayedTo(request);
+  }
   void ReleaseConnection(bool reusable) {
     if (attempt_ != nullptr) attempt_->ReleaseConnection(reusable);
   }

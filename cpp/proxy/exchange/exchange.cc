@@ -74,6 +74,7 @@ void Exchange::Finish() {
   RecordEnd();
   ArrivingResponse& response = request.attempts->response();
   if (response.ticket() != nullptr && !response.ticket()->finished()) FinishTicket(*response.ticket());
+  response.AddAttemptTo(&info);
   response.ReleaseConnection(request.lease_reusable);
   request.permit.Release();
   if (request.body.has_value()) {

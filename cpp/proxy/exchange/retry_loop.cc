@@ -81,6 +81,7 @@ Task<RetryLoop::End> RetryLoop::Run(const Call& call) {
     }
     if (!pause) co_return responded || UseKeptResponse() ? End::kResponded : End::kFailed;
 
+    attempt_->AddTo(&info_);
     attempt_->ticket().Finish(
         {.end = retries_.IsBlamed() ? Outcome::End::kWorkerFailed : Outcome::End::kClientGone,
          .status = failed.status});
@@ -142,6 +143,7 @@ void RetryLoop::KeepResponse() {
 bool RetryLoop::UseKeptResponse() {
   if (!kept_ || kept_->used()) return false;
   Ticket& ticket = attempt_->ticket();
+  attempt_->AddTo(&info_);
   if (!ticket.finished()) ticket.Finish({.end = Outcome::End::kWorkerFailed});
   response_.Use(*kept_, request_.message.head->method == "HEAD");
   info_.worker = kept_->worker();

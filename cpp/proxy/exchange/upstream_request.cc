@@ -43,6 +43,11 @@ bool IsWorkersFault(int error) {
          error == ETIMEDOUT;
 }
 
+AttemptPhase PhaseOf(const UpstreamRequest::Message& message) {
+  if (!message.pair) return AttemptPhase::kInference;
+  return message.pair->is_prefill ? AttemptPhase::kPrefill : AttemptPhase::kDecode;
+}
+
 }  // namespace
 
 UpstreamRequest::UpstreamRequest(
@@ -55,7 +60,8 @@ UpstreamRequest::UpstreamRequest(
       message_(message),
       hooks_(hooks),
       ticket_(std::move(ticket)),
-      pass_(std::move(pass)) {}
+      pass_(std::move(pass)),
+      own_info_{.phase = PhaseOf(message), .chosen_ns = info.chosen_ns} {}
 
 UpstreamRequest::~UpstreamRequest() { thread_.response_parsers.Release(std::move(parser_)); }
 
@@ -76,7 +82,7 @@ Task<UpstreamRequest::End> UpstreamRequest::Run(bool fresh_connection) {
       }
     }
     info_.connected_ns = thread_.clock.NowNanos();
-    info_.reused = lease_->reused;
+    info_.reused = own_info_.reused = lease_->reused;
     WriteHead();
     co_await thread_.loop.TurnEnd();
     Send();  // 8 SEND
@@ -86,6 +92,7 @@ Task<UpstreamRequest::End> UpstreamRequest::Run(bool fresh_connection) {
       // connections.
       if (response().status < 500) ReportWorkerUp(thread_, worker()->url, info_.sent_ns);
       responded_ = true;
+      own_info_.status = response().status;
       if (settings_.detects_hangs()) FollowProgress();
       co_return End::kResponded;
     }
@@ -169,12 +176,30 @@ void UpstreamRequest::CountFirstByte() {
 
 UpstreamRequest::End UpstreamRequest::Fail(HttpError error) {
   error_ = error;
+  own_info_.end_ns = thread_.clock.NowNanos();
+  own_info_.error = moved_ ? std::string_view("moved") : ErrorOf(this->error()).code;
   return End::kFailed;
+}
+
+void UpstreamRequest::AddTo(RequestInfo* request, std::string_view error) {
+  if (std::exchange(added_, true)) return;
+  if (own_info_.end_ns == 0) own_info_.end_ns = thread_.clock.NowNanos();
+  if (own_info_.error.empty()) own_info_.error = error;
+  request->attempts_made.push_back(own_info_);
+  request->attempts_made.back().worker = worker();
+}
+
+void UpstreamRequest::AddRelayedTo(RequestInfo* request) {
+  if (own_info_.end_ns == 0) own_info_.end_ns = request->end_ns;
+  if (own_info_.first_body_ns == 0) own_info_.first_body_ns = request->first_body_ns;
+  const bool is_cut = request->ended_early();
+  const std::string_view why = request->error.empty() ? ExchangeEndName(request->end) : request->error;
+  AddTo(request, is_cut ? why : std::string_view());
 }
 
 AttemptFailure UpstreamRequest::failure() const {
   // Without a byte of the request it is as if the worker had not been reached.
-  if (drained_) return first_sent_ns_ == 0 ? AttemptFailure::kConnect : AttemptFailure::kDrained;
+  if (drained_) return own_info_.sent_ns == 0 ? AttemptFailure::kConnect : AttemptFailure::kDrained;
   return moved_                                     ? AttemptFailure::kMoved
          : was_lost()                               ? AttemptFailure::kLost
          : unreached()                              ? AttemptFailure::kConnect
@@ -250,7 +275,7 @@ void UpstreamRequest::Send() {
   if (settings_.detects_hangs() && client_ == 0)
     client_ = ClientTag(thread_, settings_, *message_.head, message_.client.address);
   info_.sent_ns = thread_.clock.NowNanos();
-  if (first_sent_ns_ == 0) first_sent_ns_ = info_.sent_ns;
+  if (own_info_.sent_ns == 0) own_info_.sent_ns = info_.sent_ns;
 
   if (hooks_.sending != nullptr) hooks_.sending(hooks_.context);
   Pieces pieces = HeadAndBody();
@@ -384,7 +409,7 @@ Task<UpstreamRequest::Awaited> UpstreamRequest::AwaitHead() {
       const int status = state == ParseState::kDone ? parser_->head().status : 0;
       const bool informational_head = state == ParseState::kDone && status < 200 && status != 101;
       if (!informational_head || ++informational > kMaxInformationalHeads) {
-        info_.responded_ns = thread_.clock.NowNanos();
+        info_.responded_ns = own_info_.responded_ns = thread_.clock.NowNanos();
         holding = state == ParseState::kDone && HoldsHead(parser_->head());
         if (holding) break;
         deadline_.Disarm();
@@ -396,6 +421,7 @@ Task<UpstreamRequest::Awaited> UpstreamRequest::AwaitHead() {
     }
     if (holding && HasBodyByte(parser_->head(), in_->view())) {
       deadline_.Disarm();
+      if (message_.pair) own_info_.first_body_ns = thread_.clock.NowNanos();
       co_return Awaited::kHead;
     }
   }

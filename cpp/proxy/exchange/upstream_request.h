@@ -158,7 +158,13 @@ class UpstreamRequest {
   const std::shared_ptr<Worker>& worker() const { return ticket_.shared_worker(); }
   Ticket& ticket() { return ticket_; }
   const Ticket& ticket() const { return ticket_; }
-  int64_t first_sent_ns() const { return first_sent_ns_; }  // 0: nothing was sent
+  int64_t first_sent_ns() const { return own_info_.sent_ns; }  // 0: nothing was sent
+
+  // The attempt has ended, `error` being why if it has not failed by itself. Adds it to those of the request; calls after
+  // the first have no effect.
+  void AddTo(RequestInfo* request, std::string_view error = {});
+  // The same for one that is relayed, at the end of its request.
+  void AddRelayedTo(RequestInfo* request);
 
   // Reports to the worker's circuit breaker: the attempt, once Run() has returned; a worker that ran
   // into the deadline of the whole request; the response's end.
@@ -234,7 +240,8 @@ class UpstreamRequest {
   bool connect_timed_out_ = false;
 
   std::string head_for_worker_;
-  int64_t first_sent_ns_ = 0;
+  AttemptInfo own_info_;     // but for the worker
+  bool added_ = false;       // that, to the request's
   int64_t all_sent_ns_ = 0;  // 0: the request has not been sent whole
   bool sent_ = false;
   bool sending_ = false;

@@ -9,4 +9,16 @@ std::string_view ExchangeEndName(ExchangeEnd end) {
   return kNames[static_cast<size_t>(end)];
 }
 
+std::string_view AttemptPhaseName(AttemptPhase phase) {
+  switch (phase) {
+    case AttemptPhase::kInference:
+      return "inference";
+    case AttemptPhase::kPrefill:
+      return "prefill";
+    case AttemptPhase::kDecode:
+      return "decode";
+  }
+  return "";
+}
+
 }  // namespace vllm_router

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include <absl/container/inlined_vector.h>
+
 #include "policy/decision.h"
 #include "proxy/api/routes.h"
 #include "routing/prompt_reading.h"
@@ -55,6 +57,25 @@ struct SessionInfo {
   bool is_final = false;  // no other follows
 };
 
+// What an attempt gets of the response: all of it, or the part of one stage.
+enum class AttemptPhase : uint8_t { kInference, kPrefill, kDecode };
+std::string_view AttemptPhaseName(AttemptPhase phase);
+
+// One attempt at one worker, once it has ended. A request that went out again since an idle connection turned out closed
+// is still the same attempt.
+struct AttemptInfo {
+  std::shared_ptr<Worker> worker;
+  AttemptPhase phase = AttemptPhase::kInference;
+  int64_t chosen_ns = 0;      // the decision
+  int64_t sent_ns = 0;        // first byte to the worker
+  int64_t responded_ns = 0;   // the worker's final head complete
+  int64_t first_body_ns = 0;  // its first body byte, if that was read
+  int64_t end_ns = 0;
+  int status = 0;          // of the worker's response; 0: none
+  std::string_view error;  // why there was none, or why it is not whole; empty: nothing failed
+  bool reused = false;     // the connection had been used before
+};
+
 struct RequestInfo {
   int64_t wall_us = 0;        // Unix time of the head, microseconds
   int64_t head_ns = 0;        // request head complete
@@ -88,8 +109,9 @@ struct RequestInfo {
 
   std::shared_ptr<Worker> worker;  // null: the request reached no worker
   std::optional<Decision> decision;
-  std::string_view policy;         // that made it, by its name; empty: the router's only one
-  uint32_t attempts = 0;           // sends to a worker
+  std::string_view policy;  // that made it, by its name; empty: the router's only one
+  absl::InlinedVector<AttemptInfo, 1> attempts_made;  // in the order of their ends
+  uint32_t attempts = 0;                              // sends to a worker
   uint32_t retries = 0;            // attempts after the first, which may have been at other workers
   bool retries_exhausted = false;  // the last failure was passed on since no attempts were left
   bool reused = false;             // the connection to the worker had been used before
