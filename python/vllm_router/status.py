@@ -80,7 +80,10 @@ def _status(code: int, body: bytes) -> dict[str, Any]:
         raise ValueError(f"status {code}; give --api-key-file with a key of --admin-api-key-file")
     if code != 200:
         raise ValueError(f"status {code}; is this a vllm-router, and its --admin-port if it has one?")
-    status = json.loads(body)
+    try:
+        status = json.loads(body)
+    except ValueError:
+        status = None
     if not isinstance(status, dict) or not {"sentence", "conditions", "workers"} <= set(status):
         raise ValueError("the response is not a status of vllm-router")
     return status
