@@ -97,10 +97,10 @@ class Finder {
       attempts += responses;
       if (IsMost(keys, responses, condition_limits::kLeastRefused)) {
         refusals.push_back(
-            {.kind = ConditionKind::kWorkerRefuses,
+            {.kind = ConditionKind::kWorkerRejects,
              .worker = worker.url,
              .text = Concat(
-                 worker.url, " refuses requests: ", Share(keys, responses),
+                 worker.url, " rejects requests: ", Share(keys, responses),
                  " responses of the last minute were 401 or 403. It wants another key than it is sent."),
              .is_page = true});
       }
@@ -115,9 +115,9 @@ class Finder {
     // One cause has one sentence.
     if (refusals.size() > 1 && refusals.size() == responding) {
       found_.push_back(
-          {.kind = ConditionKind::kAllRefuse,
+          {.kind = ConditionKind::kAllReject,
            .text = Concat(
-               "All ", responding, " workers that respond refuse requests: ", Share(refused, attempts),
+               "All ", responding, " workers that respond reject requests: ", Share(refused, attempts),
                " responses of the last minute were 401 or 403. They want another key than they are sent."),
            .is_page = true});
       return;
@@ -202,8 +202,8 @@ class Finder {
 
 std::string_view ConditionName(ConditionKind kind) {
   constexpr std::array<std::string_view, 10> kNames = {
-      "no_worker_serves", "all_refuse",       "worker_is_down", "worker_hangs",   "worker_ejected",
-      "worker_refuses",   "worker_not_found", "model_fails",    "worker_is_slow", "service"};
+      "no_worker_serves", "all_reject",       "worker_is_down", "worker_hangs",   "worker_ejected",
+      "worker_rejects",   "worker_not_found", "model_fails",    "worker_is_slow", "service"};
   return kNames[static_cast<size_t>(kind)];
 }
 

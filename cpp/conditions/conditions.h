@@ -1,7 +1,7 @@
 // Conditions: what is wrong with a fleet, in sentences. The log, GET /admin/status, `vllm-router status` and the summaries
 // of the alerts say the same.
 //
-//   FindConditions(facts)  -->  "http://gpu-2:8000 refuses requests: 40 of its 40 responses of the last minute were 401, …"
+//   FindConditions(facts)  -->  "http://gpu-2:8000 rejects requests: 40 of its 40 responses of the last minute were 401, …"
 //
 // Judged by the last minute (recent_outcomes.h), with limits below which nothing is said. Pure.
 #pragma once
@@ -19,17 +19,17 @@ namespace vllm_router {
 
 enum class ConditionKind : uint8_t {
   kNoWorkerServes,
-  kAllRefuse,  // every worker that responds refuses
+  kAllReject,  // every worker that responds refuses
   kWorkerIsDown,
   kWorkerHangs,
   kWorkerEjected,   // its circuit breaker is open
-  kWorkerRefuses,   // 401 and 403
+  kWorkerRejects,   // 401 and 403
   kWorkerNotFound,  // 404
   kModelFails,      // 5xx and no responses for one model at one worker
   kWorkerIsSlow,
   kService,  // what a service says
 };
-std::string_view ConditionName(ConditionKind kind);  // worker_refuses, …
+std::string_view ConditionName(ConditionKind kind);  // worker_rejects, …
 
 struct Condition {
   ConditionKind kind;

@@ -17,6 +17,7 @@ SPECIAL = {
     "admission_rejected_total": "a request that is not admitted",
     "cb_state_transitions_total": "a circuit breaker that opens",
     "certificate_seconds_left": "TLS",
+    "condition": "something that is wrong",
     "kv_batches_applied_total": "a worker that publishes KV events",
     "kv_batches_lost_total": "the same",
     "kv_trust": "the same",

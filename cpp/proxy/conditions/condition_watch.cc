@@ -16,8 +16,8 @@ namespace {
 // The others are logged by those who find them, or change by the fleet's own rules.
 bool IsByResponses(ConditionKind kind) {
   switch (kind) {
-    case ConditionKind::kAllRefuse:
-    case ConditionKind::kWorkerRefuses:
+    case ConditionKind::kAllReject:
+    case ConditionKind::kWorkerRejects:
     case ConditionKind::kWorkerNotFound:
     case ConditionKind::kModelFails:
     case ConditionKind::kWorkerIsSlow:

@@ -115,6 +115,7 @@ Task<Result> WaitForModel(Request& request, const std::string& name, ModelDemand
 // `must_exist`: else a name that is not known is left to the worker.
 Task<Verdict> FindWorkers(Request& request, std::string name, bool must_exist) {
   IoThread& thread = request.thread;
+  request.info.model.assign(name, 0, kMaxLoggedTextBytes);
   std::shared_ptr<const FleetView> whole = thread.fleet.Get();
   const ModelPools& pools = *whole->models();
   if (!must_exist && pools.Find(name) == nullptr) co_return Verdict::kNext;

@@ -51,14 +51,14 @@ def test_that_no_worker_serves_comes_first():
 
 def test_one_worker_with_another_key_is_told_by_its_name():
     rows = testing.find_conditions([worker(A, served(30, 401) + served(10)), worker(B, served(40))])
-    assert [(row[0], row[1], row[3]) for row in rows] == [("worker_refuses", A, True)]
+    assert [(row[0], row[1], row[3]) for row in rows] == [("worker_rejects", A, True)]
     assert "30 of 40 responses of the last minute were 401 or 403" in rows[0][4]
 
 
 def test_all_with_another_key_are_told_in_one_sentence():
     rows = testing.find_conditions([worker(A, served(30, 401)), worker(B, served(10, 403)), worker(C)])
-    assert [row[0] for row in rows] == ["all_refuse"]
-    assert rows[0][4].startswith("All 2 workers that respond refuse requests: 40 of 40 responses")
+    assert [row[0] for row in rows] == ["all_reject"]
+    assert rows[0][4].startswith("All 2 workers that respond reject requests: 40 of 40 responses")
 
 
 def test_few_refusals_and_those_of_one_client_among_many_are_none():

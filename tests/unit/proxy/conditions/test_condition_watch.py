@@ -17,12 +17,12 @@ def test_a_condition_of_responses_is_logged_when_it_begins_and_when_it_is_over(h
             client.ask("POST", "/v1/chat/completions", JSON, body=b'{"model": "m"}')
 
     chat(5)
-    eventually(lambda: conditions(client) == [("worker_refuses", worker.url, None)], "it never began")
-    wait_until_logged(capfd, f"{worker.url} refuses requests: 5 of 5 responses")
+    eventually(lambda: conditions(client) == [("worker_rejects", worker.url, None)], "it never began")
+    wait_until_logged(capfd, f"{worker.url} rejects requests: 5 of 5 responses")
     code = 200
     chat(6)
     eventually(lambda: conditions(client) == [], "it never ended")
-    wait_until_logged(capfd, f"no longer so: {worker.url} refuses requests")
+    wait_until_logged(capfd, f"no longer so: {worker.url} rejects requests")
 
 
 def test_few_refusals_are_no_condition(harness, conditions):

@@ -1,18 +1,18 @@
 """cpp/proxy/conditions: what is wrong now, over HTTP, in metrics and in the log."""
 
 import json
-import re
 
 import pytest
 
+from tests.fakes.prometheus_text import parse
 from tests.fakes.wire import eventually, response
 
 CHAT = "/v1/chat/completions"
 JSON = ("Content-Type", "application/json")
 
 
-def chat(client, model="m"):
-    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "hi"}]}).encode()
+def chat(client, model="m", text="hi"):
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": text}]}).encode()
     return client.ask("POST", CHAT, JSON, body=body).status
 
 
@@ -62,24 +62,29 @@ def test_a_worker_that_refuses_keys_is_named_in_status_and_metrics(fleet, condit
     codes[1]["m"] = 401
     for _ in range(12):
         chat(client)
-    eventually(lambda: conditions(client) == [("worker_refuses", urls[1], None)], "it was not found")
+    eventually(lambda: conditions(client) == [("worker_rejects", urls[1], None)], "it was not found")
     said = status(client)
-    assert said["sentence"].startswith(f"{urls[1]} refuses requests: 6 of 6 responses")
+    assert said["sentence"].startswith(f"{urls[1]} rejects requests: 6 of 6 responses")
     assert said["conditions"][0]["severity"] == "page"
-    page = router.server.metrics_text()
-    series = f'vllm_router_condition{{condition="worker_refuses",model="",worker="{urls[1]}"}} 1'
-    assert series in page
-    assert re.search(rf'worker_responses_total\{{code="401",worker="{urls[1]}"\}} 6', page)
+    page = parse(router.server.metrics_text())
+    assert page["vllm_router_condition"].value(condition="worker_rejects", worker=urls[1], model="") == 1
+    assert page["vllm_router_worker_responses_total"].value(worker=urls[1], code="401") == 6
 
 
-def test_a_worker_that_fails_one_model_is_named_though_every_request_was_served(fleet, conditions):
-    codes, urls, _, client = fleet
-    codes[0]["bad"] = 500
-    for _ in range(12):
-        assert chat(client, "bad") == 200
-        assert chat(client, "good") == 200
-    eventually(lambda: ("model_fails", urls[0], "bad") in conditions(client), "it was not found")
-    failure = recent(client, urls[0])["last_failure"]
+def test_a_worker_that_fails_one_model_is_named_though_every_request_was_served(harness, conditions):
+    def respond(connection, message):
+        fails = b'"bad"' in (message.body or b"") and connection.worker is workers[0]
+        connection.send(response(500 if fails else 200, b"{}", JSON))
+
+    workers = [harness.worker(respond) for _ in range(2)]
+    # A policy that reads bodies, so that the model is known.
+    router = harness.router(*workers, policy="auto", disable_retries=False)
+    client = harness.client(router)
+    for number in range(24):
+        assert chat(client, "bad", f"{number} " * 100) == 200
+        assert chat(client, "good", f"{number} " * 100) == 200
+    eventually(lambda: ("model_fails", workers[0].url, "bad") in conditions(client), "it was not found")
+    failure = recent(client, workers[0].url)["last_failure"]
     assert (failure["status"], failure["model"]) == (500, "bad")
     assert 0 <= failure["seconds_ago"] < 60
 
@@ -97,7 +102,7 @@ def test_a_worker_that_is_down_is_the_sentence_with_who_serves(harness, conditio
     workers = [harness.worker(), harness.worker()]
     router = harness.router(*workers, policy="round_robin", health_check_interval_secs=1)
     client = harness.client(router)
-    workers[0].close()
+    workers[0].stop_listening()
     eventually(lambda: ("worker_is_down", workers[0].url, None) in conditions(client), "it was not found")
     said = status(client)
     assert said["sentence"] == (
