@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,14 @@ def tables(page: str, heading: str) -> list[list[str]]:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]]:
     """A scrape of a server that has something in every family."""
+    with ExitStack() as stack:
+        yield _scrape(stack, tmp_path_factory)
+
+
+def _scrape(stack: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Family]:
+    """What was opened for it is closed with the stack, also if it fails."""
     harness = Harness()
+    stack.callback(harness.close)
     usage = b'{"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":8}}}'
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
     event = b"data: " + usage + b"\n\n"
@@ -104,7 +112,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
     }
     # And one with a prefix index.
     source = SseKvServer()
-    redis = FakeRedis()
+    redis = stack.enter_context(FakeRedis())
     prefixes = open_prefix_router(
         harness, harness.worker(source), prometheus_port=0, kv_index_backend="redis", redis_url=redis.url
     )
@@ -200,14 +208,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
     guarded = harness.router(prometheus_port=0, tls_cert_path=certificate.cert, tls_key_path=certificate.key)
     files = parse(guarded.server.metrics_text())
     shown |= {name: files[name] for name in files if "_reloads_" in name or "_certificate_" in name}
-    yield (
+    return (
         parse(remembering.server.metrics_text())
         | parse(indexed.server.metrics_text())
         | parse(router.server.metrics_text())
         | shown
     )
-    redis.close()
-    harness.close()
 
 
 def test_every_metric_is_described_once_with_its_type_and_labels(page: dict[str, Family]) -> None:

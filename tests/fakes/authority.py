@@ -9,9 +9,12 @@ harness.client(router, tls=authority.client())
 from __future__ import annotations
 
 import datetime as dt
+import errno
+import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import trustme
 
@@ -20,6 +23,17 @@ import trustme
 class Files:
     cert: str  # the certificate, then those between it and the authority
     key: str
+
+
+class _Connected(ssl.SSLSocket):
+    """Of a connection that may have been reset: `wrap_socket()` raises then, and would leave it open."""
+
+    def getpeername(self) -> Any:
+        try:
+            return super().getpeername()
+        except OSError as error:
+            self.close()
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)) from error
 
 
 class Authority:
@@ -54,6 +68,7 @@ class Authority:
     def client(self, files: Files | None = None) -> ssl.SSLContext:
         """Trusts this authority; shows `files` to a server that asks."""
         context = ssl.create_default_context(cafile=self.path)
+        context.sslsocket_class = _Connected
         if files is not None:
             context.load_cert_chain(files.cert, files.key)
         return context
@@ -61,6 +76,7 @@ class Authority:
     def server(self, *names: str, ask: bool = False, ends: dt.datetime | None = None) -> ssl.SSLContext:
         """A worker's side, certified for the names; with `ask`, its clients need this authority's word."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.sslsocket_class = _Connected
         files = self.certify(*names, ends=ends)
         context.load_cert_chain(files.cert, files.key)
         if ask:

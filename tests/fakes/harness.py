@@ -205,14 +205,11 @@ class Harness:
     def close(self) -> None:
         for client in self._clients:
             client.close()
-        try:
-            for router in self._routers:
-                router.close()
-        finally:
-            for relay in self._relays:
-                relay.stop()
-            for worker in self._workers:
-                worker.stop()
+        with contextlib.ExitStack() as stack:  # each of them, whatever another one raises; routers first
+            for part in (*reversed(self._workers), *reversed(self._relays)):
+                stack.callback(part.stop)
+            for router in reversed(self._routers):
+                stack.callback(router.close)
         if descriptors() != self._before:
             gc.collect()  # somebody else's garbage may have held one
         leaked = dict(descriptors().items() - self._before.items())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -133,6 +134,14 @@ class _Refusal(NamedTuple):
     message: str
 
 
+class _Server(ThreadingHTTPServer):
+    tls: ssl.SSLContext | None = None
+
+    def get_request(self) -> Any:
+        accepted, peer = super().get_request()
+        return (accepted if self.tls is None else self.tls.wrap_socket(accepted, server_side=True)), peer
+
+
 class FakeKubernetes:
     """The API server. What its attributes say holds for requests and watches from then on."""
 
@@ -153,12 +162,11 @@ class FakeKubernetes:
         self._refusals: list[_Refusal] = []
         self._watches = 0
         self._cuts = 0
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.daemon_threads = True
         self._authority = authority
         if authority is not None:
-            tls = authority.server("127.0.0.1")
-            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+            self._server.tls = authority.server("127.0.0.1")
         self._server.fake = self  # type: ignore[attr-defined]
         self._closed = False
         threading.Thread(

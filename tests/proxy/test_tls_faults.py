@@ -4,10 +4,12 @@ A worker's fault is met as in test_faults.py, alone and beside a healthy worker 
 """
 
 import datetime as dt
+import gc
 import random
 import socket
 import ssl
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.authority import Authority
-from tests.fakes.wire import chunk, eventually, request, response
+from tests.fakes.wire import Wire, chunk, eventually, request, response
 from tests.proxy.test_faults import PATH, RETRIES, SSE_HEAD, must_have_heard, see
 
 YESTERDAY = dt.datetime.now(dt.timezone.utc) - dt.timedelta(days=1)
@@ -236,6 +238,34 @@ def test_a_record_that_nobody_sealed_ends_a_clients_connection(harness, authorit
     raw.close()
     assert b"HTTP" not in told
     assert harness.client(guarded, tls=authority.client()).ask("POST", PATH, body=b"{}").status == 200
+
+
+def test_a_connection_that_is_reset_before_its_handshake_leaves_no_socket_of_the_fakes(authority):
+    """`wrap_socket()` raises then; a socket that it left open would fail another test, by a warning."""
+    for context in (authority.server("127.0.0.1"), authority.client()):
+        with socket.socket() as listening:
+            listening.bind(("127.0.0.1", 0))
+            listening.listen()
+            Wire(socket.create_connection(listening.getsockname())).reset()
+            accepted, _ = listening.accept()
+            eventually(lambda accepted=accepted: is_reset(accepted), "the reset never came")
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                server_side = context.protocol == ssl.PROTOCOL_TLS_SERVER
+                with pytest.raises(ConnectionResetError):
+                    context.wrap_socket(
+                        accepted, server_side=server_side, server_hostname=None if server_side else "x"
+                    )
+                gc.collect()
+            assert [str(warning.message) for warning in caught] == []
+
+
+def is_reset(accepted):
+    try:
+        accepted.getpeername()
+    except OSError:
+        return True
+    return False
 
 
 def test_many_that_come_and_break_off_at_random_leave_nothing_behind(harness, authority, guarded, rng):

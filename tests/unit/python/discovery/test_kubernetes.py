@@ -1,5 +1,6 @@
 """KubernetesSource against an API server over HTTP, with watches of a fraction of a second."""
 
+import contextlib
 import datetime as dt
 import json
 import logging
@@ -322,9 +323,15 @@ def test_a_list_without_workers_says_what_was_looked_for(
 
 
 @pytest.fixture
-def cluster() -> Iterator[FakeKubernetes]:
-    with FakeKubernetes() as made:
-        yield made
+def clusters() -> Iterator[Callable[..., FakeKubernetes]]:
+    """API servers that end after what follows them: a client that connects then is reset."""
+    with contextlib.ExitStack() as stack:
+        yield lambda **options: stack.enter_context(FakeKubernetes(**options))
+
+
+@pytest.fixture
+def cluster(clusters: Callable[..., FakeKubernetes]) -> FakeKubernetes:
+    return clusters()
 
 
 @pytest.fixture
@@ -586,13 +593,15 @@ def test_watches_that_are_cut_lose_nothing_and_need_no_list(
     assert seen.source.restarts["cut"] >= 4
 
 
-def test_watches_that_the_server_closes_go_on(follow: Callable[..., Followed], tmp_path: Path) -> None:
-    with FakeKubernetes(watch_secs=0.05) as short:
-        seen = follow(kubeconfig=short.kubeconfig(tmp_path))
-        short.wait_requests("watch", 4)
-        short.put(A)
-        seen.until_urls(URL_A)
-        assert short.count("list") == 1
+def test_watches_that_the_server_closes_go_on(
+    clusters: Callable[..., FakeKubernetes], follow: Callable[..., Followed], tmp_path: Path
+) -> None:
+    short = clusters(watch_secs=0.05)
+    seen = follow(kubeconfig=short.kubeconfig(tmp_path))
+    short.wait_requests("watch", 4)
+    short.put(A)
+    seen.until_urls(URL_A)
+    assert short.count("list") == 1
 
 
 def test_everything_is_listed_again_in_time(cluster: FakeKubernetes, follow: Callable[..., Followed]) -> None:
@@ -828,7 +837,10 @@ def test_in_a_cluster_the_service_account_is_read(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_token_file_that_is_empty_for_a_while_is_an_error_that_heals(
-    follow: Callable[..., Followed], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    clusters: Callable[..., FakeKubernetes],
+    follow: Callable[..., Followed],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     from kubernetes.config import incluster_config
 
@@ -844,44 +856,48 @@ def test_a_token_file_that_is_empty_for_a_while_is_an_error_that_heals(
     monkeypatch.setattr(incluster_config, "InClusterConfigLoader", Eager)
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", authority.path)
-    with FakeKubernetes(authority=authority) as cluster:
-        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", cluster.url.rpartition(":")[2])
-        cluster.put(A)
-        seen = follow(kubeconfig=None)
-        seen.until_urls(URL_A)
-        cluster.wait_watching()
-        token.write_text("")
-        cluster.cut()
-        assert "Token file exists but empty" in seen.until_error("config").message
-        token.write_text("token-1")
-        cluster.put(B)
-        seen.until_urls(URL_A, URL_B)
-        assert {error.kind for error in seen.errors} == {"config"}
-        assert cluster.count("list") == 1
+    cluster = clusters(authority=authority)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", cluster.url.rpartition(":")[2])
+    cluster.put(A)
+    seen = follow(kubeconfig=None)
+    seen.until_urls(URL_A)
+    cluster.wait_watching()
+    token.write_text("")
+    cluster.cut()
+    assert "Token file exists but empty" in seen.until_error("config").message
+    token.write_text("token-1")
+    cluster.put(B)
+    seen.until_urls(URL_A, URL_B)
+    assert {error.kind for error in seen.errors} == {"config"}
+    assert cluster.count("list") == 1
 
 
-def test_a_watch_over_tls_ends_with_close(follow: Callable[..., Followed], tmp_path: Path) -> None:
-    with FakeKubernetes(authority=Authority(tmp_path)) as cluster:
-        cluster.put(A)
-        seen = follow(kubeconfig=cluster.kubeconfig(tmp_path))
-        seen.until_urls(URL_A)
-        cluster.wait_watching()
-        cluster.put(B)
-        seen.until_urls(URL_A, URL_B)
-        seen.source.close()
-        for thread in seen.source._threads:
-            thread.join(PATIENCE / 3)
-            assert not thread.is_alive()
+def test_a_watch_over_tls_ends_with_close(
+    clusters: Callable[..., FakeKubernetes], follow: Callable[..., Followed], tmp_path: Path
+) -> None:
+    cluster = clusters(authority=Authority(tmp_path))
+    cluster.put(A)
+    seen = follow(kubeconfig=cluster.kubeconfig(tmp_path))
+    seen.until_urls(URL_A)
+    cluster.wait_watching()
+    cluster.put(B)
+    seen.until_urls(URL_A, URL_B)
+    seen.source.close()
+    for thread in seen.source._threads:
+        thread.join(PATIENCE / 3)
+        assert not thread.is_alive()
 
 
-def test_an_api_server_with_another_certificate(follow: Callable[..., Followed], tmp_path: Path) -> None:
+def test_an_api_server_with_another_certificate(
+    clusters: Callable[..., FakeKubernetes], follow: Callable[..., Followed], tmp_path: Path
+) -> None:
     (tmp_path / "other").mkdir()
-    with FakeKubernetes(authority=Authority(tmp_path)) as cluster:
-        path = Path(cluster.kubeconfig(tmp_path))
-        path.write_text(path.read_text().replace(cluster._authority.path, Authority(tmp_path / "other").path))
-        error = follow(kubeconfig=path).until_error("unreachable")
-        assert "CERTIFICATE_VERIFY_FAILED" in error.message
+    cluster = clusters(authority=Authority(tmp_path))
+    path = Path(cluster.kubeconfig(tmp_path))
+    path.write_text(path.read_text().replace(cluster._authority.path, Authority(tmp_path / "other").path))
+    error = follow(kubeconfig=path).until_error("unreachable")
+    assert "CERTIFICATE_VERIFY_FAILED" in error.message
 
 
 def test_logs_have_no_token(
