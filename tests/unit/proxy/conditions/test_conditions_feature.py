@@ -80,9 +80,9 @@ def test_a_worker_that_fails_one_model_is_named_though_every_request_was_served(
     # A policy that reads bodies, so that the model is known.
     router = harness.router(*workers, policy="auto", disable_retries=False)
     client = harness.client(router)
-    for number in range(24):
-        assert chat(client, "bad", f"{number} " * 100) == 200
-        assert chat(client, "good", f"{number} " * 100) == 200
+    for model in ("good", "bad"):
+        for number in range(24):
+            assert chat(client, model, f"{number} " * 100) == 200
     eventually(lambda: ("model_fails", workers[0].url, "bad") in conditions(client), "it was not found")
     failure = recent(client, workers[0].url)["last_failure"]
     assert (failure["status"], failure["model"]) == (500, "bad")
