@@ -60,6 +60,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingRedis(testing);
   BindTestingRedisResponses(testing);
   BindTestingRouting(testing);
+  BindTestingReceipts(testing);
   BindTestingSessions(testing);
   BindTestingSharedPool(testing);
   BindTestingSimulation(testing);
