@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "bindings/py_receipts.h"
 #include "events/kv_push.h"
 #include "routing/router.h"
 
@@ -20,6 +21,8 @@ class PyRouter {
   explicit PyRouter(std::shared_ptr<Router> router)
       : router_(std::move(router)),
         fleet_(&router_->fleet_snapshot()),
+        receipts_(
+            std::make_shared<PyReceipts>(router_->options().receipts, router_->options().policy.block_size)),
         pushes_(
             router_->pool().index() == nullptr
                 ? nullptr
@@ -32,12 +35,16 @@ class PyRouter {
   // including the garbage collector, since that code may call select too.
   const std::shared_ptr<const FleetView>& fleet() { return fleet_.Get(); }
 
+  // Of tickets that Python finishes, which may outlive this.
+  const std::shared_ptr<PyReceipts>& receipts() const { return receipts_; }
+
   // For KV events that Python pushes. Null: the policy matches no blocks.
   KvPushReceiver* pushes() const { return pushes_.get(); }
 
  private:
   const std::shared_ptr<Router> router_;
   Snapshot<FleetView>::Cached fleet_;
+  const std::shared_ptr<PyReceipts> receipts_;
   const std::unique_ptr<KvPushReceiver> pushes_;
 };
 

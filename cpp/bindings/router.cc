@@ -505,7 +505,16 @@ class PyTicket : public Ticket {
     prompt_ = py::object();
   }
 
+  std::shared_ptr<PyReceipts> receipts;                  // null: of a batch
   std::optional<std::vector<std::string>> alternatives;  // none: not requested
+
+  // The request is over: returns the load, and writes the receipt. True for the call that did it.
+  bool End(const Outcome& outcome) {
+    const bool ended = Finish(outcome);
+    if (ended && receipts != nullptr) receipts->Write(*this, key_.model, outcome);
+    ForgetRequest();
+    return ended;
+  }
 
  private:
   void EndLease() {
@@ -549,6 +558,7 @@ py::object Select(
   const RoutingKey& key = asked.key;
   const auto shared = [&](StatusOr<Ticket> ticket) {
     auto made = std::make_shared<PyTicket>(self.shared(), ValueOrThrow(std::move(ticket)), &asked, prompt);
+    made->receipts = self.receipts();
     const double lease = self.router().options().ticket_lease_secs;
     if (lease != 0) made->SetLease(lease);
     return made;
@@ -582,6 +592,7 @@ py::object SelectBypass(
   std::optional<Router::Bypass> bypass = self.router().SelectBypass(asked.key, *whole->stages()->decode);
   if (!bypass) return py::none();
   auto made = std::make_shared<PyTicket>(self.shared(), std::move(bypass->ticket), &asked, prompt);
+  made->receipts = self.receipts();
   const double lease = self.router().options().ticket_lease_secs;
   if (lease != 0) made->SetLease(lease);
   return py::cast(made);
@@ -821,9 +832,7 @@ bool FinishTicket(
   outcome.prompt_tokens = prompt_tokens;
   outcome.cached_tokens = cached_tokens;
   outcome.output_tokens = output_tokens;
-  const bool finished = ticket.Finish(outcome);
-  ticket.ForgetRequest();
-  return finished;
+  return ticket.End(outcome);
 }
 
 std::string TicketRepr(const PyTicket& ticket) {
@@ -1478,11 +1487,8 @@ void BindRouter(py::module_& module) {
           "prompt_tokens"_a = py::none(), "cached_tokens"_a = py::none(), "output_tokens"_a = py::none())
       .def("__enter__", [](py::object self) { return self; })
       .def(
-          "__exit__",
-          [](PyTicket& ticket, const py::object& type, const py::object&, const py::object&) {
-            ticket.Finish(OutcomeOfExit(type));
-            ticket.ForgetRequest();
-          })
+          "__exit__", [](PyTicket& ticket, const py::object& type, const py::object&,
+                         const py::object&) { ticket.End(OutcomeOfExit(type)); })
       .def("__repr__", &TicketRepr);
 
   py::class_<Batch>(module, "Batch", ClassDoc("Batch"))
@@ -1570,6 +1576,19 @@ void BindRouter(py::module_& module) {
           },
           "Add a worker (all its ranks) at the end of the fleet.", "url"_a, "weight"_a = 1.0, py::kw_only(),
           "worker_type"_a = "regular", "bootstrap_port"_a = py::none(), "kv_group"_a = "")
+      .def(
+          "receipts",
+          [](PyRouter& self, int64_t last) {
+            if (last < 1 || last > static_cast<int64_t>(ReceiptFilter::kMostLast)) {
+              throw py::value_error(
+                  "last is " + std::to_string(last) +
+                  "; it is the number of receipts and must be between 1 and " +
+                  std::to_string(ReceiptFilter::kMostLast));
+            }
+            const std::string text = self.receipts()->Json({.last = static_cast<size_t>(last)});
+            return py::object(py::module_::import("json").attr("loads")(text)["receipts"]);
+          },
+          "The receipts of the last tickets.", "last"_a = 100)
       .def(
           "finish_session",
           [](PyRouter& self, const std::string& session_id) {

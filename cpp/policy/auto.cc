@@ -118,6 +118,7 @@ class Auto final : public Policy {
     const uint32_t held = match == nullptr ? 0 : match->longest();
     const Reason reason = key.has_blocks ? Reason::kLowestCost : Reason::kFallback;
     Decision decision = KvIndex::DecisionFor(position, reason, held, key, fleet);
+    KvIndex::ConsiderBest(scratch.best_holder, scratch.most_blocks, key, &decision);
     if (key.dry_run) return decision;
     const int64_t now_ns = key.now_ns != 0 ? key.now_ns : SteadyClock().NowNanos();
     LearnGap(now_ns, &pool);
@@ -180,11 +181,13 @@ class Auto final : public Policy {
     }
 
     BlockMatches matches;
-    uint32_t longest = 0;  // blocks that some worker holds
-    uint32_t shared = 0;   // Forecast::shared
-    double hidden = 0;     // what the only holder is taken to have beyond its blocks
-    double least = 0;      // U', before that
-    double busy = 0;       // p
+    uint32_t longest = 0;      // blocks that some worker holds
+    uint32_t most_blocks = 0;  // that an eligible worker holds
+    uint32_t best_holder = 0;  // its position
+    uint32_t shared = 0;       // Forecast::shared
+    double hidden = 0;         // what the only holder is taken to have beyond its blocks
+    double least = 0;          // U', before that
+    double busy = 0;           // p
     double mean_pace = 0;
     bool is_told = false;  // weights tell workers apart
     std::vector<uint32_t> best;
@@ -412,17 +415,23 @@ class Auto final : public Policy {
     double* const uncached = scratch->uncached.data();
     // Most workers hold the same: a shared system prompt.
     uint32_t last = 0;
+    uint32_t most = 0;
     double last_uncached = tokens.Of(0);
     std::fill_n(uncached, fleet.members().size(), last_uncached);
     for (const BlockMatch& match : std::as_const(scratch->matches).entries()) {
       const uint32_t position = plan->PositionOf(match.owner);
       if (position == KvIndex::kNowhere) continue;
-      if (const uint32_t held = match.longest(); held != last) {
+      const uint32_t held = match.longest();
+      if (held != last) {
         last = held;
         last_uncached = tokens.Of(held);
       }
       uncached[position] = last_uncached;
+      if (held <= most || !fleet.IsEligible(position)) continue;
+      most = held;
+      scratch->best_holder = position;
     }
+    scratch->most_blocks = most;
     const std::span<const uint32_t> eligible = fleet.eligible();
     if (eligible.size() == fleet.members().size()) return;
     for (size_t row = 0; row < eligible.size(); ++row) uncached[row] = uncached[eligible[row]];

@@ -11,6 +11,7 @@
 
 #include "base/mutex.h"
 #include "base/random.h"
+#include "policy/cache_prediction.h"
 #include "policy/keep_least.h"
 #include "policy/load_order.h"
 #include "policy/membership.h"
@@ -123,6 +124,7 @@ class CacheAware final : public Policy {
     if (key.explanation != nullptr) Explain(fleet, walk, key.explanation.get());
     const auto [position, reason] = Pick(key.prompt, fleet, *plan, &walk, *random);
     Decision decision = DecisionFor(position, reason, walk.held[position], key, fleet);
+    ConsiderBest(walk.best_position, walk.best, &decision);
     decision.endpoint = key.endpoint;
     if (key.dry_run) return decision;
     decision.claim = memory_->Insert(
@@ -139,13 +141,9 @@ class CacheAware final : public Policy {
           decision.unit == MatchUnit::kTokens ? Prompt::Kind::kTokens : Prompt::Kind::kText;
       memory_->Settle(kind, decision.claim, ComputedPrompt(outcome));
     }
+    predictions_.Count(decision, outcome, options_.block_size);
     if (!outcome.cached_tokens || decision.unit == MatchUnit::kNone) return;
     const bool is_text = decision.unit == MatchUnit::kBytes;
-    const uint64_t predicted = !is_text                ? decision.matched
-                               : outcome.prompt_tokens ? TokensOf(decision, *outcome.prompt_tokens)
-                                                       : decision.matched / PromptMemory::kBytesPerToken;
-    predicted_tokens_.fetch_add(predicted, std::memory_order_relaxed);
-    reported_tokens_.fetch_add(*outcome.cached_tokens, std::memory_order_relaxed);
     if (decision.matched < kTellingGrains * (is_text ? kGrainBytes : kGrainTokens)) return;
     const MutexLock lock(trust_mutex_);
     const auto found = trust_.find(decision.worker);
@@ -236,15 +234,15 @@ class CacheAware final : public Policy {
         {"evicted_bytes", "tree_evicted_bytes_total",
          "Bytes of prompts that cache_aware evicted to stay below --max-tree-size."},
         trees.evicted_size);
-    writer->Counter(
-        {"predicted_tokens", "predicted_cached_tokens_total",
-         "Prompt tokens that cache_aware predicted to be cached, of requests whose response reports cached "
-         "tokens."},
-        predicted_tokens_.load(std::memory_order_relaxed));
-    writer->Counter(
-        {"reported_tokens", "reported_cached_tokens_total",
-         "Prompt tokens that workers reported as cached, of requests routed by cache_aware."},
-        reported_tokens_.load(std::memory_order_relaxed));
+    // Their former place; the metrics are those of the group below.
+    writer->Counter({"predicted_tokens", {}, {}}, predictions_.predicted());
+    writer->Counter({"reported_tokens", {}, {}}, predictions_.reported());
+    ReportRestarts(writer);
+    predictions_.Report(writer);
+  }
+
+ private:
+  void ReportRestarts(StatsWriter* writer) const {
     const MutexLock lock(trust_mutex_);
     writer->Counter(
         {"inferred_restarts", "worker_restarts_inferred_total",
@@ -253,7 +251,6 @@ class CacheAware final : public Policy {
     writer->Counter({"guessed_restarts", {}, {}}, forgotten_);  // the former key
   }
 
- private:
   // Bytes that each worker was sent, by position; none for a view without a plan.
   std::vector<uint64_t> SizesOf(const FleetView& fleet) const {
     const OwnersPlan* plan = FindPlan<OwnersPlan>(fleet, this);
@@ -270,6 +267,7 @@ class CacheAware final : public Policy {
     PrefixMatches matches;
     std::vector<uint64_t> held;  // by position; 0 for workers that are not eligible
     uint64_t best = 0;           // of the eligible
+    uint32_t best_position = 0;  // one of those
     bool continues = false;      // an earlier request's prompt, and what an engine made of it
     std::vector<uint32_t> holders;
     std::vector<uint32_t> equals;
@@ -298,13 +296,6 @@ class CacheAware final : public Policy {
     }
   };
 
-  // Tokens of the matched bytes, in proportion to the whole prompt.
-  static uint64_t TokensOf(const Decision& decision, uint64_t prompt_tokens) {
-    if (decision.total == 0) return 0;
-    const double share = static_cast<double>(decision.matched) / static_cast<double>(decision.total);
-    return static_cast<uint64_t>(share * static_cast<double>(prompt_tokens));
-  }
-
   std::atomic<uint64_t>& CounterOf(Reason reason) {
     if (reason == Reason::kPrefixHit) return hits_.value;
     return reason == Reason::kLoadBalance ? balanced_.value : misses_.value;
@@ -320,7 +311,9 @@ class CacheAware final : public Policy {
       if (position == OwnersPlan::kNowhere || !fleet.IsEligible(position)) continue;
       const uint64_t held = match.matched - std::min<uint64_t>(match.matched, prompt.scope);
       walk->held[position] = held;
-      walk->best = std::max(walk->best, held);
+      if (held <= walk->best) continue;
+      walk->best = held;
+      walk->best_position = position;
     }
     walk->continues = Continues(prompt, *walk);
   }
@@ -479,8 +472,7 @@ class CacheAware final : public Policy {
   Counter hits_;
   Counter misses_;
   Counter balanced_;
-  std::atomic<uint64_t> predicted_tokens_{0};
-  std::atomic<uint64_t> reported_tokens_{0};
+  CachePredictionSums predictions_;
 
   mutable Mutex trust_mutex_;  // held briefly, and once in a while for a worker's restart
   std::unordered_map<WorkerId, Trust> trust_ ABSL_GUARDED_BY(trust_mutex_);

@@ -1,6 +1,7 @@
 // Decision: a policy's result, and why. Outcome: how the request ended. Both are plain values.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -86,8 +87,20 @@ struct Decision {
   Reason reason = Reason::kRandom;
   MatchUnit unit = MatchUnit::kNone;
   uint8_t endpoint = 0;  // RoutingKey::endpoint, where the policy asks it again when the request has ended
-  uint64_t matched = 0;  // of the chosen worker, in units; 0 <= matched <= total
+  bool blocks_are_tokens = false;  // of MatchUnit::kBlocks: they are of token ids, not of text
+  uint64_t matched = 0;            // of the chosen worker, in units; 0 <= matched <= total
   uint64_t total = 0;
+  // The longest match of an eligible worker, if another one's is longer than the chosen one's; else as `matched`, or 0.
+  uint64_t best_matched = 0;
+  uint32_t best_position = 0;
+  // What the Router adds: the worker of the longest match, and loads as they were, without this request.
+  WorkerId best_worker{};
+  struct Loads {
+    uint32_t open = 0;           // requests at the chosen worker
+    uint32_t best_open = 0;      // and at the one with the longest match
+    uint32_t queued_tokens = 0;  // to prefill at the chosen worker
+  };
+  Loads loads;
   // The policy's memory of the prompt until the request ends (index/claim_table.h). 0: there is nothing
   // to take back.
   uint64_t claim = 0;
@@ -101,6 +114,13 @@ struct Decision {
   Forecast forecast;
   std::shared_ptr<const Explanation> explanation;  // null unless requested
 };
+
+// Another eligible worker holds `matched` of the prompt: it is the best one if the chosen one and those before hold less.
+inline void ConsiderBest(uint32_t position, uint64_t matched, Decision* decision) {
+  if (matched <= std::max(decision->matched, decision->best_matched)) return;
+  decision->best_matched = matched;
+  decision->best_position = position;
+}
 
 struct Outcome {
   enum class End : uint8_t { kFinished, kClientGone, kWorkerFailed, kNotSent };

@@ -255,6 +255,7 @@ void KvIndex::Remember(WorkerSlot slot, const RoutingKey& key, Decision* decisio
 
 void KvIndex::Settle(const Decision& decision, const Outcome& outcome) {
   EndWait(decision);
+  predictions_.Count(decision, outcome, tracker_->hasher().block_size());
   if (outcome.end == Outcome::End::kFinished && outcome.output_tokens) {
     output_tokens_.Learn(static_cast<double>(std::min(*outcome.output_tokens, kMostOutputTokens)));
   }
@@ -358,6 +359,7 @@ Decision KvIndex::DecisionFor(
       .worker = fleet.worker(position).id,
       .reason = reason,
       .unit = MatchUnit::kBlocks,
+      .blocks_are_tokens = key.blocks_are_tokens,
       .matched = std::min<uint64_t>(matched, key.usable_blocks),
       .total = key.blocks.size()};
 }
@@ -437,6 +439,7 @@ void KvIndex::Report(const FleetView& fleet, StatsWriter* writer) const {
       {"match", "index_match_seconds",
        "Time to match a prompt against the block index; one match in 16 is timed."},
       kMatchBounds, times, match_nanos_.load(std::memory_order_relaxed));
+  predictions_.Report(writer);
 }
 
 WorkerSlot KvIndex::Enter() {

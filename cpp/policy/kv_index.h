@@ -50,6 +50,7 @@
 #include "index/predicted_blocks.h"
 #include "index/prefix_table.h"
 #include "index/reported_blocks.h"
+#include "policy/cache_prediction.h"
 #include "policy/decision.h"
 #include "policy/decision_buffer.h"
 #include "policy/moving_mean.h"
@@ -165,6 +166,10 @@ class KvIndex {
   // last token, so the last block of a prompt that fills its blocks does not count.
   static Decision DecisionFor(
       uint32_t position, Reason reason, uint32_t matched, const RoutingKey& key, const FleetView& fleet);
+  // The eligible worker at `position` holds `blocks` of it, more than those before.
+  static void ConsiderBest(uint32_t position, uint32_t blocks, const RoutingKey& key, Decision* decision) {
+    vllm_router::ConsiderBest(position, std::min<uint64_t>(blocks, key.usable_blocks), decision);
+  }
   // How much of the prompt each eligible worker holds.
   static void Explain(
       const FleetView& fleet, const Plan& plan, const BlockMatches& matches, Explanation* explanation);
@@ -214,6 +219,7 @@ class KvIndex {
   std::atomic<bool> rotates_itself_{true};
   std::atomic<int64_t> rotated_ns_{0};
 
+  CachePredictionSums predictions_;
   std::atomic<uint64_t> prompt_blocks_{0};
   std::atomic<uint64_t> matched_blocks_{0};
   std::atomic<uint64_t> prompts_without_ids_{0};

@@ -75,6 +75,7 @@ class KvLogit final : public Policy {
     const BlockMatch* const match = matches_blocks ? matches.Find(plan->known[position].slot) : nullptr;
     Decision decision =
         KvIndex::DecisionFor(position, reason, match == nullptr ? 0 : match->longest(), key, fleet);
+    KvIndex::ConsiderBest(scratch.best_holder, scratch.most_blocks, key, &decision);
     if (key.shared_hits) {
       decision.shared_beyond =
           BlocksBeyond(*key.shared_hits, key, match == nullptr ? 0 : match->on(Tier::kGpu));
@@ -103,6 +104,8 @@ class KvLogit final : public Policy {
     std::vector<uint32_t> best;
     std::vector<double> cost;     // a row for each eligible worker, in fleet order
     std::vector<double> weights;  // likewise
+    uint32_t most_blocks = 0;     // that an eligible worker holds
+    uint32_t best_holder = 0;     // its position
   };
 
   std::span<const double> CostsOf(
@@ -112,6 +115,7 @@ class KvLogit final : public Policy {
     if (scratch->cost.size() < eligible.size()) scratch->cost.resize(eligible.size());
     double* const cost = scratch->cost.data();
     const double tokens_per_block = index_->TokensPerBlock(key);
+    scratch->most_blocks = 0;
     for (size_t row = 0; row < eligible.size(); ++row) {
       const Worker& worker = fleet.worker(eligible[row]);
       LogitTerms terms{
@@ -128,6 +132,10 @@ class KvLogit final : public Policy {
             static_cast<double>(BlocksBeyond(*key.shared_hits, key, match == nullptr ? 0 : match->longest()));
       }
       if (match != nullptr) {
+        if (match->longest() > scratch->most_blocks) {
+          scratch->most_blocks = match->longest();
+          scratch->best_holder = eligible[row];
+        }
         const auto tokens_on = [&](Tier tier) {
           return tokens_per_block *
                  static_cast<double>(std::min<uint64_t>(match->on(tier), key.usable_blocks));

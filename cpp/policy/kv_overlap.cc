@@ -60,6 +60,7 @@ class KvOverlap final : public Policy {
     const BlockMatch* const match = scratch.matches.Find(slot);
     Decision decision =
         KvIndex::DecisionFor(*position, reason, match == nullptr ? 0 : match->longest(), key, fleet);
+    KvIndex::ConsiderBest(scratch.best_holder, scratch.most_blocks, key, &decision);
     if (key.dry_run) return decision;
     CountDecision(reason);
     index_->Remember(slot, key, &decision);
@@ -122,6 +123,8 @@ class KvOverlap final : public Policy {
     std::vector<double> credit;
     std::vector<double> load;
     std::vector<uint32_t> best;
+    uint32_t most_blocks = 0;  // that an eligible worker holds
+    uint32_t best_holder = 0;  // its position
   };
 
   double HealthOf(const Worker& worker, WorkerSlot slot) const {
@@ -139,6 +142,7 @@ class KvOverlap final : public Policy {
     double most_tokens = 0;
     double most_credit = 0;
     double most_load = 0;
+    scratch->most_blocks = 0;
     for (size_t row = 0; row < eligible.size(); ++row) {
       const Worker& worker = fleet.worker(eligible[row]);
       const double load = static_cast<double>(worker.load.requests()) / worker.load_weight();
@@ -149,6 +153,10 @@ class KvOverlap final : public Policy {
       const auto tokens = [&](uint32_t blocks) {
         return tokens_per_block * static_cast<double>(std::min<uint64_t>(blocks, key.usable_blocks));
       };
+      if (match->longest() > scratch->most_blocks) {
+        scratch->most_blocks = match->longest();
+        scratch->best_holder = eligible[row];
+      }
       const double on_gpu = tokens(match->on(Tier::kGpu));
       const double held = tokens(match->longest());
       const double credit =

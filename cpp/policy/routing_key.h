@@ -133,6 +133,7 @@ struct RoutingKey {
   // Used for the estimates of prompt and blocks; 4 with token ids.
   double bytes_per_token = BytesPerToken::kAtFirst;
   uint64_t prompt_bytes = 0;  // of text, or four per token id; 0: not all of the prompt is text or ids
+  std::string model;          // of the request, if its body was read
   BytesPerToken* of_model = nullptr;  // learns from the prompt's token count, once that is known
 };
 

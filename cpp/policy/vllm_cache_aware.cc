@@ -86,6 +86,7 @@ class VllmCacheAware final : public Policy {
     const BlockMatch* const held = matches.Find(slot);
     const uint32_t matched = held != nullptr ? held->longest() : 0;
     Decision decision = KvIndex::DecisionFor(position, reason, matched, key, fleet);
+    KvIndex::ConsiderBest(found.best_holder, found.most_blocks, key, &decision);
     if (key.dry_run) return decision;
     index_->Remember(slot, key, &decision);
     index_->Count(decision);
@@ -109,6 +110,8 @@ class VllmCacheAware final : public Policy {
   struct Found {
     uint32_t longest = 0;  // blocks that some candidate holds; 0: there is no candidate
     uint32_t longest_with_room = 0;
+    uint32_t most_blocks = 0;  // that some eligible worker holds, candidate or not
+    uint32_t best_holder = 0;  // its position
   };
 
   // The candidates: eligible workers that hold more than the threshold. `best` gets the positions of
@@ -122,9 +125,15 @@ class VllmCacheAware final : public Policy {
     std::optional<Bound> bound;
     for (const BlockMatch& match : matches.entries()) {
       const uint32_t held = match.longest();
-      if (static_cast<double>(held) <= least || held < found.longest_with_room) continue;
+      const bool is_candidate = static_cast<double>(held) > least && held >= found.longest_with_room;
+      if (!is_candidate && held <= found.most_blocks) continue;
       const uint32_t position = plan.PositionOf(match.owner);
       if (position == KvIndex::kNowhere || !fleet.IsEligible(position)) continue;
+      if (held > found.most_blocks) {
+        found.most_blocks = held;
+        found.best_holder = position;
+      }
+      if (!is_candidate) continue;
       found.longest = std::max(found.longest, held);
       if (!bound) bound.emplace(fleet, options_);
       if (!bound->Has(fleet.worker(position))) continue;

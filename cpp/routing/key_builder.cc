@@ -118,9 +118,12 @@ void KeyBuilder::Build(const RequestView& request, RoutingKey* key) const {
     key->hash_key.clear();
     key->hash_key_source = RoutingKey::HashKeySource::kMissing;
   }
-  if (key->explanation != nullptr) {
-    key->explanation->model = parsed && parsed->model ? *parsed->model : std::string(request.model);
-  }
+  const auto take_model = [&parsed, key] {
+    if (parsed && parsed->model) key->model = *std::move(parsed->model);
+  };
+  key->model = request.model;
+  take_model();
+  if (key->explanation != nullptr) key->explanation->model = key->model;
   if (!Has(needs_, KeyParts::kPromptTokens)) return;
   if (!computes) {
     key->expected_output = 0;
@@ -130,6 +133,7 @@ void KeyBuilder::Build(const RequestView& request, RoutingKey* key) const {
   if (request.fields == nullptr && !parsed && request.body && request.body->size() <= kSmallBodyBytes &&
       !Has(needs_, KeyParts::kSession | KeyParts::kBodyDigest)) {
     parsed = ParseRequestFields(*request.body, request.body_is_padded);
+    take_model();
   }
   const RequestFields* fields = request.fields != nullptr ? request.fields : parsed ? &*parsed : nullptr;
   uint64_t output = kMeanOutputTokens;

@@ -86,6 +86,21 @@ void ListCandidates(const FleetView& fleet, Explanation* explanation) {
   explanation->not_eligible = static_cast<uint32_t>(fleet.members().size() - fleet.eligible().size());
 }
 
+// Completes what a policy decided in this view.
+void NoteLoads(const FleetView& fleet, Decision* decision) {
+  const auto count = [](int64_t load) {
+    return static_cast<uint32_t>(std::clamp<int64_t>(load, 0, UINT32_MAX));
+  };
+  const bool is_best = decision->best_matched <= decision->matched;
+  const Worker& chosen = fleet.worker(decision->position);
+  const Worker& best = is_best ? chosen : fleet.worker(decision->best_position);
+  decision->best_worker = best.id;
+  decision->loads = {
+      .open = count(chosen.load.open_requests()),
+      .best_open = count(best.load.open_requests()),
+      .queued_tokens = count(chosen.load.queued_prefill())};
+}
+
 int64_t NanosOf(double secs) { return static_cast<int64_t>(secs * static_cast<double>(kNanosPerSecond)); }
 
 StatusOr<WorkerDeclaration> Declared(
@@ -352,6 +367,7 @@ StatusOr<Ticket> Router::SelectAny(const RoutingKey& key, const FleetView& fleet
   std::optional<Decision> decision = Choose(key, fleet);
   if (!decision) return absl::UnavailableError(NobodyEligible(fleet, pool_.registry()));
   decision->explanation = key.explanation;
+  NoteLoads(fleet, &*decision);
   const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
   worker->selections.fetch_add(1, std::memory_order_relaxed);
   return Ticket(
@@ -407,6 +423,7 @@ StatusOr<Ticket> Router::SelectBelow(const RoutingKey& key, const FleetView& fle
           options_.max_worker_requests, " open requests (max_worker_requests)"));
     }
     decision->explanation = key.explanation;
+    NoteLoads(fleet, &*decision);
     const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
     const std::shared_ptr<Policy> observer = ObserverOf(key, fleet, *decision, transferred);
     std::optional<Ticket> ticket = Ticket::MakeBelow(
@@ -482,6 +499,9 @@ std::optional<Router::Bypass> Router::SelectBypass(const RoutingKey& key, const 
   if (!told) return std::nullopt;
   const Reason reason = matched->blocks[i] != 0 ? Reason::kPrefixHit : Reason::kLeastLoaded;
   Decision decision = KvIndex::DecisionFor(choice->position, reason, matched->blocks[i], key, fleet);
+  for (size_t j = 0; j < matched->blocks.size(); ++j)
+    KvIndex::ConsiderBest(fleet.eligible()[j], matched->blocks[j], key, &decision);
+  NoteLoads(fleet, &decision);
   if (key.explanation != nullptr) {
     ListCandidates(fleet, key.explanation.get());
     for (size_t j = 0; j < matched->blocks.size(); ++j)

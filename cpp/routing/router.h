@@ -53,6 +53,7 @@ struct RouterOptions {
       kDefaultRoutingTextLimit;  // bytes of a prompt that are matched, kMin.. to kMaxRoutingTextLimit
   ToolOrder routing_text_tools = ToolOrder::kUnknown;  // of all models; kUnknown: tool_orders() learns it
   uint32_t max_worker_requests = 0;                    // maximum open requests per worker; 0: no limit
+  uint32_t receipts = 8192;  // that are kept, of each thread of a server (receipts/receipt_log.h); 0: none
   double ticket_lease_secs = 0;     // a ticket that is not renewed for so long ends; 0: never
   uint32_t data_parallel_size = 1;  // > 1: every URL without @rank becomes URL@0 .. URL@n-1
 

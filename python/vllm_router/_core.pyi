@@ -1177,6 +1177,9 @@ class Router:
         it remembers: `bytes` of different prompts, its limit `max_bytes`, `memory_bytes`, `nodes`,
         `evicted_bytes`, `workers`, the bytes that each was sent; and where responses report them,
         `predicted_tokens` and `reported_tokens` of caches, and `inferred_restarts`.
+        Every policy that matches prompts: `cache_prediction`, a dict of sums: `predicted_tokens`,
+        `reported_tokens`, `miss_tokens`, `overpredicted_requests` and `foregone_tokens`
+        (docs/reference/metrics.md).
 
         auto and vllm_cache_aware: `block_index`, a dict of what they believe the workers' caches to hold:
         `blocks` (distinct), `worker_blocks`, `bytes`, `recorded_requests`, `evicted_blocks`,
@@ -1212,6 +1215,21 @@ class Router:
             ValueError: a bad URL, weight or group, or a type that the fleet does not have.
             WorkerExistsError: it is in the fleet already.
             RouterError: the fleet is full.
+        """
+
+    def receipts(self, last: int = 100) -> list[dict[str, Any]]:
+        """The receipts of the last tickets that were finished, newest first: one per decision.
+
+        Each has the members of `GET /admin/receipts` (docs/reference/http_api.md): what the policy expected
+        of the worker's cache, and what `Ticket.finish(prompt_tokens=, cached_tokens=)` was told. There is
+        none of what was not sent, of rows of a batch, and of requests to a server. `Router(receipts=0)`
+        keeps none.
+
+        Args:
+            last: 1 to 1000.
+
+        Raises:
+            ValueError: `last` is out of range.
         """
 
     def finish_session(self, session_id: str) -> bool:

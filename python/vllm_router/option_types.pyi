@@ -183,6 +183,7 @@ class ServerOptions(TypedDict, total=False):
     log_level: Literal["debug", "info", "warn", "error", "critical", "warning"] | None
     log_dir: str | None
     log_format: Literal["text", "json"]
+    receipt_detail_every: int
     record_log: str | None
     record_log_salt_file: str | None
     prometheus_host: str | None
@@ -329,6 +330,7 @@ class RouterOptions(ServerOptions, total=False):
     eviction_policy: Literal["lru", "lfu", "fifo", "mru", "filo", "priority"]
     eviction_interval_secs: int
     max_tree_size: int
+    receipts: int
     max_worker_requests: int
     ticket_lease_secs: float
     vllm_pd_disaggregation: bool

@@ -51,6 +51,7 @@ const OptionTable<FixedOptions>& FixedOptionTable() {
       {.name = "host", .member = Member<&O::host>()},
       {.name = "port", .member = Member<&O::port>()},
       {.name = "threads", .member = Member<&O::threads>()},
+      {.name = "receipt_detail_every", .member = Member<&O::receipt_detail_every>()},
       {.name = "body_memory_mb", .member = kBodyMemory},
       {.name = "api_key", .member = Member<&O::api_key>()},
       {.name = "client_api_key_file", .member = Member<&O::client_api_key_file>()},

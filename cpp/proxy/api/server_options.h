@@ -109,6 +109,8 @@ struct FixedOptions {
   int64_t shared_cache_timeout_ms = 5;
   bool shared_cache_verifies_all = false;  // every object of every page is queried
 
+  uint32_t receipt_detail_every = 16;  // one request in so many has a receipt with candidates; 0: none has
+
   bool access_log = true;
   std::string record_log;            // empty: none
   std::string record_log_salt_file;  // empty: a random secret that ends with the server

@@ -7,6 +7,7 @@
 #include "proxy/disaggregation/disaggregation_feature.h"
 #include "proxy/events/events_feature.h"
 #include "proxy/peer_sync/peer_sync_feature.h"
+#include "proxy/receipts/receipts_feature.h"
 #include "proxy/response_cache/response_cache_feature.h"
 #include "proxy/sessions/sessions_feature.h"
 #include "proxy/shared_pool/shared_pool_feature.h"
@@ -14,9 +15,9 @@
 namespace vllm_router {
 
 std::span<const Feature* const> Features() {
-  static constexpr std::array kFeatures = {&kDisaggregationFeature, &kEventsFeature,   &kResponseCacheFeature,
-                                           &kSharedPoolFeature,     &kSessionsFeature, &kPeerSyncFeature,
-                                           &kConditionsFeature};
+  static constexpr std::array kFeatures = {
+      &kDisaggregationFeature, &kEventsFeature,   &kResponseCacheFeature, &kSharedPoolFeature,
+      &kSessionsFeature,       &kReceiptsFeature, &kPeerSyncFeature,      &kConditionsFeature};
   return kFeatures;
 }
 

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/limits.h"
 #include "proxy/api/settings.h"
@@ -47,6 +48,7 @@ void MakeKey(Request& request) {
     view.body_is_padded = true;
   }
   request.thread.router->MakeKey(view, &request.key);
+  if (!request.key.model.empty()) request.info.model = std::move(request.key.model);
   if (IsRecorded(request)) KeepPrompt(request, view);
 }
 

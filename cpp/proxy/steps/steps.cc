@@ -5,6 +5,7 @@
 #include "proxy/conditions/conditions_feature.h"
 #include "proxy/disaggregation/disaggregation_feature.h"
 #include "proxy/events/events_feature.h"
+#include "proxy/receipts/receipts_feature.h"
 #include "proxy/response_cache/response_cache_feature.h"
 #include "proxy/sessions/sessions_feature.h"
 #include "proxy/shared_pool/shared_pool_feature.h"
@@ -35,7 +36,7 @@ std::span<const Step* const> Steps() {
       &kHeadStep, &kRouteStep, &kAuthorizeStep, &kValidateStep, &kCacheableStep, &kLimitStep, &kLocalStep,
       // With the body.
       &kStagedPathStep, &kBodyStep, &kModelStep, &kInvalidateStep, &kResponseCacheStep, &kKeyStep,
-      &kSessionStep, &kStagesStep, &kMessageStep, &kQuarantineStep,
+      &kReceiptStep, &kSessionStep, &kStagesStep, &kMessageStep, &kQuarantineStep,
       // With a permit.
       &kAdmitStep, &kTokensStep, &kSharedPrefixesStep, &kSharedPoolStep, &kStoredResponseStep,
       // At workers.

@@ -1612,6 +1612,20 @@ class Table:
     log_format: str = _logs(
         "text", Choice(("text", "json")), "the format of log lines, the access log included"
     )
+    receipts: int = _logs(
+        8192,
+        Number(0, 1_000_000),
+        "the number of receipts that each thread keeps; a receipt is the record of one routing decision",
+        scope="routing",
+        more="GET /admin/receipts shows them: what a policy expected of its worker's cache, and what the "
+        "worker reported. A receipt takes 192 bytes. 0: none are kept.",
+    )
+    receipt_detail_every: int = _logs(
+        16,
+        Number(0, 2**31 - 1),
+        "one request in so many has a receipt that shows the candidates of its decision",
+        more="Explaining a decision takes some microseconds. The last 1,024 lists are kept. 0: none has.",
+    )
     record_log: str | None = _logs(
         None,
         Text("FILE"),

@@ -317,6 +317,8 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "tokenize-timeout-ms": ("250", 250),
     "load-poll-interval-secs": ("5", 5),
     "drain-timeout-secs": ("60", 60),
+    "receipts": ("100", 100),
+    "receipt-detail-every": ("4", 4),
     "record-log": ("/var/log/traffic", "/var/log/traffic"),
     "record-log-salt-file": ("/etc/router/salt", "/etc/router/salt"),
 }
