@@ -1,4 +1,4 @@
-"""GET /admin/receipts before simulated workers: what was expected of caches, what was reported, and attempts."""
+"""GET /admin/receipts before simulated workers: what caches were expected to hold, and what came of it."""
 
 import contextlib
 import json
@@ -195,7 +195,7 @@ def test_one_receipt_by_its_request_id(harness, simulated):
     missing = client.ask("GET", "/admin/receipts/another")
     assert (missing.status, error_of(missing)["message"].split(";")[0]) == (
         404,
-        "no receipt is kept of request 'another'",
+        'no receipt is kept of request "another"',
     )
 
 
@@ -219,9 +219,9 @@ def test_filters_narrow_the_list(harness, simulated):
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("last=0", "last is '0'; it is the number of receipts and must be a whole number between 1 and 1000"),
-        ("wroker=x", "receipts have no parameter 'wroker'; there are last, worker"),
-        ("since=%zz", "the query parameter 'since' is '%zz'; a '%' in it must precede two"),
+        ("last=0", 'last is "0"; it is the number of receipts and must be a whole number between 1 and 1000'),
+        ("wroker=x", 'receipts have no parameter "wroker"; there are last, worker'),
+        ("since=%zz", 'the query parameter "since" is "%zz"; a \'%\' in it must precede two'),
     ],
 )
 def test_a_wrong_filter_gets_400_that_says_what_is_possible(harness, query, message):

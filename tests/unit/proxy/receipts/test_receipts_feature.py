@@ -16,7 +16,9 @@ def test_the_list_of_a_router_without_requests_is_empty(harness):
 def test_a_request_id_is_percent_encoded_in_the_path(harness):
     got = harness.client(harness.router()).ask("GET", "/admin/receipts/%2")
     assert got.status == 400
-    assert error_of(got)["message"].startswith("the request id in the path is '%2'; a '%' in it must precede")
+    assert error_of(got)["message"].startswith(
+        "the request id in the path is \"%2\"; a '%' in it must precede"
+    )
 
 
 def test_only_reading_is_allowed(harness):
