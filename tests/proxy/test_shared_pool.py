@@ -158,7 +158,7 @@ def test_long_prompts_take_several_queries(harness, master):
     master.store(tokens, page_size=16)
     router = open_router(harness, master, harness.worker(HicacheEngine()))
     ask(harness, router, tokens)
-    assert [len(keys) for keys in master.queries] == [64, 6, 1]
+    assert sorted(len(keys) for keys in master.queries) == [1, 6, 64]  # the two long ones at once
     assert hit_rates(router) == (1, 1.0)
 
 

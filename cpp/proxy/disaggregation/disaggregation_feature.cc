@@ -55,7 +55,7 @@ Status CheckRegistration(const FixedOptions& options) {
     if (!range.ok()) return range.status();
   }
   if (options.vllm_discovery_address.empty()) return absl::OkStatus();
-  return PdRegistrationService::EndpointOf(options.vllm_discovery_address).status();
+  return RegistrationSocket::EndpointOf(options.vllm_discovery_address).status();
 }
 
 Status Check(const ServerOptions& options, const Router& router) {

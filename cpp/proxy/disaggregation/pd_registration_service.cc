@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <set>
 #include <utility>
@@ -24,9 +23,6 @@
 namespace vllm_router {
 namespace {
 
-constexpr size_t kMaxFrames = 2;  // an empty one, and the map
-constexpr int kMaxWaiting = 64;   // messages of one peer
-constexpr int kSockets = 8;       // of the context, whose own ones count
 constexpr int64_t kLongestWaitNs = 1'000 * kNanosPerMs;
 
 bool NeedsMode(std::string_view connector) {
@@ -56,28 +52,9 @@ std::string_view PdReceivedName(PdReceived what) {
   return kNames[static_cast<size_t>(what)];
 }
 
-StatusOr<std::string> PdRegistrationService::EndpointOf(std::string_view address) {
-  const size_t colon = address.rfind(':');
-  const std::string_view host = address.substr(0, colon);
-  const std::string_view port = colon == std::string_view::npos ? "" : address.substr(colon + 1);
-  uint16_t number = 0;
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
-  const bool is_port = !port.empty() && error == std::errc() && end == port.data() + port.size();
-  const bool is_any = host == "*" || host == "localhost";
-  if (is_port && (is_any || IpRange::Parse("", HostIn(address)).ok()) && host.find('/') == host.npos) {
-    return Concat(
-        "tcp://", host == "localhost" ? "127.0.0.1" : host, ":", number == 0 ? "*" : std::string(port));
-  }
-  return absl::InvalidArgumentError(Concat(
-      "vllm_discovery_address is ", Quoted(address),
-      "; it must be HOST:PORT, where the host is an IP address of this machine or * for all, such as "
-      "0.0.0.0:30001"));
-}
-
 PdRegistrationService::PdRegistrationService(IoThread& thread)
     : thread_(thread),
       needs_mode_(NeedsMode(thread.options.kv_connector)),
-      context_(kSockets),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       registrations_(thread.options.discovery_forget_ms * kNanosPerMs, kMaxWorkers) {
   // Server::Start has checked them.
@@ -93,42 +70,21 @@ PdRegistrationService::~PdRegistrationService() {
 }
 
 Status PdRegistrationService::Open() {
-  StatusOr<std::string> endpoint = EndpointOf(thread_.options.vllm_discovery_address);
+  StatusOr<std::string> endpoint = RegistrationSocket::EndpointOf(thread_.options.vllm_discovery_address);
   if (!endpoint.ok()) return endpoint.status();
-  endpoint_ = *std::move(endpoint);
   if (!wake_.is_open()) return absl::ResourceExhaustedError("cannot open an eventfd for registrations");
-  const Status bound = Bind();
+  const Status bound = socket_.Bind(*std::move(endpoint));
+  if (bound.ok()) Bound();
   if (bound.ok() || thread_.options.reuse_port) return absl::OkStatus();
   return absl::FailedPreconditionError(Concat(
       "vllm_discovery_address is ", thread_.options.vllm_discovery_address, ": ",
       std::string(bound.message()), "; choose another port, or stop the process that has this one"));
 }
 
-Status PdRegistrationService::Bind() {
-  ZmqOptions options;
-  options.receive_limit = kMaxWaiting;
-  options.send_limit = 1;  // nothing is sent
-  options.max_frame_bytes = static_cast<int64_t>(kMaxPdMessage);
-  options.ipv6 = endpoint_.find('[') != std::string::npos;
-  StatusOr<ZmqSocket> socket = ZmqSocket::Open(context_, ZmqSocketType::kDealer, options);
-  if (!socket.ok()) return socket.status();
-  ROUTER_RETURN_IF_ERROR(socket->Bind(endpoint_));
-  socket_ = *std::move(socket);
+void PdRegistrationService::Bound() {
   const MutexLock lock(mutex_);
-  bound_ = socket_->last_endpoint();
+  bound_ = socket_.endpoint();
   Log(LogLevel::kInfo, Concat("registration: prefill and decode workers may register at ", bound_));
-  return absl::OkStatus();
-}
-
-void PdRegistrationService::BindAgain(int64_t now_ns) {
-  if (now_ns < bind_ns_) return;
-  bind_ns_ = now_ns + kBindAgainNanos;
-  const Status status = Bind();
-  if (status.ok() || status.message() == bind_failure_) return;
-  bind_failure_ = std::string(status.message());
-  Log(LogLevel::kError, Concat(
-                            "registration: ", bind_failure_,
-                            "; workers that register are not heard until the router can listen there"));
 }
 
 void PdRegistrationService::Start() {
@@ -155,16 +111,16 @@ void PdRegistrationService::Run() {
     }
     std::array<ZmqPollItem, 2> items;
     items[0] = {.descriptor = *wake_};
-    const bool listens = socket_.has_value() && !pauses;
-    if (listens) items[1] = {.socket = &*socket_};
+    const bool listens = socket_.is_bound() && !pauses;
+    if (listens) items[1] = socket_.poll_item();
     ZmqPoll(std::span(items).first(listens ? 2 : 1), wait_ms);
     if (stopping_.load()) return;
     const int64_t now = clock_.NowNanos();
-    if (!socket_) BindAgain(now);
+    if (!socket_.is_bound() && socket_.BindAgain(now)) Bound();
     bool declares = false;
     {
       const MutexLock lock(mutex_);
-      pauses = socket_.has_value() && Receive(now);
+      pauses = socket_.is_bound() && Receive(now);
       std::vector<PdChange> changes;
       registrations_.Expire(now, &changes);
       Follow(changes);
@@ -187,7 +143,7 @@ int PdRegistrationService::WaitMs(int64_t now_ns) const {
 
 bool PdRegistrationService::Receive(int64_t now_ns) {
   for (size_t i = 0; i < kTurnMessages; ++i) {
-    const ZmqReceive received = socket_->Receive(kMaxFrames, &frames_, nullptr, &peer_);
+    const ZmqReceive received = socket_.Receive(&frames_, &peer_);
     if (received == ZmqReceive::kNone || received == ZmqReceive::kError) return false;
     PdReceived what = PdReceived::kMalformed;
     if (received == ZmqReceive::kMessage) what = Take(frames_, peer_, now_ns);

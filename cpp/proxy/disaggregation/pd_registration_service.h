@@ -10,8 +10,7 @@
 //   silent for discovery_forget     not declared any more
 //   tells something else            another role: another worker in place of the old one, which drains
 //
-// Any process that reaches the address can register anything. The socket is a DEALER, which has no identities that two
-// peers could contend for, and takes its peers' messages in turn. A message has at most kMaxPdMessage bytes; a turn
+// Any process that reaches the address can register anything. A message has at most kMaxPdMessage bytes; a turn
 // at most kTurnMessages, with a pause behind a full one, so a flood costs the router a bounded part of a core and
 // waits in its sender; and what changes is declared in lists, likewise at intervals. While a worker is heard, only the
 // address that it registered from may say something else of it.
@@ -36,8 +35,8 @@
 #include "base/status.h"
 #include "disaggregation/pd_registrations.h"
 #include "net/ip_range.h"
-#include "net/zmq_socket.h"
 #include "proxy/control/service.h"
+#include "proxy/disaggregation/registration_socket.h"
 #include "worker/worker_declaration.h"
 #include "worker/worker_registry.h"
 
@@ -82,12 +81,8 @@ class PdRegistrationService final : public Service {
   static constexpr int64_t kPauseNanos = 10'000'000;    // behind a full turn
   static constexpr int64_t kDeclareNanos = 50'000'000;  // between two lists, or
   static constexpr int64_t kDeclareShare = 10;          // so many times what the last one took
-  static constexpr int64_t kBindAgainNanos = 1'000'000'000;
   static constexpr int64_t kWarnAgainNanos = 60'000'000'000;
   static constexpr std::string_view kSource = "registration";
-
-  // tcp://HOST:PORT of "HOST:PORT", where the host is an IP address, * or localhost and port 0 any free one.
-  static StatusOr<std::string> EndpointOf(std::string_view address);
 
   explicit PdRegistrationService(IoThread& thread);
   ~PdRegistrationService() override;
@@ -109,8 +104,7 @@ class PdRegistrationService final : public Service {
     uint64_t number = 0;  // in order of arrival
   };
 
-  Status Bind();
-  void BindAgain(int64_t now_ns);
+  void Bound();
   void Run();
   int WaitMs(int64_t now_ns) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // True: there may be more.
@@ -133,14 +127,10 @@ class PdRegistrationService final : public Service {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   IoThread& thread_;
-  std::string endpoint_;
+  RegistrationSocket socket_;
   std::vector<IpRange> allowed_;  // empty: any
   const bool needs_mode_;
   const SteadyClock clock_{};
-  ZmqContext context_;
-  std::optional<ZmqSocket> socket_;
-  std::string bind_failure_;  // that was logged
-  int64_t bind_ns_ = 0;       // next
   FileDescriptor wake_;
   std::thread run_;
   std::atomic<bool> running_{false};

@@ -19,11 +19,9 @@
 namespace vllm_router {
 namespace {
 
-constexpr size_t kReplayPiece = 64 << 10;
 constexpr size_t kFirstCapture = 4 << 10;
 constexpr size_t kUsualFields = 64;  // bytes of a content type
 constexpr size_t kJudgedAtOnce = 64 << 10;
-constexpr int64_t kReplayStepNs = 100 * kNanosPerMs;
 
 CacheRequestHead HeadOf(const RequestHead& head) {
   CacheRequestHead judged{.method = head.method, .path = head.path, .fields = head.fields};
@@ -31,21 +29,31 @@ CacheRequestHead HeadOf(const RequestHead& head) {
   return judged;
 }
 
-// How many bytes of the stream its next events are.
-size_t SizeOfEvents(std::string_view stream, uint32_t events) {
-  for (size_t at = stream.find('\n'); at != std::string_view::npos; at = stream.find('\n', at + 1)) {
-    const std::string_view rest = stream.substr(at + 1);
-    const size_t blank = rest.starts_with("\n") ? 1 : rest.starts_with("\r\n") ? 2 : 0;
-    if (blank == 0) continue;
-    at += blank;
-    if (--events == 0) return at + 1;
-  }
-  return stream.size();
-}
-
 std::optional<uint32_t> Fits(std::optional<uint64_t> tokens) {
   if (!tokens || *tokens >= UINT32_MAX) return std::nullopt;
   return static_cast<uint32_t>(*tokens);
+}
+
+// The base and the adapter that a request names; for most none. Engines take the name of an adapter as the model, as
+// "base:adapter" or in a member of its own. Of several colons the first parts the two in SGLang; names of bases have
+// some too. nullopt: the member is no name.
+std::optional<std::vector<std::string>> PartsOf(std::string_view model, const BodyMap& map) {
+  std::vector<std::string> parts;
+  const BodyMap::Member* const path = map.Find("lora_path");
+  if (path != nullptr && path->type == BodyMap::Type::kString) {
+    parts.push_back(path->Text().value_or(""));
+  } else if (path != nullptr && path->type != BodyMap::Type::kNull) {
+    return std::nullopt;
+  }
+  const auto part_at = [&](size_t colon) {
+    parts.emplace_back(TrimBlanks(model.substr(0, colon)));
+    parts.emplace_back(TrimBlanks(model.substr(colon + 1)));
+  };
+  const size_t first = model.find(':');
+  if (first == std::string_view::npos) return parts;
+  part_at(first);
+  if (const size_t last = model.rfind(':'); last != first) part_at(last);
+  return parts;
 }
 
 }  // namespace
@@ -146,9 +154,10 @@ CachedRequest::CachedRequest(IoThread& thread, const ResponseCacheSettings& sett
       cache_(*thread.limits.features.Find<ResponseCache>()),
       redis_(thread.features.Find<RedisResponseStore>()),
       settings_(settings),
-      bypass_(JudgeHead(HeadOf(head), settings.rules)) {}
+      bypass_(JudgeHead(HeadOf(head), settings.rules)),
+      found_(thread, cache_) {}
 
-CachedRequest::~CachedRequest() { thread_.response_parsers.Release(std::move(parser_)); }
+CachedRequest::~CachedRequest() = default;
 
 void CachedRequest::JudgeBody(const RequestHead& head, std::string_view body, std::string_view model) {
   began_ns_ = thread_.clock.NowNanos();
@@ -160,7 +169,12 @@ void CachedRequest::JudgeBody(const RequestHead& head, std::string_view body, st
     const BodyMap::Member* const named = map.Find("model");
     std::optional<std::string> text = named != nullptr ? named->Text() : std::nullopt;
     model_ = text ? *std::move(text) : std::string(model);
-    ReadParts(map);
+    std::optional<std::vector<std::string>> parts = PartsOf(model_, map);
+    if (parts) {
+      parts_ = *std::move(parts);
+    } else {
+      bypass_ = CacheBypass::kState;
+    }
     const bool by_seed = settings_.rules.key_scheme == CacheKeyScheme::kSeed004;
     if (by_seed && !head.query.empty()) bypass_ = CacheBypass::kUncoveredMember;
   }
@@ -173,26 +187,6 @@ void CachedRequest::JudgeBody(const RequestHead& head, std::string_view body, st
   } else {
     lookup_ns_ = thread_.clock.NowNanos() - began_ns_;
   }
-}
-
-// Engines take the name of an adapter as the model, as "base:adapter" or in a member of its own. Of several colons the
-// first parts the two in SGLang; names of bases have some too.
-void CachedRequest::ReadParts(const BodyMap& map) {
-  const BodyMap::Member* const path = map.Find("lora_path");
-  if (path != nullptr && path->type == BodyMap::Type::kString) {
-    parts_.push_back(path->Text().value_or(""));
-  } else if (path != nullptr && path->type != BodyMap::Type::kNull) {
-    bypass_ = CacheBypass::kState;
-  }
-  const auto part_at = [this](size_t colon) {
-    const std::string_view model = model_;
-    parts_.emplace_back(TrimBlanks(model.substr(0, colon)));
-    parts_.emplace_back(TrimBlanks(model.substr(colon + 1)));
-  };
-  const size_t first = model_.find(':');
-  if (first == std::string::npos) return;
-  part_at(first);
-  if (const size_t last = model_.rfind(':'); last != first) part_at(last);
 }
 
 // Of the model and its parts; all only grow, so a sum never comes back.
@@ -270,76 +264,26 @@ Task<bool> CachedRequest::JoinEqual(CancelScope& scope, bool may_follow, int64_t
   co_return shared_;
 }
 
-// What Redis has may be anybody's, so it has to be a response as a whole before anything of it is used.
 bool CachedRequest::Use(std::shared_ptr<const std::string> blob) {
-  const StatusOr<StoredResponse> stored =
-      DecodeStored(key_, *blob, cache_.integrity_key(), UnixMicros() / 1000);
-  if (!stored.ok() && absl::IsNotFound(stored.status())) return false;  // expired
-  if (!stored.ok() || !ReadHead(*stored)) {
-    cache_.counts.corrupt.fetch_add(1, std::memory_order_relaxed);
-    cache_.memory.Delete(key_);
-    if (UsesRedis()) redis_->Delete(key_);
-    return false;
+  switch (found_.Take(key_, std::move(blob), stream_)) {
+    case FoundResponse::Taken::kTaken:
+      return true;
+    case FoundResponse::Taken::kUnfit:
+      return false;
+    case FoundResponse::Taken::kNoMemory:
+      bypass_ = CacheBypass::kMemory;
+      return false;
+    case FoundResponse::Taken::kCorrupt:
+      cache_.counts.corrupt.fetch_add(1, std::memory_order_relaxed);
+      cache_.memory.Delete(key_);
+      if (UsesRedis()) redis_->Delete(key_);
+      return false;
   }
-  const bool is_stream = stored->kind == StoredResponse::Kind::kEventStream;
-  if (is_stream != stream_) return false;
-  const int64_t now_ms = UnixMicros() / 1000;  // another router's clock may be ahead
-  age_ = std::to_string((now_ms - std::clamp<int64_t>(stored->stored_at_ms, 0, now_ms)) / 1000);
-  stored_ = *stored;
-  blob_ = std::move(blob);
-  if (Hold()) return true;
-  bypass_ = CacheBypass::kMemory;
-  blob_ = nullptr;
   return false;
 }
 
-// What is longer than a piece may be held for as long as its client takes to read it.
-bool CachedRequest::Hold() {
-  if (blob_->size() <= kReplayPiece) return true;
-  hold_ = cache_.Hold(key_, blob_, thread_.limits.body_memory);
-  if (hold_ == nullptr) return false;
-  const std::shared_ptr<const std::string> mine = std::exchange(blob_, hold_->blob());
-  const auto same = [&](std::string_view part) {
-    return std::string_view(*blob_).substr(static_cast<size_t>(part.data() - mine->data()), part.size());
-  };
-  stored_.fields = same(stored_.fields);
-  stored_.body = same(stored_.body);
-  return true;
-}
-
-// Its header lines frame nothing, and end where they say.
-bool CachedRequest::ReadHead(const StoredResponse& stored) {
-  head_text_ =
-      Concat("HTTP/1.1 200 OK\r\n", stored.fields, "Content-Length: ", stored.body.size(), "\r\n\r\n");
-  if (parser_ == nullptr) parser_ = thread_.response_parsers.Acquire();
-  parser_->Reset(/*to_head=*/false);
-  return parser_->Feed(head_text_) == ParseState::kDone && head().size == head_text_.size() &&
-         head().status == 200 && head().framing == BodyFraming::kLength &&
-         head().content_length == stored.body.size();
-}
-
 Task<BodySink::Took> CachedRequest::Replay(BodySink& client, CancelScope& scope) {
-  const uint32_t rate = stream_ ? settings_.replay_events_per_second : 0;
-  const int64_t pause_ns = rate == 0 ? 0 : std::max(kReplayStepNs, kNanosPerSecond / rate);
-  const auto events = static_cast<uint32_t>(rate * pause_ns / kNanosPerSecond);
-  for (std::string_view rest = stored_.body;;) {
-    const size_t most = rate != 0 ? SizeOfEvents(rest, std::max(events, 1U))
-                        : stream_ ? kReplayPiece
-                                  : rest.size();
-    const std::string_view piece = rest.substr(0, most);
-    rest.remove_prefix(piece.size());
-    BodySink::Took took = client.Write(piece, rest.empty());
-    if (took == BodySink::Took::kNotYet) took = co_await client.Flush();
-    if (took != BodySink::Took::kAll) co_return took;
-    replayed_ += piece.size();
-    if (rest.empty()) co_return took;
-    if (rate == 0) {
-      co_await thread_.loop.Yield();
-      continue;
-    }
-    const bool goes_on = co_await scope.Pause(thread_.loop, pause_ns);
-    if (!goes_on) co_return BodySink::Took::kClosed;
-  }
+  return found_.Replay(client, scope, stream_ ? settings_.replay_events_per_second : 0);
 }
 
 BodySink* CachedRequest::Capture(const ResponseHead& response) {
@@ -442,9 +386,10 @@ void CachedRequest::Count() {
   if (may_hit() && !judged_) return;  // rejected before it was looked up
   cache_.Count(result(), bypass_, lookup_ns_, thread_.clock.NowNanos());
   if (!found()) return;
-  cache_.counts.saved_prompt_tokens.fetch_add(stored_.prompt_tokens.value_or(0), std::memory_order_relaxed);
+  cache_.counts.saved_prompt_tokens.fetch_add(
+      found_.stored().prompt_tokens.value_or(0), std::memory_order_relaxed);
   cache_.counts.saved_completion_tokens.fetch_add(
-      stored_.completion_tokens.value_or(0), std::memory_order_relaxed);
+      found_.stored().completion_tokens.value_or(0), std::memory_order_relaxed);
 }
 
 }  // namespace vllm_router

@@ -16,16 +16,14 @@
 #include <vector>
 
 #include "http/head.h"
-#include "http/head_parser.h"
 #include "net/task.h"
 #include "proxy/exchange/body_sink.h"
+#include "proxy/response_cache/found_response.h"
 #include "proxy/response_cache/response_cache.h"
 #include "response_cache/flight_table.h"
-#include "response_cache/stored_response.h"
 
 namespace vllm_router {
 
-class BodyMap;
 class CancelScope;
 class RedisResponseStore;
 struct IoThread;
@@ -45,14 +43,9 @@ class CachedRequest {
   // REQUIRES: JudgeBody(), may_hit().
   Task<bool> Find(CancelScope& scope, bool may_follow);
 
-  // What was found.
-  bool found() const { return blob_ != nullptr; }
-  const StoredResponse& stored() const { return stored_; }
-  const ResponseHead& head() const { return parser_->head(); }  // with its body's length
-  std::string_view age() const { return age_; }                 // seconds, as in the header
-  // Whole events of a stream may be held back, by the settings.
+  const FoundResponse& found() const { return found_; }
+  // REQUIRES: found(). Whole events of a stream may be held back, by the settings.
   Task<BodySink::Took> Replay(BodySink& client, CancelScope& scope);
-  uint64_t replayed_bytes() const { return replayed_; }
 
   // Of a worker's final response: takes the body that its client gets, without framing; null: it is not kept. At most one.
   BodySink* Capture(const ResponseHead& response);
@@ -72,14 +65,11 @@ class CachedRequest {
   class Waiter;
 
   bool Use(std::shared_ptr<const std::string> blob);
-  bool Hold();
-  bool ReadHead(const StoredResponse& stored);
   Task<std::shared_ptr<const std::string>> LookUp(CancelScope& scope);
   bool UsesRedis() const;
   void Keep(std::shared_ptr<const std::string> blob);
   Task<bool> JoinEqual(CancelScope& scope, bool may_follow, int64_t now);
   Task<NotStored> JudgeStream();
-  void ReadParts(const BodyMap& map);
   uint64_t Generation() const;
   void Forget(NotStored why);
   void EndFlight(FlightTable::End end, FlightTable::Response response);
@@ -102,14 +92,7 @@ class CachedRequest {
   int64_t lookup_ns_ = 0;
   FlightTable::Lead lead_;
 
-  std::shared_ptr<const std::string> blob_;              // found
-  std::shared_ptr<const ResponseCache::Replayed> hold_;  // its memory, if it is long
-  StoredResponse stored_;                                // views into it
-  std::string head_text_;
-  std::unique_ptr<ResponseHeadParser> parser_;  // of that
-  std::string age_;
-  uint64_t replayed_ = 0;
-
+  FoundResponse found_;
   std::string fields_;  // of a worker's response, to be kept
   std::unique_ptr<Captured> captured_;
   NotStored not_stored_ = NotStored::kNone;

@@ -66,8 +66,8 @@ bool MayHit(Request& request) {
 Task<void> ReplayStored(Request& request, CachedRequest& cached) {
   Downstream& client = request.client;
   RequestInfo& info = request.info;
-  const StoredResponse& stored = cached.stored();
-  const ResponseHead& response = cached.head();
+  const StoredResponse& stored = cached.found().stored();
+  const ResponseHead& response = cached.found().head();
   if (request.thread.draining) request.connection.keep = false;
   info.status = response.status;
   info.stream = response.event_stream;
@@ -85,7 +85,7 @@ Task<void> ReplayStored(Request& request, CachedRequest& cached) {
   ClientSink sink(request.connection.socket, head, chunked, client.Stall(client_timer));
   request.Forget();  // the client may read for minutes
   const BodySink::Took took = co_await cached.Replay(sink, request.scope);
-  info.bytes_out = cached.replayed_bytes();
+  info.bytes_out = cached.found().replayed_bytes();
   if (took == BodySink::Took::kGone) request.Cancel(CancelReason::kClientGone);
 }
 
@@ -104,7 +104,7 @@ void AddFields(const Request& request, std::vector<HeaderField>* fields) {
   const CachedRequest* const cached = CachedOf(request);
   if (cached == nullptr) return;
   fields->push_back({"X-Cache", cached->label()});
-  if (cached->found()) fields->push_back({"Age", cached->age()});
+  if (cached->found()) fields->push_back({"Age", cached->found().age()});
   const std::string_view reason = request.settings.decision_headers ? cached->reason() : std::string_view();
   if (!reason.empty()) fields->push_back({"x-vllm-router-cache-reason", reason});
 }
