@@ -54,7 +54,7 @@ def test_every_policy_that_matches_sums_what_it_predicted(policy):
 
 @pytest.mark.parametrize("policy", MATCHING)
 def test_what_load_was_preferred_to_is_foregone(policy):
-    router = Router(policy=policy, worker_urls=["http://w0:1", "http://w1:1"], seed=1)
+    router = Router(policy=policy, worker_urls=[f"http://w{i}:1" for i in range(4)], seed=1)
     ids = list(range(160))
     first = router.select(token_ids=ids)
     first.finish(prompt_tokens=160)
