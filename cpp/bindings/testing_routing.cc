@@ -822,6 +822,7 @@ void BindTestingRouting(py::module_& testing) {
 
   testing.def(
       "response_id_of_path", [](const std::string& path) { return std::string(ResponseIdOfPath(path)); });
+  testing.def("is_plain_id", [](const std::string& id) { return IsPlainId(id); });
   testing.def("stores_nothing", [](const std::string& body) {
     const std::string padded = body + std::string(kBodyPadding, '"');
     return StoresNothing({padded.data(), body.size()});

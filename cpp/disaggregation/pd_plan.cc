@@ -450,8 +450,7 @@ bool IsStoredResponse(std::string_view path) {
   std::string_view id = path.substr(std::min(path.size(), kResponsePathPrefix.size()));
   if (!path.starts_with(kResponsePathPrefix)) return false;
   if (id.ends_with(kCancel)) id.remove_suffix(kCancel.size());
-  constexpr std::string_view kLegal = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:[]";
-  return !id.empty() && !id.starts_with('.') && id.find_first_not_of(kLegal) == std::string_view::npos;
+  return IsPlainId(id);
 }
 
 // What a client can do about a request that two workers cannot share.

@@ -81,6 +81,11 @@ std::string_view ResponseIdOfPath(std::string_view path) {
   return id.size() <= kMostIdBytes ? id : std::string_view();
 }
 
+bool IsPlainId(std::string_view id) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:[]";
+  return !id.empty() && !id.starts_with('.') && id.find_first_not_of(kPlain) == std::string_view::npos;
+}
+
 std::optional<std::string> PreviousResponseId(std::string_view body, bool padded) {
   if (!MayNamePrevious(body)) return std::nullopt;
   std::string copy;

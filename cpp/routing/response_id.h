@@ -26,6 +26,10 @@ std::string_view ResponseIdOfPath(std::string_view path);
 // As engines make ids. A client of vLLM may choose another one, so what looks different may be known all the same.
 constexpr bool LooksLikeResponseId(std::string_view id) { return id.starts_with("resp_"); }
 
+// Whether a request line may have it: it consists of letters, digits and _-.:[] and begins with no dot. A body may name
+// anything.
+bool IsPlainId(std::string_view id);
+
 // The body's top-level member `previous_response_id`, if that is a string. `padded` as in request_fields.h.
 std::optional<std::string> PreviousResponseId(std::string_view body, bool padded);
 

@@ -145,6 +145,22 @@ def test_nobody_has_it(harness):
     assert lookups(router, "not_found") == 3
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["x HTTP/1.1\r\nHost: w\r\n\r\nPOST /sleep HTTP/1.1\r\nHost: w\r\nX:", "x/../../load", "..", "x y"],
+    ids=["head", "path", "dots", "blank"],
+)
+def test_a_body_writes_no_request_line(harness, name):
+    """What a body names as its previous response was a part of a GET at every worker, as it was."""
+    workers = [engine(harness) for _ in range(3)]
+    router = harness.router(*workers)
+    body = json.dumps({"input": "x", "previous_response_id": name}).encode()
+    assert harness.client(router).ask("POST", PATH, body=body).status == 404
+    asked = [message for worker in workers for message in worker.requests if message.target != "/health"]
+    assert [(message.method, message.target) for message in asked] == [("POST", PATH)]
+    assert lookups(router, "not_found") == 0
+
+
 def test_a_search_does_not_wait_for_a_worker_that_hangs(harness):
     """The first that has it is enough."""
     silent = harness.worker(lambda connection, _: connection.ending())

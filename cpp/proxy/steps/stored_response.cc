@@ -52,6 +52,8 @@ Task<Verdict> FindHolder(Request& request) {
   }
   // Another operation below /v1/responses/, which every worker has: it goes where its body belongs.
   if (request.info.route == Route::kResponse && !LooksLikeResponseId(id)) co_return Verdict::kNext;
+  if (!IsPlainId(id))
+    co_return Verdict::kNext;  // no engine makes such an id, and it would be a part of a request line
   Permit search(responses.searches, thread);
   if (!search.TryAcquire(1)) {
     count(ResponseLookup::kBusy);

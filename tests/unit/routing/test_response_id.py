@@ -92,3 +92,9 @@ def test_however_its_name_is_spelled(mark, name):
 )
 def test_a_response_that_is_not_stored_says_so_at_the_top(body, nothing):
     assert testing.stores_nothing(body) is nothing
+
+
+def test_a_plain_id_cannot_leave_its_place_in_a_request_line():
+    assert all(testing.is_plain_id(name) for name in ["resp_4f", "my-own.1", "pair:[::1]:80", "A_" * 100])
+    for name in ["", ".", "..", ".x", "a/b", "a b", "a\r\nb", "a\0", "a%2e", "a?b", "a#b", "\u00e9"]:
+        assert not testing.is_plain_id(name), name
