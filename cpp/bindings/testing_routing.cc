@@ -21,13 +21,13 @@
 #include "routing/rate_limit.h"
 #include "routing/request_fields.h"
 #include "routing/request_quarantine.h"
-#include "routing/response_id.h"
 #include "routing/retry_budget.h"
 #include "routing/retry_plan.h"
 #include "routing/router_option_table.h"
 #include "routing/routing_text.h"
 #include "routing/scale_signals.h"
 #include "routing/session_key.h"
+#include "routing/stored_path.h"
 #include "routing/ticket.h"
 #include "routing/ticket_leases.h"
 #include "routing/token_cache.h"
@@ -820,22 +820,21 @@ void BindTestingRouting(py::module_& testing) {
       .def_property_readonly(
           "waiting", [](const AdmissionHarness& one) { return one.admission().waiting(); });
 
-  testing.def(
-      "response_id_of_path", [](const std::string& path) { return std::string(ResponseIdOfPath(path)); });
-  testing.def("is_plain_id", [](const std::string& id) { return IsPlainId(id); });
+  testing.def("stored_path_of", [](const std::string& path) { return std::string(StoredPathOf(path)); });
+  testing.def("looks_stored", [](const std::string& path) { return LooksStored(path); });
+  testing.def("has_plain_id", [](const std::string& path) { return HasPlainId(path); });
   testing.def("stores_nothing", [](const std::string& body) {
     const std::string padded = body + std::string(kBodyPadding, '"');
     return StoresNothing({padded.data(), body.size()});
   });
-  testing.def("previous_response_id", [](const std::string& body) {
-    std::optional<py::bytes> id;
-    if (const std::optional<std::string> found = PreviousResponseId(body, /*padded=*/false))
-      id.emplace(*found);
-    return id;
+  testing.def("continued_path", [](const std::string& body) {
+    std::optional<py::bytes> path;
+    if (const std::optional<std::string> found = ContinuedPath(body, /*padded=*/false)) path.emplace(*found);
+    return path;
   });
-  testing.def("response_id_of", [](const std::string& beginning, bool event_stream) {
+  testing.def("created_id", [](const std::string& beginning, bool event_stream) {
     std::optional<py::bytes> id;
-    if (const std::optional<std::string> found = ResponseIdOf(beginning, event_stream)) id.emplace(*found);
+    if (const std::optional<std::string> found = CreatedId(beginning, event_stream)) id.emplace(*found);
     return id;
   });
 

@@ -12,7 +12,7 @@
 #include "proxy/steps/admit.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
-#include "routing/response_id.h"
+#include "routing/stored_path.h"
 #include "worker/fleet_view.h"
 
 namespace vllm_router {

@@ -1,7 +1,9 @@
-#include "routing/response_id.h"
+#include "routing/stored_path.h"
 
+#include <algorithm>
 #include <cstdint>
 
+#include "base/text.h"
 #include "routing/json_reading.h"
 #include "routing/json_scanner.h"
 #include "routing/request_view.h"
@@ -14,6 +16,7 @@ namespace ondemand = simdjson::ondemand;
 
 constexpr size_t kMostIdBytes = 256;
 constexpr std::string_view kPrevious = "previous_response_id";
+constexpr std::string_view kConversation = "conversation";
 
 std::optional<std::string> AsId(ondemand::value& value) {
   std::string_view text;
@@ -34,28 +37,57 @@ void WithMember(
   });
 }
 
-// The text must be padded.
-template <typename Read>
-void WithTopLevelMember(std::string_view padded, std::string_view name, Repeated repeated, Read read) {
+// The text must be padded. `visit(object, end)`.
+template <typename Visit>
+void WithObject(std::string_view padded, Visit visit) {
   ondemand::parser parser;
   ondemand::document document;
   ondemand::object object;
   padded = WithoutByteOrderMark(padded);
   const size_t capacity = padded.size() + kBodyPadding;
   if (parser.iterate(padded.data(), padded.size(), capacity).get(document) != simdjson::SUCCESS) return;
-  if (document.get_object().get(object) != simdjson::SUCCESS) return;
-  WithMember(object, padded.data() + padded.size(), name, repeated, read);
+  if (document.get_object().get(object) == simdjson::SUCCESS) visit(object, padded.data() + padded.size());
 }
 
-// A name of its letters is spelled so, or with an escape of one of them, which no encoder of JSON writes by itself.
-bool MayNamePrevious(std::string_view body) {
-  if (body.find(kPrevious) != std::string_view::npos) return true;
+template <typename Read>
+void WithTopLevelMember(std::string_view padded, std::string_view name, Repeated repeated, Read read) {
+  WithObject(padded, [&](ondemand::object& object, const char* end) {
+    WithMember(object, end, name, repeated, read);
+  });
+}
+
+// A string, or an object that has it as its `id`.
+std::optional<std::string> IdIn(ondemand::value& value, const char* end) {
+  if (json::TypeOf(value) != ondemand::json_type::object) return AsId(value);
+  std::optional<std::string> id;
+  ondemand::object object;
+  if (value.get_object().get(object) != simdjson::SUCCESS) return id;
+  WithMember(object, end, "id", Repeated::kLast, [&id](ondemand::value& inner) { id = AsId(inner); });
+  return id;
+}
+
+// Whether the JSON has this text as a string. The quote in front is compared last, since it is everywhere.
+bool HasString(std::string_view json, std::string_view text) {
+  for (size_t at = json.find(text); at != std::string_view::npos; at = json.find(text, at + 1)) {
+    if (at > 0 && json[at - 1] == '"' && json.substr(at + text.size()).starts_with('"')) return true;
+  }
+  return false;
+}
+
+// A name of their letters is spelled so, or with an escape of one of them, which no encoder of JSON writes by itself.
+bool MayContinue(std::string_view body) {
+  if (HasString(body, kPrevious) || HasString(body, kConversation)) return true;
   constexpr std::string_view kEscape = "\\u00";
   for (size_t at = body.find(kEscape); at != std::string_view::npos; at = body.find(kEscape, at + 1)) {
     const std::string_view digit = body.substr(at + kEscape.size(), 1);
     if (digit == "5" || digit == "6" || digit == "7") return true;
   }
   return false;
+}
+
+std::string_view IdOf(std::string_view stored_path) {
+  const std::string_view collection = IsConversation(stored_path) ? kConversationsPath : kResponsesPath;
+  return stored_path.substr(collection.size() + 1);
 }
 
 // The text behind the first `data:` of an event stream, to the end of the line or of the stream.
@@ -73,30 +105,48 @@ std::string_view FirstData(std::string_view stream) {
 
 }  // namespace
 
-std::string_view ResponseIdOfPath(std::string_view path) {
-  if (!path.starts_with(kResponsePathPrefix)) return {};
-  path.remove_prefix(kResponsePathPrefix.size());
-  if (path == "compact" || path == "input_tokens") return {};
-  const std::string_view id = path.substr(0, path.find('/'));
-  return id.size() <= kMostIdBytes ? id : std::string_view();
+std::string_view StoredPathOf(std::string_view path) {
+  for (const std::string_view collection : {kResponsesPath, kConversationsPath}) {
+    const size_t before = collection.size() + 1;
+    if (!path.starts_with(collection) || path.substr(0, before).back() != '/') continue;
+    const std::string_view rest = path.substr(before);
+    const size_t size = std::min(rest.find('/'), rest.size());
+    const bool is_operation = collection == kResponsesPath && (rest == "compact" || rest == "input_tokens");
+    return size == 0 || size > kMostIdBytes || is_operation ? std::string_view()
+                                                            : path.substr(0, before + size);
+  }
+  return {};
 }
 
-bool IsPlainId(std::string_view id) {
+bool LooksStored(std::string_view stored_path) {
+  return IdOf(stored_path).starts_with(IsConversation(stored_path) ? "conv_" : "resp_");
+}
+
+bool HasPlainId(std::string_view stored_path) {
   constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:[]";
+  const std::string_view id = IdOf(stored_path);
   return !id.empty() && !id.starts_with('.') && id.find_first_not_of(kPlain) == std::string_view::npos;
 }
 
-std::optional<std::string> PreviousResponseId(std::string_view body, bool padded) {
-  if (!MayNamePrevious(body)) return std::nullopt;
+std::optional<std::string> ContinuedPath(std::string_view body, bool padded) {
+  if (!MayContinue(body)) return std::nullopt;
   std::string copy;
   if (!padded) {
     copy.reserve(body.size() + kBodyPadding);
     copy = body;
     body = copy;
   }
-  std::optional<std::string> id;
-  WithTopLevelMember(body, kPrevious, Repeated::kLast, [&id](ondemand::value& value) { id = AsId(value); });
-  return id;
+  std::optional<std::string> response, conversation;
+  WithObject(body, [&](ondemand::object& object, const char* end) {
+    json::ForEachMember(object, end, [&](std::string_view name, ondemand::value& value) {
+      if (name == kPrevious) response = AsId(value);
+      if (name == kConversation) conversation = IdIn(value, end);
+      return true;
+    });
+  });
+  if (response) return Concat(kResponsesPath, "/", *response);
+  if (conversation) return Concat(kConversationsPath, "/", *conversation);
+  return std::nullopt;
 }
 
 bool StoresNothing(std::string_view body) {
@@ -108,7 +158,7 @@ bool StoresNothing(std::string_view body) {
   return !stores;
 }
 
-std::optional<std::string> ResponseIdOf(std::string_view beginning, bool event_stream) {
+std::optional<std::string> CreatedId(std::string_view beginning, bool event_stream) {
   const std::string_view text = event_stream ? FirstData(beginning) : beginning;
   const std::optional<JsonRepair> whole = CloseJson(text);
   if (!whole) return std::nullopt;
