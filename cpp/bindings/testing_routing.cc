@@ -315,11 +315,12 @@ class TicketHarness {
 // A plan that owns its options.
 struct PlanHarness {
   RetryOptions options;
+  bool repeatable;
   RetryPlan plan;
 };
 
 std::unique_ptr<PlanHarness> MakePlan(bool repeatable, bool retry_lost, const py::kwargs& given) {
-  auto harness = std::unique_ptr<PlanHarness>(new PlanHarness{{}, RetryPlan(RetryOptions{}, repeatable)});
+  auto harness = std::unique_ptr<PlanHarness>(new PlanHarness{{}, repeatable, RetryPlan(RetryOptions{})});
   RetryOptions& options = harness->options;
   for (const auto& [key, value] : given) {
     const auto name = key.cast<std::string>();
@@ -340,7 +341,7 @@ std::unique_ptr<PlanHarness> MakePlan(bool repeatable, bool retry_lost, const py
     else
       throw py::type_error("retries have no option " + name);
   }
-  harness->plan = RetryPlan(harness->options, repeatable, retry_lost);
+  harness->plan = RetryPlan(harness->options, retry_lost);
   return harness;
 }
 
@@ -368,6 +369,7 @@ void BindRetryPlan(py::module_& testing) {
                  .status = status,
                  .retry_after_ms = retry_after_ms,
                  .untried_left = untried_left,
+                 .repeatable = self.repeatable,
                  .first_sent_ns = 1},
                 1 + Nanos(since_first_sent), random);
             if (!pause) return std::nullopt;

@@ -30,7 +30,12 @@ constexpr RouteInfo Generates(std::string_view path, std::string_view id_prefix 
 }
 // Stores its responses, for later requests to refer to.
 constexpr RouteInfo Stores(std::string_view path) {
-  return {.label = path, .inference = true, .computes = true, .generates = true};
+  return {
+      .label = path,
+      .inference = true,
+      .computes = true,
+      .generates = true,
+      .leaves_nothing = &StoresNothing};
 }
 constexpr RouteInfo Own(std::string_view path, std::string_view allow, Access access = Access::kAdmin) {
   return {.label = path, .own = true, .allow = allow, .access = access};

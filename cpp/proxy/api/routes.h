@@ -72,6 +72,7 @@ struct RouteInfo {
   bool computes = false;    // its engine does, not its HTTP server alone (routing/prompt_paths.h)
   bool generates = false;   // counted in generate_duration_seconds
   bool repeatable = false;  // a POST leaves no state behind, so another worker may get it as well
+  bool (*leaves_nothing)(std::string_view) = nullptr;  // likewise, by its body, padded; null: no body says so
   std::string_view allow;                              // methods, for own routes: "GET, HEAD"
   std::string_view id_prefix = "req-";                 // of a generated request ID
   Access access = Access::kClient;

@@ -12,17 +12,10 @@
 #include "proxy/steps/admit.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
-#include "routing/stored_path.h"
 #include "worker/fleet_view.h"
 
 namespace vllm_router {
 namespace {
-
-// A response that its worker does not keep may be made by another one as well.
-bool IsKeptNowhere(const Request& request) {
-  return request.info.route == Route::kResponses && !request.stream_body && !request.holder &&
-         StoresNothing(request.body->held());
-}
 
 Task<Attempts::End> RunAttempts(Request& request) {
   Attempts::Call call{
@@ -40,7 +33,6 @@ Task<Attempts::End> RunAttempts(Request& request) {
            .stage = request.first_stage()},
       .id = &request.id,
       .client_restricted = request.client_restricted,
-      .stores_nothing = IsKeptNowhere(request),
       .insertions = {}};
   const Request::EditedMessage* const edited = request.edited_message.get();
   if (request.workers == Workers::kBothStages) {
