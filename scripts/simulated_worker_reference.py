@@ -51,6 +51,7 @@ TAIL = """
 | `/v1/responses/render` | POST | the same |
 | `/v1/messages/count_tokens` | POST | `{"input_tokens": 3}` |
 | `/v1/responses/input_tokens` | POST | `{"object": "response.input_tokens", "input_tokens": 3}` |
+| `/v1/conversations` | POST | OpenAI's `{"id": "conv_...", "object": "conversation"}`; [below it](#conversations) are what it has made |
 | `/v1/models` | any | the one model |
 | `/health` | any | 200 and nothing, or `--health-status` |
 | `/ping` | any | as `/health` |
@@ -91,6 +92,13 @@ calls depend on the prompt alone. Of a turn, its text can be found in the cache 
 event of its response a message; compression is declined. `previous_response_id` continues the last response of this connection, with only
 what is new as `input`; another id gets an error with the code `previous_response_not_found`. With `"generate": false` the prompt is
 computed, and the response is empty. Not with `--stage`.
+
+## Conversations
+
+`POST /v1/conversations` makes a conversation, which this worker keeps until it ends: `GET`, `POST` (other `metadata`) and `DELETE` of
+`/v1/conversations/{id}`, `GET` and `POST` of `.../items`, `GET` and `DELETE` of `.../items/{item_id}`. A request to `/v1/responses` whose
+`conversation` is that id, or an object with it, has the conversation's items before its `input`, and adds its input and its response to
+them. Another id is 404. Lists are whole and in order. Not in responses with `--stage` or over a WebSocket.
 
 ## Tokens and text
 

@@ -21,13 +21,13 @@
 #include "routing/rate_limit.h"
 #include "routing/request_fields.h"
 #include "routing/request_quarantine.h"
-#include "routing/response_id.h"
 #include "routing/retry_budget.h"
 #include "routing/retry_plan.h"
 #include "routing/router_option_table.h"
 #include "routing/routing_text.h"
 #include "routing/scale_signals.h"
 #include "routing/session_key.h"
+#include "routing/stored_path.h"
 #include "routing/ticket.h"
 #include "routing/ticket_leases.h"
 #include "routing/token_cache.h"
@@ -315,11 +315,12 @@ class TicketHarness {
 // A plan that owns its options.
 struct PlanHarness {
   RetryOptions options;
+  bool repeatable;
   RetryPlan plan;
 };
 
 std::unique_ptr<PlanHarness> MakePlan(bool repeatable, bool retry_lost, const py::kwargs& given) {
-  auto harness = std::unique_ptr<PlanHarness>(new PlanHarness{{}, RetryPlan(RetryOptions{}, repeatable)});
+  auto harness = std::unique_ptr<PlanHarness>(new PlanHarness{{}, repeatable, RetryPlan(RetryOptions{})});
   RetryOptions& options = harness->options;
   for (const auto& [key, value] : given) {
     const auto name = key.cast<std::string>();
@@ -340,7 +341,7 @@ std::unique_ptr<PlanHarness> MakePlan(bool repeatable, bool retry_lost, const py
     else
       throw py::type_error("retries have no option " + name);
   }
-  harness->plan = RetryPlan(harness->options, repeatable, retry_lost);
+  harness->plan = RetryPlan(harness->options, retry_lost);
   return harness;
 }
 
@@ -368,6 +369,7 @@ void BindRetryPlan(py::module_& testing) {
                  .status = status,
                  .retry_after_ms = retry_after_ms,
                  .untried_left = untried_left,
+                 .repeatable = self.repeatable,
                  .first_sent_ns = 1},
                 1 + Nanos(since_first_sent), random);
             if (!pause) return std::nullopt;
@@ -820,21 +822,21 @@ void BindTestingRouting(py::module_& testing) {
       .def_property_readonly(
           "waiting", [](const AdmissionHarness& one) { return one.admission().waiting(); });
 
-  testing.def(
-      "response_id_of_path", [](const std::string& path) { return std::string(ResponseIdOfPath(path)); });
+  testing.def("stored_path_of", [](const std::string& path) { return std::string(StoredPathOf(path)); });
+  testing.def("looks_stored", [](const std::string& path) { return LooksStored(path); });
+  testing.def("has_plain_id", [](const std::string& path) { return HasPlainId(path); });
   testing.def("stores_nothing", [](const std::string& body) {
     const std::string padded = body + std::string(kBodyPadding, '"');
     return StoresNothing({padded.data(), body.size()});
   });
-  testing.def("previous_response_id", [](const std::string& body) {
-    std::optional<py::bytes> id;
-    if (const std::optional<std::string> found = PreviousResponseId(body, /*padded=*/false))
-      id.emplace(*found);
-    return id;
+  testing.def("continued_path", [](const std::string& body) {
+    std::optional<py::bytes> path;
+    if (const std::optional<std::string> found = ContinuedPath(body, /*padded=*/false)) path.emplace(*found);
+    return path;
   });
-  testing.def("response_id_of", [](const std::string& beginning, bool event_stream) {
+  testing.def("created_id", [](const std::string& beginning, bool event_stream) {
     std::optional<py::bytes> id;
-    if (const std::optional<std::string> found = ResponseIdOf(beginning, event_stream)) id.emplace(*found);
+    if (const std::optional<std::string> found = CreatedId(beginning, event_stream)) id.emplace(*found);
     return id;
   });
 

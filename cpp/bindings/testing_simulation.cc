@@ -16,6 +16,7 @@
 #include "simulation/batch_engine.h"
 #include "simulation/block_chain.h"
 #include "simulation/block_pool.h"
+#include "simulation/conversation_store.h"
 #include "simulation/kv_fabric.h"
 #include "simulation/live_engine.h"
 #include "simulation/openai_api.h"
@@ -434,6 +435,35 @@ void BindTestingSimulation(py::module_& testing) {
       .def("complete", [](ResponsesSession& session, const std::string& id, const std::string& items) {
         session.Complete(id, items);
       });
+  py::class_<ConversationStore>(testing, "ConversationStore")
+      .def(py::init<>())
+      // (status, body or message)
+      .def(
+          "serve",
+          [](ConversationStore& store, const std::string& method, const std::string& path,
+             const std::string& body, const std::string& id) -> py::tuple {
+            const StatusOr<std::string> served =
+                store.Serve({.method = method, .path = path, .body = body, .id = id, .now = 7});
+            if (served.ok()) return py::make_tuple(200, *served);
+            const int status = absl::IsUnimplemented(served.status()) ? 405 : HttpStatusOf(served.status());
+            return py::make_tuple(status, std::string(served.status().message()));
+          },
+          "method"_a, "path"_a, "body"_a = "", "id"_a = "1")
+      // The body of the whole request, or None; `output` ends the turn.
+      .def(
+          "turn",
+          [](ConversationStore& store, const std::string& body, std::optional<std::string> output) {
+            std::optional<ConversationStore::Turn> turn = ValueOrThrow(store.Begin(body));
+            std::optional<std::string> whole;
+            if (!turn) return whole;
+            whole = turn->body;
+            if (output) {
+              turn->output = *std::move(output);
+              store.End(*turn);
+            }
+            return whole;
+          },
+          "body"_a, "output"_a = py::none());
   // Messages as (opcode, payload), in pieces of `step` bytes; then the code of the close frame that an error needs, or 0.
   testing.def("read_websocket", [](const std::string& bytes, size_t step, size_t limit) -> py::tuple {
     WebSocketReader reader(limit);

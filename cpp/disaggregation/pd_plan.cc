@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 #include "routing/json_scanner.h"
-#include "routing/response_id.h"
+#include "routing/stored_path.h"
 
 namespace vllm_router {
 namespace {
@@ -226,7 +226,8 @@ LocalReason CheckSamplingParams(const Member& member, bool ends_by_length) {
 }
 
 LocalReason CheckResponses(std::string_view name, const Member& member) {
-  if (name == "previous_response_id" && member.type != Type::kNull) return LocalReason::kStoredResponse;
+  const bool continues = name == "previous_response_id" || name == "conversation";
+  if (continues && member.type != Type::kNull) return LocalReason::kStoredResponse;
   if (name == "background") return CheckOff(member, LocalReason::kBackground);
   if (name == "max_output_tokens") return CheckCount(member, 1);
   if (name == "input") return CheckContent(member);
@@ -447,11 +448,10 @@ constexpr std::string_view kCancel = "/cancel";
 
 // /v1/responses/{id}, or its /cancel: an id without further segments, spelled as engines make them.
 bool IsStoredResponse(std::string_view path) {
-  std::string_view id = path.substr(std::min(path.size(), kResponsePathPrefix.size()));
-  if (!path.starts_with(kResponsePathPrefix)) return false;
-  if (id.ends_with(kCancel)) id.remove_suffix(kCancel.size());
-  constexpr std::string_view kLegal = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:[]";
-  return !id.empty() && !id.starts_with('.') && id.find_first_not_of(kLegal) == std::string_view::npos;
+  const std::string_view stored = StoredPathOf(path);
+  const std::string_view below = path.substr(stored.size());
+  const bool is_response = !stored.empty() && !IsConversation(stored) && HasPlainId(stored);
+  return is_response && (below.empty() || below == kCancel);
 }
 
 // What a client can do about a request that two workers cannot share.
@@ -468,7 +468,7 @@ std::string_view RemedyFor(LocalReason reason) {
     case LocalReason::kWrongType:
       return "send each member with the type and in the range that the engine's API documents";
     case LocalReason::kStoredResponse:
-      return "send the whole conversation as input, without previous_response_id";
+      return "send the whole conversation as input, without previous_response_id or conversation";
     case LocalReason::kBackground:
       return "leave background out";
     case LocalReason::kServerTools:

@@ -69,7 +69,7 @@ enum class LocalReason : uint8_t {
   kSeveralSequences,  // n or best_of above 1
   kBeamSearch,
   kWrongType,       // of a member that decides; the decode worker's own error is the client's
-  kStoredResponse,  // previous_response_id: known to the decode worker that made it
+  kStoredResponse,  // or conversation: known to the decode worker that made it
   kBackground,
   kServerTools,   // tools that the worker calls itself, each call with a request of its own
   kPromptEmbeds,  // beside a prompt, they are another one

@@ -166,6 +166,7 @@ bool ReadBody(
     } else if (name == "conversation_id") {
       fields->conversation_id = ReadIdentity(value);
     } else if (name == "conversation") {
+      if (text && !json::IsNull(value)) text->ContinuesStored();
       if (json::TypeOf(value) == ondemand::json_type::object)
         return ReadIdentityIn("id", value, end, &fields->conversation);
       fields->conversation = ReadIdentity(value);

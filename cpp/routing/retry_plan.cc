@@ -21,7 +21,7 @@ std::optional<int64_t> ParseRetryAfter(std::string_view value) {
 
 std::optional<int64_t> RetryPlan::Next(const FailedAttempt& failed, int64_t now_ns, Random& random) {
   ++failures_;
-  if (failed.how != AttemptFailure::kConnect && !repeatable_) return std::nullopt;
+  if (failed.how != AttemptFailure::kConnect && !failed.repeatable) return std::nullopt;
   if (failed.how == AttemptFailure::kStatus && !IsRetryableStatus(failed.status)) return std::nullopt;
   // The request has waited for minutes already; another worker would need as many again.
   if (failed.how == AttemptFailure::kFirstByteTimeout &&

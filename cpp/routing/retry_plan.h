@@ -2,7 +2,7 @@
 // Used only while the client has no byte of a response. The policy chooses the next worker, with those
 // of earlier attempts excluded.
 //
-//   RetryPlan plan(options, /*repeatable=*/true);
+//   RetryPlan plan(options);
 //   std::optional<int64_t> pause = plan.Next({.how = AttemptFailure::kStatus, .status = 503}, now, random);   // ns
 //
 //   pause after failure k    min(initial * multiplier^k, max) * (1 ± jitter)     k = 0, 1, 2 …
@@ -55,6 +55,7 @@ struct FailedAttempt {
   int status = 0;                         // with kStatus
   std::optional<int64_t> retry_after_ms;  // with kStatus
   bool untried_left = false;              // an eligible worker without an attempt is left
+  bool repeatable = true;                 // a second worker may execute it although one may have begun
   int64_t first_sent_ns = 0;              // of the first attempt that sent anything; 0: none has
 };
 
@@ -66,15 +67,12 @@ std::optional<int64_t> ParseRetryAfter(std::string_view value);
 
 class RetryPlan {
  public:
-  // `repeatable`: repeating it is harmless, so it may be sent again although a worker may have begun.
   // `retry_lost`: false if this is denied to the client, whatever the options are.
-  RetryPlan(const RetryOptions& options, bool repeatable, bool retry_lost = true)
-      : options_(&options), repeatable_(repeatable), lost_left_(retry_lost ? options.lost_retries : 0) {}
+  explicit RetryPlan(const RetryOptions& options, bool retry_lost = true)
+      : options_(&options), lost_left_(retry_lost ? options.lost_retries : 0) {}
 
-  // Whether an attempt that is under way may be ended for another one.
-  bool MayMove() const {
-    return repeatable_ && !options_->disabled && failures_ + 1 < options_->max_attempts;
-  }
+  // Whether an attempt of a repeatable request that is under way may be ended for another one.
+  bool MayMove() const { return !options_->disabled && failures_ + 1 < options_->max_attempts; }
 
   // One attempt has failed. Returns the nanoseconds to wait before the next; nullopt: there is none.
   std::optional<int64_t> Next(const FailedAttempt& failed, int64_t now_ns, Random& random);
@@ -87,7 +85,6 @@ class RetryPlan {
   int64_t Backoff(Random& random) const;
 
   const RetryOptions* options_;
-  bool repeatable_;
   uint32_t lost_left_;
   bool exhausted_ = false;
   uint32_t failures_ = 0;

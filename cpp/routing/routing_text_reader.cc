@@ -321,7 +321,7 @@ bool RoutingTextReader::ReadContext(size_t place, std::string_view name, ondeman
 }
 
 bool RoutingTextReader::ReadRenderOption(std::string_view name, ondemand::value& value) {
-  if (name == "previous_response_id") continues_ = true;
+  if (name == "previous_response_id" && !json::IsNull(value)) ContinuesStored();
   for (size_t i = 0; i < kRenderOptions.size(); ++i) {
     if (name != kRenderOptions[i]) continue;
     render_options_[i].assign(name).append("=");

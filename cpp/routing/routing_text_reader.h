@@ -25,6 +25,8 @@ class RoutingTextReader : private PromptWalker<RoutingTextReader, std::string> {
 
   // Takes every member of the body, in order, and reads those that concern it.
   void Read(std::string_view name, json::ondemand::value& value);
+  // The prompt has more than the body: a stored response or conversation.
+  void ContinuesStored() { continues_ = true; }
   // True if it stopped in the middle of a value: then the body must not be read on, and there is no
   // prompt.
   bool broken() const { return broken_; }
@@ -95,7 +97,7 @@ class RoutingTextReader : private PromptWalker<RoutingTextReader, std::string> {
   std::string tools_;
   std::array<std::string, 5> context_;
   std::array<std::string, 4> render_options_;
-  bool continues_ = false;                      // a stored response, which is not in the body
+  bool continues_ = false;                      // what is stored, and not in the body
   std::vector<size_t>* part_starts_ = nullptr;  // where the parts of a tagged content start, if requested
 };
 

@@ -32,8 +32,6 @@ std::vector<std::string> RankedHeaders(const SessionKeyOptions& options) {
   return ranked;
 }
 
-uint64_t LengthBit(size_t length) { return length < 64 ? uint64_t{1} << length : uint64_t{1} << 63; }
-
 void Compose(std::string* key, std::string_view kind, std::string_view value) {
   key->assign(kind).append(value);  // in place: a reused key keeps its memory
 }
@@ -59,28 +57,14 @@ SessionKeyFinder::SessionKeyFinder(const SessionKeyOptions& options)
 }
 
 std::optional<SessionKeyFinder::Hit> SessionKeyFinder::Locate(std::span<const HeaderField> headers) const {
-  size_t best = ranked_headers_.size();
-  std::string_view best_value;
-  uint64_t seen = 0;  // names that have occurred: only the first occurrence counts, even an empty one
+  BestHeader best;
   for (const HeaderField& header : headers) {
     if ((lengths_ & LengthBit(header.name.size())) == 0) continue;
-    for (size_t rank = 0; rank < best; ++rank) {
-      const std::string& name = ranked_headers_[rank];
-      if (header.name.size() != name.size() || !EqualsIgnoreCase(header.name, name)) continue;
-      const uint64_t bit = uint64_t{1} << rank;
-      if ((seen & bit) != 0) break;
-      seen |= bit;
-      const std::string_view value = TrimBlanks(header.value);
-      if (!value.empty()) {
-        best = rank;
-        best_value = value;
-      }
-      break;
-    }
-    if (best == 0) break;
+    best.Take(header, ranked_headers_);
+    if (best.rank == 0) break;
   }
-  if (best == ranked_headers_.size()) return std::nullopt;
-  return Hit{ranked_headers_[best], best_value};
+  if (best.rank == SIZE_MAX) return std::nullopt;
+  return Hit{ranked_headers_[best.rank], best.value};
 }
 
 std::string SessionKeyFinder::FindInHeaders(std::span<const HeaderField> headers) const {

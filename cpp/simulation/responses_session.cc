@@ -2,6 +2,8 @@
 
 #include <simdjson.h>
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/text.h"
@@ -51,16 +53,33 @@ StatusOr<std::string> ResponsesSession::Expand(std::string_view message) {
         id_.empty() ? "none" : Quoted(id_), ". Send the whole input without previous_response_id."));
   }
   pending_ = continues ? items_ : "";
+  constexpr std::array<std::string_view, 3> kLeftOut = {"type", "previous_response_id", "stream"};
+  std::string input;
+  StatusOr<std::string> body = WithItemsBefore(message, pending_, kLeftOut, &input);
+  if (!body.ok()) return body.status();
+  AppendItem(input, &pending_);
+  return Concat(R"({"stream":true,)", body->substr(1));
+}
+
+StatusOr<std::string> WithItemsBefore(
+    std::string_view body, std::string_view before, std::span<const std::string_view> left_out,
+    std::string* input) {
+  dom::parser parser;
+  dom::object object;
+  if (parser.parse(body.data(), body.size()).get(object) != simdjson::SUCCESS)
+    return absl::InvalidArgumentError("The body must be a JSON object.");
   std::string rest;
   for (const auto& [key, value] : object) {
     if (key == "input") {
-      if (!AppendInput(value, &pending_))
+      if (!AppendInput(value, input))
         return absl::InvalidArgumentError("`input` must be a text or a list of items.");
-    } else if (key != "type" && key != "previous_response_id" && key != "stream") {
-      rest += Concat(",", JsonQuoted(key), ":") + std::string(simdjson::minify(value));
+    } else if (std::ranges::find(left_out, key) == left_out.end()) {
+      rest += Concat(",", JsonQuoted(key), ":", std::string(simdjson::minify(value)));
     }
   }
-  return Concat(R"({"stream":true,"input":[)", pending_, "]", rest, "}");
+  std::string items(before);
+  AppendItem(*input, &items);
+  return Concat(R"({"input":[)", items, "]", rest, "}");
 }
 
 void ResponsesSession::Complete(std::string_view id, std::string_view items) {

@@ -11,6 +11,7 @@
 // Only the last response can be continued. One thread; it keeps the items of the conversation as JSON.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -31,6 +32,13 @@ class ResponsesSession {
   std::string items_;    // up to it, separated by commas
   std::string pending_;  // with those of the request under way
 };
+
+// The body of a request with `before`, items separated by commas, in front of its own input, and without the members
+// `left_out`. Its own items are appended to `input`, likewise. InvalidArgument: it is no object, or its input is neither a
+// text nor a list.
+StatusOr<std::string> WithItemsBefore(
+    std::string_view body, std::string_view before, std::span<const std::string_view> left_out,
+    std::string* input);
 
 // The message that a bad request gets.
 void WriteSessionError(const Status& status, std::string* out);

@@ -16,6 +16,7 @@
 // |   /v1/messages /v1/embeddings /tokenize /detokenize     |   how many prompt tokens were cached       |
 // |   /v1/messages/count_tokens /v1/responses/input_tokens  |                                            |
 // | GET /v1/responses with Upgrade: websocket               | the same, an event a message               |
+// | POST /v1/conversations, and what is below it            | what clients store here                    |
 // | GET /v1/models /health /ping /version /load /metrics    | as vLLM's                                  |
 // | POST /reset_prefix_cache                                | forgets the cache                          |
 // | GET /kv_event_sources                                   | where KV events are published, or {}       |

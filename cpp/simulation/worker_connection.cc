@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "http/head_writer.h"
+#include "simulation/responses_api.h"
 
 namespace vllm_router {
 
@@ -210,6 +211,10 @@ void WorkerConnection::ReadHeadFields(const RequestHead& head) {
     captured.path = head.path;
     for (const HeaderField& field : head.fields) captured.headers.emplace_back(field.name, field.value);
   }
+  if (answering_.route == SimRoute::kConversations) {
+    answering_.method = head.method;
+    answering_.path = head.path;
+  }
   for (const HeaderField& field : head.fields) {
     // Two letters decide for nearly all fields.
     if (field.name.size() < 6 || (field.name[0] | 0x20) != 'x' || field.name[1] != '-') continue;
@@ -252,6 +257,7 @@ Task<bool> WorkerConnection::Answer() {
       if (!more) co_return false;
     }
     if (api && !fixed) request = Parse(buffer_.view().substr(0, length));
+    if (route == SimRoute::kConversations) answering_.body = buffer_.view().substr(0, length);
     buffer_.Consume(length);
   } else {
     BodyReader reader(head.framing, head.content_length, MessageKind::kRequest);
@@ -261,6 +267,7 @@ Task<bool> WorkerConnection::Answer() {
     const BodyResult result = co_await ReadBody(&reader, &body, &bytes, nullptr);
     if (result != BodyResult::kRead) co_return false;
     if (api && !fixed) request = Parse(body);
+    if (route == SimRoute::kConversations) answering_.body = std::move(body);
   }
 
   if (fixed || api) {
@@ -276,7 +283,32 @@ Task<bool> WorkerConnection::Answer() {
     const bool keep = co_await AnswerApi(std::move(request));
     co_return keep;
   }
-  const bool keep = co_await AnswerPlain();
+  bool keep = false;
+  if (route == SimRoute::kConversations) {
+    keep = co_await AnswerConversation();
+  } else {
+    keep = co_await AnswerPlain();
+  }
+  co_return keep;
+}
+
+Task<bool> WorkerConnection::AnswerConversation() {
+  const std::string id =
+      answering_.request_id.empty() ? Hex16(state_.NextRequestNumber()) : answering_.request_id;
+  const StatusOr<std::string> body = state_.conversations().Serve(
+      {.method = answering_.method,
+       .path = answering_.path,
+       .body = answering_.body,
+       .id = id,
+       .now = std::time(nullptr)});
+  bool keep = false;
+  if (body.ok()) {
+    keep = co_await SendOwn(200, *body);
+  } else {
+    const int status = absl::IsUnimplemented(body.status()) ? 405 : HttpStatusOf(body.status());
+    keep = co_await SendError(
+        status, std::string_view(body.status().message().data(), body.status().message().size()));
+  }
   co_return keep;
 }
 
@@ -324,6 +356,7 @@ Task<bool> WorkerConnection::AnswerFixed() {
 }
 
 void WorkerConnection::CountFinished() {
+  if (answering_.turn) state_.conversations().End(*answering_.turn);
   answering_.counted = true;
   Count(thread_.counts.finished);
 }
@@ -336,7 +369,15 @@ void WorkerConnection::CountEnd(bool complete) {
 
 StatusOr<SimRequest> WorkerConnection::Parse(std::string_view body) {
   StageWorker* const stage = state_.stage();
-  if (stage == nullptr) return ParseRequest(ApiOf(answering_.route), body, state_.options().model);
+  if (stage == nullptr) {
+    if (answering_.route == SimRoute::kResponses) {
+      StatusOr<std::optional<ConversationStore::Turn>> turn = state_.conversations().Begin(body);
+      if (!turn.ok()) return turn.status();
+      answering_.turn = *std::move(turn);
+      if (answering_.turn) body = answering_.turn->body;
+    }
+    return ParseRequest(ApiOf(answering_.route), body, state_.options().model);
+  }
   answering_.staged->captured.body = body;
   stage->Capture(std::move(answering_.staged->captured));
   StatusOr<TransferParams> params = ReadTransferParams(body);
@@ -375,6 +416,7 @@ Task<bool> WorkerConnection::AnswerApi(StatusOr<SimRequest> parsed) {
     co_return keep;
   }
 
+  if (answering_.turn) WriteOutputItems(request, id, &answering_.turn->output);
   bool keep = false;
   if (stage != nullptr && !stage->prefills()) {
     keep = co_await AnswerDecode(request, stamp);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -87,6 +88,10 @@ class WorkerConnection {
     bool broken = false;             // broken off on purpose, because a fault requested it
     bool counted = false;            // as finished
     std::unique_ptr<Staged> staged;  // of a worker with a stage
+    std::optional<ConversationStore::Turn> turn;
+    std::string method;  // of a request to /v1/conversations or below, as are these
+    std::string path;
+    std::string body;
   };
 
   static Task<void> Live(WorkerThread& thread, Socket socket);
@@ -102,6 +107,7 @@ class WorkerConnection {
   Task<bool> Answer();
   Task<bool> AnswerEcho();
   Task<bool> AnswerPlain();
+  Task<bool> AnswerConversation();
   Task<bool> AnswerFixed();
   // Of a WebSocket (worker_websocket.cc). False of all: the connection has ended.
   Task<bool> AnswerWebSocket();
@@ -112,7 +118,8 @@ class WorkerConnection {
   void CountFinished();
   // It has ended. `complete`: all of it was sent.
   void CountEnd(bool complete);
-  // As ParseRequest; of a worker with a stage, it captures the request and reads its parameters as well.
+  // As ParseRequest; of a worker with a stage, it captures the request and reads its parameters as well, of another one a
+  // request in a conversation gets the items of that.
   StatusOr<SimRequest> Parse(std::string_view body);
   Task<bool> AnswerApi(StatusOr<SimRequest> parsed);
   Task<bool> AnswerGeneration(const SimRequest& request, const AnswerStamp& stamp);

@@ -24,6 +24,7 @@ constexpr std::pair<std::string_view, SimRoute> kPaths[] = {
     {"/v1/responses/input_tokens", SimRoute::kInputTokens},
     {"/v1/messages/render", SimRoute::kRenderMessages},
     {"/v1/responses/render", SimRoute::kRenderResponses},
+    {"/v1/conversations", SimRoute::kConversations},
     {"/v1/models", SimRoute::kModels},
     {"/health", SimRoute::kHealth},
     {"/ping", SimRoute::kPing},
@@ -69,7 +70,8 @@ SimRoute FindSimRoute(std::string_view path) {
   for (const auto& [known, route] : kPaths) {
     if (path == known) return route;
   }
-  return path.substr(0, 6) == "/echo/" ? SimRoute::kEcho : SimRoute::kUnknown;
+  if (path.starts_with("/v1/conversations/")) return SimRoute::kConversations;
+  return path.starts_with("/echo/") ? SimRoute::kEcho : SimRoute::kUnknown;
 }
 
 WorkerState::WorkerState(const SimulatedWorkerOptions& options)

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/snapshot.h"
+#include "simulation/conversation_store.h"
 #include "simulation/kv_event_buffer.h"
 #include "simulation/kv_event_publisher.h"
 #include "simulation/live_engine.h"
@@ -33,6 +34,7 @@ enum class SimRoute : uint8_t {
   kInputTokens,
   kRenderMessages,
   kRenderResponses,
+  kConversations,  // and what is below it
   kModels,
   kHealth,
   kPing,
@@ -109,6 +111,7 @@ class WorkerState {
   bool crashed() const { return crashed_.load(); }
 
   StageWorker* stage() const { return stage_.get(); }  // null: none
+  ConversationStore& conversations() { return conversations_; }
   // REQUIRES: a stage.
   void EndEngine();
 
@@ -141,6 +144,7 @@ class WorkerState {
   std::unique_ptr<KvEventPublisher> kv_events_;
   std::unique_ptr<KvEventBuffer> kv_buffer_;
   std::unique_ptr<StageWorker> stage_;
+  ConversationStore conversations_;
 };
 
 // A request's job in the engine: released on every path.

@@ -25,6 +25,7 @@ BODIES = {
     "/v1/responses/input_tokens": {"input": "x"},
     "/v1/messages/render": {"messages": [{"role": "user", "content": "x"}]},
     "/v1/responses/render": {"input": "x"},
+    "/v1/conversations": {"items": [{"role": "user", "content": "x"}]},
 }
 
 

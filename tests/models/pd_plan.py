@@ -207,7 +207,7 @@ def _reason(route: str, name: str, value: Any) -> str | None:
     if name in PROMPTS and route in WITH_PROMPT:
         return _prompt(value)
     if route == "responses":
-        if name == "previous_response_id":
+        if name in ("previous_response_id", "conversation"):
             return "stored_response"
         if name == "background":
             return "background" if value is True else None if value is False else "wrong_type"

@@ -19,7 +19,8 @@ MATCHING = {"auto": {}, "cache_aware": {"spread_new_conversations": False, "cach
 MOVES = {
     ("aider_0.86.2", "cache_aware"): "a rebuilt prompt is the start of a conversation, and starts spread",
     ("claude_code_2.1.197", "cache_aware"): (
-        "a resumed session has another git status before its tools: it shares 0.23, below cache_threshold"
+        "a resumed session has another git status before its history, of which no cache has anything: it "
+        "begins as all sessions do, with the tools, and is the start of a conversation; starts spread"
     ),
 }
 

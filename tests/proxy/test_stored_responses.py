@@ -1,4 +1,4 @@
-"""Responses that engines store: whoever names one is for the worker that made it.
+"""Responses and conversations that engines store: whoever names one is for the worker that made it.
 
 mending row 20: GET, cancel and DELETE of /v1/responses/{id} went to any worker and found 0 to 3 of 20.
 """
@@ -12,6 +12,7 @@ from tests.fakes.harness import error_of
 from tests.fakes.wire import chunk, eventually, request, response
 
 PATH = "/v1/responses"
+CONVERSATIONS = "/v1/conversations"
 NUMBERS = itertools.count(1)
 NOT_STORED = b'{"error": {"code": "not_stored"}}'
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -25,8 +26,14 @@ def engine(harness, **options):
         known = len(parts) < 4 or parts[3] in worker.made
         if message.method == "POST" and parts == ["", "v1", "responses"]:
             body = json.loads(message.body)
-            previous = body.get("previous_response_id")
-            known = previous is None or previous in worker.made
+            named = body.get("conversation")
+            conversation = named["id"] if isinstance(named, dict) else named
+            known = {body.get("previous_response_id"), conversation} <= {None, *worker.made}
+        if message.method == "POST" and message.target == CONVERSATIONS:
+            worker.made.append(f"conv_{next(NUMBERS)}")
+            made = {"id": worker.made[-1], "object": "conversation", "worker": worker.port}
+            connection.send(response(200, json.dumps(made).encode()))
+            return
         if message.target == "/health" and worker.failing:
             connection.send(response(503, b""))
             return
@@ -113,6 +120,86 @@ def test_a_conversation_goes_on_where_its_last_response_is(harness):
         turn = after
 
 
+@pytest.mark.parametrize("policy", ["round_robin", "cache_aware", "consistent_hash"])
+def test_a_conversation_is_at_the_worker_that_made_it(harness, policy):
+    workers = [engine(harness) for _ in range(4)]
+    router = harness.router(*workers, policy=policy)
+    client = harness.client(router)
+    homes = set()
+    for number in range(8):
+        made = json.loads(ask(client, "POST", CONVERSATIONS, {"metadata": {"topic": f"{number}"}}).body)
+        name = made["id"]
+        homes.add(made["worker"])
+        for method, target, body in [
+            ("GET", f"{CONVERSATIONS}/{name}", None),
+            ("POST", f"{CONVERSATIONS}/{name}", {"metadata": {}}),
+            ("POST", f"{CONVERSATIONS}/{name}/items", {"items": []}),
+            ("GET", f"{CONVERSATIONS}/{name}/items?limit=1", None),
+            ("GET", f"{CONVERSATIONS}/{name}/items/msg_1", None),
+            ("POST", PATH, {"input": "x", "conversation": name}),
+            ("POST", PATH, {"input": "x", "conversation": {"id": name}}),
+            ("DELETE", f"{CONVERSATIONS}/{name}/items/msg_1", None),
+            ("DELETE", f"{CONVERSATIONS}/{name}", None),
+        ]:
+            answer = json.loads(ask(client, method, target, body).body)
+            assert answer["worker"] == made["worker"], (method, target)
+    assert (lookups(router, "known"), lookups(router, "found"), lookups(router, "not_found")) == (72, 0, 0)
+    assert len(homes) > 1
+
+
+def test_a_conversation_of_another_router_is_searched_for(harness):
+    """By its path, and by a body that names it."""
+    workers = [engine(harness) for _ in range(4)]
+    for number, worker in enumerate(workers):
+        worker.made += [f"conv_a{number}", f"conv_b{number}"]
+    router = harness.router(*workers, policy="round_robin")
+    client = harness.client(router)
+    for number, worker in enumerate(workers):
+        for _ in range(2):
+            answer = ask(client, "GET", f"{CONVERSATIONS}/conv_a{number}/items")
+            assert json.loads(answer.body) == {"worker": worker.port}
+            answer = ask(client, "POST", PATH, {"input": "x", "conversation": f"conv_b{number}"})
+            assert json.loads(answer.body)["worker"] == worker.port
+    assert (lookups(router, "found"), lookups(router, "known")) == (8, 8)
+    targets = {message.target for worker in workers for message in worker.requests if message.method == "GET"}
+    assert f"{CONVERSATIONS}/conv_b0" in targets
+
+
+def test_a_name_that_no_engine_made_is_not_searched_for(harness):
+    """Some clients name their sessions by `conversation`, of which engines know nothing."""
+    workers = [harness.worker() for _ in range(3)]
+    router = harness.router(*workers, policy="round_robin")
+    client = harness.client(router)
+    for _ in range(6):
+        ask(client, "POST", PATH, {"input": "x", "conversation": "my chat"})
+    asked = [message for worker in workers for message in worker.requests if message.target != "/health"]
+    assert [message.method for message in asked] == ["POST"] * 6
+    assert {lookups(router, result) for result in ("known", "found", "not_found")} == {0}
+
+
+def test_a_conversation_stays_at_its_worker_while_that_drains(harness):
+    workers = [engine(harness) for _ in range(3)]
+    router = harness.router(*workers)
+    client = harness.client(router)
+    made = json.loads(ask(client, "POST", CONVERSATIONS, {}).body)
+    (owner,) = (worker for worker in workers if worker.made)
+    owner.gate_of_streams = owner.gate()
+    body = {"input": "x", "conversation": made["id"], "stream": True}
+    streaming, second = harness.client(router), harness.client(router)
+    streaming.send(request("POST", PATH, body=json.dumps(body).encode()))
+    eventually(lambda: len(owner.made) == 2)
+    drain = second.ask("POST", "/admin/drain", body=json.dumps({"url": owner.url}).encode())
+    assert drain.status // 100 == 2
+    body["stream"] = False
+    assert json.loads(ask(second, "POST", PATH, body).body)["worker"] == owner.port
+    owner.gate_of_streams.open()
+    assert streaming.read_response().status == 200
+    owner.stop()
+    router.core.remove_worker(owner.url)
+    assert second.ask("GET", f"{CONVERSATIONS}/{made['id']}").status == 404
+    assert lookups(router, "not_found") == 1
+
+
 def test_one_that_another_router_passed_is_searched_for(harness):
     """mending row 20: asked of all, the first that has it; it is known from then on."""
     workers = [engine(harness) for _ in range(4)]
@@ -143,6 +230,22 @@ def test_nobody_has_it(harness):
     body = json.dumps({"input": "x", "previous_response_id": "resp_no"}).encode()
     assert client.ask("POST", PATH, body=body).status == 404
     assert lookups(router, "not_found") == 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["x HTTP/1.1\r\nHost: w\r\n\r\nPOST /sleep HTTP/1.1\r\nHost: w\r\nX:", "x/../../load", "..", "x y"],
+    ids=["head", "path", "dots", "blank"],
+)
+def test_a_body_writes_no_request_line(harness, name):
+    """What a body names as its previous response was a part of a GET at every worker, as it was."""
+    workers = [engine(harness) for _ in range(3)]
+    router = harness.router(*workers)
+    body = json.dumps({"input": "x", "previous_response_id": name}).encode()
+    assert harness.client(router).ask("POST", PATH, body=body).status == 404
+    asked = [message for worker in workers for message in worker.requests if message.target != "/health"]
+    assert [(message.method, message.target) for message in asked] == [("POST", PATH)]
+    assert lookups(router, "not_found") == 0
 
 
 def test_a_search_does_not_wait_for_a_worker_that_hangs(harness):
@@ -324,8 +427,13 @@ def test_a_name_of_the_clients_own_is_found_where_it_was_made(harness):
 
 @pytest.mark.parametrize(
     ("more", "repeated"),
-    [({"store": False}, True), ({}, False), ({"store": False, "previous_response_id": "resp_0"}, False)],
-    ids=["not-stored", "stored", "continued"],
+    [
+        ({"store": False}, True),
+        ({}, False),
+        ({"store": False, "previous_response_id": "resp_0"}, False),
+        ({"store": False, "conversation": "conv_0"}, False),
+    ],
+    ids=["not-stored", "stored", "continued", "in-a-conversation"],
 )
 def test_a_response_that_nobody_keeps_may_be_made_by_another_worker(harness, more, repeated):
     """Codex stores none: for a lost worker it got a 502 where a chat is repeated."""

@@ -107,13 +107,13 @@ void WriteResponses(const Router& router, const ServerLimits& limits, MetricsPag
   page->Add(router.policy().sessions().value_or(0));
   const ResponseOwners& responses = limits.responses;
   page->Counter(
-      "response_lookups_total", "Requests that named a stored response, by how its worker was found.");
+      "response_lookups_total", "Requests that named a stored response or conversation, by how its worker was found.");
   for (int i = 0; i < kResponseLookupCount; ++i) {
     page->Add(
         responses.lookups[i].load(std::memory_order_relaxed),
         {{"result", ResponseLookupName(static_cast<ResponseLookup>(i))}});
   }
-  page->Gauge("known_responses", "Stored responses whose worker is known.");
+  page->Gauge("known_responses", "Stored responses and conversations whose worker is known.");
   page->Add(responses.workers.size());
 }
 

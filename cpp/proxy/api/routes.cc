@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/mutex.h"
 #include "routing/prompt_paths.h"
-#include "routing/response_id.h"
+#include "routing/stored_path.h"
 
 namespace vllm_router {
 namespace {
@@ -30,7 +30,12 @@ constexpr RouteInfo Generates(std::string_view path, std::string_view id_prefix 
 }
 // Stores its responses, for later requests to refer to.
 constexpr RouteInfo Stores(std::string_view path) {
-  return {.label = path, .inference = true, .computes = true, .generates = true};
+  return {
+      .label = path,
+      .inference = true,
+      .computes = true,
+      .generates = true,
+      .leaves_nothing = &StoresNothing};
 }
 constexpr RouteInfo Own(std::string_view path, std::string_view allow, Access access = Access::kAdmin) {
   return {.label = path, .own = true, .allow = allow, .access = access};
@@ -50,10 +55,12 @@ constexpr std::array<Row, kNamedRoutes> kRoutes = {{
     {Route::kInferenceGenerate, Generates("/inference/v1/generate", "gnt-")},
     {Route::kRerank, Inference("/rerank")},
     {Route::kV1Rerank, Inference("/v1/rerank")},
-    {Route::kResponses, Stores("/v1/responses")},
+    {Route::kResponses, Stores(kResponsesPath)},
     {Route::kInputTokens, Inference("/v1/responses/input_tokens")},
     {Route::kCompact, Generates("/v1/responses/compact")},
     {Route::kResponse, {.label = "/v1/responses/{id}"}},
+    {Route::kConversations, {.label = kConversationsPath}},
+    {Route::kConversation, {.label = "/v1/conversations/{id}"}},
     {Route::kMessages, Generates("/v1/messages")},
     {Route::kCountTokens, Inference("/v1/messages/count_tokens")},
     {Route::kScore, Inference("/score")},
@@ -116,7 +123,8 @@ size_t RoutesSoFar() { return kNamedRoutes + g_added.count.load(std::memory_orde
 Route FindRoute(std::string_view path) {
   constexpr std::string_view kModelPrefix = "/v1/models/";
   if (path.starts_with(kModelPrefix) && path.size() > kModelPrefix.size()) return Route::kModel;
-  if (!ResponseIdOfPath(path).empty()) return Route::kResponse;
+  if (const std::string_view stored = StoredPathOf(path); !stored.empty())
+    return IsConversation(stored) ? Route::kConversation : Route::kResponse;
   for (const Row& row : kRoutes) {
     if (row.info.label == path) return row.route;
   }

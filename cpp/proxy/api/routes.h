@@ -26,9 +26,11 @@ enum class Route : uint8_t {
   kRerank,
   kV1Rerank,
   kResponses,
-  kInputTokens,  // of Responses
-  kCompact,      // likewise
-  kResponse,     // a stored one, by ID, and the paths below it
+  kInputTokens,    // of Responses
+  kCompact,        // likewise
+  kResponse,       // a stored one, by ID, and the paths below it
+  kConversations,  // to be stored
+  kConversation,   // a stored one, likewise
   kMessages,
   kCountTokens,
   kScore,
@@ -64,14 +66,15 @@ inline constexpr int kRouteCount = kNamedRoutes + kMaxAddedRoutes;  // for array
 enum class Access : uint8_t { kAnybody, kClient, kAdmin };
 
 struct RouteInfo {
-  std::string_view label;               // metric label: the path, or "other"
-  bool own = false;                     // served by the router
-  bool inference = false;               // work for a model
-  bool computes = false;                // its engine does, not its HTTP server alone (routing/prompt_paths.h)
-  bool generates = false;               // counted in generate_duration_seconds
-  bool repeatable = false;              // a POST leaves no state behind, so another worker may get it as well
-  std::string_view allow;               // methods, for own routes: "GET, HEAD"
-  std::string_view id_prefix = "req-";  // of a generated request ID
+  std::string_view label;   // metric label: the path, or "other"
+  bool own = false;         // served by the router
+  bool inference = false;   // work for a model
+  bool computes = false;    // its engine does, not its HTTP server alone (routing/prompt_paths.h)
+  bool generates = false;   // counted in generate_duration_seconds
+  bool repeatable = false;  // a POST leaves no state behind, so another worker may get it as well
+  bool (*leaves_nothing)(std::string_view) = nullptr;  // likewise, by its body, padded; null: no body says so
+  std::string_view allow;                              // methods, for own routes: "GET, HEAD"
+  std::string_view id_prefix = "req-";                 // of a generated request ID
   Access access = Access::kClient;
   uint64_t max_body = kSmallBodyBytes;  // of requests for own routes
 };

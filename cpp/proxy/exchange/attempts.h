@@ -39,8 +39,7 @@ class Attempts {
     UpstreamRequest::Message message;
     WorkerChoice::Request choice;
     const RequestId* id;
-    bool client_restricted;       // by the quarantine: not given to a second worker after a loss
-    bool stores_nothing = false;  // at its worker, although requests to its path may
+    bool client_restricted;  // by the quarantine: not given to a second worker after a loss
     std::span<const BodyInsertion> insertions;  // for attempts that make their own copies of the body
   };
 

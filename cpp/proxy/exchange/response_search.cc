@@ -3,23 +3,20 @@
 #include <string>
 
 #include "base/limits.h"
-#include "base/text.h"
 #include "proxy/client/hosts.h"
 #include "proxy/client/http_client.h"
 #include "proxy/thread/io_thread.h"
-#include "routing/response_id.h"
 #include "routing/router.h"
 #include "worker/fleet_view.h"
 
 namespace vllm_router {
 
-Task<std::optional<WorkerId>> SearchResponse(
-    IoThread& thread, CancelScope& scope, const RequestHead& head, std::string_view id,
+Task<std::optional<WorkerId>> SearchStored(
+    IoThread& thread, CancelScope& scope, const RequestHead& head, std::string_view path,
     const ClientSide& client) {
-  const std::string target = Concat(kResponsePathPrefix, id);
   RequestHead call = head;
   call.method = "GET";
-  call.target = call.path = target;
+  call.target = call.path = path;
   call.query = {};
   call.framing = BodyFraming::kNone;
   call.websocket = false;

@@ -1,4 +1,4 @@
-// Finds the worker of a stored response (response_owners.h) by querying all hosts at once. One thread.
+// Finds the worker of a stored response or conversation (response_owners.h) by querying all hosts at once. One thread.
 #pragma once
 
 #include <optional>
@@ -14,11 +14,11 @@ namespace vllm_router {
 class CancelScope;
 struct IoThread;
 
-// GET /v1/responses/{id} at each host, with the client's details from `head`; returns the first host
-// that has it. nullopt if no host has it, none responds within kResponseLookupMs, or the scope is
+// GET of the stored path (routing/stored_path.h), whose id is plain, at each host, with the client's details from `head`;
+// returns the first host that has it. nullopt if no host has it, none responds within kResponseLookupMs, or the scope is
 // cancelled.
-Task<std::optional<WorkerId>> SearchResponse(
-    IoThread& thread, CancelScope& scope, const RequestHead& head, std::string_view id,
+Task<std::optional<WorkerId>> SearchStored(
+    IoThread& thread, CancelScope& scope, const RequestHead& head, std::string_view path,
     const ClientSide& client);
 
 }  // namespace vllm_router

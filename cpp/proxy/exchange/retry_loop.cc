@@ -13,11 +13,10 @@
 namespace vllm_router {
 namespace {
 
-// Whether two workers may execute it as well as one. Inference stores nothing; for other requests the
-// method decides.
-bool MayBeRepeated(const RequestHead& head, Route route) {
-  return RouteOf(route).repeatable || head.method == "GET" || head.method == "HEAD" ||
-         head.method == "OPTIONS";
+// Whether two workers may execute it as well as one, whatever its body is. Most inference stores nothing; for other
+// requests the method decides.
+bool MayBeRepeated(const RequestHead& head, const RouteInfo& route) {
+  return route.repeatable || head.method == "GET" || head.method == "HEAD" || head.method == "OPTIONS";
 }
 
 }  // namespace
@@ -36,15 +35,18 @@ RetryLoop::RetryLoop(
 Task<RetryLoop::End> RetryLoop::Run(const Call& call) {
   request_ = call;
   choice_.Begin(request_.choice);
+  const RouteInfo& route = RouteOf(info_.route);
+  const bool body_decides = !request_.message.stream_body && !request_.choice.pinned;
   retries_.Begin(
       {.message = &request_.message,
        .id = request_.id->id,
-       .repeatable = request_.stores_nothing || MayBeRepeated(*request_.message.head, info_.route),
+       .repeatable = MayBeRepeated(*request_.message.head, route),
+       .leaves_nothing = body_decides ? route.leaves_nothing : nullptr,
        .client_restricted = request_.client_restricted});
   choice_.set_probe(
-      !RouteOf(info_.route).computes ? WorkerChoice::Probe::kNever
-      : MayMove()                    ? WorkerChoice::Probe::kEarly
-                                     : WorkerChoice::Probe::kLate);
+      !route.computes || !thread_.fleet.Get()->any_in_doubt() ? WorkerChoice::Probe::kNever
+      : MayMove()                                             ? WorkerChoice::Probe::kEarly
+                                                              : WorkerChoice::Probe::kLate);
   while (std::optional<WorkerChoice::Selected> selected = Select()) {
     KeepResponse();
     info_.worker = selected->ticket.shared_worker();
@@ -176,11 +178,11 @@ bool RetryLoop::MayMove() const { return !choice_.pinned() && retries_.MayMove()
 // Only if another worker has room for it: else it is better off where it is, since the worker may go on.
 bool RetryLoop::MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt, size_t* reads_bodies) {
   if (cancelled_ || !WaitsAt(worker) || !RouteOf(info_.route).computes) return false;
-  if (!MayMove() || !choice_.AnyUntried(/*with_room=*/true)) return false;
+  if (!choice_.AnyUntried(/*with_room=*/true)) return false;
   const int64_t now = thread_.clock.NowNanos();
   const HangDetector::Wait wait = attempt_->DescribeWait(reads_bodies);
   if (!HangDetector::IsOverdue(wait, doubt.limits, doubt.silent_since_ns, now)) return false;
-  if (!retries_.TakeMove(now)) return false;
+  if (!MayMove() || !retries_.TakeMove(now)) return false;
   attempt_->MoveAway();
   return true;
 }

@@ -16,7 +16,7 @@ void RetryState::Begin(const Request& request) {
   request_ = request;
   if (plan_) return;
   thread_.retry_budget.CountRequest(info_.body_ns);
-  plan_.emplace(settings_.retry, request.repeatable, !request.client_restricted);
+  plan_.emplace(settings_.retry, !request.client_restricted);
 }
 
 void RetryState::Failed(const FailedAttempt& failure, const UpstreamRequest& attempt) {
@@ -35,6 +35,7 @@ void RetryState::Failed(AttemptFailure how, int status, std::shared_ptr<Worker> 
 
 std::optional<int64_t> RetryState::Next(bool untried_left) {
   failure_.untried_left = untried_left;
+  failure_.repeatable = failure_.how == AttemptFailure::kConnect || IsRepeatable();
   const int64_t now = thread_.clock.NowNanos();
   const std::optional<int64_t> pause = plan_->Next(failure_, now, thread_.ids);
   info_.retries_exhausted = plan_->exhausted();
@@ -50,7 +51,13 @@ std::optional<int64_t> RetryState::Next(bool untried_left) {
 }
 
 bool RetryState::MayMove() const {
-  return !moved_ && !request_.client_restricted && request_.message->replayable() && plan_->MayMove();
+  return !moved_ && !request_.client_restricted && request_.message->replayable() && plan_->MayMove() &&
+         IsRepeatable();
+}
+
+bool RetryState::IsRepeatable() const {
+  if (request_.repeatable || request_.leaves_nothing == nullptr) return request_.repeatable;
+  return request_.leaves_nothing(request_.message->body->held());
 }
 
 bool RetryState::TakeMove(int64_t now_ns) { return thread_.retry_budget.Take(now_ns); }

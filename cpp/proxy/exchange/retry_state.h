@@ -34,7 +34,9 @@ class RetryState {
   struct Request {
     const UpstreamRequest::Message* message;
     std::string_view id;
-    bool repeatable;         // to execute it twice does no harm
+    bool repeatable;  // to execute it twice does no harm
+    // The same, by the body, which is read only after a failure or before a move; null: no body says so.
+    bool (*leaves_nothing)(std::string_view) = nullptr;
     bool client_restricted;  // by the quarantine: not given to a second worker after a loss
   };
 
@@ -70,6 +72,8 @@ class RetryState {
   static bool IsLoss(AttemptFailure how) {
     return how == AttemptFailure::kLost || how == AttemptFailure::kBroken;
   }
+
+  bool IsRepeatable() const;
 
   IoThread& thread_;
   const Settings& settings_;

@@ -39,9 +39,7 @@ bool MattersHere(const Request& request) {
 // is obeyed, and any other is left to the worker.
 bool ReadsModel(const Request& request) {
   if (request.head->framing == BodyFraming::kNone || !MattersHere(request)) return false;
-  const Route route = request.info.route;
-  const bool is_open = route == Route::kOther || route == Route::kResponse;
-  return request.route().inference || (is_open && request.head->method == "POST");
+  return request.route().inference || request.head->method == "POST";
 }
 
 uint64_t BytesNeeded(const Request& request) { return ReadsModel(request) ? kRoutedBodyBytes : 0; }

@@ -1,9 +1,10 @@
-// Engines keep the responses that they made, so a request that names one goes to the worker that has it.
+// Engines keep the responses that they made, and conversations, so a request that names one goes to the worker that has it.
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "base/limits.h"
+#include "base/text.h"
 #include "proxy/exchange/body_sink.h"
 #include "proxy/exchange/connection.h"
 #include "proxy/exchange/downstream.h"
@@ -14,44 +15,46 @@
 #include "proxy/thread/permit.h"
 #include "proxy/thread/response_owners.h"
 #include "proxy/thread/server_limits.h"
-#include "routing/response_id.h"
+#include "routing/stored_path.h"
 #include "worker/fleet_view.h"
 
 namespace vllm_router {
 namespace {
 
-// With a single worker, the response is that worker's anyway.
-bool MayNameResponse(const Request& request) {
-  const bool may = request.info.route == Route::kResponse ||
+// With a single worker, all is that worker's anyway.
+bool MayNameStored(const Request& request) {
+  const Route route = request.info.route;
+  const bool may = route == Route::kResponse || route == Route::kConversation ||
                    (MayContinueResponse(request) && request.head->framing != BodyFraming::kNone);
   return may && request.thread.fleet.Get()->members().size() > 1;
 }
 
 uint64_t BytesNeeded(const Request& request) {
-  return MayContinueResponse(request) && MayNameResponse(request) ? kRoutedBodyBytes : 0;
+  return MayContinueResponse(request) && MayNameStored(request) ? kRoutedBodyBytes : 0;
 }
 
-bool MayFind(Request& request) { return MayNameResponse(request); }
+bool MayFind(Request& request) { return MayNameStored(request); }
 
 Task<Verdict> FindHolder(Request& request) {
   IoThread& thread = request.thread;
-  std::string id(ResponseIdOfPath(request.head->path));
-  if (MayContinueResponse(request) && !request.stream_body) {
-    id = PreviousResponseId(request.body->held(), /*padded=*/true).value_or(std::string());
-  }
-  if (id.empty()) co_return Verdict::kNext;
+  std::string stored(StoredPathOf(request.head->path));
+  const bool in_body = MayContinueResponse(request) && !request.stream_body;
+  if (in_body) stored = ContinuedPath(request.body->held(), /*padded=*/true).value_or(std::string());
+  if (stored.empty()) co_return Verdict::kNext;
   ResponseOwners& responses = thread.limits.responses;
   const auto count = [&responses](ResponseLookup lookup) {
     responses.lookups[static_cast<size_t>(lookup)].fetch_add(1, std::memory_order_relaxed);
   };
-  const std::optional<WorkerId> known = responses.workers.Find(id, thread.clock.NowNanos());
+  const std::optional<WorkerId> known = responses.workers.Find(stored, thread.clock.NowNanos());
   if (known && thread.fleet.Get()->Find(*known)) {
     request.workers.holder = known;
     count(ResponseLookup::kKnown);
     co_return Verdict::kNext;
   }
-  // Another operation below /v1/responses/, which every worker has: it goes where its body belongs.
-  if (request.info.route == Route::kResponse && !LooksLikeResponseId(id)) co_return Verdict::kNext;
+  // A path may be that of another operation, which every worker has, and a conversation's name the client's own. Such a
+  // request goes where its body belongs.
+  const bool must_be_stored = (in_body && !IsConversation(stored)) || LooksStored(stored);
+  if (!must_be_stored || !HasPlainId(stored)) co_return Verdict::kNext;
   Permit search(responses.searches, thread);
   if (!search.TryAcquire(1)) {
     count(ResponseLookup::kBusy);
@@ -59,24 +62,28 @@ Task<Verdict> FindHolder(Request& request) {
     co_return Verdict::kEnd;
   }
   request.workers.holder =
-      co_await SearchResponse(thread, request.scope, *request.head, id, ClientSideOf(request));
+      co_await SearchStored(thread, request.scope, *request.head, stored, ClientSideOf(request));
   if (request.is_cancelled()) co_return Verdict::kNext;
   count(request.workers.holder ? ResponseLookup::kFound : ResponseLookup::kNotFound);
-  if (request.workers.holder) responses.workers.Stick(id, *request.workers.holder, thread.clock.NowNanos());
+  if (request.workers.holder)
+    responses.workers.Stick(stored, *request.workers.holder, thread.clock.NowNanos());
   co_return Verdict::kNext;
 }
 
-// Remembers which worker holds a stored response, by the id among the first things that its worker sends.
-class ResponseIdSink final : public BodySink {
+// Remembers which worker holds what it stored, by the id among the first things that it sends.
+class StoredIdSink final : public BodySink {
  public:
-  ResponseIdSink(IoThread& thread, WorkerId worker, bool stream)
-      : thread_(thread), worker_(worker), stream_(stream) {}
+  StoredIdSink(IoThread& thread, std::string_view collection, WorkerId worker, bool stream)
+      : thread_(thread), collection_(collection), worker_(worker), stream_(stream) {}
 
   Took Write(std::string_view data, bool last) override {
     if (done_ || data.empty()) return Took::kAll;
     prefix_.Write(data, last);
-    const std::optional<std::string> id = ResponseIdOf(prefix_.bytes(), stream_);
-    if (id) thread_.limits.responses.workers.Stick(*id, worker_, thread_.clock.NowNanos());
+    const std::optional<std::string> id = CreatedId(prefix_.bytes(), stream_);
+    if (id) {
+      thread_.limits.responses.workers.Stick(
+          Concat(collection_, "/", *id), worker_, thread_.clock.NowNanos());
+    }
     done_ = id || prefix_.full();
     return Took::kAll;
   }
@@ -84,6 +91,7 @@ class ResponseIdSink final : public BodySink {
 
  private:
   IoThread& thread_;
+  const std::string_view collection_;
   const WorkerId worker_;
   const bool stream_;
   bool done_ = false;
@@ -91,11 +99,14 @@ class ResponseIdSink final : public BodySink {
 };
 
 BodySink* Remember(Request& request, const ResponseHead& response) {
-  const bool stored = request.info.route == Route::kResponses && response.status / 100 == 2 &&
-                      request.info.worker != nullptr && request.thread.fleet.Get()->members().size() > 1;
+  const bool is_conversation = request.info.route == Route::kConversations;
+  const bool stored = (request.info.route == Route::kResponses || is_conversation) &&
+                      response.status / 100 == 2 && request.info.worker != nullptr &&
+                      request.thread.fleet.Get()->members().size() > 1;
   if (!stored) return nullptr;
-  return &request.state.Emplace<ResponseIdSink>(
-      request.thread, request.info.worker->id, response.event_stream);
+  return &request.state.Emplace<StoredIdSink>(
+      request.thread, is_conversation ? kConversationsPath : kResponsesPath, request.info.worker->id,
+      response.event_stream);
 }
 
 }  // namespace

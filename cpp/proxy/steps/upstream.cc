@@ -12,17 +12,10 @@
 #include "proxy/steps/admit.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
-#include "routing/response_id.h"
 #include "worker/fleet_view.h"
 
 namespace vllm_router {
 namespace {
-
-// A response that its worker does not keep may be made by another one as well.
-bool IsKeptNowhere(const Request& request) {
-  return request.info.route == Route::kResponses && !request.stream_body && !request.workers.holder &&
-         StoresNothing(request.body->held());
-}
 
 Task<Attempts::End> RunAttempts(Request& request) {
   Attempts::Call call{
@@ -40,7 +33,6 @@ Task<Attempts::End> RunAttempts(Request& request) {
            .stage = request.workers.first_stage()},
       .id = &request.id,
       .client_restricted = request.client_restricted,
-      .stores_nothing = IsKeptNowhere(request),
       .insertions = {}};
   if (request.workers.stages == EligibleWorkers::Stages::kBoth) {
     call.insertions = request.edits.insertions();

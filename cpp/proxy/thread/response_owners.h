@@ -1,8 +1,8 @@
-// ResponseOwners: which worker holds a stored response (routing/response_id.h), for all threads of a
+// ResponseOwners: which worker holds a stored response or conversation (routing/stored_path.h), for all threads of a
 // server.
 //
-//   a response of POST /v1/responses passes          its ID maps to the worker for an hour since its last use
-//   a request names a known ID                       its worker
+//   a response of POST /v1/responses passes          its path maps to the worker for an hour since its last use
+//   a request names a known path                     its worker
 //   a request names another one (another router's,   all hosts are queried for it at once; the one that
 //   or older)                                        has it is known from now on
 //   no host has it                                   none: any worker returns 404 as engines do
@@ -21,7 +21,7 @@
 
 namespace vllm_router {
 
-// How a request that names a response found its worker.
+// How a request that names a response or a conversation found its worker.
 enum class ResponseLookup : uint8_t { kKnown, kFound, kNotFound, kBusy };
 inline constexpr int kResponseLookupCount = static_cast<int>(ResponseLookup::kBusy) + 1;
 std::string_view ResponseLookupName(ResponseLookup lookup);

@@ -125,6 +125,7 @@ def test_ids_of_a_beginning_that_fill_no_block_are_asked_for_anew():
         ("/v1/messages", body(*FIRST, [{"type": "image", "source": {"type": "url", "url": "https://x"}}])),
         ("", json.dumps({"system": "Be kind.", "messages": [{"role": "user", "content": "Hello there"}]})),
         ("/v1/responses", json.dumps({"input": "Hello there", "previous_response_id": "resp_1"})),
+        ("/v1/responses", json.dumps({"input": "Hello there", "conversation": {"id": "conv_1"}})),
         ("", json.dumps({"instructions": "Be kind.", "input": "Hello there"})),  # no path to render it at
         ("", json.dumps({"query": "Hello there"})),
         ("", json.dumps({"prompt": [1, 2, 3, 4, 5]})),

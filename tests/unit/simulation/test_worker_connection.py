@@ -297,3 +297,36 @@ def test_who_has_read_a_response_finds_it_counted(worker, stream):
     for number in range(1, 51):
         assert ask(worker, body={**CHAT, "max_tokens": 2, "stream": stream})[0] == 200
         assert worker.stats()["finished"] == before + number
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_a_response_in_a_conversation_joins_it(worker, stream):
+    def conversations(below, body=None):
+        method = "GET" if body is None else "POST"
+        status, _, answer = ask(worker, f"/v1/conversations{below}", body, method=method)
+        assert status == 200
+        return json.loads(answer)
+
+    def tokens(**more):
+        answer = ask(worker, "/v1/responses", {"input": "B" * 40, "max_output_tokens": 3} | more)[2]
+        return json.loads(answer)["usage"]["input_tokens"]
+
+    name = conversations("", {"items": [{"role": "user", "content": "A" * 400}]})["id"]
+    alone = tokens()
+    body = {"input": "B" * 40, "max_output_tokens": 3, "conversation": name, "stream": stream}
+    ask(worker, "/v1/responses", body)
+    items = conversations(f"/{name}/items")["data"]
+    assert [item["role"] for item in items] == ["user", "user", "assistant"]
+    assert items[1]["content"] == "B" * 40
+    assert tokens(conversation={"id": name}) > alone + 100
+    status, _, answer = ask(worker, "/v1/responses", {"input": "x", "conversation": "conv_none"})
+    assert (status, json.loads(answer)["error"]["code"]) == (404, 404)
+
+
+def test_conversations_of_two_workers_have_ids_of_the_requests(worker):
+    made = [
+        json.loads(ask(worker, "/v1/conversations", {}, headers={"x-request-id": name})[2])["id"]
+        for name in ("a", "b")
+    ]
+    assert made == ["conv_a", "conv_b"]
+    assert ask(worker, "/v1/conversations", method="GET")[0] == 405

@@ -1,9 +1,9 @@
-"""Ids of stored responses against their slow twin: any object, whole or cut anywhere."""
+"""Paths of what is stored against their slow twin: any object, whole or cut anywhere."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.models import response_id as models
+from tests.models import stored_path as models
 from vllm_router import _core_testing as testing
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(
@@ -16,7 +16,7 @@ VALUE = st.recursive(
     ),
     max_leaves=6,
 )
-NAMES = st.sampled_from(["id", "response", "previous_response_id", "object", "output"])
+NAMES = st.sampled_from(["id", "response", "previous_response_id", "conversation", "object"])
 BODY = st.dictionaries(NAMES, VALUE, max_size=5)
 
 
@@ -26,7 +26,7 @@ def decoded(found):
 
 @given(BODY)
 def test_of_a_request(body):
-    assert decoded(testing.previous_response_id(models.written(body))) == models.previous(body)
+    assert decoded(testing.continued_path(models.written(body))) == models.continued(body)
 
 
 @given(BODY, st.booleans())
@@ -38,9 +38,9 @@ def test_of_a_whole_response(body, event_stream):
             + text
             + b'\n\ndata: {"response": {"id": "no"}}'
         )
-        assert decoded(testing.response_id_of(text, True)) == models.of_event(body)
+        assert decoded(testing.created_id(text, True)) == models.of_event(body)
     else:
-        assert decoded(testing.response_id_of(text, False)) == models.of(body)
+        assert decoded(testing.created_id(text, False)) == models.of(body)
 
 
 @given(BODY, st.booleans(), st.data())
@@ -49,11 +49,16 @@ def test_of_the_beginning_of_one(body, event_stream, data):
     text = models.written(body)
     cut = text[: data.draw(st.integers(0, len(text)))]
     if event_stream:
-        assert decoded(testing.response_id_of(b"data: " + cut, True)) in (None, models.of_event(body))
+        assert decoded(testing.created_id(b"data: " + cut, True)) in (None, models.of_event(body))
     else:
-        assert decoded(testing.response_id_of(cut, False)) in (None, models.of(body))
+        assert decoded(testing.created_id(cut, False)) in (None, models.of(body))
 
 
-@given(st.text("/v1responses{}%é", max_size=30) | st.builds("/v1/responses/{}".format, TEXT))
+PATHS = st.sampled_from(["/v1/responses/", "/v1/conversations/"])
+
+
+@given(
+    st.text("/v1responsesca{}%é", max_size=30) | st.builds("{}{}{}".format, PATHS, TEXT, st.just("") | PATHS)
+)
 def test_of_a_path(path):
-    assert testing.response_id_of_path(path) == models.path(path)
+    assert testing.stored_path_of(path) == models.path(path)
