@@ -63,6 +63,10 @@ SECOND_VERSION = "compare_auto_v2"
 LMETRIC = f"compare_lmetric:{EVENTS}"
 LEAST_LOAD = "least_load"
 WITHOUT_PRICE = "compare_auto_b0"
+# auto without one of its parts.
+ONE_SPEED = "compare_auto_one_speed"
+NO_BALANCE = "compare_auto_no_balance"
+NO_COPIES = "compare_auto_no_copies"
 # Whose best auto is compared with.
 POLICIES = (
     FIRST_VERSION,
@@ -384,19 +388,25 @@ def control(policy: str, workload: str) -> Callable[[Bench, int], Cells]:
     }
 
 
+def control_cells(policy: str, workload: str, loads: Sequence[float]) -> Callable[[Bench, int], Cells]:
+    """The same at several loads."""
+    return lambda bench, seed: bench.each(
+        lambda load: bench.over("ttft_p90_s", policy, AUTO, workload, USUAL, load, seed), loads
+    )
+
+
 def loop_cells(column: str, loops: Sequence[Loop]) -> Callable[[Bench, int], Cells]:
     """auto / best in closed loops."""
     return lambda bench, seed: bench.each(functools.partial(bench.loop_to_best, column, seed=seed), loops)
 
 
-def loop_control(loop: Loop) -> Callable[[Bench, int], Cells]:
-    """p90 of the second version / auto's."""
+def loop_control(policy: str, column: str, loops: Sequence[Loop]) -> Callable[[Bench, int], Cells]:
+    """A policy that must be worse / auto."""
 
-    def cells(bench: Bench, seed: int) -> Cells:
-        rows = [bench.loop_row(loop, policy, seed) for policy in (SECOND_VERSION, AUTO)]
-        return {loop.name: float(rows[0]["ttft_p90_s"] / rows[1]["ttft_p90_s"])}
+    def measure(bench: Bench, loop: Loop, seed: int) -> float:
+        return float(bench.loop_row(loop, policy, seed)[column] / bench.loop_row(loop, AUTO, seed)[column])
 
-    return cells
+    return lambda bench, seed: bench.each(lambda loop: measure(bench, loop, seed), loops)
 
 
 BARS = (
@@ -484,8 +494,36 @@ BARS = (
         "control: p90 of the second version / auto",
         1.4,
         None,
-        loop_control(DEMOS[0]),
+        loop_control(SECOND_VERSION, "ttft_p90_s", DEMOS[:1]),
         at_least=True,
+    ),
+    Bar(
+        15,
+        "control: mean TTFT with one speed / auto",
+        1.08,
+        None,
+        loop_control(ONE_SPEED, "ttft_mean_s", NOT_TOLD),
+        at_least=True,
+        combine=geometric_mean,
+    ),
+    Bar(
+        16,
+        "control: p90 without balance / auto",
+        1.1,
+        None,
+        loop_control(NO_BALANCE, "ttft_p90_s", DEMOS),
+        at_least=True,
+        combine=geometric_mean,
+    ),
+    Bar(
+        16,
+        "control: p90 without copies / auto",
+        1.01,
+        None,
+        control_cells(NO_COPIES, "adv", LOADS),
+        at_least=True,
+        combine=geometric_mean,
+        needs=("adv",),
     ),
 )
 
@@ -494,7 +532,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     add = parser.add_argument
     add("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
-    add("--bars", nargs="+", type=int, choices=range(1, 15), default=list(range(1, 15)))
+    add("--bars", nargs="+", type=int, choices=range(1, 17), default=list(range(1, 17)))
     add("--cells", action="store_true", help="also print every cell of every bar")
     add("--trace", default=os.environ.get("REPLAY_TRACE") or None, help="Mooncake's conversation trace")
     add("--seeds", type=int, default=3, help="seeds 1 to N; default: 3")

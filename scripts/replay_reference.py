@@ -43,8 +43,9 @@ from workers whose events are exact, and with several `--routers` each hears the
 `compare_…` policies are other routers' formulas as published, in the replay only, and never recommended. Nothing is recommended from fewer than 100 requests: policies are compared by p90 of
 the time to first token, which ten slower requests must support. Those that score workers take
 `events_delay_s`: with it they know the caches by KV events so many seconds late, without it by what they sent. `compare_auto_v1` and
-`compare_auto_v2` are the former versions of `auto`, and `compare_auto_b0` is the second one without its price of later work, a control
-that collapses near capacity.
+`compare_auto_v2` are the former versions of `auto`. Controls, which show what a part is worth: `compare_auto_b0` is the second version without its price of
+later work and collapses near capacity; `compare_auto_one_speed`, `compare_auto_no_balance`, `compare_auto_no_copies` and `compare_auto_dear_moves` are `auto` without
+learned speeds, without its balance of what was sent, with no allowance for shared prefixes, and with four times its price of the work that delays others.
 
 ## Traffic
 

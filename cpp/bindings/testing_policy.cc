@@ -11,7 +11,7 @@
 #include "bindings/raise_if_error.h"
 #include "bindings/stats_dict.h"
 #include "policy/active_blocks.h"
-#include "policy/auto.h"
+#include "policy/auto_cost.h"
 #include "policy/kv_logit.h"
 #include "policy/kv_overlap.h"
 #include "policy/load_order.h"
@@ -273,7 +273,7 @@ void BindTestingPolicy(py::module_& testing) {
           "read",
           [](const WorkerHistory& self, uint32_t worker, uint16_t slot) {
             const WorkerHistory::Reading read = self.Read({WorkerId{worker}, WorkerSlot{slot}});
-            return std::pair(read.sent, read.pace);
+            return std::tuple(read.sent, read.pace, read.known);
           })
       .def(
           "add",

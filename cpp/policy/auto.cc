@@ -13,24 +13,18 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "policy/auto_cost.h"
 #include "policy/keep_least.h"
+#include "policy/kv_index.h"
 #include "policy/load_order.h"
 #include "policy/lost_blocks.h"
 #include "policy/moving_mean.h"
+#include "policy/policy.h"
 #include "policy/policy_registry.h"
 #include "policy/worker_history.h"
 
 namespace vllm_router {
 namespace {
-
-constexpr double kMostBusy = 0.95;
-constexpr double kMostStretch = 20;
-constexpr double kSharers = 3;
-constexpr double kEvict = 10;
-constexpr double kMostEvict = 8;
-constexpr double kPlace = 0.01;
-constexpr double kWhole = 0.03;
-constexpr double kWholeTtft = 0.01;
 
 // One value moves a mean by no more than four times what it is, or by this much: a client's huge prompt, an hour
 // without requests.
@@ -81,8 +75,9 @@ struct PoolMeans {
 
 class Auto final : public Policy {
  public:
-  Auto(const PolicyOptions& options, std::shared_ptr<KvIndex> index)
+  Auto(const PolicyOptions& options, std::shared_ptr<KvIndex> index, const AutoWeights& weights = {})
       : objective_(options.auto_objective),
+        weights_(weights),
         lora_load_tokens_(options.lora_load_tokens),
         index_(std::move(index)),
         sharers_(std::make_unique<std::atomic<int32_t>[]>(kPrefixes)),
@@ -176,7 +171,7 @@ class Auto final : public Policy {
     void Resize(size_t members) {
       if (queued.size() >= members) return;
       for (std::vector<double>* column :
-           {&queued, &waiting, &uncached, &requests, &context, &weight, &cost, &sent, &pace})
+           {&queued, &waiting, &uncached, &requests, &context, &weight, &cost, &sent, &pace, &known})
         column->resize(members);
     }
 
@@ -185,11 +180,11 @@ class Auto final : public Policy {
     uint32_t most_blocks = 0;  // that an eligible worker holds
     uint32_t best_holder = 0;  // its position
     uint32_t shared = 0;       // Forecast::shared
-    double hidden = 0;         // what the only holder is taken to have beyond its blocks
-    double least = 0;          // U', before that
-    double busy = 0;           // p
-    double mean_pace = 0;
-    bool is_told = false;  // weights tell workers apart
+    double hidden = 0;  // what the only holder is taken to have beyond its blocks; below 0: there is none
+    size_t holder = 0;  // its row
+    double alone = 0;   // tokens that no other worker holds
+    double least = 0;   // U', before that
+    double busy = 0;    // p
     std::vector<uint32_t> best;
     std::vector<double> queued;
     std::vector<double> waiting;
@@ -199,7 +194,8 @@ class Auto final : public Policy {
     std::vector<double> weight;
     std::vector<double> cost;
     std::vector<double> sent;
-    std::vector<double> pace;
+    std::vector<double> pace;  // once they were compared: slow
+    std::vector<double> known;
   };
 
   static void LearnGap(int64_t now_ns, PoolMeans* pool) {
@@ -253,12 +249,14 @@ class Auto final : public Policy {
         .pool = static_cast<uint8_t>(fleet.pool() % kPools)};
     if (scratch.shared != 0) sharers_[scratch.shared - 1].fetch_add(1, std::memory_order_relaxed);
     const double more = kAutoEngine.request + kAutoEngine.context * prompt;
-    const double slow = scratch.is_told ? 1 : SlowOf(history_.Read(place).pace - scratch.mean_pace);
+    const std::span<const uint32_t> eligible = fleet.eligible();
+    const auto row = std::ranges::lower_bound(eligible, decision->position) - eligible.begin();
+    const double slow = scratch.pace[static_cast<size_t>(row)];
     history_.Add(place, (pool->output.value() * more + known) * slow / plan.weights[decision->position]);
-    const auto workers = static_cast<uint32_t>(fleet.eligible().size());
+    const auto workers = static_cast<uint32_t>(eligible.size());
     if (pool->sent.fetch_add(1, std::memory_order_relaxed) + 1 < workers) return;
     pool->sent.store(0, std::memory_order_relaxed);
-    history_.Fade(plan.known, fleet.eligible());
+    history_.Fade(plan.known, eligible);
   }
 
   // The terms are read into columns first, each worker's load once: that is one cache line each, and the
@@ -274,14 +272,10 @@ class Auto final : public Policy {
     double* const waiting = scratch->waiting.data();
     double* const requests = scratch->requests.data();
     double* const context = scratch->context.data();
-    int64_t all_context = 0;
-    int64_t all_requests = 0;
-    int64_t all_polled = 0;
+    AutoLoads all;
     for (size_t row = 0; row < eligible.size(); ++row) {
       const WorkerLoad::Reading load = fleet.load(eligible[row]).ReadForDecision();
-      all_context += load.context;
-      all_requests += load.requests;
-      all_polled += load.polled;
+      all.Add(load);
       queued[row] = static_cast<double>(load.queued);
       waiting[row] = static_cast<double>(load.waiting);
       requests[row] = static_cast<double>(load.requests);
@@ -289,18 +283,16 @@ class Auto final : public Policy {
     }
     const auto workers = static_cast<double>(eligible.size());
     const double mean_uncached = pool.uncached.value();
-    const int64_t told = all_requests - all_polled;
-    const double mean_prompt = told > 0 ? static_cast<double>(all_context) / static_cast<double>(told)
-                                        : static_cast<double>(key.prompt_tokens);
+    const double mean_prompt = all.MeanPrompt(key.prompt_tokens);
     // Rarely any: a second pass over the loads, so that the first stays short.
-    for (size_t row = 0; all_polled != 0 && row < eligible.size(); ++row) {
+    for (size_t row = 0; all.polled != 0 && row < eligible.size(); ++row) {
       const WorkerLoad::Reading load = fleet.load(eligible[row]).ReadForDecision();
       queued[row] += static_cast<double>(load.polled_waiting) * mean_uncached;
       context[row] += static_cast<double>(load.polled) * mean_prompt;
     }
     const double least = FindHolder(key, pool, eligible.size(), scratch);
     const double rate = RateOf(pool, eligible.size());
-    scratch->busy = std::min(kMostBusy, rate * kAutoEngine.token_s * mean_uncached);
+    scratch->busy = std::min(kAutoMostBusy, rate * kAutoEngine.token_s * mean_uncached);
     const AutoPrices made(
         {.prompt = static_cast<double>(key.prompt_tokens),
          .least_uncached = least,
@@ -310,13 +302,13 @@ class Auto final : public Policy {
          .mean_uncached = mean_uncached,
          .mean_output = pool.output.value(),
          .mean_prompt = mean_prompt,
-         .mean_requests = static_cast<double>(all_requests) / workers,
+         .mean_requests = static_cast<double>(all.requests) / workers,
          .mean_context =
-             (static_cast<double>(all_context) + static_cast<double>(all_polled) * mean_prompt) / workers,
+             (static_cast<double>(all.context) + static_cast<double>(all.polled) * mean_prompt) / workers,
          .rate = rate,
          .lost = lost_.share()},
-        objective_);
-    FindHistory(eligible, plan, weight, scratch);
+        objective_, weights_);
+    FindHistory(eligible, plan, weight, made.own, scratch);
     // A copy that no function has seen: else each cost written could change it, and the loop below is no vector code.
     const AutoPrices prices = made;
     const double* const uncached = scratch->uncached.data();
@@ -362,44 +354,61 @@ class Auto final : public Policy {
     if (std::count(uncached, uncached + rows, least) != 1) return least;
     scratch->hidden = std::max(0.0, pool.hidden.value());
     double& holder = *std::find(uncached, uncached + rows, least);
+    scratch->holder = static_cast<size_t>(&holder - uncached);
+    double next = key.prompt_tokens;
+    for (size_t row = 0; row < rows; ++row) {
+      if (row != scratch->holder) next = std::min(next, uncached[row]);
+    }
+    scratch->alone = next - least;
     holder = std::min(holder, std::max(kLeastUncached, holder - scratch->hidden));
     return holder;
   }
 
-  // Columns `sent` by their mean, and `pace` as the factor of the cost.
+  // Columns `sent` by their mean, without `own` of each token that one worker alone holds, and `pace` as the factor of
+  // the cost.
   void FindHistory(
-      std::span<const uint32_t> eligible, const KvIndex::Plan* plan, const double* weight,
+      std::span<const uint32_t> eligible, const KvIndex::Plan* plan, const double* weight, double own,
       Scratch* scratch) const {
     double* const sent = scratch->sent.data();
     double* const pace = scratch->pace.data();
+    double* const known = scratch->known.data();
     double all_sent = 0;
     double all_pace = 0;
-    double least_pace = 0;
-    double most_pace = 0;
+    double all_known = 0;
     bool is_told = false;
     for (size_t row = 0; row < eligible.size(); ++row) {
       const WorkerHistory::Reading read =
-          plan != nullptr ? history_.Read(plan->known[eligible[row]]) : WorkerHistory::Reading{0, 0};
+          plan != nullptr ? history_.Read(plan->known[eligible[row]]) : WorkerHistory::Reading{0, 0, 0};
       sent[row] = read.sent;
       pace[row] = read.pace;
+      known[row] = read.known;
       all_sent += read.sent;
       all_pace += read.pace;
-      least_pace = std::min(least_pace, read.pace);
-      most_pace = std::max(most_pace, read.pace);
+      all_known += read.known;
       is_told |= weight[row] != weight[0];
     }
     const auto workers = static_cast<double>(eligible.size());
-    const double per_sent = all_sent > 0 ? workers / all_sent : 0;
-    const double mean_pace = all_pace / workers;
-    scratch->mean_pace = mean_pace;
-    scratch->is_told = is_told;
-    for (size_t row = 0; row < eligible.size(); ++row) sent[row] *= per_sent;
-    // Usually: all are as fast as the others.
-    if (is_told || (most_pace - mean_pace <= kPaceNoise && mean_pace - least_pace <= kPaceNoise)) {
-      std::fill_n(pace, eligible.size(), 1.0);
-      return;
+    if (scratch->hidden >= 0) {
+      const size_t row = scratch->holder;
+      sent[row] = std::max(0.0, sent[row] - own * scratch->alone / weight[row]);
     }
-    for (size_t row = 0; row < eligible.size(); ++row) pace[row] = SlowOf(pace[row] - mean_pace);
+    const double per_sent = all_sent > 0 ? workers / all_sent : 0;
+    for (size_t row = 0; row < eligible.size(); ++row) sent[row] *= per_sent;
+    // A worker is slow by what others are known to take: one that was not measured is as they are, and the only one
+    // that was is as the rest.
+    const double mean_pace = all_known > 0 ? all_pace / all_known : 0;
+    double most_beyond = 0;
+    for (size_t row = 0; row < eligible.size(); ++row) {
+      const double others = std::min(1.0, all_known - known[row]);
+      pace[row] = (pace[row] - mean_pace * known[row]) * others;
+      most_beyond = std::max(most_beyond, std::abs(pace[row]));
+    }
+    // Usually: all are as fast as the others.
+    if (is_told || !weights_.speeds || most_beyond <= kPaceNoise) {
+      std::fill_n(pace, eligible.size(), 1.0);
+    } else {
+      for (size_t row = 0; row < eligible.size(); ++row) pace[row] = SlowOf(pace[row]);
+    }
   }
 
   // If there are any among the best.
@@ -449,6 +458,7 @@ class Auto final : public Policy {
   }
 
   const AutoObjective objective_;
+  const AutoWeights weights_;
   const double lora_load_tokens_;
   const std::shared_ptr<KvIndex> index_;
   std::array<PoolMeans, kPools> pools_;
@@ -461,24 +471,9 @@ class Auto final : public Policy {
 
 }  // namespace
 
-AutoPrices::AutoPrices(const AutoMeans& means, AutoObjective objective) {
-  const AutoEngine& engine = kAutoEngine;
-  const double rate = means.rate * engine.token_s;
-  const double busy = std::min(kMostBusy, rate * means.mean_uncached);
-  const double step =
-      engine.step + engine.request * means.mean_requests + engine.context * means.mean_context;
-  const double stretch = std::min(kMostStretch, step / engine.step / (1 - busy));
-  least_uncached = means.least_uncached;
-  copied = 1 / (1 + kSharers * means.sharers);
-  more = engine.request + engine.context * means.prompt;
-  later = rate * stretch / 4;
-  decode = 1.5 * more * stretch;
-  waiting = std::min(1.0, busy * stretch) * means.mean_uncached;
-  place = kPlace * means.mean_prompt / (means.mean_requests + 1);
-  output = means.mean_output;
-  whole = objective == AutoObjective::kTtft ? kWholeTtft : kWhole;
-  work = output * more;
-  evict = std::min(kMostEvict, kEvict * means.lost);
+std::unique_ptr<Policy> MakeAuto(
+    const PolicyOptions& options, std::shared_ptr<KvIndex> index, const AutoWeights& weights) {
+  return std::make_unique<Auto>(options, std::move(index), weights);
 }
 
 PolicyEntry AutoEntry() {

@@ -2,12 +2,13 @@
 // worker's slot in the index (KvIndex::Plan::known).
 //
 //   sent   work of the last 50 or so requests per worker: Add() with each, Fade() once per as many as there are workers
-//   pace   mean logarithm of (time / expected time) of its last 40 or so measurements; 0: as usual, or not known
+//   pace   mean logarithm of (time / expected time) of its last 40 or so measurements, times `known`
+//   known  how far it is known, 0 to 1: 1/8 after the first measurement, 2/3 after eight
 //
-// A worker that is new was sent nothing. Its pace counts for 1/8 after the first measurement and in full after eight.
-// Fade() also takes 1/400 of each pace, so that a worker that gets no requests because it was slow is tried again.
+// A worker that is new was sent nothing, and nothing is known of its pace. Fade() also takes 1/400 of pace and known,
+// so that a worker that gets no requests because it was slow is tried again.
 //
-// Cost: 24 bytes per worker; Fade is O(places), all else O(1). Thread-safe; of two changes at once one may be lost.
+// Cost: 32 bytes per worker; Fade is O(places), all else O(1). Thread-safe; of two changes at once one may be lost.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +30,7 @@ class WorkerHistory {
   static constexpr double kSentMemory = 50;    // requests per worker
   static constexpr uint32_t kPaceMemory = 40;  // measurements
   static constexpr uint32_t kPaceCertain = 8;
-  static constexpr double kPaceKept = 1 - 1.0 / 400;  // by each Fade()
+  static constexpr double kPaceFaded = 1.0 / 400;  // by each Fade()
   static constexpr double kLargestPace =
       2.0794415416798357;  // ln 8, in both directions: one measurement says no more
 
@@ -38,13 +39,15 @@ class WorkerHistory {
   struct Reading {
     double sent;
     double pace;
+    double known;
   };
   Reading Read(const Place& place) const {
     const Entry& entry = entries_[static_cast<size_t>(place.slot)];
-    if (entry.worker.load(std::memory_order_relaxed) != place.worker) return {0, 0};
+    if (entry.worker.load(std::memory_order_relaxed) != place.worker) return {0, 0, 0};
     return {
         .sent = entry.sent.load(std::memory_order_relaxed),
-        .pace = entry.pace.load(std::memory_order_relaxed)};
+        .pace = entry.pace.load(std::memory_order_relaxed),
+        .known = entry.known.load(std::memory_order_relaxed)};
   }
 
   void Add(const Place& place, double work) {
@@ -55,18 +58,18 @@ class WorkerHistory {
     Entry& entry = EntryOf(place);
     const uint32_t count = std::min(entry.count.load(std::memory_order_relaxed) + 1, kPaceMemory);
     entry.count.store(count, std::memory_order_relaxed);
-    const double before = entry.pace.load(std::memory_order_relaxed);
+    const double share = 1.0 / std::max(kPaceCertain, count);
     const double found = std::clamp(logarithm, -kLargestPace, kLargestPace);
-    const double next = before + (found - before) / std::max(kPaceCertain, count);
-    entry.pace.store(static_cast<float>(next), std::memory_order_relaxed);
+    Approach(found, share, &entry.pace);
+    Approach(1, share, &entry.known);
   }
   void Fade(std::span<const Place> places, std::span<const uint32_t> positions) {
     for (const uint32_t position : positions) {
       Entry& entry = EntryOf(places[position]);
       entry.sent.store(
           entry.sent.load(std::memory_order_relaxed) * (1 - 1 / kSentMemory), std::memory_order_relaxed);
-      const double pace = entry.pace.load(std::memory_order_relaxed);
-      entry.pace.store(static_cast<float>(pace * kPaceKept), std::memory_order_relaxed);
+      Approach(0, kPaceFaded, &entry.pace);
+      Approach(0, kPaceFaded, &entry.known);
     }
   }
 
@@ -75,8 +78,14 @@ class WorkerHistory {
     std::atomic<double> sent{0};
     std::atomic<WorkerId> worker{WorkerId{UINT32_MAX}};
     std::atomic<float> pace{0};
+    std::atomic<float> known{0};
     std::atomic<uint32_t> count{0};  // of measurements
   };
+
+  static void Approach(double value, double share, std::atomic<float>* mean) {
+    const double before = mean->load(std::memory_order_relaxed);
+    mean->store(static_cast<float>(before + (value - before) * share), std::memory_order_relaxed);
+  }
 
   // Of another worker that had the slot before nothing is kept.
   Entry& EntryOf(const Place& place) {
@@ -84,6 +93,7 @@ class WorkerHistory {
     if (entry.worker.load(std::memory_order_relaxed) != place.worker) {
       entry.sent.store(0, std::memory_order_relaxed);
       entry.pace.store(0, std::memory_order_relaxed);
+      entry.known.store(0, std::memory_order_relaxed);
       entry.count.store(0, std::memory_order_relaxed);
       entry.worker.store(place.worker, std::memory_order_relaxed);
     }

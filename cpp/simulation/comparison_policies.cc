@@ -10,13 +10,15 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "policy/auto_cost.h"
 #include "policy/kv_index.h"
 #include "policy/moving_mean.h"
+#include "policy/policy_registry.h"
 
 namespace vllm_router {
 namespace {
 
-constexpr std::array<std::string_view, 10> kNames = {
+constexpr std::array<std::string_view, 14> kNames = {
     "compare_cache_aware_reference",
     "compare_cache_aware_documented",
     "compare_smg",
@@ -25,6 +27,10 @@ constexpr std::array<std::string_view, 10> kNames = {
     "compare_auto_v2",
     "compare_auto_v1",
     "compare_auto_b0",
+    "compare_auto_one_speed",
+    "compare_auto_no_balance",
+    "compare_auto_no_copies",
+    "compare_auto_dear_moves",
     "compare_seed_000",
     "compare_seed_004"};
 
@@ -282,16 +288,9 @@ class FormerAuto final : public Comparison {
 
  private:
   uint32_t Pick(const RoutingKey& key, const FleetView& fleet) override {
-    WorkerLoad::Reading all{};
-    for (const uint32_t position : fleet.eligible()) {
-      const WorkerLoad::Reading load = fleet.load(position).ReadForDecision();
-      all.context += load.context;
-      all.requests += load.requests;
-      all.polled += load.polled;
-    }
-    const int64_t told = all.requests - all.polled;
-    const double prompt = told > 0 ? static_cast<double>(all.context) / static_cast<double>(told)
-                                   : static_cast<double>(key.prompt_tokens);
+    AutoLoads all;
+    for (const uint32_t position : fleet.eligible()) all.Add(fleet.load(position).ReadForDecision());
+    const double prompt = all.MeanPrompt(key.prompt_tokens);
     const double mean_requests =
         static_cast<double>(all.requests) / static_cast<double>(fleet.eligible().size());
     const double mean_uncached = mean_uncached_.value();
@@ -319,6 +318,14 @@ class FormerAuto final : public Comparison {
   const Weights weights_;
   MovingMean mean_uncached_;
 };
+
+// auto with other weights, over an index like its own.
+PolicyParts OtherAuto(PolicyOptions options, const AutoWeights& weights) {
+  options.policy = "auto";
+  PolicyParts parts = MakePolicy(options).value();
+  parts.policy = MakeAuto(options, parts.index, weights);
+  return parts;
+}
 
 class Seed000 final : public Comparison {
  public:
@@ -362,32 +369,44 @@ bool IsComparisonPolicy(std::string_view name) {
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
-std::unique_ptr<Policy> MakeComparisonPolicy(const PolicyOptions& options, const KnownCaches* caches) {
+PolicyParts MakeComparisonPolicy(const PolicyOptions& options, const KnownCaches* caches) {
   const auto name = std::find(kNames.begin(), kNames.end(), options.policy);
   ROUTER_CHECK(name != kNames.end(), "a comparison policy has one of their names");
   switch (name - kNames.begin()) {
     case 0:
-      return std::make_unique<CacheAwareReference>(
-          *name, options, CacheAwareReference::Thresholds{.cache = 0.3, .absolute = 64, .relative = 1.5});
+      return {
+          .policy = std::make_unique<CacheAwareReference>(
+              *name, options,
+              CacheAwareReference::Thresholds{.cache = 0.3, .absolute = 64, .relative = 1.5})};
     case 1:
-      return std::make_unique<CacheAwareReference>(
-          *name, options, CacheAwareReference::Thresholds{.cache = 0.5, .absolute = 32, .relative = 1.1});
+      return {
+          .policy = std::make_unique<CacheAwareReference>(
+              *name, options,
+              CacheAwareReference::Thresholds{.cache = 0.5, .absolute = 32, .relative = 1.1})};
     case 2:
-      return std::make_unique<Smg>(*name, options, caches);
+      return {.policy = std::make_unique<Smg>(*name, options, caches)};
     case 3:
-      return std::make_unique<Dynamo>(*name, options, caches);
+      return {.policy = std::make_unique<Dynamo>(*name, options, caches)};
     case 4:
-      return std::make_unique<LMetric>(*name, options, caches);
+      return {.policy = std::make_unique<LMetric>(*name, options, caches)};
     case 5:
-      return std::make_unique<FormerAuto>(*name, options, caches, FormerAuto::kSecondVersion);
+      return {.policy = std::make_unique<FormerAuto>(*name, options, caches, FormerAuto::kSecondVersion)};
     case 6:
-      return std::make_unique<FormerAuto>(*name, options, caches, FormerAuto::kFirstVersion);
+      return {.policy = std::make_unique<FormerAuto>(*name, options, caches, FormerAuto::kFirstVersion)};
     case 7:
-      return std::make_unique<FormerAuto>(*name, options, caches, FormerAuto::kWithoutPrice);
+      return {.policy = std::make_unique<FormerAuto>(*name, options, caches, FormerAuto::kWithoutPrice)};
     case 8:
-      return std::make_unique<Seed000>(*name, options, caches);
+      return OtherAuto(options, {.speeds = false});
+    case 9:
+      return OtherAuto(options, {.most_sent = 0});
+    case 10:
+      return OtherAuto(options, {.sharers = 0});
+    case 11:
+      return OtherAuto(options, {.later = 4 * AutoWeights().later});
+    case 12:
+      return {.policy = std::make_unique<Seed000>(*name, options, caches)};
     default:
-      return std::make_unique<Seed004>(*name, options, caches);
+      return {.policy = std::make_unique<Seed004>(*name, options, caches)};
   }
 }
 

@@ -12,6 +12,10 @@
 // | compare_auto_v2                | auto's second version, below                                                          |
 // | compare_auto_v1                | its first version: (q + U * (1 + r / 10)) / s + 0.05 * (c + r * L)                    |
 // | compare_auto_b0                | the second one without the price of later work, U * r: a control, since it collapses  |
+// | compare_auto_one_speed         | auto, for which all workers are equally fast; a control, as the next three            |
+// | compare_auto_no_balance        | auto without its balance of what was sent                                             |
+// | compare_auto_no_copies         | auto, for which open requests share no prefix                                         |
+// | compare_auto_dear_moves        | auto with four times its price of the work that later requests wait for               |
 // | compare_seed_000               | longest match above 0.3 unless its load is above 1.25 times the mean, else least load |
 // | compare_seed_004               | 0.6 * match / longest match + 0.3 * (1 - load / greatest load)                        |
 //
@@ -24,13 +28,12 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string_view>
 
 #include "base/status.h"
-#include "policy/policy.h"
 #include "policy/policy_options.h"
+#include "policy/pool.h"
 
 namespace vllm_router {
 
@@ -45,8 +48,8 @@ class KnownCaches {
 std::span<const std::string_view> ComparisonPolicyNames();
 bool IsComparisonPolicy(std::string_view name);
 
-// Uses the options block_size, max_blocks_per_worker and seed. REQUIRES:
-// IsComparisonPolicy(options.policy).
-std::unique_ptr<Policy> MakeComparisonPolicy(const PolicyOptions& options, const KnownCaches* caches);
+// Uses the options block_size, max_blocks_per_worker and seed; those that differ from auto in a weight read a pool's
+// index, as auto does, the others `caches`. REQUIRES: IsComparisonPolicy(options.policy).
+PolicyParts MakeComparisonPolicy(const PolicyOptions& options, const KnownCaches* caches);
 
 }  // namespace vllm_router

@@ -596,13 +596,12 @@ Status Run::MakeRouters() {
     StatusOr<std::shared_ptr<Router>> router =
         IsComparisonPolicy(options.policy.policy)
             ? Router::CreateWith(
-                  options,
-                  {.policy = MakeComparisonPolicy(options.policy, known_ ? replica.caches.get() : nullptr)})
+                  options, MakeComparisonPolicy(options.policy, known_ ? replica.caches.get() : nullptr))
             : Router::Create(options);
     ROUTER_RETURN_IF_ERROR(router.status());
     replica.router = *std::move(router);
-    if (known_ && !IsComparisonPolicy(options.policy.policy)) {
-      replica.hearing = replica.router->pool().index();
+    replica.hearing = known_ ? replica.router->pool().index() : nullptr;
+    if (known_ && (replica.hearing != nullptr || !IsComparisonPolicy(options.policy.policy))) {
       if (replica.hearing == nullptr) {
         return Refuse(
             "events_delay_s is ", Plain(routing_.events_delay_s), ", but the policy ", options.policy.policy,

@@ -359,6 +359,7 @@ class Auto:
         uncached: dict[int, float],
         prompt_tokens: int,
         sharers: int,
+        is_held: bool,
     ) -> dict[int, float]:
         members = {i: fleet.members[i] for i in uncached}
         count = len(members)
@@ -381,6 +382,11 @@ class Auto:
         least = min(uncached.values())
         sent = {i: self.history.sent.get(worker.id, 0.0) for i, worker in members.items()}
         all_sent = sum(sent.values())
+        turn = max(1.0, self.uncached.value, self.output.value)
+        holder, alone = self.only_holder(uncached, prompt_tokens) if is_held and sharers == 0 else (None, 0.0)
+        if holder is not None:
+            own = (1 + work / turn) * alone / (members[holder].weight / 1000)
+            sent[holder] = max(0.0, sent[holder] - own)
         costs = {}
         for i, worker in members.items():
             k, r = worker.waiting + worker.polled_waiting, worker.requests + worker.polled
@@ -393,10 +399,20 @@ class Auto:
             share = (uncached[i] + of_waiting) * k
             later = rate * stretch / 4 * delays * delays + 1.5 * more * stretch * r
             whole = self.whole * (self.output.value * (decoding + more * r) + uncached[i] * r)
-            even = (work + uncached[i]) * (sent[i] * (count / all_sent if all_sent > 0 else 0))
+            even = (work + uncached[i]) * min(4.0, sent[i] * (count / all_sent if all_sent > 0 else 0))
             now = (first + share + place * r * r) / (worker.weight / 1000)
             costs[i] = now + later + whole + even + evict * beyond
         return costs
+
+    @staticmethod
+    def only_holder(uncached: dict[int, float], prompt_tokens: int) -> tuple[int | None, float]:
+        """The only worker with the least uncached tokens, and those that no other one holds."""
+        ordered = sorted(uncached, key=lambda i: uncached[i])
+        least = uncached[ordered[0]]
+        if len(ordered) == 1:
+            return ordered[0], prompt_tokens - least
+        second = min(float(prompt_tokens), uncached[ordered[1]])
+        return (ordered[0], second - least) if uncached[ordered[1]] > least else (None, 0.0)
 
     def preferred(self, costs: dict[int, float], residents: Collection[int]) -> dict[int, float]:
         """Those that have the adapter, unless the best of them costs more than another one and a load do."""
@@ -433,7 +449,7 @@ class Auto:
         longest = max(hits.values())
         shared = blocks[longest - 1] % 4096 if longest else None
         sharers = self.open[shared] if shared is not None else 0
-        costs = self.costs(fleet, uncached, prompt_tokens, sharers)
+        costs = self.costs(fleet, uncached, prompt_tokens, sharers, longest > 0)
         if residents is not None:
             costs = self.preferred(costs, residents)
         cheapest = [i for i in costs if costs[i] == min(costs.values())]

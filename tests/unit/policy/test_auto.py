@@ -1,4 +1,4 @@
-"""cpp/policy/auto.h: its terms, its memory, its edges. Random stories: tests/property."""
+"""cpp/policy/auto.h: its memory, its edges. Its cost: test_auto_cost.py; random stories: tests/property."""
 
 import pytest
 
@@ -21,93 +21,6 @@ def hold(policy: testing.PolicyHarness, position: int, prompt: list[int], **key)
     """The worker at this position was sent the prompt."""
     others = [i for i in range(3) if i != position]
     policy.choose_blocks(prompt, others, prompt_tokens=16 * len(prompt), **key)
-
-
-def cost(objective: str = "balanced", **terms: float) -> float:
-    return testing.auto_cost(objective, **terms)
-
-
-def test_an_idle_fleet_without_a_memory_costs_what_is_computed():
-    assert cost(uncached=500, least_uncached=500, prompt=4000) == 500
-    # With a rate, what comes meanwhile waits for it: x^2 / 4 of each token.
-    rate = 10.0
-    assert cost(uncached=500, least_uncached=500, prompt=4000, rate=rate) == pytest.approx(
-        500 + rate * TOKEN_S / 4 * 500 * 500
-    )
-
-
-def test_its_own_first_token_waits_for_the_queue_the_prompt_and_a_step_and_a_half():
-    decoding = REQUEST * 4 + CONTEXT * 20_000
-    # The rest of the terms for open requests: their first tokens, and whole responses (none is known).
-    more = REQUEST + CONTEXT * 1000
-    assert cost(
-        queued=700, uncached=300, least_uncached=300, requests=4, context=20_000, prompt=1000
-    ) == pytest.approx(700 + 300 + 1.5 * decoding + 1.5 * more * 4 + 0.03 * 300 * 4)
-
-
-def test_a_request_that_waits_shares_the_step_and_pays_as_the_fleet_is_busy():
-    usual = {"uncached": 300, "least_uncached": 300, "prompt": 1000, "mean_uncached": 800}
-    assert cost(**usual, waiting=2) - cost(**usual) == pytest.approx(2 * 300)
-    busy = {**usual, "rate": 5.0}
-    p = 5.0 * TOKEN_S * 800
-    stretch = 1 / (1 - p)
-    assert cost(**busy, waiting=2) - cost(**busy) == pytest.approx(2 * (300 + min(1, p * stretch) * 800))
-
-
-def test_a_move_costs_more_where_all_are_busy():
-    """The holder has the prompt but for 100 tokens; another worker has nothing of its 4,000."""
-
-    def price(rate: float, mean_requests: float) -> float:
-        means = {
-            "least_uncached": 100,
-            "prompt": 4000,
-            "mean_uncached": 500,
-            "rate": rate,
-            "mean_requests": mean_requests,
-            "mean_context": 4000 * mean_requests,
-        }
-        return cost(uncached=4000, **means) - cost(uncached=100, **means)
-
-    assert price(0, 0) == 3900
-    assert price(0, 0) < price(1, 0) < price(10, 0) < price(20, 0) < price(20, 30)
-
-
-def test_a_shared_prefix_may_be_copied():
-    means = {"least_uncached": 100, "prompt": 4000, "mean_uncached": 500, "rate": 10.0}
-    alone, shared, hot = (cost(uncached=4000, **means, sharers=n) for n in (0, 1, 8))
-    assert alone > shared > hot > 4000
-
-
-def test_a_copy_costs_more_where_caches_are_short():
-    means = {"least_uncached": 100, "prompt": 4000}
-    assert cost(uncached=4000, **means, lost=0.1) == pytest.approx(4000 + 0.1 * 10 * 3900)
-    assert cost(uncached=4000, **means, lost=1.0) == pytest.approx(4000 + 8 * 3900)
-    assert cost(uncached=100, **means, lost=1.0) == 100
-
-
-def test_what_was_sent_is_balanced_by_what_this_request_adds():
-    means = {"uncached": 200, "least_uncached": 200, "prompt": 1000, "mean_output": 50}
-    work = 50 * (REQUEST + CONTEXT * 1000) + 200
-    assert cost(**means, sent=1.5) - cost(**means, sent=0.5) == pytest.approx(work)
-
-
-def test_whole_responses_weigh_less_for_the_first_token_alone():
-    usual = {"uncached": 100, "least_uncached": 100, "requests": 8, "context": 30_000, "prompt": 900}
-    usual |= {"mean_output": 300}
-    assert cost("ttft", **usual) < cost("balanced", **usual)
-
-
-def test_a_weight_divides_what_waits_and_a_pace_multiplies_all():
-    usual = {"queued": 1000, "uncached": 500, "least_uncached": 500, "prompt": 900}
-    assert cost(**usual, weight=2.0) == pytest.approx(750)
-    assert cost(**usual, slow=2.0) == pytest.approx(3000)
-
-
-def test_a_worker_with_many_requests_costs_more_than_in_proportion():
-    def load(requests: int) -> float:
-        return cost(uncached=1, least_uncached=1, requests=requests, mean_prompt=8000, mean_requests=3)
-
-    assert load(60) - load(50) > load(20) - load(10) > load(10) - load(0)
 
 
 def test_many_requests_move_on_by_themselves():
@@ -183,6 +96,117 @@ def test_however_a_request_ends_it_shares_its_prefix_no_longer():
         policy.choose_blocks(PROMPT, [1, 2], prompt_tokens=4100, now=1.1 + 0.1 * i)
         policy.end_request(1 + i, "finished", 200)
     assert policy.costs(PROMPT, prompt_tokens=4100, now=2)[1] == moved[-1]
+
+
+class Conversations:
+    """Workers that take so many times as long as the constants say, and conversations among them."""
+
+    def __init__(self, workers: int) -> None:
+        self.policy = testing.PolicyHarness("auto", seed=1)
+        for i in range(workers):
+            self.policy.add(f"http://w{i}:8000")
+        self.workers = workers
+        self.now = 10.0
+
+    def serve(self, prompt: list[int], tokens: int, output: int, times: float, tried=()) -> int:
+        """One request from its choice to its end; its worker."""
+        chosen = self.policy.choose_blocks(prompt, list(tried), prompt_tokens=tokens, now=self.now)
+        step = (STEP + REQUEST + CONTEXT * tokens) * TOKEN_S
+        first = self.now + times * ((tokens - 16 * chosen[2]) * TOKEN_S + 1.5 * step)
+        end = first + times * step * (output - 1)
+        self.policy.serve(self.policy.asked - 1, first_token=first, now=end, output_tokens=output)
+        self.now = end
+        return chosen[0]
+
+    def measure_all(self, requests: int) -> None:
+        """Each worker serves so many requests that share nothing, in the expected time."""
+        for i in range(requests * self.workers):
+            others = [other for other in range(self.workers) if other != i % self.workers]
+            self.serve([10**9 + i], 500, 50, 1.0, others)
+
+    def converse(self, number: int, kind: tuple[int, int, int, float], times, turns: int) -> list[int]:
+        """The worker of each turn; `kind`: first prompt, what users add, responses; pause in seconds."""
+        tokens, more, output, pause = kind
+        chosen = []
+        for turn in range(turns):
+            prompt = [number * 10**6 + i for i in range(1, tokens // 16 + 1)]
+            chosen.append(self.serve(prompt, tokens, output, times(turn)))
+            self.now += pause
+            tokens += more + output
+        return chosen
+
+
+KINDS = {
+    "chat": (600, 60, 150, 5.0),
+    "agent": (12_000, 600, 80, 1.0),
+    "large_agent": (30_000, 2000, 200, 3.0),
+    "long_responses": (800, 50, 800, 4.0),
+}
+# How many times the expected time the worker takes, by turn.
+PHASES = {
+    "steady": lambda _: 1.0,
+    "three_times": lambda turn: 3.0 if turn >= 4 else 1.0,
+    "ten_times_for_two_turns": lambda turn: 10.0 if turn in (2, 3) else 1.0,
+    "ten_times": lambda turn: 10.0 if turn >= 3 else 1.0,
+}
+
+
+@pytest.mark.parametrize("workers", [2, 3, 8, 64])
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_conversation_that_is_alone_stays_on_its_worker(kind, phase, workers):
+    assert len(set(Conversations(workers).converse(1, KINDS[kind], PHASES[phase], turns=30))) == 1
+
+
+@pytest.mark.parametrize("workers", [2, 3, 8, 64])
+@pytest.mark.parametrize("kind", KINDS)
+def test_conversations_that_are_few_stay_on_their_workers(kind, workers):
+    fleet = Conversations(workers)
+    tokens, more, output, pause = KINDS[kind]
+    chosen: list[set[int]] = [set() for _ in range(2)]
+    for _ in range(30):
+        for number, places in enumerate(chosen, start=1):
+            prompt = [number * 10**6 + i for i in range(1, tokens // 16 + 1)]
+            places.add(fleet.serve(prompt, tokens, output, 1.0))
+            fleet.now += pause / 2
+        tokens += more + output
+    assert [len(places) for places in chosen] == [1, 1]
+    assert chosen[0] != chosen[1]
+
+
+@pytest.mark.parametrize("phase", ["three_times", "ten_times_for_two_turns"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_slow_phase_of_all_moves_no_conversation_to_workers_that_were_measured_before(kind, phase):
+    fleet = Conversations(3)
+    fleet.measure_all(20)
+    assert len(set(fleet.converse(1, KINDS[kind], PHASES[phase], turns=12))) == 1
+
+
+def test_the_only_worker_that_was_measured_is_as_fast_as_the_others():
+    def costs(later: float) -> list[float]:
+        fleet = Conversations(3)
+        for i in range(20):
+            fleet.now = 10.0 * (i + 1)
+            fleet.serve([7000 + i], 500, 50, 1.0 if i < 5 else later, tried=[1, 2])
+        return fleet.policy.costs([], prompt_tokens=4000, now=300.0)
+
+    assert costs(later=5.0) == costs(later=1.0)
+
+
+def test_a_slow_worker_among_others_that_were_measured_gets_fewer_conversations():
+    """A third of the speed, and half of what the others get, or less."""
+    fleet = Conversations(3)
+    counts = [0, 0, 0]
+    for i in range(300):
+        prompt = [20_000 + i]
+        chosen = fleet.policy.choose_blocks(prompt, prompt_tokens=600, now=fleet.now)[0]
+        times = 3.0 if chosen == 2 else 1.0
+        first = fleet.now + times * (600 + 1.5 * STEP) * TOKEN_S
+        end = first + times * STEP * TOKEN_S * 49
+        fleet.policy.serve(fleet.policy.asked - 1, first_token=first, now=end, output_tokens=50)
+        fleet.now = end
+        counts[chosen] += i >= 100
+    assert counts[2] < 0.6 * min(counts[:2])
 
 
 def slow_down(policy: testing.PolicyHarness, seconds: list[float], requests: int = 60, **end) -> None:

@@ -11,8 +11,8 @@ from vllm_router import _core_testing as testing
 W7, W8 = (7, 0), (8, 1)  # worker, slot
 
 
-def test_a_worker_that_is_new_was_sent_nothing_and_is_as_fast_as_the_others():
-    assert testing.WorkerHistory().read(*W7) == (0, 0)
+def test_of_a_worker_that_is_new_nothing_is_known():
+    assert testing.WorkerHistory().read(*W7) == (0, 0, 0)
 
 
 def test_what_was_sent_adds_up_and_fades():
@@ -29,10 +29,10 @@ def test_a_slot_that_went_to_another_worker_begins_anew():
     history = testing.WorkerHistory()
     history.add(*W7, 100)
     history.learn_pace(*W7, 1.0)
-    assert history.read(9, 0) == (0, 0)
+    assert history.read(9, 0) == (0, 0, 0)
     history.add(9, 0, 5)
-    assert history.read(9, 0) == (5, 0)
-    assert history.read(*W7) == (0, 0)
+    assert history.read(9, 0) == (5, 0, 0)
+    assert history.read(*W7) == (0, 0, 0)
 
 
 def test_one_measurement_is_an_eighth_and_eight_are_most_of_it():
@@ -45,6 +45,22 @@ def test_one_measurement_is_an_eighth_and_eight_are_most_of_it():
     for _ in range(80):
         history.learn_pace(*W7, 0.8)
     assert history.read(*W7)[1] == pytest.approx(0.8, rel=0.02)
+
+
+def test_what_is_known_grows_with_the_pace_and_fades_with_it():
+    history = testing.WorkerHistory()
+    for more, known in [(1, 1 / 8), (7, 1 - (7 / 8) ** 8), (300, 1.0)]:
+        for _ in range(more):
+            history.learn_pace(*W7, 0.8)
+        _, pace, now_known = history.read(*W7)
+        assert now_known == pytest.approx(known, abs=0.01)
+        # Their quotient is the mean, however few measurements there were.
+        assert pace / now_known == pytest.approx(0.8, rel=1e-4)
+    for _ in range(400):
+        history.fade([W7])
+    _, pace, known = history.read(*W7)
+    assert known == pytest.approx(math.exp(-1), rel=0.01)
+    assert pace / known == pytest.approx(0.8, rel=1e-4)
 
 
 def test_one_measurement_says_no_more_than_a_factor_of_eight():
