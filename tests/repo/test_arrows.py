@@ -19,6 +19,7 @@ ROWS = {
     "redis": {"net"},
     "policy": {"index"},
     "shared_pool": {"index"},
+    "tracing": {"worker"},
     "events": {"index", "http", "net"},
     "peer_sync": {"policy"},
     "routing": {"policy"},
@@ -26,7 +27,7 @@ ROWS = {
     "sessions": {"policy", "routing"},
     "disaggregation": {"routing", "events"},
     "proxy/api": {"response_cache", "disaggregation", "http"},
-    "proxy/telemetry": {"proxy/api", "routing"},
+    "proxy/telemetry": {"proxy/api", "routing", "tracing"},
     "proxy/client": {"proxy/telemetry", "events", "redis"},
     "proxy/security": {"proxy/client"},
     "proxy/thread": {"proxy/security"},
@@ -39,6 +40,7 @@ ROWS = {
     "proxy/response_cache": {"proxy/exchange", "proxy/admin", "response_cache"},
     "proxy/sessions": {"proxy/exchange", "proxy/admin", "sessions"},
     "proxy/shared_pool": {"proxy/exchange", "proxy/admin", "shared_pool"},
+    "proxy/tracing": {"proxy/exchange", "proxy/admin", "tracing"},
     "proxy/steps": {
         "proxy/exchange",
         "proxy/disaggregation",
@@ -46,6 +48,7 @@ ROWS = {
         "proxy/response_cache",
         "proxy/sessions",
         "proxy/shared_pool",
+        "proxy/tracing",
     },
     "proxy/server": {"proxy/steps", "proxy/peer_sync"},
     "simulation": {"routing", "peer_sync", "http", "net"},
@@ -60,6 +63,7 @@ FEATURES = {
     "proxy/response_cache",
     "proxy/sessions",
     "proxy/shared_pool",
+    "proxy/tracing",
 }
 
 # Headers that cost seconds each time they are compiled, and the few sources that may include them. No header

@@ -105,7 +105,8 @@ ClientSide Request::client_side() const {
       .drop_authorization = thread.authorizer.takes_client_keys(),
       .preserve_host = settings.preserve_host,
       .trust_forwarded = settings.trust_forwarded,
-      .identity = client.has_keepalive()};
+      .identity = client.has_keepalive(),
+      .trace = info.trace.get()};
 }
 
 Stage Request::first_stage() const {

@@ -53,6 +53,7 @@ Task<Verdict> Query(Request& request) {
 
 }  // namespace
 
-extern constexpr Step kSharedPoolStep = {.name = "shared_pool", .begin = &MayQuery, .run = &Query};
+extern constexpr Step kSharedPoolStep = {
+    .name = "shared_pool", .span = "shared_pool", .begin = &MayQuery, .run = &Query};
 
 }  // namespace vllm_router
