@@ -45,6 +45,7 @@ SATURATED = 0.95  # of the generator's core: from here on, an open loop measures
 RATE_REACHED = 0.98
 START_SECONDS = 30
 STOP_SECONDS = 10
+TRACED = "+traced@"  # in the name of one of ours, in front of the share of requests
 
 Row = dict[str, Any]
 
@@ -282,7 +283,8 @@ class Bench:
             self.processes.end(contender.process)
 
     def _start_ours(self, name: str) -> Contender:
-        policy = name.partition("/")[2] or "round_robin"
+        name_and_policy, _, traced = name.partition(TRACED)
+        policy = name_and_policy.partition("/")[2] or "round_robin"
         log = self.directory / f"{name.replace('/', '-')}.log"
         log.unlink(missing_ok=True)
         # All that a router in service has on: access log (to a file), metrics, health checks.
@@ -292,6 +294,15 @@ class Bench:
             *("--host", "127.0.0.1", "--port", "0", "--threads", "1"),
             *("--prometheus-port", "0", "--log-format", "json"),
         ]
+        if traced:  # the mock worker takes the spans as it takes any request
+            collector = f"http://127.0.0.1:{self.upstream.port}"
+            command += [
+                "--enable-trace",
+                "--otlp-traces-endpoint",
+                collector,
+                "--otel-sampling-ratio",
+                traced,
+            ]
         package = {"PYTHONPATH": str(self.before)} if name == "before" else None
         process = self.processes.start(command, log, self.proxy_core, environment=package)
         port = int(
@@ -776,6 +787,13 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--policies", nargs="+", default=[], help="measure ours with these policies too")
     parser.add_argument(
+        "--trace",
+        nargs="+",
+        default=[],
+        metavar="SHARE",
+        help="measure ours with this share of requests traced",
+    )
+    parser.add_argument(
         "--before",
         type=Path,
         metavar="PYTHONPATH",
@@ -889,7 +907,8 @@ def run(arguments: argparse.Namespace) -> bool:
     check_programs(arguments)
     peers = choose_peers(arguments.peers)
     cores = choose_cores(arguments.cores)
-    names = ["direct", "ours", *(f"ours/{policy}" for policy in arguments.policies), *peers]
+    names = ["direct", "ours", *(f"ours/{policy}" for policy in arguments.policies)]
+    names += [*(f"ours{TRACED}{share}" for share in arguments.trace), *peers]
     if arguments.before is not None:
         if not (arguments.before / "vllm_router").is_dir():
             raise BenchmarkError(f"--before {arguments.before}: there is no package vllm_router in it")

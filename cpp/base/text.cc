@@ -4,6 +4,8 @@
 #include <charconv>
 #include <vector>
 
+#include "base/utf8.h"
+
 namespace vllm_router {
 namespace {
 
@@ -24,23 +26,6 @@ size_t EditDistance(std::string_view a, std::string_view b) {
     }
   }
   return row[b.size()];
-}
-
-// Bytes of the character at the start of `text`, 0 if it is not well-formed UTF-8 (overlong, a
-// surrogate, past U+10FFFF, cut off). REQUIRES: the first byte is 0x80 or more.
-size_t Utf8Size(std::string_view text) {
-  const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  const size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < size) return 0;
-  for (size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  if (first == 0xe0 && byte(1) < 0xa0) return 0;
-  if (first == 0xed && byte(1) > 0x9f) return 0;
-  if (first == 0xf0 && byte(1) < 0x90) return 0;
-  if (first == 0xf4 && byte(1) > 0x8f) return 0;
-  return size;
 }
 
 }  // namespace

@@ -44,6 +44,7 @@ void BindTestingSharedPool(pybind11::module_& testing);
 void BindTestingSimulation(pybind11::module_& testing);
 void BindTestingSourceState(pybind11::module_& testing);
 void BindTestingStages(pybind11::module_& testing);
+void BindTestingTracing(pybind11::module_& testing);
 void BindTestingWorker(pybind11::module_& testing);
 void BindTestingZmq(pybind11::module_& testing);
 

@@ -233,7 +233,8 @@ void BindTestingHttp(py::module_& testing) {
          const std::string& forwarded_proto, bool trust_forwarded, const std::string& request_id_name,
          const std::string& request_id, std::optional<uint32_t> rank, const std::string& authorization,
          bool drop_authorization, bool websocket, const std::string& framing, uint64_t content_length,
-         const std::string& before, bool hide_ids, const std::vector<std::string>& id_names) {
+         const std::string& before, bool hide_ids, const std::vector<std::string>& id_names,
+         const std::string& traceparent, bool drop_tracestate) {
         RequestHeadParser parser;
         MustParse(&parser, request);
         std::string out = before;
@@ -252,6 +253,8 @@ void BindTestingHttp(py::module_& testing) {
              .request_id = request_id,
              .data_parallel_rank = rank,
              .drop_rank = hide_ids,
+             .traceparent = traceparent,
+             .drop_tracestate = drop_tracestate,
              .authorization = authorization,
              .drop_authorization = drop_authorization,
              .websocket = websocket,
@@ -266,7 +269,8 @@ void BindTestingHttp(py::module_& testing) {
       py::arg("request_id") = "", py::arg("data_parallel_rank") = std::nullopt, py::arg("authorization") = "",
       py::arg("drop_authorization") = false, py::arg("websocket") = false, py::arg("framing") = "none",
       py::arg("content_length") = 0, py::arg("before") = "", py::arg("hide_ids") = false,
-      py::arg("id_names") = std::vector<std::string>());
+      py::arg("id_names") = std::vector<std::string>(), py::arg("traceparent") = "",
+      py::arg("drop_tracestate") = false);
   testing.def("resolve_dot_segments", [](const std::string& path) -> std::optional<py::bytes> {
     std::string resolved;
     switch (ResolveDotSegments(path, &resolved)) {

@@ -67,6 +67,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingSimulation(testing);
   BindTestingSourceState(testing);
   BindTestingStages(testing);
+  BindTestingTracing(testing);
   BindTestingWorker(testing);
   BindTestingZmq(testing);
 }

@@ -20,6 +20,7 @@
 #include "bindings/py_router.h"
 #include "bindings/raise_if_error.h"
 #include "bindings/server_options.h"
+#include "hashing/keyed_hash.h"
 #include "http/head.h"
 #include "proxy/admin/admin.h"
 #include "proxy/admin/metrics.h"
@@ -46,6 +47,7 @@
 #include "proxy/telemetry/traffic_log_line.h"
 #include "proxy/telemetry/traffic_log_salt.h"
 #include "proxy/thread/server_limits.h"
+#include "proxy/tracing/request_spans.h"
 
 namespace vllm_router {
 namespace {
@@ -211,6 +213,39 @@ RequestInfo MakeRecord(const py::kwargs& fields) {
   return record;
 }
 
+// As MakeRecord's fields: those of a trace, and of its attempts.
+RequestTrace MakeTrace(const py::dict& fields) {
+  RequestTrace trace;
+  trace.trace = {.high = fields["high"].cast<uint64_t>(), .low = fields["low"].cast<uint64_t>()};
+  trace.span = fields["span"].cast<uint64_t>();
+  trace.parent = fields["parent"].cast<uint64_t>();
+  trace.sampled = true;
+  trace.state = fields["state"].cast<std::string>();
+  trace.tls = fields["tls"].cast<bool>();
+  trace.minor_version = fields["minor_version"].cast<int>();
+  using Part = std::tuple<std::string, int64_t, int64_t>;
+  for (const auto& [name, begin_ns, end_ns] : fields["parts"].cast<std::vector<Part>>())
+    trace.parts.push_back({.name = Forever(name), .begin_ns = begin_ns, .end_ns = end_ns});
+  return trace;
+}
+
+AttemptInfo MakeAttempt(const py::dict& fields) {
+  AttemptInfo attempt;
+  attempt.worker = fields["worker"].cast<WorkerHandle>().worker;
+  const auto phase = fields["phase"].cast<std::string>();
+  attempt.phase = phase == "prefill"  ? AttemptPhase::kPrefill
+                  : phase == "decode" ? AttemptPhase::kDecode
+                                      : AttemptPhase::kInference;
+  attempt.chosen_ns = fields["chosen_ns"].cast<int64_t>();
+  attempt.sent_ns = fields["sent_ns"].cast<int64_t>();
+  attempt.first_body_ns = fields["first_body_ns"].cast<int64_t>();
+  attempt.end_ns = fields["end_ns"].cast<int64_t>();
+  attempt.status = fields["status"].cast<int>();
+  attempt.error = Forever(fields["error"].cast<std::string>());
+  attempt.span_id = fields["span_id"].cast<uint64_t>();
+  return attempt;
+}
+
 // The telemetries of some threads and the metrics page made of them, with a clock that the test moves.
 class Lanes {
  public:
@@ -280,8 +315,33 @@ py::dict RouteAsDict(Route route) {
   return dict;
 }
 
+void BindRequestSpans(py::module_& testing) {
+  testing.def(
+      "request_spans",
+      [](const py::dict& trace, const std::vector<py::dict>& attempts, bool genai, const py::kwargs& fields) {
+        RequestInfo record = MakeRecord(fields);
+        record.trace = std::make_unique<RequestTrace>(MakeTrace(trace));
+        for (const py::dict& attempt : attempts) record.attempts_made.push_back(MakeAttempt(attempt));
+        KeyedHash names(KeyedHash::Key{});
+        std::string bytes;
+        const size_t count = WriteRequestSpans(
+            {.info = record,
+             .request_id = record.request_id,
+             .client = record.client,
+             .policy = "auto",
+             .block_size = 16,
+             .conversations = genai ? &names : nullptr},
+            &bytes);
+        return py::make_tuple(count, py::bytes(bytes));
+      });
+  testing.def("predicted_tokens", [](uint32_t block_size, const py::kwargs& fields) {
+    return PredictedTokens(MakeRecord(fields), block_size);
+  });
+}
+
 void BindTables(py::module_& testing) {
   Admin::AddRoutes(Features());
+  BindRequestSpans(testing);
   testing.def("routes", [] {
     py::list routes;
     for (int i = 0; i < kRouteCount; ++i) {

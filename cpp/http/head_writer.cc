@@ -29,6 +29,8 @@ enum class Kind : uint8_t {
   kDataParallelRank,
   kAcceptEncoding,
   kVary,
+  kTraceparent,
+  kTracestate,
   kCors,  // access-control-*
   kOurs,  // x-vllm-router-*
 };
@@ -49,7 +51,10 @@ Kind Classify(std::string_view name) {
     case 9:
       return IsName(name, "x-api-key") ? Kind::kApiKey : Kind::kOther;
     case 10:
+      if (IsName(name, "tracestate")) return Kind::kTracestate;
       return IsName(name, "connection") || IsName(name, "keep-alive") ? Kind::kHopByHop : Kind::kOther;
+    case 11:
+      return IsName(name, "traceparent") ? Kind::kTraceparent : Kind::kOther;
     case 12:
       return IsName(name, "x-request-id") ? Kind::kRequestId : Kind::kOther;
     case 13:
@@ -170,7 +175,7 @@ void WriteUpstreamHead(const RequestHead& head, const UpstreamHeadParts& parts, 
   const size_t room = head.size + head.fields.size() + parts.prefix.size() + parts.authority.size() +
                       head.authority.size() + parts.client_address.size() + parts.forwarded_proto.size() +
                       parts.request_id.size() + parts.authorization.size() + parts.hop_name.size() +
-                      kRoomForOurs;
+                      parts.traceparent.size() + kRoomForOurs;
   Pen pen(out, room);
   pen << head.method << " ";
   if (head.target == "*") {
@@ -235,6 +240,12 @@ void WriteUpstreamHead(const RequestHead& head, const UpstreamHeadParts& parts, 
       case Kind::kAcceptEncoding:
         keep = !parts.identity;
         break;
+      case Kind::kTraceparent:
+        keep = parts.traceparent.empty();
+        break;
+      case Kind::kTracestate:
+        keep = !parts.drop_tracestate;
+        break;
     }
     if (keep) pen.Field(field.name, field.value);
   }
@@ -268,6 +279,7 @@ void WriteUpstreamHead(const RequestHead& head, const UpstreamHeadParts& parts, 
   if (parts.data_parallel_rank)
     pen << "X-Data-Parallel-Rank: " << uint64_t{*parts.data_parallel_rank} << "\r\n";
   if (parts.identity) pen.Field("Accept-Encoding", "identity");
+  if (!parts.traceparent.empty()) pen.Field("traceparent", parts.traceparent);
   pen.Framing(parts.framing, parts.content_length);
   if (parts.websocket) pen << kSwitch;
   pen << "\r\n";

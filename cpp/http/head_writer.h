@@ -37,10 +37,12 @@ struct UpstreamHeadParts {
   std::optional<uint32_t> data_parallel_rank;  // X-Data-Parallel-Rank, replacing the client's
   bool drop_rank = false;                      // the client's, even if there is none to replace it
   bool identity = false;                       // the response must not be compressed
-  std::string_view authorization;              // "Bearer …" to use when the client sent none; may be empty
-  bool drop_authorization = false;             // the client's, and what else is its key, were meant for us
-  bool websocket = false;                      // requests the worker's switch to it, as the client did
-  BodyFraming framing = BodyFraming::kNone;    // of the body as we send it
+  std::string_view traceparent;     // in place of the client's; empty: that one passes, with its tracestate
+  bool drop_tracestate = false;     // the client's
+  std::string_view authorization;   // "Bearer …" to use when the client sent none; may be empty
+  bool drop_authorization = false;  // the client's, and what else is its key, were meant for us
+  bool websocket = false;           // requests the worker's switch to it, as the client did
+  BodyFraming framing = BodyFraming::kNone;  // of the body as we send it
   uint64_t content_length = 0;
 };
 

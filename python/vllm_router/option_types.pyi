@@ -188,6 +188,11 @@ class ServerOptions(TypedDict, total=False):
     record_log_salt_file: str | None
     prometheus_host: str | None
     prometheus_port: int | None
+    enable_trace: bool
+    otlp_traces_endpoint: str | None
+    otel_sampling_ratio: float
+    otel_excluded_paths: list[str] | tuple[str, ...]
+    otel_service_name: str | None
     max_concurrent_requests: int
     queue_size: int
     queue_timeout_secs: float

@@ -151,6 +151,10 @@ def _scrape(stack: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> dict[
         sharing = open_sharing_router(harness, master, harness.worker(HicacheEngine()), prometheus_port=0)
         heard = parse(sharing.server.metrics_text())
     shown |= {name: heard[name] for name in heard if "shared_cache" in name}
+    # And one that traces.
+    tracing = harness.router(worker, prometheus_port=0, enable_trace=True, otlp_traces_endpoint=worker.url)
+    heard = parse(tracing.server.metrics_text())
+    shown |= {name: heard[name] for name in heard if "_trace_" in name}
     # And one of a fleet with stages.
     prefill = harness.worker(lambda connection, _: connection.send(response(200, WHOLE)))
     staged = harness.router(

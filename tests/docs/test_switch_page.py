@@ -105,9 +105,9 @@ def test_what_is_refused_is_listed_by_function() -> None:
 
 
 def test_the_sentence_is_the_one_that_is_printed() -> None:
-    quoted = re.search(r"^    (--otel-sampling-ratio.*)$", PAGE, re.MULTILINE)
+    quoted = re.search(r"^    (--kv-aware-session-affinity-ttl-secs.*)$", PAGE, re.MULTILINE)
     assert quoted
-    with pytest.raises(ValueError, match="OpenTelemetry tracing") as refused:
-        parse_router_args(["--otel-sampling-ratio", "0.1"])._validate_router_args()
+    with pytest.raises(ValueError, match="KV events of prefill") as refused:
+        parse_router_args(["--kv-aware-session-affinity-ttl-secs", "60"])._validate_router_args()
     assert quoted[1] == str(refused.value)
     assert __version__ in quoted[1]

@@ -19,6 +19,7 @@ ROWS = {
     "redis": {"net"},
     "policy": {"index"},
     "shared_pool": {"index"},
+    "tracing": {"worker"},
     "events": {"index", "http", "net"},
     "peer_sync": {"policy"},
     "routing": {"policy"},
@@ -28,7 +29,7 @@ ROWS = {
     "conditions": {"worker"},
     "disaggregation": {"routing", "events"},
     "proxy/api": {"response_cache", "disaggregation", "http"},
-    "proxy/telemetry": {"proxy/api", "routing"},
+    "proxy/telemetry": {"proxy/api", "routing", "tracing"},
     "proxy/client": {"proxy/telemetry", "events", "redis"},
     "proxy/security": {"proxy/client"},
     "proxy/thread": {"proxy/security"},
@@ -43,6 +44,7 @@ ROWS = {
     "proxy/sessions": {"proxy/exchange", "proxy/admin", "sessions"},
     "proxy/conditions": {"proxy/exchange", "proxy/admin", "conditions"},
     "proxy/shared_pool": {"proxy/exchange", "proxy/admin", "shared_pool"},
+    "proxy/tracing": {"proxy/exchange", "proxy/admin", "tracing"},
     "proxy/steps": {
         "proxy/exchange",
         "proxy/disaggregation",
@@ -52,6 +54,7 @@ ROWS = {
         "proxy/sessions",
         "proxy/conditions",
         "proxy/shared_pool",
+        "proxy/tracing",
     },
     "proxy/server": {"proxy/steps", "proxy/peer_sync"},
     "simulation": {"routing", "peer_sync", "http", "net"},
@@ -68,6 +71,7 @@ FEATURES = {
     "proxy/sessions",
     "proxy/conditions",
     "proxy/shared_pool",
+    "proxy/tracing",
 }
 
 # Headers that cost seconds each time they are compiled, and the few sources that may include them. No header

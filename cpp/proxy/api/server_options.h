@@ -111,6 +111,13 @@ struct FixedOptions {
 
   uint32_t receipt_detail_every = 16;  // one request in so many has a receipt with candidates; 0: none has
 
+  bool enable_trace = false;
+  std::string
+      otlp_traces_endpoint;  // of a collector (tracing/otlp_settings.h); empty: as the environment says
+  double otel_sampling_ratio = 1.0;  // of the traces that start here
+  std::vector<std::string> otel_excluded_paths = {"/health", "/health_generate", "/liveness", "/readiness"};
+  std::string otel_service_name;  // empty: as the environment says
+
   bool access_log = true;
   std::string record_log;            // empty: none
   std::string record_log_salt_file;  // empty: a random secret that ends with the server

@@ -266,4 +266,13 @@ Task<StatusOr<HttpResponse>> HttpClient::Send(
   return Run(scope, std::move(url), std::move(head), body, timeout_ms, /*external=*/false, part);
 }
 
+Task<Status> HttpClient::SendExternal(
+    WorkerUrl url, std::string head, std::string_view body, int64_t timeout_ms, ResponseSink* sink) {
+  Call call(*this, nullptr);
+  call.timer.Arm(loop_.timers(), timeout_ms, &Call::End, &call);
+  const Status status = co_await Read(call, url, head, body, /*external=*/true, *sink);
+  call.socket = nullptr;
+  co_return status;
+}
+
 }  // namespace vllm_router

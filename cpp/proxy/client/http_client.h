@@ -106,6 +106,10 @@ class HttpClient {
       CancelScope* scope, WorkerUrl url, std::string head, std::string_view body, int64_t timeout_ms,
       Part part = Part::kWhole);
 
+  // The same to an external service, verified against the system CAs; the response is read by `sink`.
+  Task<Status> SendExternal(
+      WorkerUrl url, std::string head, std::string_view body, int64_t timeout_ms, ResponseSink* sink);
+
   // The same, read by `sink` while it arrives, however long it is, until the sink has had enough or no byte
   // arrives for `idle_ms`. `accept`: the media type. `last_event_id` may be empty.
   Task<Status> Stream(

@@ -14,12 +14,41 @@ namespace vllm_router {
 // Else it would come from the heap, once for each request.
 static_assert(sizeof(Exchange) <= FramePool::kLargest);
 
+namespace {
+
+// The time of a step that has a span, in a trace that is kept.
+class SpanOfStep {
+ public:
+  SpanOfStep(const Step& step, Request& request) {
+    if (step.span.empty()) return;
+    RequestTrace* const trace = request.info.trace.get();
+    if (trace == nullptr || !trace->sampled) return;
+    trace_ = trace;
+    clock_ = &request.thread.clock;
+    part_ = {.name = step.span, .begin_ns = clock_->NowNanos()};
+  }
+  void End() const {
+    if (trace_ == nullptr) return;
+    trace_->parts.push_back(part_);
+    trace_->parts.back().end_ns = clock_->NowNanos();
+  }
+
+ private:
+  RequestTrace* trace_ = nullptr;
+  const Clock* clock_ = nullptr;
+  RequestTrace::Part part_{};
+};
+
+}  // namespace
+
 Exchange::Exchange(Connection& connection) : request_(*this, connection, client_), client_(request_) {}
 
 Task<void> Exchange::Run() {
   for (const Step* const step : request_.pipeline.steps()) {
     if (step->begin != nullptr && !step->begin(request_)) continue;
+    const SpanOfStep span(*step, request_);
     const Verdict verdict = co_await step->run(request_);
+    span.End();
     if (verdict == Verdict::kNext && !request_.is_cancelled()) continue;
     if (verdict == Verdict::kNext) co_await client_.ReplyCancelled();
     request_.info.stopped_at = step->name;

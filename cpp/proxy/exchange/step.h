@@ -30,7 +30,8 @@ struct Request;
 enum class Verdict : uint8_t { kNext, kEnd };
 
 struct Step {
-  std::string_view name;  // in the access log, if it ends the request
+  std::string_view name;       // in the access log, if it ends the request
+  std::string_view span = {};  // of what `run` does, in traces; empty: it has none
 
   // Does what can be done at once. False: `run` has nothing to do. Null: always run.
   bool (*begin)(Request&) = nullptr;

@@ -44,6 +44,9 @@ UpstreamHeadParts PartsFor(const IoThread& thread, const WorkerUrl& url, const C
       .request_id = client.request_id,
       .drop_rank = client.hide_ids,
       .identity = client.identity,
+      .traceparent =
+          client.trace != nullptr ? client.trace->HeaderOf(client.trace->span) : std::string_view(),
+      .drop_tracestate = client.trace != nullptr && !client.trace->keeps_state,
       .authorization = url.receives_api_key ? std::string_view(thread.bearer) : std::string_view(),
       .drop_authorization = client.drop_authorization,
   };

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "http/head_writer.h"
+#include "tracing/trace_context.h"
 #include "worker/worker_url.h"
 
 namespace vllm_router {
@@ -29,6 +30,7 @@ struct ClientSide {
   bool preserve_host = false;
   bool trust_forwarded = true;
   bool identity = false;  // the client's head is written already, so the response must not be compressed
+  RequestTrace* trace = nullptr;  // null: the client's trace context passes as it is
 };
 
 // The client's Authorization field that workers get; empty if there is none, or a very long one.
@@ -36,7 +38,8 @@ std::string_view ForwardedAuthorization(const RequestHead& head, const ClientSid
 // All its fields with a key that workers get, as lines of a head; empty likewise.
 std::string ForwardedCredentials(const RequestHead& head, const ClientSide& client);
 
-// For a request without a body; a sender of one adds its framing.
+// For a request without a body; a sender of one adds its framing. Its place in a trace is that of the client's request, unless
+// its sender names another.
 UpstreamHeadParts PartsFor(const IoThread& thread, const WorkerUrl& url, const ClientSide& client);
 
 }  // namespace vllm_router

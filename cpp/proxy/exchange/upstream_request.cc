@@ -262,6 +262,10 @@ void UpstreamRequest::WriteHead() {
                          : message_.stream_body   ? head.content_length
                                                   : message_.body->held().size();
   if (message_.pair) parts.identity = parts.identity || message_.pair->identity;
+  if (RequestTrace* const trace = message_.client.trace) {
+    if (own_info_.span_id == 0) own_info_.span_id = trace->AttemptSpan(trace->attempts++);
+    parts.traceparent = trace->HeaderOf(own_info_.span_id);
+  }
   head_for_worker_.clear();
   WriteUpstreamHead(head, parts, &head_for_worker_);
 }

@@ -197,6 +197,7 @@ extern constexpr Step kInvalidateStep = {
     .on_fan_out = &OutdateCache,
     .on_end = &EndInvalidation};
 
-extern constexpr Step kResponseCacheStep = {.name = "response_cache", .begin = &MayHit, .run = &LookUp};
+extern constexpr Step kResponseCacheStep = {
+    .name = "response_cache", .span = "response_cache", .begin = &MayHit, .run = &LookUp};
 
 }  // namespace vllm_router

@@ -11,13 +11,15 @@
 #include "proxy/response_cache/response_cache_feature.h"
 #include "proxy/sessions/sessions_feature.h"
 #include "proxy/shared_pool/shared_pool_feature.h"
+#include "proxy/tracing/tracing_feature.h"
 
 namespace vllm_router {
 
 std::span<const Feature* const> Features() {
   static constexpr std::array kFeatures = {
-      &kDisaggregationFeature, &kEventsFeature,   &kResponseCacheFeature, &kSharedPoolFeature,
-      &kSessionsFeature,       &kReceiptsFeature, &kPeerSyncFeature,      &kConditionsFeature};
+      &kDisaggregationFeature, &kEventsFeature,     &kResponseCacheFeature,
+      &kSharedPoolFeature,     &kSessionsFeature,   &kReceiptsFeature,
+      &kPeerSyncFeature,       &kConditionsFeature, &kTracingFeature};
   return kFeatures;
 }
 

@@ -64,6 +64,6 @@ void CountBeyond(Request& request) {
 }  // namespace
 
 extern constexpr Step kSharedPoolStep = {
-    .name = "shared_pool", .begin = &MayQuery, .run = &Query, .on_end = &CountBeyond};
+    .name = "shared_pool", .span = "shared_pool", .begin = &MayQuery, .run = &Query, .on_end = &CountBeyond};
 
 }  // namespace vllm_router

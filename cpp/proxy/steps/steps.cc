@@ -9,6 +9,7 @@
 #include "proxy/response_cache/response_cache_feature.h"
 #include "proxy/sessions/sessions_feature.h"
 #include "proxy/shared_pool/shared_pool_feature.h"
+#include "proxy/tracing/tracing_feature.h"
 
 namespace vllm_router {
 
@@ -33,7 +34,8 @@ extern const Step kRelayStep;
 std::span<const Step* const> Steps() {
   static constexpr std::array kSteps = {
       // From the head alone.
-      &kHeadStep, &kRouteStep, &kAuthorizeStep, &kValidateStep, &kCacheableStep, &kLimitStep, &kLocalStep,
+      &kHeadStep, &kTraceStep, &kRouteStep, &kAuthorizeStep, &kValidateStep, &kCacheableStep, &kLimitStep,
+      &kLocalStep,
       // With the body.
       &kStagedPathStep, &kBodyStep, &kModelStep, &kInvalidateStep, &kResponseCacheStep, &kKeyStep,
       &kReceiptStep, &kSessionStep, &kStagesStep, &kMessageStep, &kQuarantineStep,

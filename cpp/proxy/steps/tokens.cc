@@ -58,6 +58,10 @@ void FindTokensLater(Request& request, const ResponseHead& response) {
 }  // namespace
 
 extern constexpr Step kTokensStep = {
-    .name = "tokens", .begin = &LacksTokens, .run = &FindTokens, .on_response = &FindTokensLater};
+    .name = "tokens",
+    .span = "tokenize",
+    .begin = &LacksTokens,
+    .run = &FindTokens,
+    .on_response = &FindTokensLater};
 
 }  // namespace vllm_router

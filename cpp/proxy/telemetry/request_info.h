@@ -13,6 +13,7 @@
 #include "policy/decision.h"
 #include "proxy/api/routes.h"
 #include "routing/prompt_reading.h"
+#include "tracing/trace_context.h"
 #include "worker/worker.h"
 
 namespace vllm_router {
@@ -74,6 +75,7 @@ struct AttemptInfo {
   int status = 0;          // of the worker's response; 0: none
   std::string_view error;  // why there was none, or why it is not whole; empty: nothing failed
   bool reused = false;     // the connection had been used before
+  uint64_t span_id = 0;    // that its worker was told (tracing/trace_context.h); 0: none
 };
 
 struct RequestInfo {
@@ -129,7 +131,8 @@ struct RequestInfo {
   std::optional<uint64_t> completion_tokens;
   std::optional<uint64_t> cached_tokens;
 
-  std::unique_ptr<PdInfo> pd;  // null: the fleet has no stages
+  std::unique_ptr<PdInfo> pd;           // null: the fleet has no stages
+  std::unique_ptr<RequestTrace> trace;  // null: it is not traced
 
   std::string_view
       cache;  // hit, miss, bypass; empty: the response cache is off, or the route is no inference

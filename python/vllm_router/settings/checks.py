@@ -508,6 +508,12 @@ def warnings_about(args: RouterArgs) -> list[str]:
         sentences.append(
             "--redis-url has no effect without --kv-index-backend redis or --response-cache-backend redis"
         )
+    if not args.enable_trace:
+        sentences += [
+            f"{FLAGS[name].spelling} has no effect without --enable-trace"
+            for name in ("otlp_traces_endpoint", "otel_service_name")
+            if getattr(args, name) is not None
+        ]
     sentences += _about_response_cache(args)
     if args.peer_sync is None:
         sentences += [

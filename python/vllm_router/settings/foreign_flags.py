@@ -224,7 +224,6 @@ KNOWN_ELSEWHERE: dict[str, str] = {
         "requests pass through unchanged here; remove it",
     ),
     **_here("max_instance_failover_reroute_attempts", _STACK, "it is --retry-max-retries here"),
-    **_not_here("otel_endpoint otel_service_name", "OpenTelemetry tracing", _STACK),
     **_here(
         "prefill_model_labels decode_model_labels",
         _STACK,

@@ -187,6 +187,35 @@ class RedisUrl(Text):
 
 
 @dataclasses.dataclass(frozen=True)
+class CollectorUrl(Text):
+    """Where a collector of OpenTelemetry takes OTLP over HTTP; without a scheme, http:// is meant."""
+
+    metavar: str = "URL"
+
+    @property
+    def limits(self) -> str:
+        return "the URL of a collector's HTTP port, such as http://collector:4318, or https:// for TLS"
+
+    def check(self, value: object) -> str:
+        url = super().check(value)
+        match = re.fullmatch(
+            r"(?:(https?|grpcs?)://)?([0-9A-Za-z._-]{1,253}|\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\])"
+            r"(?::([0-9]{1,5}))?(/[!-~]*)?",
+            url,
+            re.IGNORECASE,
+        )
+        if match is None or not 1 <= int(match[3] or 1) <= 65_535 or set(match[4] or "") & set("?#"):
+            raise Unfit
+        what = "port of" if match[3] == "4317" else "scheme of" if (match[1] or "").lower()[:1] == "g" else ""
+        if what:
+            raise Unfit(
+                f"the URL of a collector's HTTP port, usually http://{match[2]}:4318, and this is the {what} "
+                "OTLP over gRPC"
+            )
+        return url
+
+
+@dataclasses.dataclass(frozen=True)
 class Name(Text):
     """A name that may be part of keys and labels."""
 

@@ -1,6 +1,6 @@
 """The reference router: the names of its flags, and those of them that do nothing here, or not yet.
 
-    --enable-trace              rejected: OpenTelemetry tracing is not implemented, and what happens today
+    --wasm-middleware m.wasm    rejected: WASM middleware is not implemented, and what happens today
     --history-backend memory    accepted, without effect
 
 The reference is vllm-project/router. A flag whose function is not implemented is accepted at its default; any
@@ -98,7 +98,7 @@ REFERENCE_FLAGS = frozenset(
 # What is not implemented, by group: its function, and what happens today.
 _PD_GROUP = "Prefill/decode"
 _OTHER = "Other modes"
-_TRACES = "Tracing and middleware"
+_MIDDLEWARE = "Middleware"
 _pd = partial(
     option,
     group=_PD_GROUP,
@@ -108,15 +108,9 @@ _pd = partial(
         "--kv-event-source names their events",
     ),
 )
-_tracing = partial(
-    option,
-    group=_TRACES,
-    live="restart",
-    not_built=NotBuilt("OpenTelemetry tracing", "traceparent and similar headers pass through unchanged"),
-)
 _wasm = partial(
     option,
-    group=_TRACES,
+    group=_MIDDLEWARE,
     live="restart",
     not_built=NotBuilt("WASM middleware", "requests pass through unchanged"),
 )
@@ -171,18 +165,6 @@ class ReferenceTable:
         not_built=_PROFILE,
     )
 
-    enable_trace: bool = _tracing(False, Switch(), "trace requests")
-    otlp_traces_endpoint: str | None = _tracing(
-        None, Text("HOST:PORT"), "the endpoint to which traces are exported", urls=True
-    )
-    otel_sampling_ratio: float = _tracing(
-        1.0, Number(0, 1, whole=False), "the share of requests that are traced"
-    )
-    otel_excluded_paths: list[str] = _tracing(
-        ["/health", "/health_generate", "/liveness", "/readiness"],
-        Words("PATH", commas=False),
-        "the paths that are not traced",
-    )
     wasm_middleware: str | None = _wasm(None, Text("PATH"), "the WASM module that processes requests first")
     wasm_middleware_sha256: str | None = _wasm(
         None, Text("HEX"), "the SHA-256 digest of the module of --wasm-middleware"

@@ -17,6 +17,7 @@ from typing import Literal
 from vllm_router.settings.flag import Alias, option
 from vllm_router.settings.kinds import (
     Choice,
+    CollectorUrl,
     HeaderText,
     JsonObject,
     ListenAddress,
@@ -99,6 +100,7 @@ _limits = partial(option, group="Connections and limits", scope="server", live="
 _health = partial(option, group="Health checks", scope="server", live="request")
 _shutdown = partial(option, group="Shutdown", scope="server", live="request")
 _logs = partial(option, group="Logging and metrics", scope="server", live="restart")
+_traces = partial(option, group="Tracing", scope="server", live="restart")
 _resilience = partial(option, group="Retries, breaker, admission", scope="server", live="request")
 _security = partial(option, group="Security", scope="server", live="restart")
 
@@ -1649,6 +1651,41 @@ class Table:
         "the port of the metrics listener, which serves GET /metrics",
         cli_default=29000,
         more="0 takes any free port and logs it at level info.",
+    )
+
+    enable_trace: bool = _traces(
+        False,
+        Switch(),
+        "send spans of requests to a collector of OpenTelemetry",
+        more="Workers get a traceparent of each attempt. See docs/how-to/monitor.md.",
+    )
+    otlp_traces_endpoint: str | None = _traces(
+        None,
+        CollectorUrl(),
+        "the collector that gets the spans of --enable-trace, by OTLP over HTTP",
+        more="Without a path, /v1/traces is meant. Unset: as OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or "
+        "OTEL_EXPORTER_OTLP_ENDPOINT of the environment says, or else http://localhost:4318.",
+        aliases=("otel_endpoint",),
+        urls=True,
+    )
+    otel_sampling_ratio: float = _traces(
+        1.0,
+        Number(0, 1, whole=False),
+        "the share of traces whose spans are sent",
+        more="It is for traces that start here: of others the client's traceparent decides.",
+    )
+    otel_excluded_paths: list[str] = _traces(
+        ["/health", "/health_generate", "/liveness", "/readiness"],
+        Words("PATH", commas=False),
+        "the paths that are not traced",
+        more="The list replaces the default one.",
+    )
+    otel_service_name: str | None = _traces(
+        None,
+        Text("NAME"),
+        "the name of this service in traces",
+        more="Unset: as OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES of the environment says, or else "
+        "vllm-router.",
     )
 
     max_concurrent_requests: int = _resilience(

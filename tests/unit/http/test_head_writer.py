@@ -244,6 +244,19 @@ def test_trace_context_is_passed():
     assert upstream(*fields)[1:] == [field.decode() for field in fields]
 
 
+def test_a_trace_context_of_the_routers_replaces_the_clients():
+    fields = [b"Traceparent: 00-1-2-01", b"tracestate: a=b", b"baggage: c=d", b"traceparent: x"]
+    assert upstream(*fields, traceparent="00-1-3-01")[1:] == [
+        *("tracestate: a=b", "baggage: c=d"),
+        "traceparent: 00-1-3-01",
+    ]
+    assert upstream(*fields, traceparent="00-1-3-01", drop_tracestate=True)[1:] == [
+        "baggage: c=d",
+        "traceparent: 00-1-3-01",
+    ]
+    assert upstream(traceparent="00-1-3-01")[1:] == ["traceparent: 00-1-3-01"]
+
+
 def test_the_chosen_rank_replaces_the_clients():
     theirs = b"x-data-parallel-rank: 7"
     assert upstream(theirs)[1:] == ["x-data-parallel-rank: 7"]

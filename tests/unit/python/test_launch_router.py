@@ -76,8 +76,8 @@ def test_launch_router_takes_settings_or_a_namespace(serve_with: Any) -> None:
 
 def test_launch_router_refuses_what_is_not_built_before_it_starts(serve_with: Any) -> None:
     serve_with(raising(AssertionError("started")))
-    with pytest.raises(ValueError, match="--enable-trace is not implemented in vllm-router"):
-        command.launch_router(RouterArgs(enable_trace=True))
+    with pytest.raises(ValueError, match="--enable-igw is not implemented in vllm-router"):
+        command.launch_router(RouterArgs(enable_igw=True))
 
 
 @pytest.mark.parametrize(
@@ -205,14 +205,15 @@ def test_help_is_grouped_and_says_what_is_not_built() -> None:
         "Health checks:",
         "Shutdown:",
         "Logging and metrics:",
+        "Tracing:",
         "Retries, breaker, admission:",
         "Security:",
         "Prefill/decode:",
         "Accepted from older scripts, without effect:",
     ]
     before, after = result.stdout.split("not implemented yet, and accepted at their defaults only")
-    assert "--enable-trace" not in before
-    assert "--enable-trace" in after
+    assert "--wasm-middleware" not in before
+    assert "--wasm-middleware" in after
     assert max(map(len, result.stdout.splitlines())) <= 110
 
 

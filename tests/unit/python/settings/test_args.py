@@ -80,7 +80,7 @@ def test_a_foreign_parser_prints_its_help() -> None:
     RouterArgs.add_cli_args(parser, use_router_prefix=True)
     text = parser.format_help()
     assert "--router-policy NAME" in text
-    assert "--router-enable-trace" not in text
+    assert "--router-wasm-middleware" not in text
 
 
 def test_router_options_are_the_fleet_and_the_policy_options() -> None:

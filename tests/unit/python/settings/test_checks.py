@@ -497,6 +497,33 @@ def test_settings_of_a_shared_pool_without_effect_are_named() -> None:
     assert about_the_pool(shared_cache_type="hicache", shared_cache_multiplier=0.5) == []
 
 
+def test_settings_of_traces_without_effect_are_named() -> None:
+    settings: dict[str, Any] = {"otlp_traces_endpoint": "http://c:4318", "otel_service_name": "router"}
+    assert [line for line in RouterArgs(**settings).warnings() if "trace" in line] == [
+        "--otlp-traces-endpoint has no effect without --enable-trace",
+        "--otel-service-name has no effect without --enable-trace",
+    ]
+    assert not [line for line in RouterArgs(enable_trace=True, **settings).warnings() if "trace" in line]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "said"),
+    [
+        ("http://c:4317", "http://c:4318, and this is the port of OTLP over gRPC"),
+        ("c:4317", "http://c:4318, and this is the port of OTLP over gRPC"),
+        ("grpc://c:1", "http://c:4318, and this is the scheme of OTLP over gRPC"),
+        ("ftp://c", "otlp_traces_endpoint is ftp://c; it is the collector"),
+        ("http://c:0", "otlp_traces_endpoint is http://c:...; it is the collector"),
+        ("http://c/a?b", "must be the URL of a collector's HTTP port, such as http://collector:4318"),
+    ],
+)
+def test_a_collector_is_named_by_its_http_port(endpoint: str, said: str) -> None:
+    for good in ("http://c:4318", "https://c/own", "c:4318", "http://[::1]:4318"):
+        RouterArgs(otlp_traces_endpoint=good)._validate_router_args()
+    with pytest.raises(ValueError, match=re.escape(said)):
+        RouterArgs(otlp_traces_endpoint=endpoint)._validate_router_args()
+
+
 CACHE = "--worker-urls http://a:1 --response-cache"
 IN_REDIS = f"{CACHE} --response-cache-backend redis"
 

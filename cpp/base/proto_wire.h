@@ -1,0 +1,91 @@
+// ProtoWriter and ProtoReader: the wire format of Protocol Buffers, without a schema. Who writes a message names the number of
+// each field; a message within a message is written in place, and its length is filled in at its end.
+//
+//   std::string bytes;
+//   ProtoWriter out(&bytes);
+//   const size_t resource = out.Begin(1);         0a ..
+//   out.Text(1, "service.name");                     0a 0c 73 65 …
+//   out.End(resource);                            .. becomes the length
+//
+//   ProtoReader in(bytes);
+//   while (const auto field = in.Next()) if (field->number == 1) … field->bytes
+//   if (!in.ok()) …                               the bytes are no message
+//
+// Cost: a few ns a field; End() moves the message by a byte or more if it has 128 bytes or more. One thread.
+// The format: protobuf.dev, "Encoding". Groups, which proto3 does not have, are taken for malformed.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace vllm_router {
+
+enum class WireType : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+class ProtoWriter {
+ public:
+  // Appends to `out`, which outlives it.
+  explicit ProtoWriter(std::string* out) : out_(*out) {}
+
+  // Fields of type uint32, uint64, int32, int64, bool and of enumerations; a negative number is written as its 64 bits.
+  void Varint(uint32_t field, uint64_t value) {
+    Tag(field, WireType::kVarint);
+    Raw(value);
+  }
+  void Fixed32(uint32_t field, uint32_t value) { Fixed(field, WireType::kFixed32, value); }
+  void Fixed64(uint32_t field, uint64_t value) { Fixed(field, WireType::kFixed64, value); }
+  void Double(uint32_t field, double value) { Fixed64(field, std::bit_cast<uint64_t>(value)); }
+  // Strings, bytes, and messages that are written already. A string must be UTF-8: readers reject the message otherwise.
+  void Text(uint32_t field, std::string_view value) {
+    Tag(field, WireType::kBytes);
+    Raw(value.size());
+    out_ += value;
+  }
+
+  // A message within this one: all that is written until End(), which gets what Begin() returned.
+  size_t Begin(uint32_t field);
+  void End(size_t begun);
+
+ private:
+  void Tag(uint32_t field, WireType type) { Raw(uint64_t{field} << 3 | static_cast<uint64_t>(type)); }
+  void Raw(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) out_ += static_cast<char>(value | 0x80);
+    out_ += static_cast<char>(value);
+  }
+  template <typename T>
+  void Fixed(uint32_t field, WireType type, T value) {
+    Tag(field, type);
+    for (size_t i = 0; i < sizeof(T); ++i) out_ += static_cast<char>(value >> 8 * i & 0xff);
+  }
+
+  std::string& out_;
+};
+
+class ProtoReader {
+ public:
+  struct Field {
+    uint32_t number;
+    WireType type;
+    uint64_t value;          // of all types but kBytes
+    std::string_view bytes;  // of kBytes, within what is read
+  };
+
+  explicit ProtoReader(std::string_view bytes) : rest_(bytes) {}
+
+  // Nullopt at the end, and for what is malformed.
+  std::optional<Field> Next();
+  bool ok() const { return ok_; }
+
+ private:
+  std::optional<uint64_t> Raw();
+  std::optional<uint64_t> Fixed(size_t size);
+
+  std::string_view rest_;
+  bool ok_ = true;
+};
+
+}  // namespace vllm_router
