@@ -107,7 +107,8 @@ void WriteResponses(const Router& router, const ServerLimits& limits, MetricsPag
   page->Add(router.policy().sessions().value_or(0));
   const ResponseOwners& responses = limits.responses;
   page->Counter(
-      "response_lookups_total", "Requests that named a stored response or conversation, by how its worker was found.");
+      "response_lookups_total",
+      "Requests that named a stored response or conversation, by how its worker was found.");
   for (int i = 0; i < kResponseLookupCount; ++i) {
     page->Add(
         responses.lookups[i].load(std::memory_order_relaxed),
