@@ -6,11 +6,10 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/time_units.h"
 
 namespace vllm_router {
 namespace {
-
-constexpr int64_t kNanosPerMs = 1'000'000;
 
 Outcomes AllOf(const WorkerFacts& worker) {
   Outcomes all;

@@ -98,7 +98,9 @@ def _screen(status: dict[str, Any], now: float) -> Iterator[str]:
             yield f"  {_age(now - condition['since']):>8}  {printable(condition['text'])}"
     if status["workers"]:
         yield ""
-        rows = [("worker", "state", "load", "in the last minute", "head p50, p95", "last failure")]
+        rows: list[tuple[str, ...]] = [
+            ("worker", "state", "load", "in the last minute", "head p50, p95", "last failure")
+        ]
         rows += [_row(worker) for worker in status["workers"]]
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         for row in rows:

@@ -299,7 +299,7 @@ def test_tokens_that_were_predicted_and_reported_are_told(harness, collector, si
 
 
 def test_a_step_that_waits_has_a_span(harness, collector):
-    body = b'{"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 1}}'
+    body = b'{"choices": [{"text": "b", "finish_reason": "stop"}], "usage": {"prompt_tokens": 3}}'
     worker = harness.worker(
         lambda connection, _message: connection.send(
             response(200, body, ("Content-Type", "application/json"))

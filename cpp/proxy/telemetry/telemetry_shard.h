@@ -80,7 +80,7 @@ struct WorkerCounters {
   const std::weak_ptr<const Worker> worker;
   Counter decisions;
   Counter processed;
-  Counter failed_attempts;  // after which there was another attempt
+  Counter failed_attempts;                            // after which there was another attempt
   std::array<Counter, kResponseCodeCount> responses;  // to attempts, by ResponseCode
   Counter breaker_successes, breaker_failures;
   std::array<Counter, kErrorBlameCount> server_errors;  // by ErrorBlame
