@@ -21,6 +21,7 @@ HEAD = """\
     vllm-router completion bash
     vllm-router doctor [--json] [flags]
     vllm-router probe [--url URL]
+    vllm-router status [URL]
 
 Every flag is listed here once. `scripts/cli_reference.py` writes this page from
 `vllm_router.router_args.RouterArgs`, which is also what the command, the YAML file and `Router(**options)`

@@ -195,6 +195,11 @@ RequestInfo MakeRecord(const py::kwargs& fields) {
       record.route = ByName<Route>(value.cast<std::string>(), kRouteCount, &LabelOf);
     } else if (name == "end") {
       record.end = ByName<ExchangeEnd>(value.cast<std::string>(), kExchangeEndCount, &ExchangeEndName);
+    } else if (name == "attempts_made") {
+      for (const auto& [worker, status, error] :
+           value.cast<std::vector<std::tuple<WorkerHandle, int, std::string>>>()) {
+        record.attempts_made.push_back({.worker = worker.worker, .status = status, .error = Forever(error)});
+      }
     } else if (name == "worker") {
       record.worker = value.cast<WorkerHandle>().worker;
     } else if (name == "reason") {

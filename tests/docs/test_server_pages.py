@@ -476,6 +476,10 @@ EVERYTHING = {
     "claim": "redeemed",
     "worker": testing.WorkerHandle("http://gpu-0:8000@1"),
     "attempts": 2,
+    "attempts_made": [
+        (testing.WorkerHandle("http://gpu-2:8000"), 503, ""),
+        (testing.WorkerHandle("http://gpu-0:8000@1"), 200, ""),
+    ],
     "reused": True,
     "retries": 1,
     "stale_retry": True,

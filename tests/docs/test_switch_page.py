@@ -31,6 +31,9 @@ REFERENCE = {
     "--request-id-headers": None,
     "--cache-threshold": 0.3,
     "--service-discovery": False,
+    "--enable-trace": False,
+    "--otel-sampling-ratio": 1.0,
+    "--otel-excluded-paths": ["/health", "/health_generate", "/liveness", "/readiness"],
 }
 # Those that it has and we give another meaning or no effect; the rest of it must be among what is refused.
 DIFFERENT = {
@@ -46,6 +49,7 @@ DIFFERENT = {
     "--rate-limit-tokens-per-second",
     "--policy",
     "--balance-abs-threshold",
+    "--otlp-traces-endpoint",
     "--balance-rel-threshold",
     "--max-tree-size",
     "--eviction-interval-secs",

@@ -90,8 +90,8 @@ HEAVY = {
     "prometheus": "proxy/telemetry/metrics_page.cc",
     "pybind11": "bindings/*",
     "simdjson": "{events/trtllm_event.cc,routing/json_reading.h,disaggregation/merged_response.cc,"
-    "simulation/request_body.cc,simulation/responses_session.cc,simulation/tool_script.cc,"
-    "simulation/transfer_params.cc}",
+    "simulation/conversation_store.cc,simulation/request_body.cc,simulation/responses_session.cc,"
+    "simulation/tool_script.cc,simulation/transfer_params.cc}",
     "zmq": "net/zmq_socket.cc",
 }
 

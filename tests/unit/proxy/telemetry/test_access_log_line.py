@@ -215,3 +215,23 @@ def test_there_is_room_for_the_longest_line():
     assert line["bytes_in"] == line["match_total"] == 2**64 - 1
     assert line["error"] == "e" * 64
     assert text_line(**fields).count("\\x01") == 4 * 1024  # no model there
+
+
+def test_attempts_that_failed_are_named_before_the_last():
+    other, last = testing.WorkerHandle("http://gpu-1:8000"), testing.WorkerHandle("http://gpu-0:8000")
+    made = [(other, 503, ""), (other, 0, "worker_refused"), (last, 200, "")]
+    fields = CHAT | {"retries": 2, "attempts_made": made}
+    assert json_line(**fields)["failed"] == [
+        {"worker": "http://gpu-1:8000", "status": 503},
+        {"worker": "http://gpu-1:8000", "error": "worker_refused"},
+    ]
+    assert " retries=2 failed=http://gpu-1:8000:503,http://gpu-1:8000:worker_refused " in text_line(**fields)
+    assert "failed" not in json_line(**CHAT | {"attempts_made": made[-1:]})
+
+
+def test_of_many_failed_attempts_four_are_named():
+    url = "http://" + "a" * 2000 + ":8000"
+    made = [(testing.WorkerHandle(url), 503, "")] * 9
+    longest = dict.fromkeys(("request_id", "client", "method", "path", "model"), "\x01" * 5000)
+    line = json_line(**CHAT | longest | {"retries": 8, "attempts_made": made})
+    assert [each["worker"] for each in line["failed"]] == [url[:1024]] * 4
