@@ -94,7 +94,7 @@ class Finder {
       const uint64_t keys = all.of(ResponseCode::k401) + all.of(ResponseCode::k403);
       refused += keys;
       attempts += responses;
-      if (IsMost(keys, responses, condition_limits::kLeastRefused)) {
+      if (IsMost(keys, responses, condition_limits::kLeastRejected)) {
         refusals.push_back(
             {.kind = ConditionKind::kWorkerRejects,
              .worker = worker.url,
@@ -104,7 +104,7 @@ class Finder {
              .is_page = true});
       }
       const uint64_t missing = all.of(ResponseCode::k404);
-      if (IsMost(missing, responses, condition_limits::kLeastRefused)) {
+      if (IsMost(missing, responses, condition_limits::kLeastNotFound)) {
         Add(ConditionKind::kWorkerNotFound, worker,
             Concat(
                 worker.url, " does not find what is requested: ", Share(missing, responses),

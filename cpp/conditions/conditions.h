@@ -56,7 +56,8 @@ struct WorkerFacts {
 
 namespace condition_limits {
 
-inline constexpr uint64_t kLeastRefused = 5;         // responses, and half of all
+inline constexpr uint64_t kLeastRejected = 10;       // responses with 401 or 403, and half of all
+inline constexpr uint64_t kLeastNotFound = 20;       // likewise 404: a client may ask for what there is not
 inline constexpr uint64_t kLeastFailed = 5;          // attempts for a model, and half of these
 inline constexpr uint64_t kLeastTimed = 5;           // responses of a worker for its times to count
 inline constexpr double kSlowFactor = 3;             // times the median of the other workers' medians

@@ -118,7 +118,9 @@ def test_a_prometheus_that_scrapes_a_router_fills_the_board(harness: Harness, tm
 
         eventually(lambda: empty() <= set(EMPTY), "panels stay empty", PATIENCE)
         assert empty() == set(EMPTY)
-        for rule in rules("alerts.yml"):
-            assert server.series(rule["expr"]) == [], rule["alert"]
+        # A third of all asks for a model that there is not, at one worker; some minutes later that is a ticket.
+        asked_in_vain = {"VllmRouterWorkerFindsNothing"}
+        pending = {rule["alert"] for rule in rules("alerts.yml") if server.series(rule["expr"])}
+        assert pending <= asked_in_vain
         states = server.series("vllm_router_worker_health")
         assert [series["metric"]["job"] for series in states] == ["vllm-router"] * 2

@@ -62,13 +62,14 @@ def test_all_with_another_key_are_told_in_one_sentence():
 
 
 def test_few_refusals_and_those_of_one_client_among_many_are_none():
-    assert found(worker(A, served(4, 401)), worker(B, served(4, 401))) == []
+    assert found(worker(A, served(9, 401)), worker(B, served(9, 401))) == []
     assert found(worker(A, served(100) + served(60, 401)), worker(B, served(100))) == []
     assert found(worker(A, served(400, 400)), worker(B, served(400, 429))) == []
 
 
 def test_404_is_what_a_worker_does_not_find():
-    assert found(worker(A, served(5, 404)), worker(B, served(9))) == [("worker_not_found", A, "")]
+    assert found(worker(A, served(20, 404)), worker(B, served(9))) == [("worker_not_found", A, "")]
+    assert found(worker(A, served(19, 404)), worker(B, served(9))) == []
 
 
 def test_a_model_that_fails_at_one_worker_is_named():

@@ -52,7 +52,8 @@ def test_every_policy_that_matches_sums_what_it_predicted(policy):
     }
 
 
-@pytest.mark.parametrize("policy", MATCHING)
+# Not auto: to it, hundreds of requests within milliseconds are a fleet at its limit, where a copy is dear.
+@pytest.mark.parametrize("policy", [policy for policy in MATCHING if policy != "auto"])
 def test_what_load_was_preferred_to_is_foregone(policy):
     router = Router(policy=policy, worker_urls=[f"http://w{i}:1" for i in range(4)], seed=1)
     ids = list(range(160))

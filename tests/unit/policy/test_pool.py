@@ -16,14 +16,16 @@ def test_a_policy_that_matches_blocks_reports_itself_and_its_index():
             "policy",
             "tickets_expired",
             "block_index",
+            "cache_prediction",
         }
 
 
 @pytest.mark.parametrize(
-    ("policy", "group"), [("cache_aware", "cache_routing"), ("prefix_aware", "prefix_routing")]
+    ("policy", "groups"),
+    [("cache_aware", {"cache_routing", "cache_prediction"}), ("prefix_aware", {"prefix_routing"})],
 )
-def test_any_other_reports_itself_alone(policy, group):
-    assert set(Router(policy=policy, worker_urls=[A]).stats()) == {"policy", "tickets_expired", group}
+def test_any_other_reports_itself_alone(policy, groups):
+    assert set(Router(policy=policy, worker_urls=[A]).stats()) == {"policy", "tickets_expired"} | groups
     assert set(Router(policy="random", worker_urls=[A]).stats()) == {"policy", "tickets_expired"}
 
 

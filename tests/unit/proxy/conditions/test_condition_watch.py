@@ -16,11 +16,11 @@ def test_a_condition_of_responses_is_logged_when_it_begins_and_when_it_is_over(h
         for _ in range(times):
             client.ask("POST", "/v1/chat/completions", JSON, body=b'{"model": "m"}')
 
-    chat(5)
+    chat(10)
     eventually(lambda: conditions(client) == [("worker_rejects", worker.url, None)], "it never began")
-    wait_until_logged(capfd, f"{worker.url} rejects requests: 5 of 5 responses")
+    wait_until_logged(capfd, f"{worker.url} rejects requests: 10 of 10 responses")
     code = 200
-    chat(6)
+    chat(11)
     eventually(lambda: conditions(client) == [], "it never ended")
     wait_until_logged(capfd, f"no longer so: {worker.url} rejects requests")
 
@@ -33,9 +33,9 @@ def test_few_refusals_are_no_condition(harness, conditions):
         (row,) = json.loads(client.ask("GET", "/admin/status").body)["workers"]
         return row["recent"]["responses"]
 
-    for _ in range(4):
+    for _ in range(9):
         client.ask("POST", "/v1/chat/completions", JSON, body=b'{"model": "m"}')
-    eventually(lambda: recent() == {"401": 4}, "they were not counted")
+    eventually(lambda: recent() == {"401": 9}, "they were not counted")
     assert conditions(client) == []
 
 

@@ -60,15 +60,15 @@ def test_a_fleet_that_serves_says_so(fleet):
 def test_a_worker_that_refuses_keys_is_named_in_status_and_metrics(fleet, conditions):
     codes, urls, router, client = fleet
     codes[1]["m"] = 401
-    for _ in range(12):
+    for _ in range(20):
         chat(client)
     eventually(lambda: conditions(client) == [("worker_rejects", urls[1], None)], "it was not found")
     said = status(client)
-    assert said["sentence"].startswith(f"{urls[1]} rejects requests: 6 of 6 responses")
+    assert said["sentence"].startswith(f"{urls[1]} rejects requests: 10 of 10 responses")
     assert said["conditions"][0]["severity"] == "page"
     page = parse(router.server.metrics_text())
     assert page["vllm_router_condition"].value(condition="worker_rejects", worker=urls[1], model="") == 1
-    assert page["vllm_router_worker_responses_total"].value(worker=urls[1], code="401") == 6
+    assert page["vllm_router_worker_responses_total"].value(worker=urls[1], code="401") == 10
 
 
 def test_a_worker_that_fails_one_model_is_named_though_every_request_was_served(harness, conditions):

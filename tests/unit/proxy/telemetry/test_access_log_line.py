@@ -230,7 +230,7 @@ def test_attempts_that_failed_are_named_before_the_last():
 
 
 def test_of_many_failed_attempts_four_are_named():
-    url = "http://" + "a" * 2000 + ":8000"
+    url = "http://w/" + "w" * 2000
     made = [(testing.WorkerHandle(url), 503, "")] * 9
     longest = dict.fromkeys(("request_id", "client", "method", "path", "model"), "\x01" * 5000)
     line = json_line(**CHAT | longest | {"retries": 8, "attempts_made": made})

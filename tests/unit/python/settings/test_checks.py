@@ -192,6 +192,7 @@ def test_policy_options_are_filled_with_defaults() -> None:
         "tokenize": "auto",
         "max_worker_requests": 0,
         "ticket_lease_secs": 0,
+        "receipts": 8192,
         "vllm_pd_disaggregation": False,
         "prefill_urls": [],
         "decode_urls": [],
