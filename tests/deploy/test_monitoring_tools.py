@@ -118,7 +118,7 @@ def test_a_prometheus_that_scrapes_a_router_fills_the_board(harness: Harness, tm
 
         eventually(lambda: empty() <= set(EMPTY), "panels stay empty", PATIENCE)
         assert empty() == set(EMPTY)
-        # A third of all asks for a model that there is not, at one worker; some minutes later that is a ticket.
+        # A third of all asks for a model that there is not, at one worker: in some minutes that is a ticket.
         asked_in_vain = {"VllmRouterWorkerFindsNothing"}
         pending = {rule["alert"] for rule in rules("alerts.yml") if server.series(rule["expr"])}
         assert pending <= asked_in_vain
