@@ -96,7 +96,10 @@ std::vector<Condition> ConditionWatch::Find() const {
 void ConditionWatch::Tick() { Follow(Find(), thread_.clock.NowNanos()); }
 
 void ConditionWatch::Follow(std::vector<Condition> found, int64_t now_ns) {
-  const int64_t begin_ns = kBeginNanos / speed.load(std::memory_order_relaxed);
+  const auto begin_ns = [](ConditionKind kind) {
+    const int64_t nanos = kind == ConditionKind::kWorkerIsSlow ? kSlowNanos : kBeginNanos;
+    return nanos / speed.load(std::memory_order_relaxed);
+  };
   const int64_t over_ns = kOverNanos / speed.load(std::memory_order_relaxed);
   std::vector<Seen> seen;
   seen.reserve(found.size() + seen_.size());
@@ -112,7 +115,7 @@ void ConditionWatch::Follow(std::vector<Condition> found, int64_t now_ns) {
         .is_active = !is_new && before->is_active};
     if (!is_new) seen_.erase(before);
     const bool by_responses = IsByResponses(next.condition.kind);
-    if (!next.is_active && (!by_responses || now_ns - next.first_ns >= begin_ns)) {
+    if (!next.is_active && (!by_responses || now_ns - next.first_ns >= begin_ns(next.condition.kind))) {
       next.is_active = true;
       if (by_responses) Log(LogLevel::kWarning, next.condition.text);
     }

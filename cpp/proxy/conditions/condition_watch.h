@@ -5,7 +5,7 @@
 //   Service::AddConditions of each service  ----------------------------------+-->  Report()  -->  GET /admin/status, metrics
 //
 // A condition is over once it has not been found for kOverNanos; one that is judged by responses begins when it was found
-// for kBeginNanos, so that a burst of errors is none. Cost: some microseconds per worker and second. On the control thread;
+// for kBeginNanos, so that a burst of errors is none. That a worker is slow takes kSlowNanos: a few long prompts are not. Cost: some microseconds per worker and second. On the control thread;
 // Report() on any.
 #pragma once
 
@@ -32,6 +32,7 @@ class ConditionWatch final : public Service {
  public:
   static constexpr int64_t kTickNanos = 1'000'000'000;
   static constexpr int64_t kBeginNanos = 3'000'000'000;
+  static constexpr int64_t kSlowNanos = 60'000'000'000;
   static constexpr int64_t kOverNanos = 5'000'000'000;
   static std::atomic<int64_t> speed;  // of these; tests are faster
 
