@@ -25,8 +25,6 @@ namespace vllm_router {
 namespace json = boost::json;
 namespace {
 
-constexpr double kNanosPerMs = 1e6;
-
 Status Add(const ServerParts& server) {
   std::vector<const RecentOutcomes*> outcomes;
   for (const std::unique_ptr<IoThread>& thread : server.threads)
