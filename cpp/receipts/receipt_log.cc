@@ -103,7 +103,7 @@ void ReceiptWriter::Meet(const Worker& worker) {
   if (workers_.insert(id).second) log_.AddWorker(worker);
 }
 
-ReceiptLog::ReceiptLog(size_t threads, const Options& options) : names_(1), candidates_(kCandidateLists) {
+ReceiptLog::ReceiptLog(size_t threads, const Options& options) : names_(1) {
   for (size_t i = 0; i < threads; ++i) {
     writers_.push_back(std::make_unique<ReceiptWriter>(this, options.per_thread, options.candidates_every));
   }
@@ -169,7 +169,9 @@ uint32_t ReceiptLog::Keep(const Decision& decision, const ReceiptFacts& facts) {
   for (; workers_.size() > kWorkers; workers_.pop_front()) urls_.erase(workers_.front());
   if (++lists_ == 0) ++lists_;
   kept.number = lists_;
-  candidates_[lists_ % kCandidateLists] = kept;
+  const size_t place = lists_ % kCandidateLists;
+  if (candidates_.size() <= place) candidates_.resize(place + 1);
+  candidates_[place] = kept;
   return lists_;
 }
 
@@ -191,8 +193,9 @@ ReceiptLog::Row ReceiptLog::Complete(const Receipt& receipt) const {
       .best_worker = UrlOf(receipt.best_worker),
       .prefill_worker = UrlOf(receipt.prefill_worker),
       .candidates = {}};
+  if (receipt.candidates == 0) return row;
   const Candidates& kept = candidates_[receipt.candidates % kCandidateLists];
-  if (receipt.candidates == 0 || kept.number != receipt.candidates) return row;
+  if (kept.number != receipt.candidates) return row;
   for (size_t i = 0; i < kept.count; ++i)
     row.candidates.push_back({UrlOf(kept.list[i].worker), kept.list[i]});
   return row;

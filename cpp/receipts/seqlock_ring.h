@@ -14,7 +14,8 @@
 // without a fence (on x86 these are plain moves) and which TSan understands. After Lameter's seqlocks; the orders are
 // discussed in Boehm, "Can seqlocks get along with programming language memory models?" (2012).
 //
-// Cost: one store per 8 bytes, one more cache line at most. Memory: capacity slots, allocated at once.
+// Cost: one store per 8 bytes, one more cache line at most. Memory: slots come in chunks of kChunk, as they are needed, and
+// stay.
 #pragma once
 
 #include <array>
@@ -33,12 +34,20 @@ class SeqlockRing {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(uint64_t) == 0);
 
   // REQUIRES: capacity > 0.
-  explicit SeqlockRing(size_t capacity) : capacity_(capacity), slots_(std::make_unique<Slot[]>(capacity)) {}
+  explicit SeqlockRing(size_t capacity)
+      : capacity_(capacity),
+        chunks_(std::make_unique<std::atomic<Slot*>[]>((capacity + kChunk - 1) / kChunk)) {}
+  ~SeqlockRing() {
+    for (size_t chunk = 0; chunk * kChunk < capacity_; ++chunk)
+      delete[] chunks_[chunk].load(std::memory_order_relaxed);
+  }
+  SeqlockRing(const SeqlockRing&) = delete;
+  SeqlockRing& operator=(const SeqlockRing&) = delete;
 
   // By one thread.
   void Add(const T& value) {
     const uint64_t number = added_.load(std::memory_order_relaxed);
-    Slot& slot = slots_[next_];
+    Slot& slot = SlotAt(next_);
     next_ = next_ + 1 == capacity_ ? 0 : next_ + 1;
     const auto words = std::bit_cast<Words>(value);
     slot.sequence.store(2 * number + 1, std::memory_order_relaxed);
@@ -52,7 +61,10 @@ class SeqlockRing {
 
   // False: it has been overwritten, or was not added yet.
   bool Read(uint64_t number, T* value) const {
-    const Slot& slot = slots_[number % capacity_];
+    const size_t index = number % capacity_;
+    const Slot* const chunk = chunks_[index / kChunk].load(std::memory_order_acquire);
+    if (chunk == nullptr) return false;
+    const Slot& slot = chunk[index % kChunk];
     const uint64_t whole = 2 * number + 2;
     if (slot.sequence.load(std::memory_order_acquire) != whole) return false;
     Words words;
@@ -69,9 +81,21 @@ class SeqlockRing {
     std::array<std::atomic<uint64_t>, sizeof(T) / sizeof(uint64_t)> words{};
   };
 
+  Slot& SlotAt(size_t index) {
+    std::atomic<Slot*>& chunk = chunks_[index / kChunk];
+    Slot* slots = chunk.load(std::memory_order_relaxed);
+    if (slots == nullptr) {
+      slots = new Slot[kChunk];
+      chunk.store(slots, std::memory_order_release);
+    }
+    return slots[index % kChunk];
+  }
+
+  static constexpr size_t kChunk = 64;
+
   const size_t capacity_;
-  const std::unique_ptr<Slot[]> slots_;
-  size_t next_ = 0;  // the writer's
+  const std::unique_ptr<std::atomic<Slot*>[]> chunks_;  // null: not needed yet
+  size_t next_ = 0;                                     // the writer's
   std::atomic<uint64_t> added_{0};
 };
 
