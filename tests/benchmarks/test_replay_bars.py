@@ -56,7 +56,7 @@ def test_without_its_trace_conversation_is_said_to_be_left_out(capsys, monkeypat
         (["--trace", "no.jsonl"], "the trace no.jsonl is not there"),
         (["--seeds", "0"], "--seeds and --jobs must be 1 or more"),
         (["--jobs", "0"], "--seeds and --jobs must be 1 or more"),
-        (["--bars", "15"], "invalid choice: 15"),
+        (["--bars", "17"], "invalid choice: 17"),
         (["--workloads", "x"], "invalid choice: 'x'"),
     ],
 )

@@ -134,6 +134,8 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
             fit = OBJECT
         case AnnotationName():
             fit = st.sampled_from(["vllm.ai/bootstrap-port", "port", "a.b-c/d_e.f"])
+        case Text() if flag.field == "otlp_traces_endpoint":
+            fit = st.sampled_from(["http://otel:4318", "https://otel.example/v1/traces"])
         case Text():
             fit = LINE
         case _:

@@ -23,12 +23,12 @@ bool BrokeOff(const RequestInfo& info) {
 
 void CountAttempts(Request& request) {
   const RequestInfo& info = request.info;
-  if (info.attempts_made.empty()) return;
-  RecentOutcomes& outcomes = *request.thread.features.Find<RecentOutcomes>();
+  auto* const outcomes = request.thread.features.Find<RecentOutcomes>();
+  if (outcomes == nullptr) return;  // a thread without features
   for (const AttemptInfo& attempt : info.attempts_made) {
     const bool is_last = &attempt == &info.attempts_made.back();
     if (attempt.status == 0 && is_last && IsOurs(info)) continue;
-    outcomes.Add(
+    outcomes->Add(
         attempt.worker->id, info.model,
         {.status = is_last && BrokeOff(info) ? 0 : attempt.status,
          .error = attempt.error,
