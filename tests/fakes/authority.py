@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import errno
 import os
+import socket
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ class _Connected(ssl.SSLSocket):
         try:
             return super().getpeername()
         except OSError as error:
+            if self.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                raise  # it listens, and has no peer
             self.close()
             raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)) from error
 
