@@ -30,6 +30,7 @@
 namespace vllm_router {
 
 namespace py = pybind11;
+using namespace pybind11::literals;
 
 namespace {
 
