@@ -15,6 +15,7 @@
 #include "proxy/telemetry/telemetry_shard.h"
 #include "proxy/telemetry/traffic_log_line.h"
 #include "proxy/thread/server_limits.h"
+#include "routing/router.h"
 
 namespace vllm_router {
 namespace {
