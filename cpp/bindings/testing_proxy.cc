@@ -22,6 +22,7 @@
 #include "bindings/server_options.h"
 #include "hashing/keyed_hash.h"
 #include "http/head.h"
+#include "policy/cache_prediction.h"
 #include "proxy/admin/admin.h"
 #include "proxy/admin/metrics.h"
 #include "proxy/api/cors.h"
@@ -209,6 +210,7 @@ RequestInfo MakeRecord(const py::kwargs& fields) {
       const auto [unit, matched, total] = value.cast<std::tuple<std::string, uint64_t, uint64_t>>();
       if (!record.decision.has_value()) record.decision.emplace();
       record.decision->unit = ByName<MatchUnit>(unit, 4, &UnitName);
+      record.decision->blocks_are_tokens = true;
       record.decision->matched = matched;
       record.decision->total = total;
     } else {
@@ -340,7 +342,10 @@ void BindRequestSpans(py::module_& testing) {
         return py::make_tuple(count, py::bytes(bytes));
       });
   testing.def("predicted_tokens", [](uint32_t block_size, const py::kwargs& fields) {
-    return PredictedTokens(MakeRecord(fields), block_size);
+    const RequestInfo record = MakeRecord(fields);
+    const auto found = record.decision ? PredictionOf(*record.decision, record.prompt_tokens, block_size)
+                                       : std::optional<CachePrediction>();
+    return found ? std::optional(found->cached) : std::nullopt;
   });
 }
 

@@ -2,19 +2,18 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 
 #include "base/text.h"
 #include "base/time_units.h"
 #include "hashing/hash.h"
 #include "hashing/keyed_hash.h"
+#include "policy/cache_prediction.h"
 #include "proxy/api/routes.h"
 #include "tracing/span_writer.h"
 
 namespace vllm_router {
 namespace {
 
-constexpr uint64_t kBytesPerToken = 4;
 constexpr uint64_t kConversations = 1;  // the domain of their names
 
 // Names of spans and attributes must be few, and a method may be any token.
@@ -136,8 +135,8 @@ class Spans {
       const int64_t nanos = info_.chosen_ns - info_.body_ns - info_.queue_ns;
       span.Count("vllm_router.decision_us", std::max<int64_t>(0, nanos) / 1000);
     }
-    const std::optional<uint64_t> predicted = PredictedTokens(info_, source_.block_size);
-    if (predicted) Tokens(span, "vllm_router.predicted_cached_tokens", *predicted);
+    const auto predicted = PredictionOf(*info_.decision, info_.prompt_tokens, source_.block_size);
+    if (predicted) Tokens(span, "vllm_router.predicted_cached_tokens", predicted->cached);
   }
 
   void WritePart(const RequestTrace::Part& part, uint32_t number) {
@@ -222,24 +221,6 @@ class Spans {
 
 size_t WriteRequestSpans(const RequestSpansSource& source, std::string* out) {
   return Spans(source, out).Write();
-}
-
-std::optional<uint64_t> PredictedTokens(const RequestInfo& info, uint32_t block_size) {
-  if (!info.decision) return std::nullopt;
-  const Decision& decision = *info.decision;
-  switch (decision.unit) {
-    case MatchUnit::kNone:
-      return std::nullopt;
-    case MatchUnit::kTokens:
-      return decision.matched;
-    case MatchUnit::kBlocks:
-      return decision.matched * block_size;
-    case MatchUnit::kBytes:
-      break;
-  }
-  if (!info.prompt_tokens || decision.total == 0) return decision.matched / kBytesPerToken;
-  const double share = static_cast<double>(decision.matched) / static_cast<double>(decision.total);
-  return static_cast<uint64_t>(share * static_cast<double>(*info.prompt_tokens));
 }
 
 }  // namespace vllm_router

@@ -34,8 +34,4 @@ struct RequestSpansSource {
 // Appends the spans to `out` as SpanWriter does. How many these are.
 size_t WriteRequestSpans(const RequestSpansSource& source, std::string* out);
 
-// Tokens of the prompt that the decision took for cached at its worker; nullopt if it compared no prompts. Where it knows
-// bytes: the same share of the prompt tokens that the response reports, or else four bytes a token.
-std::optional<uint64_t> PredictedTokens(const RequestInfo& info, uint32_t block_size);
-
 }  // namespace vllm_router
