@@ -8,7 +8,7 @@
 //
 // A value is cut after 256 bytes, at the end of a character, and what is no UTF-8 in it becomes U+FFFD: a collector rejects
 // all spans of a request for one that is not. Attributes that would make a span longer than kMaxSpanBytes are left out and
-// counted. Cost: about 20 ns an attribute. One thread.
+// counted. One thread.
 // The format: opentelemetry-proto 1.x, trace/v1/trace.proto and collector/trace/v1/trace_service.proto.
 #pragma once
 

@@ -7,8 +7,8 @@
 //   client ── parent ──▶ router: span ── AttemptSpan(0), AttemptSpan(1), … ──▶ workers
 //
 // The spans of a request's attempts follow from its own by SplitMix64, so that a request keeps one span id however often it is
-// sent. Pure functions but for StartTrace(), which draws; a RequestTrace belongs to one request. Cost: 20 ns to read or to
-// write a traceparent. The format: W3C Trace Context, www.w3.org/TR/trace-context.
+// sent. Pure functions but for StartTrace(), which draws; a RequestTrace belongs to one request.
+// The format: W3C Trace Context, www.w3.org/TR/trace-context.
 #pragma once
 
 #include <array>

@@ -5,7 +5,8 @@
 //   Service::AddConditions of each service  ----------------------------------+-->  Report()  -->  GET /admin/status, metrics
 //
 // A condition is over once it has not been found for kOverNanos; one that is judged by responses begins when it was found
-// for kBeginNanos, so that a burst of errors is none. That a worker is slow takes kSlowNanos: a few long prompts are not. Cost: some microseconds per worker and second. On the control thread;
+// for kBeginNanos, so that a burst of errors is none. That a worker is slow takes kSlowNanos: a few long prompts are not.
+// On the control thread;
 // Report() on any.
 #pragma once
 

@@ -5,7 +5,7 @@
 //     CLIENT    http_client_request             an attempt at a worker, one span each
 //
 // Names and attributes are those of docs/how-to/monitor.md. They hold no prompt, query, key or header's value. Pure; any
-// thread. Cost: about 1 us for a request with one attempt.
+// thread.
 // Conventions: OpenTelemetry's stable ones for HTTP spans; those for generative AI, which are in development, with
 // `conversations`.
 #pragma once
