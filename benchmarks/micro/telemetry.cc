@@ -1,5 +1,5 @@
-// What does it cost to remember an exchange: to count it, to write its access line or its record as well; and what does a scrape
-// cost while there are many workers? The checksums say that what was measured was also done.
+// What does it cost to remember an exchange: to count it, to write its access line, its record, its receipt or its spans as
+// well; and what does a scrape cost while there are many workers? The checksums say that what was measured was also done.
 #include "proxy/telemetry/telemetry.h"
 
 #include <memory>
@@ -10,11 +10,14 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "conditions/recent_outcomes.h"
 #include "proxy/admin/metrics.h"
 #include "proxy/telemetry/access_log_line.h"
 #include "proxy/telemetry/telemetry_shard.h"
 #include "proxy/telemetry/traffic_log_line.h"
 #include "proxy/thread/server_limits.h"
+#include "proxy/tracing/request_spans.h"
+#include "receipts/receipt_log.h"
 #include "routing/router.h"
 
 namespace vllm_router {
@@ -125,6 +128,93 @@ void BM_RecordLine(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(blocks));
 }
 BENCHMARK(BM_RecordLine)->ArgName("blocks")->Arg(0)->Arg(64)->Arg(1024);
+
+ReceiptFacts FactsOf(const RequestInfo& record) {
+  return {
+      .request_id = record.request_id,
+      .model = "qwen3-32b",
+      .policy = "auto",
+      .route = "/v1/chat/completions",
+      .end = "done",
+      .worker = record.worker.get(),
+      .decision = &*record.decision,
+      .block_tokens = 16,
+      .prompt_tokens = record.prompt_tokens,
+      .cached_tokens = record.cached_tokens,
+      .wall_us = record.wall_us,
+      .decision_ns = record.chosen_ns - record.body_ns,
+      .first_token_ns = record.first_body_ns - record.head_ns,
+      .total_ns = record.end_ns - record.head_ns,
+      .status = record.status,
+      .attempts = 1};
+}
+
+// Candidates: one request in 16 keeps a list of 16 of them.
+void BM_Receipt(benchmark::State& state) {
+  const std::shared_ptr<Router> router = MakeRouter(64);
+  std::vector<RequestInfo> records;
+  auto explanation = std::make_shared<Explanation>();
+  for (size_t i = 0; i < 64; ++i) {
+    records.push_back(Chat(*router->fleet(), i));
+    explanation->candidates.push_back({.worker = records[i].worker->id, .url = records[i].worker->url.url});
+  }
+  const auto every = static_cast<uint32_t>(state.range(0));
+  ReceiptLog log(1, {.per_thread = 8192, .candidates_every = every});
+  ReceiptWriter& writer = log.writer(0);
+  size_t next = 0;
+  for (auto _ : state) {
+    RequestInfo& record = records[next];
+    next = next + 1 == records.size() ? 0 : next + 1;
+    record.decision->explanation = writer.TakeTurn() ? explanation : nullptr;
+    writer.Write(FactsOf(record));
+  }
+  if (writer.ring().added() != static_cast<uint64_t>(state.iterations()))
+    state.SkipWithError("a receipt was not written");
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK(BM_Receipt)->ArgName("candidates_every")->Arg(0)->Arg(16);
+
+void BM_RecentOutcome(benchmark::State& state) {
+  RecentOutcomes outcomes;
+  int64_t now = 0;
+  uint64_t worker = 0;
+  for (auto _ : state) {
+    now += 20'000;
+    outcomes.Add(
+        static_cast<WorkerId>(worker++ % 64), "qwen3-32b",
+        {.status = 200, .error = {}, .is_stream = true, .head_ns = 31 * kMs}, now);
+  }
+  OutcomeSums sums;
+  outcomes.AddTo(&sums, now);
+  if (sums.empty()) state.SkipWithError("no outcome was counted");
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK(BM_RecentOutcome);
+
+void BM_RequestSpans(benchmark::State& state) {
+  const std::shared_ptr<Router> router = MakeRouter(1);
+  RequestInfo record = Chat(*router->fleet(), 0);
+  record.trace = std::make_unique<RequestTrace>();
+  record.attempts_made.push_back(
+      {.worker = record.worker, .chosen_ns = record.chosen_ns, .end_ns = record.end_ns, .status = 200});
+  std::string bytes;
+  size_t count = 0;
+  for (auto _ : state) {
+    bytes.clear();
+    count += WriteRequestSpans(
+        {.info = record,
+         .request_id = record.request_id,
+         .client = record.client,
+         .policy = "auto",
+         .block_size = 16,
+         .conversations = nullptr},
+        &bytes);
+  }
+  if (count != 2 * static_cast<size_t>(state.iterations())) state.SkipWithError("a span was not written");
+  state.counters["bytes"] = static_cast<double>(bytes.size());
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK(BM_RequestSpans);
 
 // Five lanes, and every worker has served three routes on each.
 void BM_MetricsText(benchmark::State& state) {

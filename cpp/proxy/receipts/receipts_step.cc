@@ -1,6 +1,5 @@
 // Of each request that was given to a worker a receipt is written at its end: what the decision expected, and what came of
 // it. One request in --receipt-detail-every has its decision explained, so that its receipt has the candidates.
-#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -25,12 +24,6 @@ bool BeginReceipt(Request& request) {
   if (request.thread.fleet.Get()->stages() != nullptr || !writer->TakeTurn()) return false;
   if (request.key.explanation == nullptr) request.key.explanation = std::make_shared<Explanation>();
   return false;
-}
-
-// From the body to the first choice, without the time in the queue.
-std::optional<int64_t> DecisionNanos(const RequestInfo& info) {
-  if (info.attempts_made.empty() || info.body_ns == 0) return std::nullopt;
-  return std::max<int64_t>(0, info.attempts_made.front().chosen_ns - info.body_ns - info.queue_ns);
 }
 
 std::optional<int64_t> Since(int64_t from_ns, int64_t ns) {
@@ -58,7 +51,7 @@ void EndReceipt(Request& request) {
        .cached_tokens = is_own ? info.cached_tokens : std::nullopt,
        .wall_us = info.wall_us,
        .queue_ns = info.queue_ns,
-       .decision_ns = DecisionNanos(info),
+       .decision_ns = info.decision_ns(),
        .first_token_ns = Since(info.head_ns, info.first_body_ns),
        .total_ns = Since(info.head_ns, info.end_ns),
        .pd_uncached = pd != nullptr ? pd->uncached_tokens : 0,

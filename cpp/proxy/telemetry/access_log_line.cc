@@ -244,12 +244,8 @@ void AccessLogLine::AppendJson(const RequestInfo& record, uint64_t number, std::
   }
   line.Ms(R"(,"body_ms":)", record.head_ns, record.body_ns);
   if (record.queue_ns != 0) line.Ms(R"(,"queue_ms":)", record.head_ns, record.head_ns + record.queue_ns);
-  if (record.chosen_ns != 0) {
-    line.Number(
-        R"(,"decision_us":)",
-        static_cast<uint64_t>(std::max<int64_t>(0, record.chosen_ns - record.body_ns - record.queue_ns)) /
-            1000);
-  }
+  if (const auto nanos = record.decision_ns())
+    line.Number(R"(,"decision_us":)", static_cast<uint64_t>(*nanos) / 1000);
   line.Ms(R"(,"connect_ms":)", record.chosen_ns, record.connected_ns);
   line.Ms(R"(,"head_ms":)", record.sent_ns, record.responded_ns);
   line.Ms(R"(,"ttft_ms":)", record.head_ns, record.first_body_ns);

@@ -103,6 +103,8 @@ struct RequestInfo {
 
   // Not by a response that was relayed, or made by the router, as a whole.
   bool ended_early() const { return !error.empty() || end > ExchangeEnd::kNoDone; }
+  // From the body to the first choice of a worker, without the time in the queue; nullopt: none was chosen.
+  std::optional<int64_t> decision_ns() const;
 
   std::string_view error;    // code of our own error response, or why the exchange was cut; empty if neither
   std::string_view refusal;  // why admission rejected it; usually empty

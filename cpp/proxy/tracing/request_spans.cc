@@ -131,10 +131,7 @@ class Spans {
     span.Text("vllm_router.policy", info_.policy.empty() ? source_.policy : info_.policy);
     span.Text("vllm_router.reason", ReasonName(info_.decision->reason));
     span.Count("vllm_router.attempts", info_.attempts);
-    if (info_.chosen_ns != 0 && info_.body_ns != 0) {
-      const int64_t nanos = info_.chosen_ns - info_.body_ns - info_.queue_ns;
-      span.Count("vllm_router.decision_us", std::max<int64_t>(0, nanos) / 1000);
-    }
+    if (const auto nanos = info_.decision_ns()) span.Count("vllm_router.decision_us", *nanos / 1000);
     const auto predicted = PredictionOf(*info_.decision, info_.prompt_tokens, source_.block_size);
     if (predicted) Tokens(span, "vllm_router.predicted_cached_tokens", predicted->cached);
   }

@@ -112,6 +112,12 @@ def test_what_the_router_decided_is_among_its_attributes():
     }
 
 
+def test_the_time_of_the_decision_is_that_of_the_first_one():
+    retried = {"chosen_ns": HEAD + 30 * MS}
+    server, *_ = spans_of({}, retried, chosen_ns=retried["chosen_ns"], reason="lowest_cost")
+    assert attributes_of(server)["vllm_router.decision_us"] == 1000
+
+
 @pytest.mark.parametrize(
     ("record", "kind"),
     [
