@@ -1,6 +1,9 @@
 #include "base/proto_wire.h"
 
 #include <array>
+#include <cstring>
+
+#include "base/utf8.h"
 
 namespace vllm_router {
 namespace {
@@ -10,23 +13,21 @@ constexpr uint64_t kMaxFieldNumber = (uint64_t{1} << 29) - 1;
 
 }  // namespace
 
-size_t ProtoWriter::Begin(uint32_t field) {
-  Tag(field, WireType::kBytes);
-  out_ += '\0';
-  return out_.size();
+void ProtoWriter::TextOf(uint32_t field, std::string_view value) {
+  const size_t begun = Begin(field);
+  EndAt(CopyValidUtf8(value, Room(kMaxUtf8Growth * value.size())));
+  End(begun);
 }
 
-void ProtoWriter::End(size_t begun) {
-  uint64_t length = out_.size() - begun;
-  if (length < 0x80) {
-    out_[begun - 1] = static_cast<char>(length);
-    return;
-  }
-  std::array<char, kMaxVarintBytes> bytes{};
-  size_t count = 0;
-  for (; length >= 0x80; length >>= 7) bytes[count++] = static_cast<char>(length | 0x80);
-  bytes[count++] = static_cast<char>(length);
-  out_.replace(begun - 1, 1, bytes.data(), count);
+// The byte that Begin() left for the length does not suffice.
+void ProtoWriter::EndLong(size_t begun) {
+  const size_t length = size_ - begun;
+  std::array<char, kMaxVarintBytes> bytes;  // NOLINT(*-member-init): PutVarint writes it
+  const auto more = static_cast<size_t>(PutVarint(length, bytes.data()) - bytes.data()) - 1;
+  Room(more);
+  std::memmove(out_.data() + begun + more, out_.data() + begun, length);
+  std::memcpy(out_.data() + begun - 1, bytes.data(), more + 1);
+  size_ += more;
 }
 
 std::optional<uint64_t> ProtoReader::Raw() {

@@ -15,6 +15,7 @@
 // The format: protobuf.dev, "Encoding". Groups, which proto3 does not have, are taken for malformed.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -28,41 +29,77 @@ enum class WireType : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 
 
 class ProtoWriter {
  public:
-  // Appends to `out`, which outlives it.
-  explicit ProtoWriter(std::string* out) : out_(*out) {}
+  // Appends to `out`, which outlives it. Until its end, or Close(), there may be more behind what was written.
+  explicit ProtoWriter(std::string* out) : out_(*out), size_(out->size()) {}
+  ~ProtoWriter() { Close(); }
+  ProtoWriter(const ProtoWriter&) = delete;
+  ProtoWriter& operator=(const ProtoWriter&) = delete;
 
   // Fields of type uint32, uint64, int32, int64, bool and of enumerations; a negative number is written as its 64 bits.
   void Varint(uint32_t field, uint64_t value) {
-    Tag(field, WireType::kVarint);
-    Raw(value);
+    char* to = Tag(field, WireType::kVarint, kMaxVarintBytes);
+    EndAt(PutVarint(value, to));
   }
   void Fixed32(uint32_t field, uint32_t value) { Fixed(field, WireType::kFixed32, value); }
   void Fixed64(uint32_t field, uint64_t value) { Fixed(field, WireType::kFixed64, value); }
   void Double(uint32_t field, double value) { Fixed64(field, std::bit_cast<uint64_t>(value)); }
   // Strings, bytes, and messages that are written already. A string must be UTF-8: readers reject the message otherwise.
   void Text(uint32_t field, std::string_view value) {
-    Tag(field, WireType::kBytes);
-    Raw(value.size());
-    out_ += value;
+    char* to = Tag(field, WireType::kBytes, kMaxVarintBytes + value.size());
+    to = PutVarint(value.size(), to);
+    EndAt(std::copy(value.begin(), value.end(), to));
+  }
+  // A string that may be none: U+FFFD stands for each byte that is no part of a character.
+  void TextOf(uint32_t field, std::string_view value);
+  // Fields that are written already.
+  void Fields(std::string_view written) {
+    EndAt(std::copy(written.begin(), written.end(), Room(written.size())));
   }
 
   // A message within this one: all that is written until End(), which gets what Begin() returned.
-  size_t Begin(uint32_t field);
-  void End(size_t begun);
+  size_t Begin(uint32_t field) {
+    EndAt(Tag(field, WireType::kBytes, 1) + 1);
+    return size_;
+  }
+  void End(size_t begun) {
+    const size_t length = size_ - begun;
+    length < 0x80 ? void(out_[begun - 1] = static_cast<char>(length)) : EndLong(begun);
+  }
+
+  // Of the string, with what was written.
+  size_t size() const { return size_; }
+  // REQUIRES: nothing is written after it.
+  void Close() { out_.resize(size_); }
 
  private:
-  void Tag(uint32_t field, WireType type) { Raw(uint64_t{field} << 3 | static_cast<uint64_t>(type)); }
-  void Raw(uint64_t value) {
-    for (; value >= 0x80; value >>= 7) out_ += static_cast<char>(value | 0x80);
-    out_ += static_cast<char>(value);
+  static constexpr size_t kMaxVarintBytes = 10;
+  static constexpr size_t kGrowth = 512;
+
+  static char* PutVarint(uint64_t value, char* to) {
+    for (; value >= 0x80; value >>= 7) *to++ = static_cast<char>(value | 0x80);
+    *to++ = static_cast<char>(value);
+    return to;
+  }
+  // Where the next byte belongs, with room for so many.
+  char* Room(size_t bytes) {
+    if (out_.size() - size_ < bytes) out_.resize(size_ + bytes + kGrowth);
+    return out_.data() + size_;
+  }
+  void EndAt(const char* end) { size_ = static_cast<size_t>(end - out_.data()); }
+  // Where the value belongs, with room for so many bytes.
+  char* Tag(uint32_t field, WireType type, size_t bytes) {
+    return PutVarint(uint64_t{field} << 3 | static_cast<uint64_t>(type), Room(kMaxVarintBytes + bytes));
   }
   template <typename T>
   void Fixed(uint32_t field, WireType type, T value) {
-    Tag(field, type);
-    for (size_t i = 0; i < sizeof(T); ++i) out_ += static_cast<char>(value >> 8 * i & 0xff);
+    char* to = Tag(field, type, sizeof(T));
+    for (size_t i = 0; i < sizeof(T); ++i) to[i] = static_cast<char>(value >> 8 * i & 0xff);
+    EndAt(to + sizeof(T));
   }
+  void EndLong(size_t begun);
 
-  std::string& out_;
+  std::string& out_;  // its size may be more than size_
+  size_t size_;
 };
 
 class ProtoReader {

@@ -1,8 +1,15 @@
 #include "base/utf8.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 
 namespace vllm_router {
+namespace {
+
+constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
+
+}  // namespace
 
 size_t Utf8Size(std::string_view text) {
   const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -19,17 +26,28 @@ size_t Utf8Size(std::string_view text) {
   return size;
 }
 
-void AppendValidUtf8(std::string_view text, std::string* out) {
-  const auto is_high = [](char c) { return static_cast<unsigned char>(c) >= 0x80; };
-  while (!text.empty()) {
-    const auto ascii = static_cast<size_t>(std::ranges::find_if(text, is_high) - text.begin());
-    out->append(text.substr(0, ascii));
-    text.remove_prefix(ascii);
-    if (text.empty()) return;
-    const size_t size = Utf8Size(text);
-    out->append(size != 0 ? text.substr(0, size) : "\xef\xbf\xbd");
-    text.remove_prefix(std::max<size_t>(size, 1));
+char* CopyValidUtf8(std::string_view text, char* to) {
+  constexpr uint64_t kHighBits = 0x8080808080808080;
+  const char* from = text.data();
+  const char* const end = from + text.size();
+  while (from != end) {
+    uint64_t eight = kHighBits;
+    if (end - from >= ptrdiff_t{sizeof(eight)}) std::memcpy(&eight, from, sizeof(eight));
+    const bool is_ascii = (eight & kHighBits) == 0;
+    size_t size = is_ascii ? sizeof(eight) : 1;
+    if (!is_ascii && (*from & 0x80) != 0) {
+      size = Utf8Size({from, end});
+      if (size == 0) {
+        to = std::copy(kReplacement.begin(), kReplacement.end(), to);
+        ++from;
+        continue;
+      }
+    }
+    std::memcpy(to, from, size);
+    from += size;
+    to += size;
   }
+  return to;
 }
 
 }  // namespace vllm_router

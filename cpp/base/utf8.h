@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 #include <string_view>
 
 namespace vllm_router {
@@ -11,7 +10,9 @@ namespace vllm_router {
 // surrogate, past U+10FFFF, cut off). REQUIRES: the first byte is 0x80 or more.
 size_t Utf8Size(std::string_view text);
 
-// `text` with U+FFFD for each byte that is no part of a character.
-void AppendValidUtf8(std::string_view text, std::string* out);
+// Writes `text` with U+FFFD for each byte that is no part of a character, and returns where it ends. REQUIRES: room for
+// kMaxUtf8Growth times its bytes.
+inline constexpr size_t kMaxUtf8Growth = 3;
+char* CopyValidUtf8(std::string_view text, char* to);
 
 }  // namespace vllm_router

@@ -94,6 +94,7 @@ void BindTestingTracing(py::module_& testing) {
     std::string bytes;
     ProtoWriter out(&bytes);
     WriteFields(fields, &out);
+    out.Close();
     return py::bytes(bytes);
   });
   testing.def("proto_read", [](std::string_view bytes) {
@@ -109,7 +110,8 @@ void BindTestingTracing(py::module_& testing) {
   });
   testing.def("valid_utf8", [](std::string_view text) {
     std::string out;
-    AppendValidUtf8(text, &out);
+    out.resize(kMaxUtf8Growth * text.size());
+    out.resize(static_cast<size_t>(CopyValidUtf8(text, out.data()) - out.data()));
     return py::bytes(out);
   });
 

@@ -70,9 +70,8 @@ constexpr uint32_t kSampledFlag = 0x1;
 constexpr uint32_t kHasIsRemote = 0x100;
 constexpr uint32_t kIsRemote = 0x200;
 
-constexpr size_t kFraming = 16;      // of an attribute or event, beside its texts
-constexpr size_t kRoomForEnd = 64;   // status, dropped attributes
-constexpr size_t kMaxCharacter = 3;  // bytes that a byte may become
+constexpr size_t kFraming = 16;     // of an attribute or event, beside its texts
+constexpr size_t kRoomForEnd = 64;  // status, dropped attributes
 
 using Id = std::array<char, 16>;
 
@@ -80,19 +79,17 @@ void PutBigEndian(uint64_t value, char* to) {
   for (int i = 7; i >= 0; --i, value >>= 8) to[i] = static_cast<char>(value & 0xff);
 }
 
-void WriteAttribute(ProtoWriter& out, std::string_view key, std::string_view value, std::string* bytes) {
+void WriteAttribute(ProtoWriter& out, std::string_view key, std::string_view value) {
   out.Text(attribute_::kKey, key);
   const size_t any = out.Begin(attribute_::kValue);
-  const size_t text = out.Begin(attribute_::kText);
-  AppendValidUtf8(CutAtCharacter(value, kMaxSpanValueBytes), bytes);
-  out.End(text);
+  out.TextOf(attribute_::kText, CutAtCharacter(value, kMaxSpanValueBytes));
   out.End(any);
 }
 
 }  // namespace
 
 SpanWriter::SpanWriter(std::string* spans, const SpanHead& head)
-    : spans_(*spans), out_(spans), begun_(out_.Begin(scope_spans::kSpans)) {
+    : out_(spans), begun_(out_.Begin(scope_spans::kSpans)) {
   Id trace;
   PutBigEndian(head.trace.high, trace.data());
   PutBigEndian(head.trace.low, trace.data() + 8);
@@ -100,18 +97,12 @@ SpanWriter::SpanWriter(std::string* spans, const SpanHead& head)
   Id id;
   PutBigEndian(head.span, id.data());
   out_.Text(span_::kSpanId, {id.data(), 8});
-  if (!head.state.empty()) {
-    const size_t state = out_.Begin(span_::kTraceState);
-    AppendValidUtf8(head.state.substr(0, kMaxTracestateBytes), &spans_);
-    out_.End(state);
-  }
+  if (!head.state.empty()) out_.TextOf(span_::kTraceState, head.state.substr(0, kMaxTracestateBytes));
   if (head.parent != 0) {
     PutBigEndian(head.parent, id.data());
     out_.Text(span_::kParentSpanId, {id.data(), 8});
   }
-  const size_t name = out_.Begin(span_::kName);
-  AppendValidUtf8(CutAtCharacter(head.name, kMaxSpanValueBytes), &spans_);
-  out_.End(name);
+  out_.TextOf(span_::kName, CutAtCharacter(head.name, kMaxSpanValueBytes));
   out_.Varint(span_::kKind, static_cast<uint64_t>(head.kind));
   out_.Fixed64(span_::kStartTime, static_cast<uint64_t>(head.begin_ns));
   out_.Fixed64(span_::kEndTime, static_cast<uint64_t>(std::max(head.begin_ns, head.end_ns)));
@@ -121,7 +112,7 @@ SpanWriter::SpanWriter(std::string* spans, const SpanHead& head)
 }
 
 bool SpanWriter::HasRoom(size_t bytes) {
-  return spans_.size() - begun_ + bytes + kFraming + kRoomForEnd <= kMaxSpanBytes;
+  return out_.size() - begun_ + bytes + kFraming + kRoomForEnd <= kMaxSpanBytes;
 }
 
 size_t SpanWriter::BeginAttribute(std::string_view key) {
@@ -132,12 +123,12 @@ size_t SpanWriter::BeginAttribute(std::string_view key) {
 
 void SpanWriter::Text(std::string_view key, std::string_view value) {
   if (value.empty()) return;
-  if (!HasRoom(key.size() + kMaxCharacter * std::min(value.size(), kMaxSpanValueBytes))) {
+  if (!HasRoom(key.size() + kMaxUtf8Growth * std::min(value.size(), kMaxSpanValueBytes))) {
     ++dropped_;
     return;
   }
   const size_t attribute = out_.Begin(span_::kAttributes);
-  WriteAttribute(out_, key, value, &spans_);
+  WriteAttribute(out_, key, value);
   out_.End(attribute);
 }
 
@@ -193,6 +184,7 @@ void SpanWriter::Finish() {
     out_.End(status);
   }
   out_.End(begun_);
+  out_.Close();
 }
 
 std::string ExportRequest(
@@ -207,7 +199,7 @@ std::string ExportRequest(
     if (std::ranges::find(names, key) != names.end()) continue;
     names.push_back(key);
     const size_t attribute = out.Begin(resource_::kAttributes);
-    WriteAttribute(out, key, value, &bytes);
+    WriteAttribute(out, key, value);
     out.End(attribute);
   }
   out.End(about);
@@ -216,9 +208,10 @@ std::string ExportRequest(
   out.Text(scope_::kName, scope);
   out.Text(scope_::kVersion, scope_version);
   out.End(named);
-  bytes += spans;
+  out.Fields(spans);
   out.End(of_scope);
   out.End(all);
+  out.Close();
   return bytes;
 }
 

@@ -66,7 +66,6 @@ class SpanWriter {
   bool HasRoom(size_t bytes);
   size_t BeginAttribute(std::string_view key);
 
-  std::string& spans_;
   ProtoWriter out_;
   const size_t begun_;
   bool failed_ = false;
