@@ -4,6 +4,7 @@
 #include "events/kv_event.h"
 #include "events/msgpack_cursor.h"
 #include "events/trtllm_event.h"
+#include "events/trust_log.h"
 #include "events/worker_trust.h"
 
 namespace vllm_router {
@@ -166,6 +167,18 @@ void BindTestingEvents(py::module_& testing) {
     }
     return events;
   });
+  py::class_<TrustLog>(testing, "TrustLog")
+      .def(py::init())
+      .def(
+          "changed",
+          [](TrustLog& log, const std::string& url, std::string_view trust, std::string_view meaning,
+             int64_t now_ns) {
+            int state = 0;
+            while (KvTrustName(static_cast<KvTrust>(state)) != trust) ++state;
+            log.Changed(url, static_cast<KvTrust>(state), meaning, now_ns);
+          })
+      .def("forget", &TrustLog::Forget)
+      .def("watch", &TrustLog::Watch);
   testing.def("set_silent_nanos", [](int64_t nanos) { return WorkerTrust::silent_nanos.exchange(nanos); });
   testing.def("kv_medium", [](std::string_view name) { return KvMediumName(KvMediumByName(name)); });
 }

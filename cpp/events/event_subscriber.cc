@@ -107,6 +107,7 @@ struct EventSubscriber::Impl {
   uint64_t dial_in_version = 0;  // whose feeds are watched
   std::vector<std::unique_ptr<SourceSession>> sessions;
   std::vector<SourceFeed*> feeds;  // of dial_in and of the sessions
+  TrustLog trust_log;
   std::map<WorkerId, Watched> workers;
   std::deque<SourceSession*> replays_due;
   int64_t next_tick_ns = 0;
@@ -222,8 +223,8 @@ void EventSubscriber::Impl::UpdateWatched() {
   for (auto& [worker, watched] : workers) watched.feeds.clear();
   for (SourceFeed* const feed : feeds) {
     const KvSource& source = feed->source();
-    const auto [entry, is_new] =
-        workers.try_emplace(source.worker, WorkerTrust(blocks, source.worker, source.url, kTexts));
+    const auto [entry, is_new] = workers.try_emplace(
+        source.worker, WorkerTrust(blocks, &trust_log, source.worker, source.url, kTexts));
     entry->second.feeds.push_back(feed);
   }
   for (auto& [worker, watched] : workers) {
@@ -270,6 +271,7 @@ void EventSubscriber::Impl::UpdateTrust(int64_t now_ns) {
     if (tick) watched.trust.Watch(now_ns);
     watched.trust.Decide(now_ns);
   }
+  if (tick) trust_log.Watch(now_ns);
 }
 
 void EventSubscriber::Impl::PublishReport(int64_t now_ns) {

@@ -230,7 +230,8 @@ void TrtllmReceiver::SetSources(const std::vector<KvSource>& sources, int64_t no
   std::map<std::string, std::vector<KvSource>, std::less<>> told;
   for (const KvSource& source : sources) {
     told[source.endpoint].push_back(source);
-    workers_.try_emplace(source.worker, WorkerTrust(&blocks_, source.worker, source.url, kTexts));
+    workers_.try_emplace(
+        source.worker, WorkerTrust(&blocks_, &trust_log_, source.worker, source.url, kTexts));
   }
   std::erase_if(workers_, [&sources](const auto& entry) {
     const bool leaves = std::ranges::find(sources, entry.first, &KvSource::worker) == sources.end();
@@ -332,6 +333,7 @@ void TrtllmReceiver::Resync(WorkerId worker, int64_t now_ns) {
 }
 
 void TrtllmReceiver::Watch(int64_t now_ns) {
+  trust_log_.Watch(now_ns);
   for (auto& [worker, trust] : workers_) trust.Watch(now_ns);
   for (auto& [name, endpoint] : endpoints_) {
     for (const auto& [number, rank] : endpoint.ranks)

@@ -89,6 +89,7 @@ class TrtllmReceiver {
 
   ReportedBlocks& blocks_;
   std::map<std::string, Endpoint, std::less<>> endpoints_;
+  TrustLog trust_log_;
   std::map<WorkerId, WorkerTrust> workers_;  // of all sources
   TrtllmReader reader_;
   TrtllmEvent event_;  // reused

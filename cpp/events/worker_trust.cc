@@ -2,21 +2,15 @@
 
 #include <utility>
 
-#include "base/log.h"
 #include "base/text.h"
-#include "base/time_units.h"
 
 namespace vllm_router {
-namespace {
-
-constexpr int64_t kMinuteNanos = 60 * kNanosPerSecond;
-
-}  // namespace
 
 std::atomic<int64_t> WorkerTrust::silent_nanos{kSilentNanos};
 
-WorkerTrust::WorkerTrust(ReportedBlocks* blocks, WorkerId worker, std::string url, const Texts& texts)
-    : blocks_(*blocks), worker_(worker), url_(std::move(url)), texts_(texts) {}
+WorkerTrust::WorkerTrust(
+    ReportedBlocks* blocks, TrustLog* log, WorkerId worker, std::string url, const Texts& texts)
+    : blocks_(*blocks), log_(*log), worker_(worker), url_(std::move(url)), texts_(texts) {}
 
 void WorkerTrust::OnPublished() {
   blocks_.SettleDebt(worker_);
@@ -52,21 +46,7 @@ void WorkerTrust::Decide(int64_t now_ns) {
   // Also where it stays the same, since a request to empty the cache may have set it aside meanwhile.
   if (std::exchange(published_, false) || trust != trust_) blocks_.SetTrust(worker_, trust);
   trust_ = trust;
-  if (trust_ != logged_) LogChange(now_ns);
-}
-
-// A worker whose state changes all the time does not fill the log; its last state is told in the end.
-void WorkerTrust::LogChange(int64_t now_ns) {
-  if (now_ns - minute_ns_ >= kMinuteNanos) {
-    minute_ns_ = now_ns;
-    lines_ = 0;
-  }
-  if (lines_ == kLinesPerMinute) return;
-  ++lines_;
-  logged_ = trust_;
-  const bool is_good = IsComplete(trust_) || trust_ == KvTrust::kWaiting;
-  Log(is_good ? LogLevel::kInfo : LogLevel::kWarning,
-      Concat("kv events: ", url_, " is ", KvTrustName(trust_), ": ", Meaning()));
+  if (std::exchange(logged_, trust_) != trust_) log_.Changed(url_, trust_, Meaning(), now_ns);
 }
 
 std::string WorkerTrust::Meaning() const {

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <utility>
 
+#include "events/trust_log.h"
 #include "index/kv_trust.h"
 #include "index/reported_blocks.h"
 #include "worker/worker.h"
@@ -27,7 +28,6 @@ class WorkerTrust {
   static constexpr int64_t kSilentNanos = 10'000'000'000;
   static std::atomic<int64_t> silent_nanos;   // the same; tests set a shorter time
   static constexpr uint64_t kDebtBlocks = 4;  // below, silence may be chance
-  static constexpr int kLinesPerMinute = 4;   // of the log
 
   // What the log says besides, by the kind of the sources. Both outlive it.
   struct Texts {
@@ -35,10 +35,13 @@ class WorkerTrust {
     std::string_view silent;   // what helps
   };
 
-  // `blocks` outlives it.
-  WorkerTrust(ReportedBlocks* blocks, WorkerId worker, std::string url, const Texts& texts);
+  // `blocks` and `log` outlive it.
+  WorkerTrust(ReportedBlocks* blocks, TrustLog* log, WorkerId worker, std::string url, const Texts& texts);
   // The worker has no sources any more.
-  void Leave() const { blocks_.SetTrust(worker_, KvTrust::kOff); }
+  void Leave() const {
+    blocks_.SetTrust(worker_, KvTrust::kOff);
+    log_.Forget(url_);
+  }
 
   // It told something, so it owes nothing.
   void OnPublished();
@@ -52,10 +55,10 @@ class WorkerTrust {
   void Decide(int64_t now_ns);
 
  private:
-  void LogChange(int64_t now_ns);
   std::string Meaning() const;
 
   ReportedBlocks& blocks_;
+  TrustLog& log_;
   const WorkerId worker_;
   const std::string url_;
   const Texts& texts_;
@@ -70,8 +73,6 @@ class WorkerTrust {
   std::optional<int64_t> owing_since_ns_;
   bool is_silent_ = false;
   KvTrust logged_ = KvTrust::kWaiting;  // the first wait is no news
-  int64_t minute_ns_ = 0;               // since then lines_ were logged
-  int lines_ = 0;
 };
 
 }  // namespace vllm_router
