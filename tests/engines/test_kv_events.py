@@ -149,6 +149,34 @@ def test_under_load_claims_are_off_by_what_is_under_way(router, print_table):
     assert trusts(router) == ["exact", "exact"]
 
 
+def test_receipts_have_the_engines_numbers(router, print_table):
+    def told(request: tuple[str, dict[str, Any]]) -> tuple[str, tuple[int, int, str]]:
+        path, body = request
+        response = call(router.url, "POST", path, {"model": MODEL, "max_tokens": 4, "temperature": 0} | body)
+        assert response.status == 200, response.body
+        usage = response.json()["usage"]
+        cached = (usage["prompt_tokens_details"] or {}).get("cached_tokens", 0)
+        worker = response.fields["x-vllm-router-worker"]
+        return response.fields["x-request-id"], (usage["prompt_tokens"], cached, worker)
+
+    requests = [(path, json.loads(json.dumps(body))) for path, body in conversations(63, 8, seed=5)]
+    with ThreadPoolExecutor(6) as pool:
+        engines = dict(pool.map(told, requests))
+    receipts = call(router.url, "GET", "/admin/receipts?last=1000").json()["receipts"]
+    assert {
+        each["request_id"]: (each["prompt_tokens"], each["reported_cached_tokens"], each["worker"])
+        for each in receipts
+    } == engines
+    predicted = sum(each["predicted_cached_tokens"] for each in receipts)
+    reported = sum(each["reported_cached_tokens"] for each in receipts)
+    print_table.append(
+        f"receipts, 6 requests at once: {len(receipts)} requests, {reported} cached, {predicted} predicted "
+        f"({predicted / reported - 1:+.2%})"
+    )
+    assert len(receipts) == 504
+    assert predicted == pytest.approx(reported, rel=0.02)
+
+
 def known(router: Router) -> list[int]:
     return [source["gpu_blocks"] for source in sources(router)]
 
