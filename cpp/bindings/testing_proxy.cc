@@ -199,7 +199,11 @@ RequestInfo MakeRecord(const py::kwargs& fields) {
     } else if (name == "attempts_made") {
       for (const auto& [worker, status, error] :
            value.cast<std::vector<std::tuple<WorkerHandle, int, std::string>>>()) {
-        record.attempts_made.push_back({.worker = worker.worker, .status = status, .error = Forever(error)});
+        record.attempts_made.push_back(
+            {.worker = worker.worker,
+             .chosen_ns = record.chosen_ns,
+             .status = status,
+             .error = Forever(error)});
       }
     } else if (name == "worker") {
       record.worker = value.cast<WorkerHandle>().worker;

@@ -254,7 +254,7 @@ SETTINGS = {
         before=(("-X DELETE", DRAINING), ("-X POST $ADMIN/workers", REMOVED)),
         elsewhere=("restart_engine", "tests/proxy/test_drains.py runs the loop"),
     ),
-    "how-to/monitor.md": Page(
+    "how-to/explain_decisions.md": Page(
         says=(
             ("select(.request_id", r"chatcmpl-4YPokyhFHavqvgd9aBquj04Q"),
             ("decision_us", r'(?s)"decision_us".*"ttft".*1 10\.0\.0\.7'),

@@ -4,7 +4,7 @@
 //     INTERNAL  tokenize, response_cache, …     steps that waited for something
 //     CLIENT    http_client_request             an attempt at a worker, one span each
 //
-// Names and attributes are those of docs/how-to/monitor.md. They hold no prompt, query, key or header's value. Pure; any
+// Names and attributes are those of docs/how-to/trace_requests.md. They hold no prompt, query, key or header's value. Pure; any
 // thread.
 // Conventions: OpenTelemetry's stable ones for HTTP spans; those for generative AI, which are in development, with
 // `conversations`.
