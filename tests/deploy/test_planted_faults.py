@@ -100,13 +100,9 @@ def wrong_key_of_all(site: Site) -> Fleet:
 
 
 def no_redis(site: Site) -> Fleet:
-    router = site.router(
-        site.engines(),
-        response_cache=True,
-        response_cache_backend="redis",
-        redis_url=f"redis://127.0.0.1:{site.harness.refusing_port().port}",
-    )
-    return Fleet(router, "VllmRouterResponseCacheIsNotShared", ("Redis of the response cache",))
+    url = f"redis://127.0.0.1:{site.harness.refusing_port().port}"
+    router = site.router(site.engines(), response_cache=True, response_cache_backend="redis", redis_url=url)
+    return Fleet(router, "VllmRouterResponseCacheIsNotShared", (url, "does not reply", "response cache"))
 
 
 FAULTS = (slow_worker, failing_model, silent_events, wrong_key_of_one, wrong_key_of_all, no_redis)

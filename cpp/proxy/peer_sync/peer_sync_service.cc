@@ -116,8 +116,9 @@ OtherRouters::Presence PeerSyncService::presence() const {
 void PeerSyncService::AddConditions(const AddCondition& add) const {
   if (Report().up) return;
   add("peer_sync", {},
-      "This router and the others do not hear each other: it routes by its own requests and by the workers' "
-      "loads.");
+      Concat(
+          "This router and the others do not hear each other by ", pool_->options().url.Shown(),
+          ": it routes by its own requests and by the workers' loads."));
 }
 
 PeerSyncReport PeerSyncService::Report() const {

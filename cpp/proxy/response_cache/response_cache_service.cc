@@ -39,10 +39,11 @@ void ResponseCacheService::Start() {
 
 void ResponseCacheService::AddConditions(const AddCondition& add) const {
   if (responses_.usable()) return;
+  const RedisPool& redis = link_.pool();
   add("response_cache_redis", {},
-      "The Redis of the response cache is not in use: it does not reply, or the router is bringing it up to "
-      "date. "
-      "Responses are not shared meanwhile.");
+      Concat(
+          redis.options().url.Shown(), redis.up() ? " is being brought up to date" : " does not reply",
+          ": the response cache does not share responses meanwhile."));
 }
 
 void ResponseCacheService::Stop() {
