@@ -27,9 +27,22 @@ std::string Counted(size_t number, std::string_view one, std::string_view many) 
 }
 
 std::string TimeText(int64_t nanos) {
-  const int64_t ms = nanos / kNanosPerMs;
+  const int64_t ms = (nanos + kNanosPerMs / 2) / kNanosPerMs;
   if (ms < 1'000) return Concat(ms, " ms");
   return Concat(ms / 1'000, ".", ms / 100 % 10, " s");
+}
+
+// "164 of 164 responses of the last minute were 401"
+std::string Refused(const Outcomes& outcomes) {
+  const uint64_t unknown = outcomes.of(ResponseCode::k401);
+  const uint64_t forbidden = outcomes.of(ResponseCode::k403);
+  return Concat(
+      Share(unknown + forbidden, outcomes.attempts() - outcomes.of(ResponseCode::kNone)),
+      " responses of the last minute were ",
+      forbidden == 0 ? "401"
+      : unknown == 0 ? "403"
+                     : "401 or 403",
+      ", and clients got them. ");
 }
 
 class Finder {
@@ -85,22 +98,21 @@ class Finder {
   void FindRefusals() {
     size_t responding = 0;
     std::vector<Condition> refusals;
-    uint64_t refused = 0, attempts = 0;
+    Outcomes of_all;
     for (const WorkerFacts& worker : workers_) {
       const Outcomes all = AllOf(worker);
       const uint64_t responses = all.attempts() - all.of(ResponseCode::kNone);
       if (responses == 0) continue;
       ++responding;
       const uint64_t keys = all.of(ResponseCode::k401) + all.of(ResponseCode::k403);
-      refused += keys;
-      attempts += responses;
+      of_all.Add(all);
       if (IsMost(keys, responses, condition_limits::kLeastRejected)) {
         refusals.push_back(
             {.kind = ConditionKind::kWorkerRejects,
              .worker = worker.url,
              .text = Concat(
-                 worker.url, " rejects requests: ", Share(keys, responses),
-                 " responses of the last minute were 401 or 403. It wants another key than it is sent."),
+                 worker.url, " rejects requests: ", Refused(all),
+                 "It wants another key than the client's, or that of --api-key, which it is sent."),
              .is_page = true});
       }
       const uint64_t missing = all.of(ResponseCode::k404);
@@ -116,8 +128,9 @@ class Finder {
       found_.push_back(
           {.kind = ConditionKind::kAllReject,
            .text = Concat(
-               "All ", responding, " workers that respond reject requests: ", Share(refused, attempts),
-               " responses of the last minute were 401 or 403. They want another key than they are sent."),
+               "All ", responding, responding == workers_.size() ? " workers" : " workers that respond",
+               " reject requests: ", Refused(of_all),
+               "They want another key than the clients', or that of --api-key, which they are sent."),
            .is_page = true});
       return;
     }
@@ -133,12 +146,24 @@ class Finder {
             Concat(
                 worker.url, " fails", model.empty() ? std::string() : Concat(" model ", Quoted(model)), ": ",
                 Share(outcomes.failed(), outcomes.attempts()), " attempts of the last minute got ",
-                outcomes.of(ResponseCode::kNone) == 0  ? "5xx."
-                : outcomes.of(ResponseCode::k5xx) == 0 ? "no response."
-                                                       : "5xx or no response."),
+                outcomes.of(ResponseCode::kNone) == 0  ? "5xx"
+                : outcomes.of(ResponseCode::k5xx) == 0 ? "no response"
+                                                       : "5xx or no response",
+                ElsewhereText(worker, model), "."),
             model);
       }
     }
+  }
+
+  // Whether it is the worker or the model.
+  std::string ElsewhereText(const WorkerFacts& worker, std::string_view model) const {
+    Outcomes others;
+    for (const WorkerFacts& other : workers_) {
+      const auto found = other.models.find(model);
+      if (&other != &worker && found != other.models.end()) others.Add(found->second);
+    }
+    if (others.attempts() == 0) return "; no other worker was tried";
+    return Concat(", at the other workers ", Share(others.failed(), others.attempts()));
   }
 
   // A worker's median against the median of the others' medians, for the same model and kind of response.
@@ -174,10 +199,9 @@ class Finder {
       if (IsKnown(ConditionKind::kWorkerIsSlow, worker->url, model)) continue;
       Add(ConditionKind::kWorkerIsSlow, *worker,
           Concat(
-              worker->url, " is slow: of its ", what,
-              model.empty() ? std::string() : Concat(" of ", Quoted(model)),
-              " in the last minute half began after ", TimeText(median),
-              ", those of the other workers after ", TimeText(others), "."),
+              worker->url, " is slow: the median time until its ", what,
+              model.empty() ? std::string() : Concat(" of ", Quoted(model)), " began was ", TimeText(median),
+              " in the last minute, at the other workers ", TimeText(others), "."),
           model);
     }
   }

@@ -89,32 +89,62 @@ def _status(code: int, body: bytes) -> dict[str, Any]:
     return status
 
 
+# What a worker's state is besides `serves`, by the condition.
+_TROUBLES = {
+    "all_reject": "rejects",
+    "worker_rejects": "rejects",
+    "worker_not_found": "finds nothing",
+    "model_fails": "fails",
+    "worker_is_slow": "slow",
+}
+
+
 def _screen(status: dict[str, Any], now: float) -> Iterator[str]:
-    yield printable(status["sentence"])
+    """Severities are those of the alerts: where requests fail it is a page, else a ticket."""
     conditions = status["conditions"]
-    if len(conditions) > 1:
-        yield ""
-        for condition in conditions:
-            yield f"  {_age(now - condition['since']):>8}  {printable(condition['text'])}"
+    if not conditions:
+        yield printable(status["sentence"])
+    for condition in conditions:
+        began = _age(now - condition["since"])
+        yield f"{printable(condition['severity'])}, since {began}: {printable(condition['text'])}"
     if status["workers"]:
         yield ""
         rows: list[tuple[str, ...]] = [
-            ("worker", "state", "load", "in the last minute", "head p50, p95", "last failure")
+            (
+                "worker",
+                "state",
+                "open requests",
+                "attempts of the last minute",
+                "response begins p50, p95",
+                "last 5xx, or no response",
+            )
         ]
-        rows += [_row(worker) for worker in status["workers"]]
+        rows += [_row(worker, conditions) for worker in status["workers"]]
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         for row in rows:
             yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def _row(worker: dict[str, Any]) -> tuple[str, ...]:
+def _state(worker: dict[str, Any], conditions: list[dict[str, Any]]) -> str:
+    if worker["state"] != "serves":
+        return printable(worker["state"])
+    for condition in conditions:
+        trouble = _TROUBLES.get(condition["condition"])
+        if trouble is None or condition.get("worker", worker["url"]) != worker["url"]:
+            continue
+        model = condition.get("model")
+        return f"{trouble} {printable(json.dumps(model, ensure_ascii=False))}" if model else trouble
+    return "serves"
+
+
+def _row(worker: dict[str, Any], conditions: list[dict[str, Any]]) -> tuple[str, ...]:
     recent = worker["recent"]
     codes = ", ".join(f"{count} {printable(code)}" for code, count in recent["responses"].items())
     times = recent.get("stream_head_ms") or recent.get("head_ms") or {}
     failure = recent.get("last_failure")
     return (
         printable(worker["url"]),
-        printable(worker["state"]),
+        _state(worker, conditions),
         str(worker["load"]),
         codes or "no attempts",
         ", ".join(f"{times[name]:.0f} ms" for name in ("p50", "p95")) if times else "-",
@@ -124,7 +154,9 @@ def _row(worker: dict[str, Any]) -> tuple[str, ...]:
 
 def _failure(failure: dict[str, Any]) -> str:
     what = str(failure["status"] or failure.get("error") or "no response")
-    model = f" for {printable(failure['model'])}" if failure.get("model") else ""
+    model = (
+        f" for {printable(json.dumps(failure['model'], ensure_ascii=False))}" if failure.get("model") else ""
+    )
     return f"{printable(what)}{model}, {_age(failure['seconds_ago'])} ago"
 
 

@@ -298,7 +298,9 @@ void KvEventService::AddConditions(const AddCondition& add) const {
         Concat(
             "KV events of ", status.source.url, rank,
             status.trust == KvTrust::kSilent ? " are silent" : " name other blocks than its prompts have",
-            ": it is routed to by what it was sent. GET /admin/kv-events says why."));
+            ": what its cache holds is inferred from the requests sent to it, and fewer prompts may be "
+            "found. "
+            "The router's GET /admin/kv-events says why."));
   }
 }
 

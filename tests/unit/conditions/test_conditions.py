@@ -52,13 +52,17 @@ def test_that_no_worker_serves_comes_first():
 def test_one_worker_with_another_key_is_told_by_its_name():
     rows = testing.find_conditions([worker(A, served(30, 401) + served(10)), worker(B, served(40))])
     assert [(row[0], row[1], row[3]) for row in rows] == [("worker_rejects", A, True)]
-    assert "30 of 40 responses of the last minute were 401 or 403" in rows[0][4]
+    assert "30 of 40 responses of the last minute were 401, and clients got them." in rows[0][4]
 
 
 def test_all_with_another_key_are_told_in_one_sentence():
     rows = testing.find_conditions([worker(A, served(30, 401)), worker(B, served(10, 403)), worker(C)])
     assert [row[0] for row in rows] == ["all_reject"]
-    assert rows[0][4].startswith("All 2 workers that respond reject requests: 40 of 40 responses")
+    text = rows[0][4]
+    assert text.startswith("All 2 workers that respond reject requests: 40 of 40 responses")
+    assert " were 401 or 403, " in text
+    (text,) = texts(worker(A, served(30, 403)), worker(B, served(10, 403)))
+    assert text.startswith("All 2 workers reject requests: 40 of 40 responses of the last minute were 403, ")
 
 
 def test_few_refusals_and_those_of_one_client_among_many_are_none():
@@ -76,9 +80,12 @@ def test_a_model_that_fails_at_one_worker_is_named():
     fleet = (A, "serves", {"bad": served(3) + served(5, 500), "good": served(100)})
     rows = testing.find_conditions([fleet, worker(B, served(100), model="bad")])
     assert [row[:3] for row in rows] == [("model_fails", A, "bad")]
-    assert rows[0][4] == f'{A} fails model "bad": 5 of 8 attempts of the last minute got 5xx.'
+    assert rows[0][4] == (
+        f'{A} fails model "bad": 5 of 8 attempts of the last minute got 5xx, at the other workers 0 of 100.'
+    )
     assert texts((A, "serves", {"bad": served(9, 0)}), worker(B)) == [
-        f'{A} fails model "bad": 9 of 9 attempts of the last minute got no response.'
+        f'{A} fails model "bad": 9 of 9 attempts of the last minute got no response; '
+        "no other worker was tried."
     ]
 
 
@@ -94,6 +101,13 @@ def test_a_slow_worker_is_compared_with_others_of_its_model():
     assert found(worker(A, served(5, ms=250)), worker(B, fast)) == []
     assert found(worker(A, served(4, ms=1000)), worker(B, fast)) == []
     assert found(worker(A, served(5, ms=40)), worker(B, served(5, ms=1))) == []
+
+
+def test_times_are_told_as_the_table_rounds_them():
+    assert texts(worker(A, served(9, ms=1000)), worker(B, served(9, ms=100))) == [
+        f'{A} is slow: the median time until its streams of "m" began was 861 ms in the last minute, '
+        "at the other workers 108 ms."
+    ]
 
 
 def test_streams_are_not_compared_with_whole_responses():

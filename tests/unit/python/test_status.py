@@ -59,14 +59,30 @@ def run(capsys: pytest.CaptureFixture[str], worker: FakeWorker, *flags: str) -> 
 def test_trouble_comes_first_and_then_the_workers(capsys: pytest.CaptureFixture[str]) -> None:
     code, lines, errors = run(capsys, serving(json.dumps(SAID).encode()))
     assert (code, errors) == (1, "")
-    assert lines[0] == SAID["sentence"]
-    assert lines[2].endswith(f" h  {DOWN}")
-    assert lines[3].endswith("Not\\x1b[31m heard.")
-    assert [" ".join(line.split()) for line in lines[5:]] == [
-        "worker state load in the last minute head p50, p95 last failure",
-        "http://gpu-0:8000 serves 3 40 2xx, 2 5xx 84 ms, 238 ms 500 for m, 12 s ago",
+    assert lines[0].startswith("ticket, since ")
+    assert lines[0].endswith(f" h: {DOWN}")
+    assert lines[1].endswith(": Not\\x1b[31m heard.")
+    assert [" ".join(line.split()) for line in lines[3:]] == [
+        "worker state open requests attempts of the last minute response begins p50, p95 "
+        "last 5xx, or no response",
+        'http://gpu-0:8000 serves 3 40 2xx, 2 5xx 84 ms, 238 ms 500 for "m", 12 s ago',
         "http://gpu-1:8000 unhealthy 0 no attempts - worker_refused, 5 min ago",
     ]
+
+
+def test_a_worker_that_serves_badly_is_not_said_to_serve(capsys: pytest.CaptureFixture[str]) -> None:
+    def states(*conditions: dict[str, Any]) -> list[str]:
+        rows = [{"severity": "page", "since": 1e9, "text": "t", **row} for row in conditions]
+        said = {**SAID, "conditions": rows}
+        _, lines, _ = run(capsys, serving(json.dumps(said).encode()))
+        return [line.split("  ")[1].strip() for line in lines[-2:]]
+
+    first = SAID["workers"][0]["url"]
+    assert states({"condition": "all_reject"}) == ["rejects", "unhealthy"]
+    assert states({"condition": "worker_is_slow", "worker": first}) == ["slow", "unhealthy"]
+    failing = {"condition": "model_fails", "worker": first, "model": "a b"}
+    assert states(failing) == ['fails "a b"', "unhealthy"]
+    assert states({"condition": "model_fails", "worker": "http://other:1"}) == ["serves", "unhealthy"]
 
 
 def test_a_router_that_is_well_is_status_0(capsys: pytest.CaptureFixture[str]) -> None:
