@@ -254,6 +254,9 @@ SETTINGS = {
         before=(("-X DELETE", DRAINING), ("-X POST $ADMIN/workers", REMOVED)),
         elsewhere=("restart_engine", "tests/proxy/test_drains.py runs the loop"),
     ),
+    "how-to/measure_what_the_policy_saves.md": Page(
+        ("--holdout-percent=1",), (("admin/holdout", r'"baseline": ?"least_load"'),)
+    ),
     "how-to/monitor.md": Page(
         says=(
             ("select(.request_id", r"chatcmpl-4YPokyhFHavqvgd9aBquj04Q"),

@@ -130,6 +130,7 @@ class Spans {
   void WriteDecision(SpanWriter& span) const {
     span.Text("vllm_router.policy", info_.policy.empty() ? source_.policy : info_.policy);
     span.Text("vllm_router.reason", ReasonName(info_.decision->reason));
+    if (info_.decision->arm != Arm::kNone) span.Text("vllm_router.arm", ArmName(info_.decision->arm));
     span.Count("vllm_router.attempts", info_.attempts);
     if (info_.chosen_ns != 0 && info_.body_ns != 0) {
       const int64_t nanos = info_.chosen_ns - info_.body_ns - info_.queue_ns;
