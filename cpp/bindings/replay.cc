@@ -14,6 +14,7 @@
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
 #include "bindings/py_router.h"
+#include "holdout/effect_estimate.h"
 #include "simulation/comparison_policies.h"
 #include "simulation/replay.h"
 
@@ -143,6 +144,9 @@ ReplayRouting RoutingOf(Members& members, const py::dict& given, uint64_t cache_
   members.Read("events_delay_s", &routing.events_delay_s);
   members.Read("streams", &routing.streams);
   members.Read("seed", &routing.seed);
+  members.Read("holdout_percent", &routing.holdout_percent);
+  if (const py::object policy = members.Find("holdout_policy"); !policy.is_none())
+    routing.holdout_policy = py::str(policy);
   if (const py::object sync = members.Find("peer_sync"); !sync.is_none())
     routing.peer_sync = PeerSyncOf(sync);
   routing.router = RouterOptionsOf(given, members.names());
@@ -277,9 +281,9 @@ py::dict ResultOf(ReplayResult result) {
       "arrival_s"_a = Array(std::move(result.arrival_s)), "ttft_s"_a = Array(std::move(result.ttft_s)),
       "e2e_s"_a = Array(std::move(result.e2e_s)), "hit_tokens"_a = Array(std::move(result.hit_tokens)),
       "predicted_tokens"_a = Array(std::move(result.predicted_tokens)),
-      "status"_a = Array(std::move(result.status)), "workers"_a = summaries, "span_s"_a = result.span_s,
-      "load_spread"_a = result.load_spread, "peer_sync_frames"_a = result.peer_sync_frames,
-      "peer_sync_bytes"_a = result.peer_sync_bytes);
+      "status"_a = Array(std::move(result.status)), "held_out"_a = Array(std::move(result.held_out)),
+      "workers"_a = summaries, "span_s"_a = result.span_s, "load_spread"_a = result.load_spread,
+      "peer_sync_frames"_a = result.peer_sync_frames, "peer_sync_bytes"_a = result.peer_sync_bytes);
 }
 
 py::dict SimulateTrace(const py::dict& trace_dict, const py::dict& routing_dict, const py::dict& fleet_dict) {
@@ -308,10 +312,40 @@ py::dict SimulateTrace(const py::dict& trace_dict, const py::dict& routing_dict,
 
 }  // namespace
 
+using Strata = py::array_t<uint8_t, py::array::c_style | py::array::forcecast>;
+using Flags = py::array_t<bool, py::array::c_style | py::array::forcecast>;
+using Values = py::array_t<double, py::array::c_style | py::array::forcecast>;
+
+// None: too few are held out for an interval.
+py::object EstimateEffect(
+    double share, const Strata& strata, const Flags& held_out, const Values& values, double alpha) {
+  if (!(share > 0 && share < 1))
+    throw py::value_error("share is " + Show(py::float_(share)) + "; it must be between 0 and 1");
+  if (strata.size() != values.size() || held_out.size() != values.size()) {
+    throw py::value_error(Concat(
+        "strata has ", strata.size(), " entries, held_out ", held_out.size(), " and values ", values.size(),
+        "; each conversation has one in all three"));
+  }
+  EffectEstimate estimate(share);
+  for (py::ssize_t i = 0; i < values.size(); ++i) {
+    if (strata.at(i) >= EffectEstimate::kStrata) {
+      throw py::value_error(Concat(
+          "strata has ", static_cast<int>(strata.at(i)), "; there are ", EffectEstimate::kStrata,
+          ", from 0 on"));
+    }
+    estimate.Add(strata.at(i), held_out.at(i), values.at(i));
+  }
+  const std::optional<Interval> interval = estimate.At(alpha);
+  if (!interval) return py::none();
+  return py::make_tuple(estimate.effect(), interval->low, interval->high);
+}
+
 void BindReplay(py::module_& module) {
   py::module_ replay =
       module.def_submodule("replay", "Traces through the product's policies; see vllm_router.");
   replay.def("simulate", &SimulateTrace, "trace"_a, "routing"_a, "fleet"_a);
+  replay.def(
+      "estimate_effect", &EstimateEffect, "share"_a, "strata"_a, "held_out"_a, "values"_a, "alpha"_a = 0.05);
   py::dict presets;
   for (const EnginePreset& preset : EnginePresets()) {
     const EngineCoefficients& given = preset.coefficients;

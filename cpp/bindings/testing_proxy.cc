@@ -210,6 +210,9 @@ RequestInfo MakeRecord(const py::kwargs& fields) {
     } else if (name == "reason") {
       if (!record.decision.has_value()) record.decision.emplace();
       record.decision->reason = ByName<Reason>(value.cast<std::string>(), kReasonCount, &ReasonName);
+    } else if (name == "arm") {
+      if (!record.decision.has_value()) record.decision.emplace();
+      record.decision->arm = ByName<Arm>(value.cast<std::string>(), 3, &ArmName);
     } else if (name == "match") {
       const auto [unit, matched, total] = value.cast<std::tuple<std::string, uint64_t, uint64_t>>();
       if (!record.decision.has_value()) record.decision.emplace();

@@ -8,9 +8,10 @@ namespace {
 constexpr std::array<std::string_view, kReasonCount> kReasonNames = {
     "random",   "round_robin", "least_loaded", "power_of_two", "session_hash",  "body_hash",    "failover",
     "overflow", "prefix_hash", "prefix_hit",   "prefix_miss",  "prefix_spread", "load_balance", "lowest_cost",
-    "sampled",  "kv_aware",    "sticky",       "sticky_new",   "fallback",      "pinned"};
+    "sampled",  "kv_aware",    "sticky",       "sticky_new",   "fallback",      "pinned",       "holdout"};
 static_assert(!kReasonNames.back().empty(), "a reason without a name");
 
+constexpr std::array<std::string_view, 3> kArmNames = {"none", "policy", "holdout"};
 constexpr std::array<std::string_view, 4> kMatchUnitNames = {"none", "bytes", "tokens", "blocks"};
 constexpr std::array<std::string_view, 4> kEndNames = {
     "finished", "client_gone", "worker_failed", "not_sent"};
@@ -18,6 +19,8 @@ constexpr std::array<std::string_view, 4> kEndNames = {
 }  // namespace
 
 std::string_view ReasonName(Reason reason) { return kReasonNames[static_cast<size_t>(reason)]; }
+
+std::string_view ArmName(Arm arm) { return kArmNames[static_cast<size_t>(arm)]; }
 
 std::string_view MatchUnitName(MatchUnit unit) { return kMatchUnitNames[static_cast<size_t>(unit)]; }
 

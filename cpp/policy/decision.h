@@ -37,9 +37,14 @@ enum class Reason : uint8_t {
   kStickyNew,     // a new session; the worker with the fewest
   kFallback,      // the key part was missing; the fallback policy decided
   kPinned,        // the caller named the worker
+  kHoldout,       // the conversation is held out; the baseline policy chose the worker
 };
-inline constexpr int kReasonCount = static_cast<int>(Reason::kPinned) + 1;
+inline constexpr int kReasonCount = static_cast<int>(Reason::kHoldout) + 1;
 std::string_view ReasonName(Reason reason);
+
+// While some conversations are held out of the policy (holdout/): whether this one is. kNone: none are.
+enum class Arm : uint8_t { kNone, kPolicy, kHoldout };
+std::string_view ArmName(Arm arm);  // none, policy, holdout
 
 enum class MatchUnit : uint8_t { kNone, kBytes, kTokens, kBlocks };
 std::string_view MatchUnitName(MatchUnit unit);
@@ -88,6 +93,7 @@ struct Decision {
   MatchUnit unit = MatchUnit::kNone;
   uint8_t endpoint = 0;  // RoutingKey::endpoint, where the policy asks it again when the request has ended
   bool blocks_are_tokens = false;  // of MatchUnit::kBlocks: they are of token ids, not of text
+  Arm arm = Arm::kNone;            // RoutingKey::arm
   uint64_t matched = 0;            // of the chosen worker, in units; 0 <= matched <= total
   uint64_t total = 0;
   // The longest match of an eligible worker, if another one's is longer than the chosen one's; else as `matched`, or 0.

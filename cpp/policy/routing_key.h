@@ -77,6 +77,8 @@ inline constexpr uint32_t kEndpoints = 64;  // different values of RoutingKey::e
 // request to /v1/messages or /v1/responses.
 enum class TokenCall : uint8_t { kPrompt, kChat, kMessages, kResponses };
 
+class Policy;
+
 struct RoutingKey {
   enum class HashKeySource : uint8_t { kMissing, kSession, kBody };
 
@@ -113,6 +115,11 @@ struct RoutingKey {
   std::optional<Digest256> prefix_digest;  // missing when the request has no text and no token ids
   // Workers that hold that prefix, as other routers know; besides what the prefix index of this one has.
   std::vector<PrefixTable::Held> shared_holders;
+
+  // Of a request that is held out: this policy chooses the worker, and the router's own decides among that one alone, so
+  // that it learns what the worker has then. Null: the request is not held out.
+  Policy* baseline = nullptr;
+  Arm arm = Arm::kNone;
 
   // Of the last turn of its session: where a request that says no prompt belongs; missing if it says one, or that is not
   // known.

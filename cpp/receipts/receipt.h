@@ -11,10 +11,6 @@
 
 namespace vllm_router {
 
-// How the worker was chosen: as the policy says, or as requests without it are (a later feature).
-enum class Arm : uint8_t { kPolicy, kHoldout };
-std::string_view ArmName(Arm arm);
-
 struct Receipt {
   static constexpr uint32_t kNone = UINT32_MAX;  // of a number, or of a worker
   static constexpr size_t kLongestId = 86;       // of a longer request id the beginning is kept
@@ -48,7 +44,7 @@ struct Receipt {
   uint16_t end = 0;
   uint16_t status = 0;  // 0: the client got none
   Reason reason = Reason::kRandom;
-  Arm arm = Arm::kPolicy;
+  Arm arm = Arm::kPolicy;  // never kNone
   uint8_t attempts = 0;
   uint8_t id_size = 0;
   std::array<char, kLongestId> id{};

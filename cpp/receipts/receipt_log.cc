@@ -66,6 +66,7 @@ void ReceiptWriter::Write(const ReceiptFacts& facts) {
       .end = NumberOf(facts.end, &end_),
       .status = static_cast<uint16_t>(facts.status),
       .reason = decision.reason,
+      .arm = decision.arm == Arm::kHoldout ? Arm::kHoldout : Arm::kPolicy,
       .attempts = static_cast<uint8_t>(std::min<uint32_t>(facts.attempts, UINT8_MAX)),
       .id_size = static_cast<uint8_t>(std::min(facts.request_id.size(), Receipt::kLongestId))};
   std::memcpy(receipt.id.data(), facts.request_id.data(), receipt.id_size);

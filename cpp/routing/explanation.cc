@@ -56,6 +56,8 @@ std::string_view Sentence(Reason reason) {
       return "the request has no key that the policy needs, so the fallback policy chose";
     case Reason::kPinned:
       return "it holds the response that the request names";
+    case Reason::kHoldout:
+      return "the conversation is held out of the policy, and the baseline chose it";
   }
   return "";
 }

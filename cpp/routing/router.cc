@@ -145,6 +145,21 @@ const FleetView& WithResidents(const FleetView& fleet, std::optional<FleetView>*
   return (*residents)->eligible().empty() ? fleet : **residents;
 }
 
+// Of a request that is held out. A baseline does not weigh the loading of an adapter.
+std::optional<Decision> ChooseHeldOut(const RoutingKey& key, Policy& policy, const FleetView& given) {
+  std::optional<FleetView> residents;
+  const FleetView& fleet = WithResidents(given, &residents);
+  if (key.explanation != nullptr) ListCandidates(fleet, key.explanation.get());
+  const std::optional<Decision> baseline = key.baseline->Choose(key, fleet);
+  if (!baseline) return std::nullopt;
+  std::optional<RoutingKey> unexplained;  // the candidates are the baseline's
+  if (key.explanation != nullptr) unexplained.emplace(key).explanation = nullptr;
+  std::optional<Decision> decision =
+      policy.Choose(unexplained ? *unexplained : key, fleet.Only(baseline->position));
+  if (decision) decision->reason = Reason::kHoldout;
+  return decision;
+}
+
 // What any of them may read of a request.
 KeyParts PartsOf(const Pool& pool, const RouterOptions& options) {
   if (!pool.is_staged()) return pool.policy().Needs();
@@ -354,6 +369,7 @@ std::optional<Decision> Router::Choose(const RoutingKey& key, const FleetView& g
     ListCandidates(fleet, key.explanation.get());
     key.explanation->overloaded = static_cast<uint32_t>(given.eligible().size() - fleet.eligible().size());
   }
+  if (key.baseline != nullptr) return ChooseHeldOut(key, policy, fleet);
   if (std::optional<Decision> decision = ChooseLast(key, policy, fleet)) return decision;
   if (fleet.residents() == nullptr || policy.weighs_residents()) return policy.Choose(key, fleet);
   const FleetView residents = fleet.OnlyResidents();
@@ -367,6 +383,7 @@ StatusOr<Ticket> Router::SelectAny(const RoutingKey& key, const FleetView& fleet
   std::optional<Decision> decision = Choose(key, fleet);
   if (!decision) return absl::UnavailableError(NobodyEligible(fleet, pool_.registry()));
   decision->explanation = key.explanation;
+  decision->arm = key.arm;
   NoteLoads(fleet, &*decision);
   const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
   worker->selections.fetch_add(1, std::memory_order_relaxed);
@@ -423,6 +440,7 @@ StatusOr<Ticket> Router::SelectBelow(const RoutingKey& key, const FleetView& fle
           options_.max_worker_requests, " open requests (max_worker_requests)"));
     }
     decision->explanation = key.explanation;
+    decision->arm = key.arm;
     NoteLoads(fleet, &*decision);
     const std::shared_ptr<Worker>& worker = fleet.members()[decision->position].worker;
     const std::shared_ptr<Policy> observer = ObserverOf(key, fleet, *decision, transferred);

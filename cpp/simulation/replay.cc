@@ -17,6 +17,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "peer_sync/peer_sync.h"
+#include "policy/policy_registry.h"
 #include "simulation/comparison_policies.h"
 #include "simulation/late_events.h"
 
@@ -246,6 +247,27 @@ Status CheckStages(const ReplayStages& stages, const ReplayFleet& fleet) {
   return absl::OkStatus();
 }
 
+constexpr uint64_t kHoldoutParts = 10'000;
+constexpr double kMostHeldOut = 50;  // percent
+
+Status CheckHoldout(const ReplayRouting& routing, bool is_staged) {
+  if (!(routing.holdout_percent >= 0 && routing.holdout_percent <= kMostHeldOut)) {
+    return Refuse(
+        "holdout_percent is ", Plain(routing.holdout_percent), "; it must be from 0 to ",
+        Plain(kMostHeldOut));
+  }
+  const std::string& name = routing.holdout_policy;
+  if (name != "least_load" && name != "power_of_two" && name != "random") {
+    return Refuse("holdout_policy is ", Quoted(name), "; it must be least_load, power_of_two or random");
+  }
+  if (routing.holdout_percent > 0 && is_staged) {
+    return Refuse(
+        "holdout_percent is ", Plain(routing.holdout_percent),
+        ", and the fleet has prefill and decode workers, which no baseline chooses; leave it out");
+  }
+  return absl::OkStatus();
+}
+
 constexpr const char* kKindNames[] = {"fail", "join", "drain", "wipe", "speed"};
 
 struct FleetState {
@@ -348,6 +370,7 @@ class Run {
     std::unique_ptr<Caches> caches;
     KvIndex* hearing = nullptr;  // the product's own index, if it hears events
     std::shared_ptr<Router> router;
+    std::shared_ptr<Policy> baseline;  // of sessions that are held out; null: none are
     std::optional<Snapshot<FleetView>::Cached> fleet;
     // Of routers that tell each other. It sends at every other tick, and reads at each.
     std::unique_ptr<PeerSync> sync;
@@ -428,6 +451,13 @@ class Run {
   void EndPrefill(Flight& flight, const BatchEngine::Event& event);
   void BeginResponse(uint32_t number, Flight& flight, const BatchEngine::Event& event);
   void MakeKey(const Replica& replica, uint32_t row);
+  uint64_t SessionOf(uint32_t row) const {
+    return trace_.session_ids.empty() ? row : trace_.session_ids[row];
+  }
+  bool IsHeldOut(uint32_t row) const {
+    const auto parts = static_cast<uint64_t>(std::llround(routing_.holdout_percent * 100));
+    return Mix(Mix(routing_.seed + 1) + SessionOf(row)) % kHoldoutParts < parts;
+  }
   void Hear();
   void Sync(Replica& replica);
   void PublishFrames(Replica& replica);
@@ -545,7 +575,7 @@ void Run::PlanArrivals() {
   replica_of_.assign(rows_, 0);
   if (routing_.routers == 1) return;
   for (size_t row = 0; row < rows_; ++row) {
-    const uint64_t session = trace_.session_ids.empty() ? row : trace_.session_ids[row];
+    const uint64_t session = SessionOf(static_cast<uint32_t>(row));
     replica_of_[row] = static_cast<uint32_t>(
         routing_.by_session ? Mix(session + 1) % routing_.routers : random_.Below(routing_.routers));
   }
@@ -573,6 +603,7 @@ Status Run::MakeRouters() {
   options.data_parallel_size = 1;
   options.worker_urls.clear();
   options.disaggregated = fleet_.stages.has_value();
+  ROUTER_RETURN_IF_ERROR(CheckHoldout(routing_, fleet_.stages.has_value()));
   if (fleet_.stages && routing_.peer_sync) {
     return Refuse("peer_sync is given for a fleet with stages, whose routers tell each other nothing here");
   }
@@ -600,6 +631,13 @@ Status Run::MakeRouters() {
             : Router::Create(options);
     ROUTER_RETURN_IF_ERROR(router.status());
     replica.router = *std::move(router);
+    if (routing_.holdout_percent > 0) {
+      PolicyOptions baseline = options.policy;
+      baseline.policy = routing_.holdout_policy;
+      StatusOr<PolicyParts> made = MakePolicy(baseline);
+      ROUTER_RETURN_IF_ERROR(made.status());
+      replica.baseline = std::move(made->policy);
+    }
     replica.hearing = known_ ? replica.router->pool().index() : nullptr;
     if (known_ && (replica.hearing != nullptr || !IsComparisonPolicy(options.policy.policy))) {
       if (replica.hearing == nullptr) {
@@ -663,6 +701,7 @@ Status Run::Prepare() {
   result_.hit_tokens.assign(rows_, 0);
   result_.predicted_tokens.assign(rows_, 0);
   result_.status.assign(rows_, static_cast<uint8_t>(ReplayStatus::kRefused));
+  if (routing_.holdout_percent > 0) result_.held_out.assign(rows_, 0);
   return absl::OkStatus();
 }
 
@@ -768,9 +807,8 @@ void Run::MakeKey(const Replica& replica, uint32_t row) {
         blocks, (uint64_t{key_.prompt_tokens} - 1 + trace_.block_size - 1) / trace_.block_size);
   }
   if (Has(needs, KeyParts::kSession | KeyParts::kBodyDigest)) {
-    const uint64_t session = trace_.session_ids.empty() ? row : trace_.session_ids[row];
     key_.hash_key = "session:";
-    key_.hash_key += Hex16(session);
+    key_.hash_key += Hex16(SessionOf(row));
     key_.hash_key_source = RoutingKey::HashKeySource::kSession;
   }
   if (Has(needs, KeyParts::kPrompt)) {
@@ -894,6 +932,12 @@ void Run::Dispatch(uint32_t row) {
   MakeKey(replica, row);
   if (known_) Hear();
   if (fleet_.stages) return DispatchPair(replica, row);
+  if (replica.baseline != nullptr) {
+    const bool is_held_out = IsHeldOut(row);
+    key_.arm = is_held_out ? Arm::kHoldout : Arm::kPolicy;
+    key_.baseline = is_held_out ? replica.baseline.get() : nullptr;
+    result_.held_out[row] = is_held_out ? 1 : 0;
+  }
   StatusOr<Ticket> ticket = replica.router->Select(key_, *replica.fleet->Get());
   if (!ticket.ok()) return End(row, ReplayStatus::kRefused);
 

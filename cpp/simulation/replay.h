@@ -98,7 +98,10 @@ struct ReplayRouting {
   // False: responses come whole, so a router sees no first tokens, and waits for each response to its end.
   bool streams = true;
   std::optional<ReplayPeerSync> peer_sync = {};  // nullopt: replicas know nothing of each other
-  uint64_t seed = 0;                             // of arrivals and replicas; policies have their own
+  // Sessions that `holdout_policy` routes instead, as behind --holdout-percent; all replicas hold the same ones out.
+  double holdout_percent = 0;
+  std::string holdout_policy = "least_load";
+  uint64_t seed = 0;  // of arrivals and replicas; policies have their own
 };
 
 struct ReplayEvent {
@@ -160,6 +163,7 @@ struct ReplayResult {
   std::vector<uint32_t> hit_tokens;        // of the worker that computed the prompt
   std::vector<uint32_t> predicted_tokens;  // tokens that the router expected to be cached
   std::vector<uint8_t> status;             // ReplayStatus
+  std::vector<uint8_t> held_out;           // 1: its session is; empty: none are
   std::vector<ReplayWorker> workers;
   uint64_t peer_sync_frames = 0;  // that routers published, and their bytes
   uint64_t peer_sync_bytes = 0;

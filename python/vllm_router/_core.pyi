@@ -43,6 +43,7 @@ _Reason: TypeAlias = Literal[
     "sticky_new",
     "fallback",
     "pinned",
+    "holdout",
 ]
 
 @overload
@@ -1415,6 +1416,7 @@ class replay:  # noqa: N801
                   a replica's frames, `stride_tokens` int (256), `loss` float (0.0) of frames,
                   `decisions_delay_s` float (0.0), `cuts` list of dicts `{"time_s": 60.0, "seconds": 30.0,
                   "router": 2}` (-1: all);
+                - `holdout_percent` float (0.0) of sessions, which `holdout_policy` (`least_load`) routes;
                 - `seed` int (0): of arrivals, replicas and the policies' random choices;
                 - `prefix_blocks` int (3): what policies by prefix digest take for the prefix.
             fleet:
@@ -1445,7 +1447,8 @@ class replay:  # noqa: N801
             there was none), `hit_tokens` uint32 (of the prompt, in the cache of the worker that computed it),
             `predicted_tokens` uint32 (that the router expected there),
             `status` uint8 (0 finished, 1 no worker could take it, 2 cut short: its worker failed after the
-            first token). `workers`: a dict of arrays, one entry per worker: `requests`, `prompt_tokens`,
+            first token), `held_out` uint8 (1: its session is; empty with `holdout_percent` 0). `workers`: a
+            dict of arrays, one entry per worker: `requests`, `prompt_tokens`,
             `hit_tokens`, `output_tokens`, `computed_tokens` (of prompts), `fetched_tokens`, `steps`,
             `evicted_blocks`, `held_blocks` (by requests, at the end) uint64, `busy_s` float64. `span_s`:
             seconds from the first arrival to the last end. `load_spread`: the coefficient of variation of
@@ -1456,6 +1459,33 @@ class replay:  # noqa: N801
             KeyError: an array that must be there is missing.
             TypeError: an unknown member, or a value of the wrong type.
             ValueError: a value out of range; the message names it and its limit.
+        """
+
+    @staticmethod
+    def estimate_effect(
+        share: float,
+        strata: NDArray[np.uint8],
+        held_out: NDArray[np.bool_],
+        values: NDArray[np.float64],
+        alpha: float = 0.05,
+    ) -> tuple[float, float, float] | None:
+        """The effect of a policy on a mean, from conversations in the order in which they ended, n of them.
+
+        An asymptotic confidence sequence (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas, 2024) of terms
+        that compare each conversation with earlier ones of its stratum, as `GET /admin/holdout` shows.
+
+        Args:
+            share: Of conversations that are held out, between 0 and 1.
+            strata: uint8[n], below 64: what was known of each conversation before it was routed.
+            held_out: bool[n].
+            values: float64[n]: the outcome.
+            alpha: Probability with which the interval misses the effect at any number of conversations.
+
+        Returns:
+            Policy minus held out: the estimate, and the ends of its interval. None below 100 held-out ones.
+
+        Raises:
+            ValueError: the arrays differ in length, or a share or a stratum is out of range.
         """
 
 class SimulatedWorkerOptions:

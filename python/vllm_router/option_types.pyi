@@ -193,6 +193,9 @@ class ServerOptions(TypedDict, total=False):
     otel_sampling_ratio: float
     otel_excluded_paths: list[str] | tuple[str, ...]
     otel_service_name: str | None
+    holdout_percent: float
+    holdout_policy: Literal["least_load", "power_of_two", "random", "least_loaded", "least_request"]
+    holdout_secret_file: str | None
     max_concurrent_requests: int
     queue_size: int
     queue_timeout_secs: float

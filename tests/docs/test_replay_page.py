@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from scripts.replay_reference import render
-from vllm_router.replay import Fleet, generate, run
+from vllm_router.replay import Fleet, Holdout, generate, run
 from vllm_router.replay.command import make_parser
 from vllm_router.replay.readers import FORMATS
 from vllm_router.replay.workloads import WORKLOADS
@@ -34,7 +34,8 @@ def test_the_page_names_every_flag():
 
 
 def test_the_page_names_every_column_format_and_workload():
-    (row,) = run(generate("rag", 1, 50), ["random"], Fleet(workers=2), load=0.5, goodput=True)
+    fleet = Fleet(workers=2)
+    (row,) = run(generate("rag", 1, 50), ["random"], fleet, load=0.5, goodput=True, holdout=Holdout(5))
     staged = Fleet(prefill=1, decode=1)
     (pair,) = run(generate("rag", 1, 50), ["auto"], staged, load=0.5, goodput=True)
     assert sorted(column("| column | meaning |")) == sorted({**row, **pair})

@@ -155,6 +155,10 @@ def _scrape(stack: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> dict[
     tracing = harness.router(worker, prometheus_port=0, enable_trace=True, otlp_traces_endpoint=worker.url)
     heard = parse(tracing.server.metrics_text())
     shown |= {name: heard[name] for name in heard if "_trace_" in name}
+    # And one that holds conversations out.
+    holding_out = harness.router(worker, prometheus_port=0, holdout_percent=1)
+    heard = parse(holding_out.server.metrics_text())
+    shown |= {name: heard[name] for name in heard if "_holdout_" in name}
     # And one of a fleet with stages.
     prefill = harness.worker(lambda connection, _: connection.send(response(200, WHOLE)))
     staged = harness.router(
@@ -462,6 +466,7 @@ EVERYTHING = {
     "cache_reason": "no_cache",
     "cache_ns": 1,
     "reason": "session_hash",
+    "arm": "policy",
     "match": ("blocks", 1, 2),
     "pd": "local",
     "pd_local": "batch",

@@ -26,6 +26,7 @@ ROWS = {
     "response_cache": {"routing"},
     "receipts": {"policy"},
     "sessions": {"policy", "routing"},
+    "holdout": {"policy"},
     "conditions": {"worker"},
     "disaggregation": {"routing", "events"},
     "proxy/api": {"response_cache", "disaggregation", "http"},
@@ -45,6 +46,7 @@ ROWS = {
     "proxy/conditions": {"proxy/exchange", "proxy/admin", "conditions"},
     "proxy/shared_pool": {"proxy/exchange", "proxy/admin", "shared_pool"},
     "proxy/tracing": {"proxy/exchange", "proxy/admin", "tracing"},
+    "proxy/holdout": {"proxy/exchange", "proxy/admin", "holdout"},
     "proxy/steps": {
         "proxy/exchange",
         "proxy/disaggregation",
@@ -55,6 +57,7 @@ ROWS = {
         "proxy/conditions",
         "proxy/shared_pool",
         "proxy/tracing",
+        "proxy/holdout",
     },
     "proxy/server": {"proxy/steps", "proxy/peer_sync"},
     "simulation": {"routing", "peer_sync", "http", "net"},
@@ -72,6 +75,7 @@ FEATURES = {
     "proxy/conditions",
     "proxy/shared_pool",
     "proxy/tracing",
+    "proxy/holdout",
 }
 
 # Headers that cost seconds each time they are compiled, and the few sources that may include them. No header
@@ -82,7 +86,7 @@ HEAVY = {
     "boost/json": "{events/sse_event,admin/admin,admin/*_endpoints,admin/discovery_report,"
     "admin/admin_context,admin/fleet_call,admin/replies,admin/scale_reply,api/json_text,client/*_report,"
     "conditions/conditions_feature,events/*_endpoints,events/kv_push_call,exchange/cost_override_header,exchange/fan_out,"
-    "disaggregation/disaggregation_feature,disaggregation/registration_report,"
+    "holdout/holdout_feature,disaggregation/disaggregation_feature,disaggregation/registration_report,"
     "peer_sync/peer_endpoints,response_cache/cache_report,sessions/sessions_feature,shared_pool/pool_report,"
     "shared_pool/shared_pool_feature}.cc",
     "hiredis": "redis/{redis_command,redis_reply,resp_reader}.cc",

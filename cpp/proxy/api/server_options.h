@@ -111,6 +111,10 @@ struct FixedOptions {
 
   uint32_t receipt_detail_every = 16;  // one request in so many has a receipt with candidates; 0: none has
 
+  double holdout_percent = 0;  // of conversations, whose workers holdout_policy chooses; 0: none (holdout/)
+  std::string holdout_policy = "least_load";
+  std::string holdout_secret_file;  // that decides which; empty: a random secret that ends with the server
+
   bool enable_trace = false;
   std::string
       otlp_traces_endpoint;  // of a collector (tracing/otlp_settings.h); empty: as the environment says

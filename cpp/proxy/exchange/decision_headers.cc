@@ -10,7 +10,7 @@
 namespace vllm_router {
 namespace {
 
-constexpr size_t kFields = 11;
+constexpr size_t kFields = 12;
 constexpr size_t kCandidates = 8;
 constexpr size_t kLongestModel = 200;
 
@@ -34,6 +34,7 @@ DecisionHeaders::DecisionHeaders(const RequestInfo& record, std::string_view pol
   Add("x-vllm-router-policy", std::string(policy));
   Add("x-vllm-router-method", std::string(MethodOf(decision.reason)));
   Add("x-vllm-router-reason", std::string(ReasonName(decision.reason)));
+  if (decision.arm != Arm::kNone) Add("x-vllm-router-arm", std::string(ArmName(decision.arm)));
   if (decision.explanation != nullptr && MayBeAHeader(decision.explanation->model)) {
     Add("x-vllm-router-model", decision.explanation->model);
   }

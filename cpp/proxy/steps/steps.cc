@@ -5,6 +5,7 @@
 #include "proxy/conditions/conditions_feature.h"
 #include "proxy/disaggregation/disaggregation_feature.h"
 #include "proxy/events/events_feature.h"
+#include "proxy/holdout/holdout_feature.h"
 #include "proxy/receipts/receipts_feature.h"
 #include "proxy/response_cache/response_cache_feature.h"
 #include "proxy/sessions/sessions_feature.h"
@@ -38,7 +39,7 @@ std::span<const Step* const> Steps() {
       &kLocalStep,
       // With the body.
       &kStagedPathStep, &kBodyStep, &kModelStep, &kInvalidateStep, &kResponseCacheStep, &kKeyStep,
-      &kReceiptStep, &kSessionStep, &kStagesStep, &kMessageStep, &kQuarantineStep,
+      &kHoldoutStep, &kReceiptStep, &kSessionStep, &kStagesStep, &kMessageStep, &kQuarantineStep,
       // With a permit.
       &kAdmitStep, &kTokensStep, &kSharedPrefixesStep, &kSharedPoolStep, &kStoredResponseStep,
       // At workers.

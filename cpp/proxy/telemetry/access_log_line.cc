@@ -21,7 +21,7 @@ constexpr size_t kMaxFailedShown = 4;  // attempts
 constexpr size_t kMostTexts = 11 + kMaxFailedShown;
 constexpr size_t kMostEscapedBytes = 6;  // \u00NN for one byte
 constexpr size_t kMostWordBytes = 64;    // of our own words; far more than any has
-constexpr size_t kMostFields = 46 + 2 * kMaxFailedShown;
+constexpr size_t kMostFields = 47 + 2 * kMaxFailedShown;
 constexpr size_t kMostFieldBytes = 24 + kMostWordBytes;  // its name, and a number or a word
 constexpr size_t kMostLineBytes =
     kMostTexts * kMaxLoggedTextBytes * kMostEscapedBytes + kMostFields * kMostFieldBytes;
@@ -213,6 +213,7 @@ void AccessLogLine::AppendJson(const RequestInfo& record, uint64_t number, std::
   if (record.decision.has_value()) {
     line.Word(R"(,"policy":)", record.policy.empty() ? std::string_view(policy_) : record.policy);
     line.Word(R"(,"reason":)", ReasonName(record.decision->reason));
+    if (record.decision->arm != Arm::kNone) line.Word(R"(,"arm":)", ArmName(record.decision->arm));
   }
   if (record.pd != nullptr) {
     const PdInfo& pd = *record.pd;

@@ -130,6 +130,7 @@ class Spans {
   void WriteDecision(SpanWriter& span) const {
     span.Text("vllm_router.policy", info_.policy.empty() ? source_.policy : info_.policy);
     span.Text("vllm_router.reason", ReasonName(info_.decision->reason));
+    if (info_.decision->arm != Arm::kNone) span.Text("vllm_router.arm", ArmName(info_.decision->arm));
     span.Count("vllm_router.attempts", info_.attempts);
     if (const auto nanos = info_.decision_ns()) span.Count("vllm_router.decision_us", *nanos / 1000);
     const auto predicted = PredictionOf(*info_.decision, info_.prompt_tokens, source_.block_size);

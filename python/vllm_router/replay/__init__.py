@@ -11,6 +11,7 @@ traffic takes less than a second. The command is `vllm-router replay`; docs/refe
 
 from vllm_router.replay.capacity import Capacity, capacity
 from vllm_router.replay.fleet import Cut, Event, Fleet, PeerSync, read_engine
+from vllm_router.replay.holdout import Holdout
 from vllm_router.replay.policies import PolicySpec, parse_policies
 from vllm_router.replay.readers import FORMATS, read_trace
 from vllm_router.replay.runner import Progress, Row, run
@@ -23,6 +24,7 @@ __all__ = [
     "Event",
     "FORMATS",
     "Fleet",
+    "Holdout",
     "PeerSync",
     "PolicySpec",
     "Progress",

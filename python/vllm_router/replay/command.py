@@ -39,6 +39,7 @@ from vllm_router.replay.fleet import (
     PeerSync,
     read_engine,
 )
+from vllm_router.replay.holdout import BASELINES, Holdout, sentence_of
 from vllm_router.replay.policies import PolicySpec, parse_policies
 from vllm_router.replay.readers import FORMATS, read_trace
 from vllm_router.replay.report import as_json, points_of, recommend, table_of
@@ -187,6 +188,20 @@ def make_parser() -> CommandParser:
         "goodput",
         action="store_true",
         help="Also find the highest rate of each policy within the SLO.",
+    )
+    add(
+        policies,
+        "holdout",
+        type=float,
+        metavar="X",
+        help="Percentage of conversations that --holdout-policy routes instead, as the router's "
+        "--holdout-percent; the estimate of what the policy changes follows the table.",
+    )
+    add(
+        policies,
+        "holdout-policy",
+        metavar="NAME",
+        help=f"The policy of these: {', '.join(BASELINES)}. Default: {BASELINES[0]}.",
     )
     add(
         policies,
@@ -587,6 +602,7 @@ def _run(
     fleets: list[Fleet],
     notes: Console,
 ) -> list[runner.Row]:
+    holdout = _holdout(options)
     with _bar(notes) as update:
         return runner.run(
             trace,
@@ -599,9 +615,18 @@ def _run(
             seeds=options.seeds,
             slo_s=options.slo,
             goodput=options.goodput,
+            holdout=holdout,
             jobs=options.jobs,
             on_progress=update,
         )
+
+
+def _holdout(options: argparse.Namespace) -> Holdout | None:
+    if options.holdout is not None:
+        return Holdout(options.holdout, options.holdout_policy or BASELINES[0])
+    if options.holdout_policy is not None:
+        raise TraceError("--holdout-policy belongs to --holdout; set the percentage, such as --holdout 5")
+    return None
 
 
 def _report(
@@ -617,6 +642,8 @@ def _report(
     else:
         for point in points_of(rows):
             out.print(table_of(point, out.width))
+        for sentence in (sentence_of(row) for row in rows if "holdout_conversations" in row):
+            out.print(sentence, markup=False)
     if options.json not in (None, "-"):
         Path(options.json).write_text(
             as_json(rows, about | {"recommended": advice.flags}) + "\n", encoding="utf-8"

@@ -14,6 +14,7 @@ import numpy as np
 from vllm_router.replay import _engine
 from vllm_router.replay.capacity import Capacity, Prober, capacity, percentile
 from vllm_router.replay.fleet import Fleet
+from vllm_router.replay.holdout import Holdout
 from vllm_router.replay.policies import PolicySpec, parse_policies
 from vllm_router.replay.trace import Trace, TraceError
 
@@ -52,6 +53,7 @@ def run(
     seeds: int | Sequence[int] = 1,
     slo_s: float | None = None,
     goodput: bool = False,
+    holdout: Holdout | None = None,
     jobs: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> list[Row]:
@@ -68,6 +70,7 @@ def run(
         seeds: How many (1, 2, ...), or which.
         slo_s: The SLO of the capacity and of `goodput`; None derives it.
         goodput: Also measure each policy's own highest rate within the SLO, as a fraction of the capacity.
+        holdout: Hold some conversations out of each policy, and estimate what that changes.
         jobs: Simulations at a time; None is one per processor, at most 4.
         on_progress: Called after each simulation, from any thread.
 
@@ -97,7 +100,9 @@ def run(
         )
     for spec in specs:
         spec.check_stages(staged=[one.is_staged for one in fleets])
-    plan = _Plan(trace, specs, fleets, loads, rates, speed, poisson, seed_list, slo_s, goodput)
+    if holdout is not None:
+        holdout.check_stages(staged=any(one.is_staged for one in fleets))
+    plan = _Plan(trace, specs, fleets, loads, rates, speed, poisson, seed_list, slo_s, goodput, holdout)
     return plan.carry_out(_jobs(jobs), on_progress)
 
 
@@ -173,6 +178,7 @@ class _Plan:
     seeds: list[int]
     slo_s: float | None
     goodput: bool
+    holdout: Holdout | None
     _done: int = 0
     _requests: int = 0
     _length: int = 0
@@ -267,7 +273,7 @@ class _Plan:
             "load": point if self.loads else rate / cell.capacity.rate if cell.capacity else None,
             "rate": rate,
         }
-        row |= measure(trace, spec, cell.fleet, cell.seed)
+        row |= measure(trace, spec, cell.fleet, cell.seed, self.holdout)
         if trace.is_closed_loop:
             row["rate"] = len(trace) / max(1e-9, row["span_s"])
         row["ideal_hit_share"] = cell.trace.ideal_hit_share
@@ -283,11 +289,16 @@ class _Plan:
         return row
 
 
-def measure(trace: Trace, spec: PolicySpec, fleet: Fleet, seed: int) -> Row:
+def measure(trace: Trace, spec: PolicySpec, fleet: Fleet, seed: int, holdout: Holdout | None = None) -> Row:
     """One run: what came of it, as numbers."""
     routing = fleet.routing() | spec.as_core(trace.block_size, fleet.index_blocks(trace), seed)
+    if holdout is not None:
+        routing |= holdout.as_core()
     result = _engine.simulate(trace.as_core(), routing, fleet.as_core(trace))
-    return summary(trace, result) | (_of_stages(trace, fleet, result) if fleet.is_staged else {})
+    row = summary(trace, result)
+    if holdout is not None:
+        row |= holdout.estimate(trace, result)
+    return row | (_of_stages(trace, fleet, result) if fleet.is_staged else {})
 
 
 def _of_stages(trace: Trace, fleet: Fleet, result: dict[str, Any]) -> Row:

@@ -101,6 +101,7 @@ _health = partial(option, group="Health checks", scope="server", live="request")
 _shutdown = partial(option, group="Shutdown", scope="server", live="request")
 _logs = partial(option, group="Logging and metrics", scope="server", live="restart")
 _traces = partial(option, group="Tracing", scope="server", live="restart")
+_holdout = partial(option, group="Hold-out", scope="server", live="restart")
 _resilience = partial(option, group="Retries, breaker, admission", scope="server", live="request")
 _security = partial(option, group="Security", scope="server", live="restart")
 
@@ -1686,6 +1687,30 @@ class Table:
         "the name of this service in traces",
         more="Unset: as OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES of the environment says, or else "
         "vllm-router.",
+    )
+
+    holdout_percent: float = _holdout(
+        0,
+        Number(0, 20, whole=False),
+        "the share of conversations, in percent, that --holdout-policy routes instead of --policy, to "
+        "measure what the policy saves",
+        more="GET /admin/holdout shows the difference. 1 is a good value; it counts in steps of 0.01. 0: "
+        "none. See docs/how-to/measure_what_the_policy_saves.md.",
+    )
+    holdout_policy: str = _holdout(
+        "least_load",
+        Choice(
+            ("least_load", "power_of_two", "random"),
+            aliases={"least_loaded": "least_load", "least_request": "least_load"},
+        ),
+        "the policy that chooses the workers of conversations that --holdout-percent holds out",
+    )
+    holdout_secret_file: str | None = _holdout(
+        None,
+        Text("PATH"),
+        "the file of the secret that decides which conversations --holdout-percent holds out",
+        more="It has 16 bytes or more. Routers with the same secret hold the same conversations out, also "
+        "after a restart. Unset: a new secret for each run.",
     )
 
     max_concurrent_requests: int = _resilience(

@@ -28,6 +28,7 @@ def test_reasons_have_their_stable_names():
         "sticky_new",
         "fallback",
         "pinned",
+        "holdout",
     ]
 
 

@@ -56,6 +56,7 @@ OTHER_DEFAULTS = {
 WORDS_IN_PYTHON_ALONE = {
     "policy": "compared with the registry below",
     "fallback_policy": "compared with the registry below",
+    "holdout_policy": "the hold-out checks it when the server starts",
     "tls_min_version": "a text that OpenSSL reads",
     "kv_connector": "compared with the connectors below",
 }

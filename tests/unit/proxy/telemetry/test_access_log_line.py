@@ -87,6 +87,12 @@ def test_a_line_of_json_has_every_field_that_applies():
     }
 
 
+def test_while_conversations_are_held_out_a_line_names_the_arm():
+    assert json_line(**CHAT, arm="holdout")["arm"] == "holdout"
+    assert json_line(**CHAT, arm="policy")["arm"] == "policy"
+    assert "arm" not in json_line(**CHAT, arm="none")
+
+
 def test_a_line_of_text_reads_from_left_to_right():
     assert text_line(**CHAT) == (
         '2026-11-21 10:50:37.123 10.0.0.7 "POST /v1/chat/completions" 200 done worker=http://gpu-0:8000@3'
