@@ -61,6 +61,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingRedisResponses(testing);
   BindTestingRouting(testing);
   BindTestingConditions(testing);
+  BindTestingDashboard(testing);
   BindTestingReceipts(testing);
   BindTestingSessions(testing);
   BindTestingSharedPool(testing);

@@ -112,6 +112,7 @@ struct FixedOptions {
   uint32_t receipt_detail_every = 16;  // one request in so many has a receipt with candidates; 0: none has
 
   bool enable_trace = false;
+  bool dashboard = true;  // GET /dashboard and its events
   std::string
       otlp_traces_endpoint;  // of a collector (tracing/otlp_settings.h); empty: as the environment says
   double otel_sampling_ratio = 1.0;  // of the traces that start here
