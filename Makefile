@@ -27,7 +27,7 @@ cxx_files = $(shell git ls-files '*.h' '*.cc')
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help deps deps-bench build demo test test-clang test-agents test-engines test-kubernetes property bench replay bench-smoke \
+.PHONY: help deps deps-bench build demo test test-browser test-clang test-agents test-engines test-kubernetes property bench replay bench-smoke \
   sanitize sanitize-asan sanitize-tsan stress-asan stress-tsan fuzz build-package build-fuzz lint tidy format wheel wheels docs release-check clean
 
 help: ## list the targets
@@ -90,10 +90,13 @@ demo: build-package ## route chats over three simulated workers and watch
 	$(call package,release) $(venv_python) -m vllm_router.launch_router demo $(DEMO_ARGS)
 
 test: build-release $(VENV)/.deps ## run the tests, the same examples each time (PYTEST_ARGS="-k name" chooses)
-	$(call package,release) $(venv_python) -m pytest -m "not agents and not cluster and not engines and not wheel and not release" $(PYTEST_ARGS)
+	$(call package,release) $(venv_python) -m pytest -m "not agents and not browser and not cluster and not engines and not wheel and not release" $(PYTEST_ARGS)
 
 test-clang: build-clang $(VENV)/.deps ## build with clang, which checks what each mutex guards, and run the unit tests
 	$(call package,clang) $(venv_python) -m pytest tests/unit $(PYTEST_ARGS)
+
+test-browser: build-package $(VENV)/.deps build/.deps-browser $(VENV)/.deps-browser ## tests of the dashboard in Chromium (opt-in: installs Debian's chromium, 400 MB)
+	$(call package,release) $(venv_python) -m pytest -m browser tests/dashboard $(PYTEST_ARGS)
 
 test-agents: build-package $(VENV)/.deps build/agents/.installed ## tests with real coding agents (opt-in: needs Node.js, installs 850 MB from npm once)
 	$(call package,release) $(venv_python) -m pytest -m agents tests/agents $(PYTEST_ARGS)

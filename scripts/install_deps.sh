@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs system packages on Debian and Ubuntu: install_deps.sh GROUP...
-# Groups: build lint fuzz bench kubernetes wheel release ci. Elsewhere it says what to install, and the build goes on with what is there.
+# Groups: build lint fuzz bench browser kubernetes wheel release ci. Elsewhere it says what to install, and the build goes on with what is there.
 set -eu
 
 packages_of() {
@@ -10,11 +10,12 @@ packages_of() {
     lint) echo "clang-format-14 clang-tidy-14" ;;
     fuzz) echo "clang-14 libclang-rt-14-dev" ;;
     bench) echo "haproxy libbenchmark-dev nginx-light wrk" ;;
+    browser) echo "chromium chromium-driver" ;;
     kubernetes) echo "etcd-server" ;;
     wheel) echo "dpkg-dev" ;; # the rest of what scripts/build_static_libraries.sh runs is in `build`
     release) echo "debootstrap fish mandoc prometheus systemd zsh" ;;
     ci) echo "ccache dnsmasq-base redis-server" ;;
-    *) echo "install_deps.sh: no group '$1'; there are: build lint fuzz bench kubernetes wheel release ci" >&2; exit 2 ;;
+    *) echo "install_deps.sh: no group '$1'; there are: build lint fuzz bench browser kubernetes wheel release ci" >&2; exit 2 ;;
   esac
 }
 

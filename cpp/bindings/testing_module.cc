@@ -62,6 +62,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingRouting(testing);
   BindTestingConditions(testing);
   BindTestingHoldout(testing);
+  BindTestingDashboard(testing);
   BindTestingReceipts(testing);
   BindTestingSessions(testing);
   BindTestingSharedPool(testing);

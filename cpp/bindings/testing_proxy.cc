@@ -1,10 +1,12 @@
 // proxy/ for its tests: tables, request ids, and the results of Telemetry and Metrics for records given
 // as keywords.
+#include <array>
 #include <condition_variable>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -323,9 +325,8 @@ py::dict RouteAsDict(Route route) {
   dict["allow"] = info.allow;
   dict["anthropic"] = IsAnthropic(route);
   dict["id_prefix"] = info.id_prefix;
-  dict["access"] = info.access == Access::kAnybody  ? "anybody"
-                   : info.access == Access::kClient ? "client"
-                                                    : "admin";
+  constexpr std::array<std::string_view, 4> kAccesses = {"anybody", "client", "admin", "admin port"};
+  dict["access"] = kAccesses[static_cast<size_t>(info.access)];
   return dict;
 }
 

@@ -252,6 +252,29 @@ ReceiptLog::Found ReceiptLog::Find(const ReceiptFilter& filter) const {
   return found;
 }
 
+ReceiptLog::News ReceiptLog::AddedSince(Mark* mark, size_t most) const {
+  const bool is_first = mark->added.empty();
+  mark->added.resize(writers_.size());
+  News news;
+  for (size_t i = 0; i < writers_.size(); ++i) {
+    const SeqlockRing<Receipt>& ring = writers_[i]->ring();
+    const uint64_t end = ring.added();
+    const uint64_t begin = is_first ? end : mark->added[i];
+    mark->added[i] = end;
+    news.added += end - begin;
+    Receipt receipt;
+    for (uint64_t number = end - std::min<uint64_t>(end - begin, most); number < end; ++number) {
+      if (ring.Read(number, &receipt)) news.receipts.push_back(receipt);
+    }
+  }
+  return news;
+}
+
+ReceiptLog::Row ReceiptLog::RowOf(const Receipt& receipt) const {
+  const MutexLock lock(mutex_);
+  return Complete(receipt);
+}
+
 std::optional<ReceiptLog::Row> ReceiptLog::FindOne(std::string_view request_id) const {
   const uint64_t hash = Xxh3(request_id);
   std::optional<Receipt> found;

@@ -131,6 +131,17 @@ class ReceiptLog {
     uint64_t overwritten = 0;
   };
   Found Find(const ReceiptFilter& filter) const;
+  // What was added since a mark, which then is here; since an empty one: nothing.
+  struct Mark {
+    std::vector<uint64_t> added = {};  // by writer
+  };
+  struct News {
+    std::vector<Receipt> receipts = {};  // of each writer, from old to new
+    uint64_t added = 0;
+  };
+  // At most `most` of each writer, the newest.
+  News AddedSince(Mark* mark, size_t most) const;
+  Row RowOf(const Receipt& receipt) const;
   // The newest of that request id. nullopt: it is not kept.
   std::optional<Row> FindOne(std::string_view request_id) const;
 

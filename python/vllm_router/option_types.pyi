@@ -184,6 +184,7 @@ class ServerOptions(TypedDict, total=False):
     log_dir: str | None
     log_format: Literal["text", "json"]
     receipt_detail_every: int
+    dashboard: bool
     record_log: str | None
     record_log_salt_file: str | None
     prometheus_host: str | None

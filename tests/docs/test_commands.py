@@ -254,19 +254,15 @@ SETTINGS = {
         before=(("-X DELETE", DRAINING), ("-X POST $ADMIN/workers", REMOVED)),
         elsewhere=("restart_engine", "tests/proxy/test_drains.py runs the loop"),
     ),
-<<<<<<< HEAD
     "how-to/explain_decisions.md": Page(
-=======
-    "how-to/measure_what_the_policy_saves.md": Page(
-        ("--holdout-percent=1",), (("admin/holdout", r'"baseline": ?"least_load"'),)
-    ),
-    "how-to/monitor.md": Page(
->>>>>>> 59c3bcdbaf26cbdbd80f0c83ba8a9426371c051e
         says=(
             ("select(.request_id", r"chatcmpl-4YPokyhFHavqvgd9aBquj04Q"),
             ("decision_us", r'(?s)"decision_us".*"ttft".*1 10\.0\.0\.7'),
         ),
         prepare=write_access_log,
+    ),
+    "how-to/measure_what_the_policy_saves.md": Page(
+        ("--holdout-percent=1",), (("admin/holdout", r'"baseline": ?"least_load"'),)
     ),
     "how-to/replay_your_traffic.md": Page(
         says=(

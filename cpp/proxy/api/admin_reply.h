@@ -2,11 +2,16 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "base/header_field.h"
+
 namespace vllm_router {
+
+class EventStream;
 
 struct AdminReply {
   int status = 200;
@@ -14,6 +19,8 @@ struct AdminReply {
   std::string_view content_type = "application/json";
   std::string_view error_code;                       // for the access log; empty unless it is an error
   std::shared_ptr<const AdminReply> page = nullptr;  // has the body instead, which other responses share
+  std::span<const HeaderField> fields = {};          // more of them; they live forever
+  std::shared_ptr<EventStream> stream = nullptr;     // is the body instead (event_stream.h)
 
   std::string_view text() const { return page != nullptr ? page->body : body; }
 
@@ -24,7 +31,8 @@ struct AdminReply {
         .body = {},
         .content_type = page->content_type,
         .error_code = page->error_code,
-        .page = std::move(page)};
+        .page = page,
+        .fields = page->fields};
   }
 };
 

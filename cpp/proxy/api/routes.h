@@ -62,8 +62,8 @@ inline constexpr int kNamedRoutes = static_cast<int>(Route::kOther) + 1;
 inline constexpr int kMaxAddedRoutes = 64;
 inline constexpr int kRouteCount = kNamedRoutes + kMaxAddedRoutes;  // for arrays
 
-// Which clients may request it (authorizer.h).
-enum class Access : uint8_t { kAnybody, kClient, kAdmin };
+// Which clients may request it (authorizer.h). kAdminPort: anybody who reaches the port of kAdmin.
+enum class Access : uint8_t { kAnybody, kClient, kAdmin, kAdminPort };
 
 struct RouteInfo {
   std::string_view label;   // metric label: the path, or "other"

@@ -147,6 +147,7 @@ const OptionTable<FixedOptions>& FixedOptionTable() {
       {.name = "otel_sampling_ratio", .member = Member<&O::otel_sampling_ratio>()},
       {.name = "otel_excluded_paths", .member = Member<&O::otel_excluded_paths>()},
       {.name = "otel_service_name", .member = Member<&O::otel_service_name>()},
+      {.name = "dashboard", .member = Member<&O::dashboard>()},
       {.name = "access_log", .member = Member<&O::access_log>()},
       {.name = "record_log", .member = Member<&O::record_log>()},
       {.name = "record_log_salt_file", .member = Member<&O::record_log_salt_file>()},

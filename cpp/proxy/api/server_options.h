@@ -116,6 +116,7 @@ struct FixedOptions {
   std::string holdout_secret_file;  // that decides which; empty: a random secret that ends with the server
 
   bool enable_trace = false;
+  bool dashboard = true;  // GET /dashboard and its events
   std::string
       otlp_traces_endpoint;  // of a collector (tracing/otlp_settings.h); empty: as the environment says
   double otel_sampling_ratio = 1.0;  // of the traces that start here

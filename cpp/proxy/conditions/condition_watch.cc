@@ -37,7 +37,7 @@ ConditionWatch::ConditionWatch(
       outcomes_(std::move(outcomes)),
       services_(services),
       delay_(control.loop),
-      report_(std::make_shared<const std::vector<Active>>()) {}
+      report_(std::make_shared<const std::vector<ActiveCondition>>()) {}
 
 void ConditionWatch::Start() { Spawn(Run()); }
 
@@ -55,7 +55,7 @@ Task<void> ConditionWatch::Run() {
   runs_ = false;
 }
 
-std::shared_ptr<const std::vector<ConditionWatch::Active>> ConditionWatch::Report() const {
+std::shared_ptr<const std::vector<ActiveCondition>> ConditionWatch::Report() const {
   const MutexLock lock(mutex_);
   return report_;
 }
@@ -130,7 +130,7 @@ void ConditionWatch::Follow(std::vector<Condition> found, int64_t now_ns) {
     }
   }
   seen_ = std::move(seen);
-  auto report = std::make_shared<std::vector<Active>>();
+  auto report = std::make_shared<std::vector<ActiveCondition>>();
   for (const Seen& each : seen_) {
     if (each.is_active) report->push_back({.condition = each.condition, .since = each.since});
   }
@@ -140,7 +140,7 @@ void ConditionWatch::Follow(std::vector<Condition> found, int64_t now_ns) {
 
 void ConditionWatch::WriteMetrics(MetricsPage* page) const {
   page->Gauge("condition", "Always 1, for what is wrong now: the conditions of GET /admin/status.");
-  for (const Active& active : *Report()) {
+  for (const ActiveCondition& active : *Report()) {
     const Condition& condition = active.condition;
     page->Add(1, {{"condition", condition.name()}, {"worker", condition.worker}, {"model", condition.model}});
   }

@@ -18,7 +18,8 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "conditions/conditions.h"
+#include "conditions/condition_report.h"
+#include "conditions/recent_outcomes.h"
 #include "net/event_loop.h"
 #include "net/task.h"
 #include "proxy/control/service.h"
@@ -29,18 +30,13 @@ namespace vllm_router {
 class Services;
 struct IoThread;
 
-class ConditionWatch final : public Service {
+class ConditionWatch final : public Service, public ConditionReport {
  public:
   static constexpr int64_t kTickNanos = 1'000'000'000;
   static constexpr int64_t kBeginNanos = 3'000'000'000;
   static constexpr int64_t kSlowNanos = 60'000'000'000;
   static constexpr int64_t kOverNanos = 5'000'000'000;
   static std::atomic<int64_t> speed;  // of these; tests are faster
-
-  struct Active {
-    Condition condition;
-    double since = 0;  // Unix time, seconds
-  };
 
   // These outlive it.
   ConditionWatch(IoThread& control, std::vector<const RecentOutcomes*> outcomes, const Services& services);
@@ -49,8 +45,8 @@ class ConditionWatch final : public Service {
   void Stop() override;
   bool ended() const override { return !runs_; }
 
-  // The worst first.
-  std::shared_ptr<const std::vector<Active>> Report() const;
+  std::shared_ptr<const std::vector<ActiveCondition>> Report() const override;
+  void Look() override { Tick(); }
   // Of the last minute, by worker; any thread.
   OutcomeSums Outcomes() const;
   void WriteMetrics(MetricsPage* page) const override;
@@ -78,7 +74,7 @@ class ConditionWatch final : public Service {
   std::vector<Seen> seen_;  // active ones and others
 
   mutable Mutex mutex_;
-  std::shared_ptr<const std::vector<Active>> report_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const std::vector<ActiveCondition>> report_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace vllm_router

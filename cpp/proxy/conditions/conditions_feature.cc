@@ -10,8 +10,7 @@
 #include <absl/container/flat_hash_map.h>
 #include <boost/json.hpp>
 
-#include "base/text.h"
-#include "conditions/conditions.h"
+#include "conditions/condition_report.h"
 #include "conditions/recent_outcomes.h"
 #include "proxy/admin/admin_context.h"
 #include "proxy/admin/feature.h"
@@ -29,7 +28,8 @@ Status Add(const ServerParts& server) {
   std::vector<const RecentOutcomes*> outcomes;
   for (const std::unique_ptr<IoThread>& thread : server.threads)
     outcomes.push_back(thread->features.Own(std::make_unique<RecentOutcomes>()));
-  server.services.Add<ConditionWatch>(std::move(outcomes), server.services);
+  auto* const watch = server.services.Add<ConditionWatch>(std::move(outcomes), server.services);
+  server.services.Offer<ConditionReport>(watch);
   return absl::OkStatus();
 }
 
@@ -66,23 +66,6 @@ json::object DescribeRecent(const WorkerOutcomes& worker, int64_t now_ns) {
   return recent;
 }
 
-std::string_view StateOf(const FleetView::Member& member) {
-  if (!member.healthy) return "unhealthy";
-  if (member.draining) return "draining";
-  if (member.in_doubt) return "hangs";
-  return member.worker->breaker.state() == BreakerState::kOpen ? "ejected" : "serves";
-}
-
-std::string Sentence(const std::vector<ConditionWatch::Active>& conditions, const FleetView& fleet) {
-  if (conditions.empty()) {
-    const size_t workers = fleet.members().size();
-    return workers == 1 ? "The worker serves." : Concat("All ", workers, " workers serve.");
-  }
-  std::string text = conditions.front().condition.text;
-  if (conditions.size() > 1) text += Concat(" And ", conditions.size() - 1, " more.");
-  return text;
-}
-
 AdminReply ServeStatus(AdminContext& admin, const PageCall& call) {
   const ConditionWatch& watch = WatchOf(admin);
   const auto active = watch.Report();
@@ -90,7 +73,7 @@ AdminReply ServeStatus(AdminContext& admin, const PageCall& call) {
   const std::shared_ptr<const FleetView> fleet = admin.router->pool().fleet();
   const int64_t now = call.thread.clock.NowNanos();
   json::array conditions;
-  for (const ConditionWatch::Active& each : *active) {
+  for (const ActiveCondition& each : *active) {
     const Condition& condition = each.condition;
     json::object row = {
         {"condition", condition.name()},
@@ -106,14 +89,14 @@ AdminReply ServeStatus(AdminContext& admin, const PageCall& call) {
     const auto found = outcomes.find(member.worker->id);
     json::object row = {
         {"url", member.worker->url.url},
-        {"state", StateOf(member)},
+        {"state", WorkerStateName(member)},
         {"load", member.worker->load.open_requests()}};
     row["recent"] = DescribeRecent(found == outcomes.end() ? WorkerOutcomes{} : found->second, now);
     workers.push_back(std::move(row));
   }
   return JsonReply(
       200, json::object{
-               {"sentence", Sentence(*active, *fleet)},
+               {"sentence", StatusSentence(*active, fleet->members().size())},
                {"conditions", std::move(conditions)},
                {"workers", std::move(workers)}});
 }

@@ -188,7 +188,7 @@ Task<void> Downstream::Reply(
 // From where it is, since thousands of clients may wait for it, and in pieces between which others have their turns.
 Task<void> Downstream::ReplyPage(AdminReply reply) {
   const std::string head =
-      WriteReply(reply.status, reply.text(), reply.content_type, {}, /*with_body=*/false);
+      WriteReply(reply.status, reply.text(), reply.content_type, reply.fields, /*with_body=*/false);
   const bool is_head = request_.head && request_.head->method == "HEAD";
   std::string_view rest = is_head ? std::string_view() : reply.text();
   page_ = reply.page.get();

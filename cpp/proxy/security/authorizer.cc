@@ -46,7 +46,7 @@ Authorizer::Authorizer(const KeySets& keys) : validator_(keys.validator.get()), 
 bool Authorizer::Serves(ListenerKind listener_kind, Access access) const {
   switch (listener_kind) {
     case ListenerKind::kPublic:
-      return access != Access::kAdmin || !admin_port_;
+      return (access != Access::kAdmin && access != Access::kAdminPort) || !admin_port_;
     case ListenerKind::kAdmin:
       return access != Access::kClient;
     case ListenerKind::kMetrics:
@@ -58,6 +58,10 @@ bool Authorizer::Serves(ListenerKind listener_kind, Access access) const {
 std::optional<HttpError> Authorizer::Rejects(
     Access access, ListenerKind listener_kind, const RequestHead& head) {
   if (access == Access::kAnybody) return std::nullopt;
+  if (access == Access::kAdminPort) {
+    if (admins_.has_value()) return std::nullopt;
+    access = Access::kAdmin;  // without keys of their own, admins may be shut out
+  }
   std::optional<Cached>& keys = access == Access::kAdmin ? admins_ : clients_;
   const bool judged = access == Access::kClient && validator_ != nullptr;
   if (!keys.has_value() && !judged) {

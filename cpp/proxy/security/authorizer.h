@@ -6,6 +6,7 @@
 //                                is a key file or an
 //                                external validator
 //   fleet and /admin             an admin's key, likewise    the main port, or the admin port if there is one
+//   a page without data          nothing                     likewise
 //
 // A key comes as `Authorization: Bearer KEY`; as `x-api-key: KEY`, which clients of Anthropic's API send; as
 // `api-key: KEY`, which those of Azure's send; or among the subprotocols of a WebSocket

@@ -4,6 +4,7 @@
 
 #include "proxy/admin/feature.h"
 #include "proxy/conditions/conditions_feature.h"
+#include "proxy/dashboard/dashboard_feature.h"
 #include "proxy/disaggregation/disaggregation_feature.h"
 #include "proxy/events/events_feature.h"
 #include "proxy/holdout/holdout_feature.h"
@@ -20,7 +21,7 @@ std::span<const Feature* const> Features() {
   static constexpr std::array kFeatures = {
       &kDisaggregationFeature, &kEventsFeature,   &kResponseCacheFeature, &kSharedPoolFeature,
       &kSessionsFeature,       &kReceiptsFeature, &kPeerSyncFeature,      &kConditionsFeature,
-      &kTracingFeature,        &kHoldoutFeature};
+      &kTracingFeature,        &kHoldoutFeature,  &kDashboardFeature};
   return kFeatures;
 }
 

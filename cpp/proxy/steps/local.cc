@@ -5,6 +5,7 @@
 #include "proxy/api/settings.h"
 #include "proxy/exchange/connection.h"
 #include "proxy/exchange/downstream.h"
+#include "proxy/exchange/event_stream_reply.h"
 #include "proxy/exchange/fan_out.h"
 #include "proxy/exchange/request.h"
 #include "proxy/exchange/step.h"
@@ -57,7 +58,8 @@ Task<AdminReply> Respond(Request& request) {
       .settings = request.settings,
       .scope = request.scope,
       .has_admin_key = AccessOf(request) == Access::kAdmin && request.thread.authorizer.takes_admin_keys(),
-      .credentials = as_client ? ForwardedCredentials(*request.head, ClientSideOf(request)) : std::string()};
+      .credentials = as_client ? ForwardedCredentials(*request.head, ClientSideOf(request)) : std::string(),
+      .fields = request.head->fields};
   AdminReply reply = co_await request.pipeline.own_endpoints.Respond(request.thread, admin_request);
   co_return reply;
 }
@@ -97,8 +99,10 @@ Task<Verdict> RespondLocally(Request& request) {
     co_return Verdict::kNext;
   }
   request.info.error = reply.error_code;
-  if (reply.page == nullptr) {
-    co_await client.Reply(reply.status, reply.body, reply.content_type);
+  if (reply.stream != nullptr) {
+    co_await ReplyWithEvents(request, std::move(reply));
+  } else if (reply.page == nullptr) {
+    co_await client.Reply(reply.status, reply.body, reply.content_type, reply.fields);
   } else {
     co_await client.ReplyPage(std::move(reply));
   }

@@ -5,9 +5,11 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "base/header_field.h"
 #include "net/task.h"
 #include "proxy/api/admin_reply.h"
 #include "proxy/api/routes.h"
@@ -30,6 +32,7 @@ struct AdminRequest {
   // Of requests for models: the client's fields for workers that have keys of their own, as they stand in a head;
   // empty: it sent none, or its key was meant for the router.
   std::string credentials = {};
+  std::span<const HeaderField> fields = {};  // of its head
 };
 
 class OwnEndpoints {

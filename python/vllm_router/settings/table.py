@@ -1629,6 +1629,12 @@ class Table:
         "one request in so many has a receipt that shows the candidates of its decision",
         more="Explaining a decision takes some microseconds. The last 1,024 lists are kept. 0: none has.",
     )
+    dashboard: bool = _logs(
+        True,
+        Switch(),
+        "serve a page that shows the fleet in a browser, at /dashboard beside the admin endpoints",
+        more="The page has no data before an admin's key, if admins have keys. It changes nothing.",
+    )
     record_log: str | None = _logs(
         None,
         Text("FILE"),

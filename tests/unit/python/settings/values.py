@@ -323,6 +323,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "drain-timeout-secs": ("60", 60),
     "receipts": ("100", 100),
     "receipt-detail-every": ("4", 4),
+    "dashboard": ("", True),  # likewise
     "record-log": ("/var/log/traffic", "/var/log/traffic"),
     "record-log-salt-file": ("/etc/router/salt", "/etc/router/salt"),
 }
