@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include <dashboard_page.inc>  // kPage, kPageGzip, kStyleHash, kScriptHash
 #include "base/text.h"
-#include "dashboard_page.inc"
 
 namespace vllm_router {
 namespace {
