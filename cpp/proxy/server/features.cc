@@ -3,6 +3,7 @@
 #include <array>
 
 #include "proxy/admin/feature.h"
+#include "proxy/admission/admission_feature.h"
 #include "proxy/conditions/conditions_feature.h"
 #include "proxy/disaggregation/disaggregation_feature.h"
 #include "proxy/events/events_feature.h"
@@ -17,9 +18,9 @@ namespace vllm_router {
 
 std::span<const Feature* const> Features() {
   static constexpr std::array kFeatures = {
-      &kDisaggregationFeature, &kEventsFeature,     &kResponseCacheFeature,
-      &kSharedPoolFeature,     &kSessionsFeature,   &kReceiptsFeature,
-      &kPeerSyncFeature,       &kConditionsFeature, &kTracingFeature};
+      &kDisaggregationFeature, &kEventsFeature,   &kResponseCacheFeature, &kSharedPoolFeature,
+      &kSessionsFeature,       &kReceiptsFeature, &kPeerSyncFeature,      &kConditionsFeature,
+      &kTracingFeature,        &kAdmissionFeature};
   return kFeatures;
 }
 
