@@ -26,12 +26,16 @@ namespace vllm_router {
 
 class CancelScope;
 class RedisResponseStore;
+struct IdentityInfo;
 struct IoThread;
 
 class CachedRequest {
  public:
-  // Judges the head, which is not needed any more after JudgeBody(). The others outlive this.
-  CachedRequest(IoThread& thread, const ResponseCacheSettings& settings, const RequestHead& head);
+  // Judges the head, which is not needed any more after JudgeBody(). The others outlive this. `identity`: null if clients
+  // are not told apart.
+  CachedRequest(
+      IoThread& thread, const ResponseCacheSettings& settings, const RequestHead& head,
+      const IdentityInfo* identity = nullptr);
   ~CachedRequest();
 
   bool may_hit() const { return bypass_ == CacheBypass::kNone; }
@@ -78,6 +82,7 @@ class CachedRequest {
   ResponseCache& cache_;
   RedisResponseStore* const redis_;  // null: responses are not in Redis
   const ResponseCacheSettings& settings_;
+  const IdentityInfo* const identity_;
   CacheBypass bypass_;
   bool fresh_ = false;   // the client wants no stored response
   bool stream_ = false;  // the request is for a stream

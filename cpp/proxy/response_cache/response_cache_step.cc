@@ -35,8 +35,8 @@ CachedRequest* CachedOf(const Request& request) { return request.state.Find<Cach
 bool BeginCached(Request& request) {
   const ResponseCacheSettings& settings = request.settings.response_cache;
   if (settings.enabled && request.route().inference && CacheOf(request) != nullptr) {
-    const CachedRequest& cached =
-        request.state.Emplace<CachedRequest>(request.thread, settings, *request.head);
+    const CachedRequest& cached = request.state.Emplace<CachedRequest>(
+        request.thread, settings, *request.head, request.info.identity.get());
     request.may_need_no_worker = cached.may_hit();
   }
   return false;

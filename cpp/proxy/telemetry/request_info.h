@@ -58,6 +58,17 @@ struct SessionInfo {
   bool is_final = false;  // no other follows
 };
 
+// Who sends a request, as keys and trusted peers say (admission/).
+struct IdentityInfo {
+  // Whose the tenant is: the client's own, or one that a trusted peer names. A peer that names several names none.
+  enum class Source : uint8_t { kOwn, kPeer, kAmbiguous };
+
+  std::string tenant;
+  Source source = Source::kOwn;
+  std::string_view priority_class;  // its name
+  std::string_view claimed_class;   // that the request claims; empty: none, or the same
+};
+
 // What an attempt gets of the response: all of it, or the part of one stage.
 enum class AttemptPhase : uint8_t { kInference, kPrefill, kDecode };
 std::string_view AttemptPhaseName(AttemptPhase phase);
@@ -95,7 +106,8 @@ struct RequestInfo {
   std::string method;
   std::string path;  // without query
   std::string model;
-  std::unique_ptr<SessionInfo> session;  // null: it names none
+  std::unique_ptr<SessionInfo> session;    // null: it names none
+  std::unique_ptr<IdentityInfo> identity;  // null: clients are not told apart
   Route route = Route::kOther;
   bool stream = false;  // the response is an event stream
   ExchangeEnd end = ExchangeEnd::kDone;
