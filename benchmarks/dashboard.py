@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import socket
 import statistics
@@ -42,8 +43,9 @@ class Viewers:
             thread.start()
 
     def _read(self, one: socket.socket) -> None:
-        while data := one.recv(1 << 16):
-            self.bytes += len(data)
+        with contextlib.suppress(ConnectionError):
+            while data := one.recv(1 << 16):
+                self.bytes += len(data)
 
     def close(self) -> None:
         """Leaves."""

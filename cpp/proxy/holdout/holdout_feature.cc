@@ -204,9 +204,16 @@ std::span<const OwnEndpoint> HoldoutEndpoints() { return kOwnEndpoints; }
 
 constexpr EndpointTable kTables[] = {&HoldoutEndpoints};
 
+// Whether there is a page for the dashboard to show.
+void AddToDashboard(AdminContext& admin, const PageCall& /*call*/, json::object* page) {
+  (*page)["holdout"] = admin.services->Find<HoldoutService>() != nullptr;
+}
+
+constexpr PageSection kSections[] = {{.path = "/dashboard/events", .add = &AddToDashboard}};
+
 }  // namespace
 
 extern constexpr Feature kHoldoutFeature = {
-    .name = "holdout", .check = &Check, .add = &Add, .endpoints = kTables};
+    .name = "holdout", .check = &Check, .add = &Add, .endpoints = kTables, .sections = kSections};
 
 }  // namespace vllm_router

@@ -6,6 +6,7 @@ import pytest
 
 from tests.fakes.harness import error_of
 from tests.fakes.held_out import session, sessions
+from tests.fakes.viewer import Viewer
 from tests.fakes.wire import eventually, response
 
 
@@ -21,6 +22,12 @@ def test_without_a_share_there_is_nothing_of_it(harness):
     assert got.status == 404
     assert "--holdout-percent 1" in error_of(got)["message"]
     assert "vllm_router_holdout" not in router.server.metrics_text()
+
+
+def test_the_dashboard_is_told_whether_there_is_a_page_to_show(harness):
+    for options, shown in (({}, False), ({"holdout_percent": 1}, True)):
+        viewer = Viewer(harness.client(harness.router(harness.worker(), **options)))
+        assert viewer.until("hello")["holdout"] is shown
 
 
 @pytest.mark.parametrize(
