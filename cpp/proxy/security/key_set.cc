@@ -132,12 +132,17 @@ bool operator==(const KeySet& a, const KeySet& b) {
 
 // ---- the table
 
-uint64_t KeySet::HashOf(const Digest256& digest, const std::array<uint64_t, 2>& salt) {
+// Of all bytes, since a file may have digests that begin alike.
+uint64_t KeySet::HashOf(const Digest256& digest, const Salt& salt) {
   __extension__ using Wide = unsigned __int128;
-  std::array<uint64_t, 2> words;
+  Salt words;
   std::memcpy(words.data(), digest.data(), sizeof words);
-  const Wide product = static_cast<Wide>(words[0] ^ salt[0]) * (words[1] ^ salt[1]);
-  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+  uint64_t hash = 0;
+  for (size_t i = 0; i < words.size(); i += 2) {
+    const Wide product = static_cast<Wide>(words[i] ^ salt[i]) * (words[i + 1] ^ salt[i + 1]);
+    hash ^= static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+  }
+  return hash;
 }
 
 size_t KeySet::SlotOf(uint64_t hash, uint32_t seed) const {
@@ -162,7 +167,7 @@ bool KeySet::TryTable(uint64_t salt) {
   constexpr uint32_t kSeeds = 10'000;
   constexpr size_t kKeysPerBucket = 4;
   Random random(salt);
-  salt_ = {random.Next(), random.Next()};
+  for (uint64_t& word : salt_) word = random.Next();
   slots_.assign(std::bit_ceil(2 * size()), kNone);
   const size_t buckets = std::bit_ceil(size() / kKeysPerBucket + 2);
   bucket_shift_ = 64 - std::countr_zero(buckets);

@@ -58,7 +58,9 @@ class KeySet {
 
   void MakeTable();
   bool TryTable(uint64_t salt);
-  static uint64_t HashOf(const Digest256& digest, const std::array<uint64_t, 2>& salt);
+  using Salt = std::array<uint64_t, 4>;  // a word for each of a digest
+
+  static uint64_t HashOf(const Digest256& digest, const Salt& salt);
   size_t BucketOf(uint64_t hash) const { return hash >> bucket_shift_; }
   size_t SlotOf(uint64_t hash, uint32_t seed) const;
   // Its place among the digests.
@@ -68,7 +70,7 @@ class KeySet {
   std::vector<Digest256> digests_{Digest256{}};
   std::vector<std::shared_ptr<const KeyGrant>> grants_{nullptr};  // of each
   bool has_attributes_ = false;
-  std::array<uint64_t, 2> salt_{};
+  Salt salt_{};
   std::vector<uint32_t> seeds_;  // of each bucket
   std::vector<uint32_t> slots_;  // places; kNone where there is no key
   int bucket_shift_ = 0;

@@ -142,6 +142,12 @@ def test_the_table_is_what_a_slow_twin_finds_in_large_files(size):
         assert (key + "0" in table) == (key + "0" in inside)
 
 
+def test_digests_that_begin_or_end_alike_are_all_kept():
+    texts = [f"{number:04x}" for number in range(300)]
+    for digests in ([text.rjust(64, "0") for text in texts], [text.ljust(64, "0") for text in texts]):
+        assert len(keys("\n".join(f"sha256:{digest}" for digest in digests))) == 300
+
+
 def test_a_digest_that_differs_in_one_bit_is_another_key():
     """One that stands in the file as its digest, so that a key with that digest need not be known."""
     digest = hashlib.sha256(b"sk-one").digest()
