@@ -212,8 +212,8 @@ RequestInfo MakeRecord(const py::kwargs& fields) {
         record.attempts_made.push_back(
             {.worker = worker.worker,
              .chosen_ns = record.chosen_ns,
-             .status = status,
-             .error = Forever(error)});
+             .error = Forever(error),
+             .status = status});
       }
     } else if (name == "worker") {
       record.worker = value.cast<WorkerHandle>().worker;

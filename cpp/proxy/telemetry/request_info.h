@@ -77,16 +77,16 @@ std::string_view AttemptPhaseName(AttemptPhase phase);
 // is still the same attempt.
 struct AttemptInfo {
   std::shared_ptr<Worker> worker;
-  AttemptPhase phase = AttemptPhase::kInference;
   int64_t chosen_ns = 0;      // the decision
   int64_t sent_ns = 0;        // first byte to the worker
   int64_t responded_ns = 0;   // the worker's final head complete
   int64_t first_body_ns = 0;  // its first body byte, if that was read
   int64_t end_ns = 0;
-  int status = 0;          // of the worker's response; 0: none
-  std::string_view error;  // why there was none, or why it is not whole; empty: nothing failed
-  bool reused = false;     // the connection had been used before
   uint64_t span_id = 0;    // that its worker was told (tracing/trace_context.h); 0: none
+  std::string_view error;  // why there was no response, or why it is not whole; empty: nothing failed
+  int status = 0;          // of the worker's response; 0: none
+  AttemptPhase phase = AttemptPhase::kInference;
+  bool reused = false;  // the connection had been used before
 };
 
 struct RequestInfo {
