@@ -8,7 +8,6 @@
 namespace vllm_router {
 namespace {
 
-constexpr int kMaxVarintBytes = 10;
 constexpr uint64_t kMaxFieldNumber = (uint64_t{1} << 29) - 1;
 
 }  // namespace

@@ -27,6 +27,8 @@ namespace vllm_router {
 
 enum class WireType : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
+inline constexpr size_t kMaxVarintBytes = 10;
+
 class ProtoWriter {
  public:
   // Appends to `out`, which outlives it. Until its end, or Close(), there may be more behind what was written.
@@ -63,7 +65,11 @@ class ProtoWriter {
   }
   void End(size_t begun) {
     const size_t length = size_ - begun;
-    length < 0x80 ? void(out_[begun - 1] = static_cast<char>(length)) : EndLong(begun);
+    if (length < 0x80) {
+      out_[begun - 1] = static_cast<char>(length);
+    } else {
+      EndLong(begun);
+    }
   }
 
   // Of the string, with what was written.
@@ -72,7 +78,6 @@ class ProtoWriter {
   void Close() { out_.resize(size_); }
 
  private:
-  static constexpr size_t kMaxVarintBytes = 10;
   static constexpr size_t kGrowth = 512;
 
   static char* PutVarint(uint64_t value, char* to) {

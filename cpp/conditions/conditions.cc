@@ -11,12 +11,6 @@
 namespace vllm_router {
 namespace {
 
-Outcomes AllOf(const WorkerFacts& worker) {
-  Outcomes all;
-  for (const auto& [name, outcomes] : worker.models) all.Add(outcomes);
-  return all;
-}
-
 bool IsMost(uint64_t part, uint64_t all, uint64_t least) { return part >= least && 2 * part >= all; }
 
 // "12 of 40"
@@ -86,7 +80,7 @@ class Finder {
         Add(ConditionKind::kWorkerHangs, worker,
             Concat(worker.url, " accepts requests and does not serve them.", others));
       } else if (worker.is_ejected) {
-        const Outcomes all = AllOf(worker);
+        const Outcomes all = SumOf(worker.models);
         Add(ConditionKind::kWorkerEjected, worker,
             Concat(
                 worker.url, " was ejected for its failures: ", Share(all.failed(), all.attempts()),
@@ -100,7 +94,7 @@ class Finder {
     std::vector<Condition> refusals;
     Outcomes of_all;
     for (const WorkerFacts& worker : workers_) {
-      const Outcomes all = AllOf(worker);
+      const Outcomes all = SumOf(worker.models);
       const uint64_t responses = all.attempts() - all.of(ResponseCode::kNone);
       if (responses == 0) continue;
       ++responding;

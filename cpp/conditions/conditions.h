@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -51,7 +50,7 @@ struct WorkerFacts {
   bool is_ejected = false;
   bool is_in_doubt = false;
   bool is_draining = false;
-  std::map<std::string, Outcomes, std::less<>> models;  // what it did in the last minute
+  ModelOutcomes models;  // what it did in the last minute
 };
 
 namespace condition_limits {

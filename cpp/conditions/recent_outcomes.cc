@@ -51,6 +51,12 @@ void Outcomes::Add(const Outcomes& others) {
 
 uint64_t Outcomes::attempts() const { return std::accumulate(codes.begin(), codes.end(), uint64_t{0}); }
 
+Outcomes SumOf(const ModelOutcomes& models) {
+  Outcomes sum;
+  for (const auto& [name, outcomes] : models) sum.Add(outcomes);
+  return sum;
+}
+
 RecentOutcomes::Model* RecentOutcomes::PerWorker::Find(std::string_view name) {
   const auto found =
       std::find_if(models.begin(), models.end(), [name](const Model& model) { return model.name == name; });

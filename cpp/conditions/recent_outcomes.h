@@ -65,6 +65,9 @@ struct Outcomes {
   TimeCounts stream_heads, whole_heads;
 };
 
+using ModelOutcomes = std::map<std::string, Outcomes, std::less<>>;
+Outcomes SumOf(const ModelOutcomes& models);
+
 // A failed attempt: 5xx or no response.
 struct LastFailure {
   int64_t at_ns = 0;       // 0: there was none
@@ -74,7 +77,7 @@ struct LastFailure {
 };
 
 struct WorkerOutcomes {
-  std::map<std::string, Outcomes, std::less<>> models;
+  ModelOutcomes models;
   LastFailure last_failure;  // since a minute without attempts
 };
 

@@ -1,7 +1,5 @@
 #include "events/trust_log.h"
 
-#include <utility>
-
 #include "base/log.h"
 #include "base/text.h"
 
@@ -38,7 +36,7 @@ void TrustLog::Watch(int64_t now_ns) {
   }
 }
 
-void TrustLog::Write(KvTrust trust, std::string text) {
+void TrustLog::Write(KvTrust trust, std::string_view text) {
   const bool is_good = IsComplete(trust) || trust == KvTrust::kWaiting;
   Log(is_good ? LogLevel::kInfo : LogLevel::kWarning, Concat("kv events: ", text));
 }

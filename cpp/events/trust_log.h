@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -31,7 +32,7 @@ class TrustLog {
   void Watch(int64_t now_ns);
 
  private:
-  static void Write(KvTrust trust, std::string text);
+  static void Write(KvTrust trust, std::string_view text);
 
   std::array<int64_t, kKvTrustCount> quiet_until_ns_{};
   std::map<std::string, KvTrust> waiting_;  // states that were not told yet, by worker

@@ -1,7 +1,5 @@
 #include "tracing/trace_context.h"
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "base/random.h"
@@ -29,13 +27,8 @@ std::optional<uint64_t> ParseHex(std::string_view digits) {
 }
 
 void PutHex(uint64_t value, char* to) {
-  static constexpr auto kPairs = [] {
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    std::array<std::array<char, 2>, 256> pairs{};
-    for (size_t byte = 0; byte < pairs.size(); ++byte) pairs[byte] = {kDigits[byte >> 4], kDigits[byte & 15]};
-    return pairs;
-  }();
-  for (int i = 14; i >= 0; i -= 2, value >>= 8) std::copy_n(kPairs[value & 255].begin(), 2, to + i);
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  for (int i = 15; i >= 0; --i, value >>= 4) to[i] = kDigits[value & 15];
 }
 
 // The first number of SplitMix64 that is not zero, from this state on.

@@ -42,16 +42,16 @@ class Site:
     def workers(self, status: int, fails: Callable[[int, bytes], bool]) -> list[Any]:
         """Each responds with the status where `fails(its number, body)`, else with 200."""
 
-        def respond(number: int) -> Callable[[Wire, Message], None]:
-            def answer(connection: Wire, message: Message) -> None:
+        def handler(number: int) -> Callable[[Wire, Message], None]:
+            def respond(connection: Wire, message: Message) -> None:
                 is_bad = message.method == "POST" and fails(number, message.body)
                 connection.send(
                     response(status if is_bad else 200, b"{}", ("content-type", "application/json"))
                 )
 
-            return answer
+            return respond
 
-        return [self.harness.worker(respond(number)) for number in range(3)]
+        return [self.harness.worker(handler(number)) for number in range(3)]
 
     def router(self, workers: list[Any], **options: Any) -> RunningRouter:
         options = {"policy": "round_robin", "prometheus_port": 0, **options}

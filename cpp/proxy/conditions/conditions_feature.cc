@@ -45,8 +45,7 @@ json::object DescribeTimes(const TimeCounts& times) {
 }
 
 json::object DescribeRecent(const WorkerOutcomes& worker, int64_t now_ns) {
-  Outcomes all;
-  for (const auto& [model, outcomes] : worker.models) all.Add(outcomes);
+  const Outcomes all = SumOf(worker.models);
   json::object codes;
   for (size_t code = 0; code < kResponseCodeCount; ++code) {
     if (all.codes[code] != 0) codes[ResponseCodeName(static_cast<ResponseCode>(code))] = all.codes[code];

@@ -16,11 +16,6 @@ bool IsOurs(const RequestInfo& info) {
          info.end == ExchangeEnd::kDrain || (info.status >= 400 && info.status < 500);
 }
 
-bool BrokeOff(const RequestInfo& info) {
-  return info.end == ExchangeEnd::kWorkerGone || info.end == ExchangeEnd::kWorkerError ||
-         info.end == ExchangeEnd::kTimeout;
-}
-
 void CountAttempts(Request& request) {
   const RequestInfo& info = request.info;
   auto* const outcomes = request.thread.features.Find<RecentOutcomes>();
@@ -30,7 +25,7 @@ void CountAttempts(Request& request) {
     if (attempt.status == 0 && is_last && IsOurs(info)) continue;
     outcomes->Add(
         attempt.worker->id, info.model,
-        {.status = is_last && BrokeOff(info) ? 0 : attempt.status,
+        {.status = is_last && info.broke_off() ? 0 : attempt.status,
          .error = attempt.error,
          .is_stream = info.stream,
          .head_ns = attempt.responded_ns == 0 ? 0 : attempt.responded_ns - attempt.sent_ns},

@@ -81,10 +81,7 @@ std::string HelloEvent(const DashboardFacts& facts, const FleetHistory& history,
 std::string WorkerRow(
     const FleetView::Member& member, const WorkerOutcomes* outcomes, std::optional<double> cached) {
   const Worker& worker = *member.worker;
-  Outcomes all;
-  if (outcomes != nullptr) {
-    for (const auto& [model, each] : outcomes->models) all.Add(each);
-  }
+  const Outcomes all = outcomes != nullptr ? SumOf(outcomes->models) : Outcomes();
   json::object row = {
       {"id", static_cast<uint32_t>(worker.id)},
       {"url", worker.url.url},

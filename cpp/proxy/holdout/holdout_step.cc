@@ -70,11 +70,6 @@ bool BeginHoldout(Request& request) {
   return false;
 }
 
-bool HasFailed(const RequestInfo& info) {
-  return info.status >= 500 || info.end == ExchangeEnd::kWorkerGone ||
-         info.end == ExchangeEnd::kWorkerError || info.end == ExchangeEnd::kTimeout;
-}
-
 std::optional<uint32_t> Narrow(const std::optional<uint64_t>& tokens) {
   if (!tokens) return std::nullopt;
   return static_cast<uint32_t>(std::min<uint64_t>(*tokens, std::numeric_limits<uint32_t>::max()));
@@ -85,7 +80,7 @@ void EndTurn(Request& request) {
   const auto* const held = request.state.Find<HeldConversation>();
   const RequestInfo& info = request.info;
   if (held == nullptr || info.end == ExchangeEnd::kDrain) return;
-  const bool has_failed = HasFailed(info);
+  const bool has_failed = info.status >= 500 || info.broke_off();
   if (info.worker == nullptr && !has_failed) return;
   Turn turn{
       .conversation = held->conversation,

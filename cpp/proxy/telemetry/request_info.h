@@ -115,6 +115,11 @@ struct RequestInfo {
 
   // Not by a response that was relayed, or made by the router, as a whole.
   bool ended_early() const { return !error.empty() || end > ExchangeEnd::kNoDone; }
+  // The response was cut, or is one of a failure, by its worker.
+  bool broke_off() const {
+    return end == ExchangeEnd::kWorkerGone || end == ExchangeEnd::kWorkerError ||
+           end == ExchangeEnd::kTimeout;
+  }
   // From the body to the first choice of a worker, without the time in the queue; nullopt: none was chosen.
   std::optional<int64_t> decision_ns() const;
 

@@ -206,6 +206,7 @@ def test_help_is_grouped_and_says_what_is_not_built() -> None:
         "Shutdown:",
         "Logging and metrics:",
         "Tracing:",
+        "Hold-out:",
         "Retries, breaker, admission:",
         "Security:",
         "Prefill/decode:",

@@ -58,6 +58,7 @@ def test_every_flag_that_takes_a_secret_or_urls_is_marked() -> None:
         "hash_key_fallback",
         "hash_key_headers",
         "hash_key_order",
+        "holdout_secret_file",
         "logit_prefill_tokens",
         "lora_load_tokens",
         "peer_sync_key_path",
