@@ -19,9 +19,10 @@ Status Bad(const Parts&... parts) {
   return absl::InvalidArgumentError(Concat(parts...));
 }
 
-// A second key on the line must not be shown. What is written like an attribute, with a name of small letters, is none.
+// A second key on the line must not be shown. What is written like an attribute, with a name of small letters, is none; what
+// ends with signs alone may be base64.
 bool MayShow(std::string_view name, std::string_view value) {
-  return !value.empty() && !name.empty() && name.size() <= kLongestShown &&
+  return !value.empty() && value.front() != '=' && !name.empty() && name.size() <= kLongestShown &&
          std::ranges::all_of(name, [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; });
 }
 

@@ -75,7 +75,7 @@ bool Identify(Request& request) {
     identity->source = IdentityInfo::Source::kPeer;
   } else {
     identity->tenant = OwnTenant(match);
-    client.configured = grant != nullptr && !grant->tenant.empty();
+    client.configured = grant != nullptr && match->in_file && !grant->tenant.empty();
     if (trusted && tenant.fields > 1) {
       identity->source = IdentityInfo::Source::kAmbiguous;
       admission->ambiguous_headers.Add();

@@ -165,13 +165,13 @@ CachedRequest::CachedRequest(
       cache_(*thread.limits.features.Find<ResponseCache>()),
       redis_(thread.features.Find<RedisResponseStore>()),
       settings_(settings),
-      identity_(identity),
       bypass_(JudgeHead(HeadOf(head, identity), settings.rules)),
       found_(thread, cache_) {}
 
 CachedRequest::~CachedRequest() = default;
 
-void CachedRequest::JudgeBody(const RequestHead& head, std::string_view body, std::string_view model) {
+void CachedRequest::JudgeBody(
+    const RequestHead& head, const IdentityInfo* identity, std::string_view body, std::string_view model) {
   began_ns_ = thread_.clock.NowNanos();
   const BodyMap map = BodyMap::Read(body);
   bypass_ = vllm_router::JudgeBody(head.path, map, settings_.rules);
@@ -194,7 +194,7 @@ void CachedRequest::JudgeBody(const RequestHead& head, std::string_view body, st
     fresh_ = WantsFresh(head.fields);
     path_ = head.path;
     generation_ = Generation();
-    key_ = CacheKeyOf(HeadOf(head, identity_), head.query, map, settings_.rules, generation_, model);
+    key_ = CacheKeyOf(HeadOf(head, identity), head.query, map, settings_.rules, generation_, model);
     judged_ = true;
   } else {
     lookup_ns_ = thread_.clock.NowNanos() - began_ns_;

@@ -35,13 +35,14 @@ class CachedRequest {
   // are not told apart.
   CachedRequest(
       IoThread& thread, const ResponseCacheSettings& settings, const RequestHead& head,
-      const IdentityInfo* identity = nullptr);
+      const IdentityInfo* identity);
   ~CachedRequest();
 
   bool may_hit() const { return bypass_ == CacheBypass::kNone; }
   void Bypass(CacheBypass why) { bypass_ = why; }
-  // `model`: that the request is for, if its body does not say; may be empty. REQUIRES: may_hit().
-  void JudgeBody(const RequestHead& head, std::string_view body, std::string_view model);
+  // `identity`: as above. `model`: that the request is for, if its body does not say; may be empty. REQUIRES: may_hit().
+  void JudgeBody(
+      const RequestHead& head, const IdentityInfo* identity, std::string_view body, std::string_view model);
 
   // True: found. Waits for Redis, and for an equal request if `may_follow`; ends soon after scope.Cancel().
   // REQUIRES: JudgeBody(), may_hit().
@@ -82,7 +83,6 @@ class CachedRequest {
   ResponseCache& cache_;
   RedisResponseStore* const redis_;  // null: responses are not in Redis
   const ResponseCacheSettings& settings_;
-  const IdentityInfo* const identity_;
   CacheBypass bypass_;
   bool fresh_ = false;   // the client wants no stored response
   bool stream_ = false;  // the request is for a stream

@@ -58,7 +58,7 @@ bool MayHit(Request& request) {
   } else {
     const auto model = request.workers.model != nullptr ? std::string_view(request.workers.model->name())
                                                         : std::string_view();
-    cached->JudgeBody(*request.head, request.body->held(), model);
+    cached->JudgeBody(*request.head, request.info.identity.get(), request.body->held(), model);
   }
   return cached->may_hit();
 }

@@ -226,7 +226,7 @@ std::optional<KeyMatch> KeySet::Find(std::string_view key) const {
   const Digest256 digest = Sha256({key});
   const uint32_t place = PlaceOf(digest);
   if (place == kNone) return std::nullopt;
-  return KeyMatch{.digest = digest, .grant = grants_[place]};
+  return KeyMatch{.digest = digest, .grant = grants_[place], .in_file = true};
 }
 
 }  // namespace vllm_router

@@ -35,6 +35,7 @@ namespace vllm_router {
 struct KeyMatch {
   Digest256 digest{};
   std::shared_ptr<const KeyGrant> grant = {};  // null: it has no attributes
+  bool in_file = false;                        // false: a validator knows it
 };
 
 class KeySet {

@@ -467,7 +467,7 @@ def warnings_about(args: RouterArgs) -> list[str]:
         )
     if args.tenant_header is not None and args.client_api_key_file is None and not args.trusted_addresses:
         sentences.append(
-            f"--tenant-header {args.tenant_header} counts from nobody; name the gateways in "
+            f"--tenant-header {args.tenant_header} counts from no client; name the gateways in "
             "--trusted-addresses, or give their keys the attribute trusted in --client-api-key-file"
         )
     sentences += [

@@ -58,6 +58,7 @@ def test_the_highest_class_is_max_class_else_class_else_default():
         ("hunter", "attribute 1 behind the key is unknown"),
         ("c2VjcmV0=", "attribute 1 behind the key is unknown"),
         ("secret=", "attribute 1 behind the key is unknown"),
+        ("secret==", "attribute 1 behind the key is unknown"),
         ("Tenant=a", "attribute 1 behind the key is unknown"),
         ("class=gold", 'the attribute class is "gold"; it must be interactive, default or batch'),
         ("max_class=1", 'the attribute max_class is "1"; it must be'),
