@@ -1,15 +1,18 @@
-// Priority classes, names of tenants, attributes of keys and tokens of tenants, without a server.
+// Priority classes, names of tenants, attributes of keys, tokens of tenants, room and fair queues, without a server.
 #include <pybind11/stl.h>
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "admission/fair_queue.h"
 #include "admission/key_grant.h"
 #include "admission/priority_class.h"
+#include "admission/room.h"
 #include "admission/tenant_name.h"
 #include "admission/tenant_tokens.h"
 #include "bindings/bindings.h"
@@ -86,6 +89,76 @@ class TestTenants {
   TenantLabels labels_;
 };
 
+// Of open, waiting, queued_prefill, tokens, capacity, idle_seconds and, if there is a report, kv_usage, reported_waiting and
+// sent; what is left out is 0.
+WorkerRoom WorkerRoomOf(const py::dict& facts) {
+  const auto number = [&facts](const char* name) {
+    return facts.contains(name) ? facts[name].cast<uint64_t>() : 0;
+  };
+  WorkerRoom worker{
+      .open = number("open"),
+      .waiting = number("waiting"),
+      .queued_prefill = number("queued_prefill"),
+      .tokens = number("tokens"),
+      .capacity = number("capacity"),
+      .idle_ns = static_cast<int64_t>(number("idle_seconds")) * 1'000'000'000};
+  if (facts.contains("kv_usage")) {
+    worker.report = {
+        .kv_usage = facts["kv_usage"].cast<double>(),
+        .waiting = number("reported_waiting"),
+        .sent = number("sent")};
+  }
+  return worker;
+}
+
+// Waiters by number.
+class TestFairQueue {
+ public:
+  TestFairQueue(size_t max_waiters, double quantum)
+      : queue_({.max_waiters = max_waiters, .quantum = quantum}) {}
+
+  bool Enqueue(
+      uint64_t number, uint64_t tenant, uint64_t cost, double weight,
+      const std::vector<std::pair<uint32_t, float>>& holders, std::optional<uint32_t> worker) {
+    auto& waiter = waiters_[number];
+    waiter = std::make_unique<FairQueue::Waiter>();
+    *waiter = {.tenant = tenant, .weight = weight, .cost = cost, .worker = worker};
+    for (size_t i = 0; i < holders.size(); ++i) waiter->holders.at(i) = {holders[i].first, holders[i].second};
+    return queue_.Enqueue(waiter.get());
+  }
+  std::optional<uint64_t> Next(const std::vector<uint32_t>& workers) {
+    const FairQueue::Waiter* const next = queue_.Next(workers);
+    return next != nullptr ? std::optional(NumberOf(next)) : std::nullopt;
+  }
+  void Requeue(uint64_t number) { queue_.Requeue(waiters_.at(number).get()); }
+  bool Remove(uint64_t number) { return queue_.Remove(waiters_.at(number).get()); }
+  void Settle(uint64_t number, uint64_t actual) { queue_.Settle(*waiters_.at(number), actual); }
+
+  uint64_t NumberOf(const FairQueue::Waiter* waiter) const {
+    for (const auto& [number, known] : waiters_) {
+      if (known.get() == waiter) return number;
+    }
+    throw py::value_error("it is another queue's waiter");
+  }
+  FairQueue& queue() { return queue_; }
+  const FairQueue& queue() const { return queue_; }
+
+ private:
+  std::map<uint64_t, std::unique_ptr<FairQueue::Waiter>> waiters_;
+  FairQueue queue_;
+};
+
+// The number of the waiter and its class.
+std::optional<std::pair<uint64_t, size_t>> TestNextByClass(
+    const std::vector<std::pair<TestFairQueue*, std::vector<uint32_t>>>& classes) {
+  std::vector<ClassQueue> queues;
+  for (const auto& [queue, workers] : classes)
+    queues.push_back({.queue = &queue->queue(), .workers = workers});
+  const ClassNext next = NextByClass(queues);
+  if (next.waiter == nullptr) return std::nullopt;
+  return std::pair(classes[next.of_class].first->NumberOf(next.waiter), next.of_class);
+}
+
 }  // namespace
 
 void BindTestingAdmission(py::module_& testing) {
@@ -144,6 +217,42 @@ void BindTestingAdmission(py::module_& testing) {
       .def("class_of_alias", [](const ClientRules& rules, const std::string& alias) {
         return ClassName(rules.ClassOfAlias(alias));
       });
+  py::enum_<ClassGate>(testing, "ClassGate")
+      .value("open", ClassGate::kOpen)
+      .value("gated", ClassGate::kGated)
+      .value("idle_only", ClassGate::kIdleOnly);
+  testing.def("kv_usage", [](const py::dict& worker) { return KvUsage(WorkerRoomOf(worker)); });
+  testing.def(
+      "room_of",
+      [](const py::dict& worker, ClassGate gate, double kv_ceiling, uint64_t workers, uint64_t prefills,
+         bool higher_class_active, uint64_t max_requests) {
+        return ClosedByName(RoomOf(
+            WorkerRoomOf(worker), {.gate = gate, .kv_ceiling = kv_ceiling},
+            {.workers = workers,
+             .idle_only_prefills = prefills,
+             .higher_class_active = higher_class_active,
+             .max_requests = max_requests}));
+      },
+      "worker"_a, "gate"_a, "kv_ceiling"_a = kHighestCeiling, "workers"_a = 4, "idle_only_prefills"_a = 0,
+      "higher_class_active"_a = true, "max_requests"_a = 0);
+  py::class_<TestFairQueue>(testing, "FairQueue")
+      .def(py::init<size_t, double>(), "max_waiters"_a, "quantum"_a)
+      .def(
+          "enqueue", &TestFairQueue::Enqueue, "number"_a, "tenant"_a, "cost"_a, "weight"_a = 1.0,
+          "holders"_a = std::vector<std::pair<uint32_t, float>>(), "worker"_a = py::none())
+      .def("next", &TestFairQueue::Next)
+      .def("requeue", &TestFairQueue::Requeue)
+      .def("remove", &TestFairQueue::Remove)
+      .def("settle", &TestFairQueue::Settle, "number"_a, "actual"_a)
+      .def("__len__", [](const TestFairQueue& queue) { return queue.queue().waiters(); })
+      .def_property_readonly("tenants", [](const TestFairQueue& queue) { return queue.queue().tenants(); })
+      .def_property_readonly("reserved", [](const TestFairQueue& queue) { return queue.queue().reserved(); })
+      .def_property_readonly(
+          "virtual_time", [](const TestFairQueue& queue) { return queue.queue().virtual_time(); })
+      .def("virtual_time_of", [](const TestFairQueue& queue, uint64_t tenant) {
+        return queue.queue().VirtualTimeOf(tenant);
+      });
+  testing.def("next_by_class", &TestNextByClass);
 }
 
 }  // namespace vllm_router
