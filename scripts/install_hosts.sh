@@ -1,0 +1,32 @@
+#!/bin/sh
+# Installs the programs into which `vllm_router.litellm` and the like are plugged, for `make test-hosts`:
+#   install_hosts.sh DIRECTORY [PYTHON]
+# Each version has an environment of its own, DIRECTORY/<host>-<version>, from PyPI (2.5 GB in all).
+#
+# LiteLLM 1.82.7 and 1.82.8 carried malware on PyPI: versions are exact here, and nothing is ever "the latest".
+# LiteLLM 1.110 alone has the present interface of plug-ins, and its proxy's packages are not on PyPI; 1.108 has
+# the former interface and a proxy. 1.109 cannot be installed with its proxy either.
+set -eu
+
+directory=${1:?usage: install_hosts.sh DIRECTORY [PYTHON]}
+python=${2:-python3}
+uv=0.13.9
+until=2026-11-29 # what they require in turn is as it was then
+# What the package and the tests need there.
+tests="numpy==2.4.6 PyYAML==6.0.4 rich==13.9.4 hypothesis==6.170.17 pytest==9.2.0 pytest-timeout==2.4.0 openai==3.57.0"
+
+mkdir -p "$directory"
+cd "$directory"
+test -x uv/bin/uv || { "$python" -m venv uv && uv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$uv"; }
+
+# environment NAME PACKAGE...
+environment() {
+  name=$1
+  shift
+  test -x "$name/bin/python" || uv/bin/uv venv --quiet --python "$python" "$name"
+  # shellcheck disable=SC2086
+  uv/bin/uv pip install --quiet --exclude-newer "$until" --python "$name/bin/python" $tests "$@"
+}
+
+environment litellm-1.110.2 litellm==1.110.2
+environment litellm-1.108.7 "litellm[proxy]==1.108.7"

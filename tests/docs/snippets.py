@@ -1,0 +1,13 @@
+"""The Python of pages, and which pages need a package that `make test` does not have."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+# Pages below docs/how-to, and the package that each is about; `make test-hosts` runs these.
+HOSTS = {"use_in_litellm.md": "litellm"}
+
+
+def blocks(page: Path) -> list[str]:
+    """The blocks of a page that are Python."""
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
