@@ -13,7 +13,7 @@ python=${2:-python3}
 uv=0.13.9
 until=2026-11-29 # what they require in turn is as it was then
 # What the package and the tests need there.
-tests="numpy==2.4.6 PyYAML==6.0.4 rich==13.9.4 hypothesis==6.170.17 pytest==9.2.0 pytest-timeout==2.4.0 openai==3.57.0"
+tests="numpy==2.4.6 PyYAML==6.0.4 rich==13.9.4 hypothesis==6.170.17 pytest==9.2.0 pytest-timeout==2.4.0"
 
 mkdir -p "$directory"
 cd "$directory"
@@ -28,5 +28,8 @@ environment() {
   uv/bin/uv pip install --quiet --exclude-newer "$until" --python "$name/bin/python" $tests "$@"
 }
 
-environment litellm-1.110.2 litellm==1.110.2
-environment litellm-1.108.7 "litellm[proxy]==1.108.7"
+environment litellm-1.110.2 litellm==1.110.2 openai==3.57.0
+environment litellm-1.108.7 "litellm[proxy]==1.108.7" openai==3.57.0
+
+environment ray-2.60.0 "ray[serve]==2.60.0"
+environment ray-2.59.0 "ray[serve]==2.59.0"

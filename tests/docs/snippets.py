@@ -5,7 +5,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 # Pages below docs/how-to, and the package that each is about; `make test-hosts` runs these.
-HOSTS = {"use_in_litellm.md": "litellm"}
+HOSTS = {
+    "use_in_litellm.md": "litellm",
+    "use_in_ray_serve.md": "ray",
+}
 
 
 def blocks(page: Path) -> list[str]:

@@ -18,9 +18,12 @@ from typing import Any
 
 import pytest
 
-os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else importing it downloads a file
-litellm = pytest.importorskip("litellm")
+from tests.hosts.environments import only_in
 
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else importing it downloads a file
+only_in("litellm")
+
+import litellm  # noqa: E402
 import openai  # noqa: E402
 from litellm.integrations.custom_logger import CustomLogger  # noqa: E402
 from litellm.types.router import CustomRoutingStrategyBase  # noqa: E402

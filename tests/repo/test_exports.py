@@ -17,7 +17,7 @@ MODULES = sorted(
 
 
 # Adapters for packages that need not be installed; tests/unit/python/ loads them on fakes.
-HOSTS = {"litellm"}
+HOSTS = {"litellm", "ray"}
 
 
 def test_all_is_sorted_and_has_no_name_twice():
