@@ -37,3 +37,6 @@ environment ray-2.59.0 "ray[serve]==2.59.0"
 # Of verl one module is tested, which needs no torch. 0.9.1 is the first version on PyPI that has it.
 environment verl-0.9.1 ray==2.60.0 cachetools==8.0.2 omegaconf==2.4.0 packaging==26.4
 uv/bin/uv pip install --quiet --no-deps --python verl-0.9.1/bin/python verl==0.9.1
+
+# Clients of the router's APIs.
+environment clients-1 langchain-openai==1.7.4 llama-index-llms-openai-like==0.8.1 agentic-api==0.9.0

@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# Pages below docs/how-to, and the package that each is about; `make test-hosts` runs these.
+# Pages below docs/how-to, and the package that each is about, or `clients`; `make test-hosts` runs these.
 HOSTS = {
+    "use_client_libraries.md": "clients",
     "use_in_litellm.md": "litellm",
     "use_in_ray_serve.md": "ray",
 }

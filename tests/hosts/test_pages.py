@@ -1,5 +1,6 @@
 """The Python of the pages about hosts runs in the environment of its host."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
     program = tmp_path / "page.py"
     text = "\n".join(blocks(ROOT / "docs" / "how-to" / page))
     program.write_text(text.replace('"9000"', f'"{(port := free_port())}"').replace(":9000/", f":{port}/"))
-    done = subprocess.run(
-        [sys.executable, str(program)], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
+    environment = {"RAY_raylet_start_wait_time_s": "300", **os.environ}
+    command = [sys.executable, str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
