@@ -159,7 +159,7 @@ def summary(rows: list[Row], defaults: Defaults, probes: dict[str, Any]) -> str:
     counts = Counter(row.verdict for row in rows)
     lines = [
         f"vllm-project/router {probes['reference']['version']} and vllm-router {probes['ours']['version']} ran {len(rows)} cases in front of the same workers:",
-        f"{counts['same']} are [the same]({FOLDER}/same.md), {counts['on purpose']} [differ on purpose]({FOLDER}/differences.md), {counts[NOT_BUILT]} are {NOT_BUILT}.",
+        f"{counts['same']} are [the same]({FOLDER}/{SAME.name}), {counts['on purpose']} [differ on purpose]({FOLDER}/{DIFFERENCES.name}), {counts[NOT_BUILT]} are {NOT_BUILT}.",
         "",
         f"Of {len(defaults.same) + len(defaults.other) + len(defaults.missing)} flags of its command, {len(defaults.same)} have the same default here"
         + (
@@ -181,7 +181,7 @@ def differences_markdown(rows: list[Row]) -> str:
         "# Where this router differs from vllm-project/router",
         "",
         "Cases in which the two did not do the same, as `tests/reference/compare.py --write` saw it, and why; the others are",
-        "[the same](same.md).",
+        f"[the same]({SAME.name}).",
     ]
     for group in dict.fromkeys(row.group for row in rows):
         other: dict[tuple[str, str, str], list[str]] = {}
@@ -200,7 +200,7 @@ def same_markdown(rows: list[Row]) -> str:
         "# The same with vllm-project/router",
         "",
         "Cases in which both routers did the same, as `tests/reference/compare.py --write` saw it; the others are",
-        "[differences](differences.md).",
+        f"[differences]({DIFFERENCES.name}).",
     ]
     for group in dict.fromkeys(row.group for row in rows):
         same: dict[str, list[str]] = {}
