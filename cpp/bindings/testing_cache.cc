@@ -120,7 +120,13 @@ class CacheRequest {
 
  private:
   CacheRequestHead Head() const {
-    return {.method = method_, .path = path_, .fields = views_, .body_bytes = body_.size()};
+    return {
+        .method = method_,
+        .path = path_,
+        .fields = views_,
+        .body_bytes = body_.size(),
+        .client = client_,
+        .client_tenant = client_tenant_};
   }
   void Set(const std::string& name, py::handle value) {
     if (name == "routes") rules_.routes = py::cast<std::vector<std::string>>(value);
@@ -129,9 +135,16 @@ class CacheRequest {
     if (name == "ignored_members") rules_.ignored_members = py::cast<std::vector<std::string>>(value);
     if (name == "tenant") rules_.tenant = TenantByName(py::cast<std::string>(value));
     if (name == "tenant_header") rules_.tenant_header = py::cast<std::string>(value);
+    using Client = CacheRequestHead::Client;
+    if (name == "of_key") client_ = Client::kOfKey;
+    if (name == "of_peer") client_ = Client::kOfPeer;
+    if (name == "ambiguous") client_ = Client::kAmbiguous;
+    if (name.starts_with("of_") || name == "ambiguous") client_tenant_ = py::cast<std::string>(value);
     if (name == "max_request_bytes") rules_.max_request_bytes = py::cast<uint64_t>(value);
   }
 
+  CacheRequestHead::Client client_ = CacheRequestHead::Client::kUnknown;
+  std::string client_tenant_;
   const std::string method_;
   const std::string path_;
   const std::string query_;

@@ -38,6 +38,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   pybind11::module_::import("vllm_router._core");  // registers the types that both use, such as Router
   testing.def("bound_signature", &BoundSignature);
   BindTestingAccess(testing);
+  BindTestingAdmission(testing);
   BindTestingBase(testing);
   BindTestingBlockIndex(testing);
   BindTestingCache(testing);

@@ -12,6 +12,7 @@
 
 #include <pybind11/stl.h>
 
+#include "admission/tenant_name.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/mutex.h"
@@ -155,8 +156,15 @@ RequestInfo MakeRecord(const py::kwargs& fields) {
         {"pd_uncached_tokens", &PdInfo::uncached_tokens}, {"pd_saved_tokens", &PdInfo::saved_tokens}};
     const bool is_of_pair = pd_words.contains(name) || pd_times.contains(name) || pd_tokens.contains(name) ||
                             name == "pair_id" || name == "prefill_worker" || name == "prefill_status";
+    const bool is_of_client = name == "tenant" || name == "priority_class" || name == "claimed_class";
+    if (is_of_client && record.identity == nullptr) record.identity = std::make_unique<IdentityInfo>();
     if (is_of_pair && record.pd == nullptr) record.pd = std::make_unique<PdInfo>();
-    if (pd_words.contains(name)) {
+    if (name == "tenant") {
+      record.identity->tenant = value.cast<std::string>();
+    } else if (is_of_client) {
+      (name == "claimed_class" ? record.identity->claimed_class : record.identity->priority_class) =
+          Forever(value.cast<std::string>());
+    } else if (pd_words.contains(name)) {
       (*record.pd).*pd_words.at(name) = Forever(value.cast<std::string>());
     } else if (pd_times.contains(name)) {
       (*record.pd).*pd_times.at(name) = value.cast<int64_t>();
@@ -204,8 +212,8 @@ RequestInfo MakeRecord(const py::kwargs& fields) {
         record.attempts_made.push_back(
             {.worker = worker.worker,
              .chosen_ns = record.chosen_ns,
-             .status = status,
-             .error = Forever(error)});
+             .error = Forever(error),
+             .status = status});
       }
     } else if (name == "worker") {
       record.worker = value.cast<WorkerHandle>().worker;
@@ -461,14 +469,39 @@ void BindTables(py::module_& testing) {
       });
 }
 
+py::object DescribeGrant(const KeyGrant* grant) {
+  if (grant == nullptr) return py::none();
+  py::dict shown;
+  const auto name = [&shown](const char* attribute, const std::optional<PriorityClass>& priority_class) {
+    if (priority_class) shown[attribute] = PriorityClassName(*priority_class);
+  };
+  if (!grant->tenant.empty()) shown["tenant"] = grant->tenant;
+  name("class", grant->priority_class);
+  name("max_class", grant->max_class);
+  if (grant->trusted) shown["trusted"] = true;
+  return shown;
+}
+
 void BindKeys(py::module_& testing) {
   py::class_<KeySet>(testing, "KeySet")
       .def(
-          py::init([](const py::bytes& text, const std::string& name) {
-            return ValueOrThrow(KeySet::Parse(std::string_view(text), name));
+          py::init([](const py::bytes& text, const std::string& name, bool takes_attributes) {
+            const auto attributes =
+                takes_attributes ? KeySet::Attributes::kTaken : KeySet::Attributes::kRejected;
+            return ValueOrThrow(KeySet::Parse(std::string_view(text), name, attributes));
           }),
-          py::arg("text"), py::arg("name") = "keys.txt")
+          py::arg("text"), py::arg("name") = "keys.txt", py::arg("takes_attributes") = true)
       .def("__len__", &KeySet::size)
+      .def("__eq__", [](const KeySet& a, const KeySet& b) { return a == b; })
+      .def_property_readonly("has_attributes", &KeySet::has_attributes)
+      // The tenant's name by the key, and the attributes; None: it is not there.
+      .def(
+          "find",
+          [](const KeySet& keys, const std::string& key) -> py::object {
+            const std::optional<KeyMatch> match = keys.Find(key);
+            if (!match) return py::none();
+            return py::make_tuple(TenantOfKey(match->digest), DescribeGrant(match->grant.get()));
+          })
       .def("__contains__", &KeySet::Contains);
   py::class_<KeyValidityCache>(testing, "KeyValidityCache")
       .def(py::init<int64_t, int64_t, size_t>())
@@ -479,12 +512,16 @@ void BindKeys(py::module_& testing) {
             const KeyValidity said = verdict == "yes"  ? KeyValidity::kYes
                                      : verdict == "no" ? KeyValidity::kNo
                                                        : KeyValidity::kUnknown;
-            verdicts.Remember(Sha256({key}), said, now);
+            verdicts.Remember(Sha256({key}), {.validity = said}, now);
           })
       .def("find", [](const KeyValidityCache& verdicts, const std::string& key, int64_t now) -> py::object {
-        const std::optional<KeyValidity> found = verdicts.Find(Sha256({key}), now);
+        const std::optional<KeyVerdict> found = verdicts.Find(Sha256({key}), now);
         if (!found.has_value()) return py::none();
-        return py::str(*found == KeyValidity::kYes ? "yes" : *found == KeyValidity::kNo ? "no" : "unknown");
+        const KeyValidity validity = found->validity;
+        return py::str(
+            validity == KeyValidity::kYes  ? "yes"
+            : validity == KeyValidity::kNo ? "no"
+                                           : "unknown");
       });
   py::class_<KeyFile>(testing, "KeyFile")
       .def(py::init([](const std::string& flag, const std::string& path) {

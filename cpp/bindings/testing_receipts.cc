@@ -41,7 +41,8 @@ class TestReceipts {
   void Write(
       size_t thread, const std::string& id, const std::string& worker, const std::string& model,
       const std::string& reason, int64_t wall_us, int64_t total_us, std::optional<uint64_t> predicted,
-      std::optional<uint64_t> reported, size_t candidates) {
+      std::optional<uint64_t> reported, size_t candidates, const std::string& tenant,
+      const std::string& priority_class) {
     Decision decision;
     for (int i = 0; i < kReasonCount; ++i) {
       if (ReasonName(static_cast<Reason>(i)) == reason) decision.reason = static_cast<Reason>(i);
@@ -80,7 +81,9 @@ class TestReceipts {
          .decision_ns = 14'000,
          .total_ns = total_us * 1000,
          .status = 200,
-         .attempts = 1});
+         .attempts = 1,
+         .tenant = tenant,
+         .priority_class = priority_class});
   }
 
   std::string Find(const std::vector<ReceiptFilter::Parameter>& parameters) const {
@@ -132,7 +135,8 @@ void BindTestingReceipts(py::module_& testing) {
       .def(
           "write", &TestReceipts::Write, "thread"_a, "id"_a, py::kw_only(), "worker"_a = "http://w0:8000",
           "model"_a = "m", "reason"_a = "lowest_cost", "wall_us"_a = 0, "total_us"_a = 0,
-          "predicted"_a = py::none(), "reported"_a = py::none(), "candidates"_a = 0)
+          "predicted"_a = py::none(), "reported"_a = py::none(), "candidates"_a = 0, "tenant"_a = "",
+          "priority_class"_a = "")
       .def("find", &TestReceipts::Find, "parameters"_a)
       .def("find_one", &TestReceipts::FindOne, "id"_a);
   testing.def("time_text", &TimeText, "unix_us"_a);

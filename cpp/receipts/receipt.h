@@ -13,7 +13,7 @@ namespace vllm_router {
 
 struct Receipt {
   static constexpr uint32_t kNone = UINT32_MAX;  // of a number, or of a worker
-  static constexpr size_t kLongestId = 86;       // of a longer request id the beginning is kept
+  static constexpr size_t kLongestId = 80;       // of a longer request id the beginning is kept
 
   int64_t wall_us = 0;      // Unix time of the request's head
   uint64_t id_hash = 0;     // of the whole request id
@@ -37,11 +37,13 @@ struct Receipt {
   uint32_t pd_uncached = 0;
   uint32_t pd_saved = 0;
   uint32_t candidates = 0;  // the number of their list; 0: there is none
+  uint32_t tenant = 0;      // the number of its name; 0: none
   // Texts.
   uint16_t model = 0;
   uint16_t policy = 0;
   uint16_t route = 0;
   uint16_t end = 0;
+  uint16_t priority_class = 0;
   uint16_t status = 0;  // 0: the client got none
   Reason reason = Reason::kRandom;
   Arm arm = Arm::kPolicy;  // never kNone

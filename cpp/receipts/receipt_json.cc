@@ -122,6 +122,8 @@ void Append(const ReceiptLog::Row& row, std::string* out) {
   made.Count("attempts", receipt.attempts);
   made.Text("end", row.end);
   made.Count("status", receipt.status);
+  if (receipt.tenant != 0) made.Text("tenant", row.tenant);
+  if (receipt.priority_class != 0) made.Text("class", row.priority_class);
   if (receipt.prefill_worker != Receipt::kNone) made.Text("prefill_worker", row.prefill_worker);
   if (receipt.pd_uncached != 0) {
     made.Count("pd_uncached_tokens", receipt.pd_uncached);

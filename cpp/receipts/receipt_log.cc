@@ -60,10 +60,12 @@ void ReceiptWriter::Write(const ReceiptFacts& facts) {
       .total_us = MicrosOf(facts.total_ns),
       .pd_uncached = facts.pd_uncached,
       .pd_saved = facts.pd_saved,
+      .tenant = facts.tenant.empty() ? 0 : log_.NumberOfTenant(facts.tenant),
       .model = NumberOf(facts.model, &model_),
       .policy = NumberOf(facts.policy, &policy_),
       .route = NumberOf(facts.route, &route_),
       .end = NumberOf(facts.end, &end_),
+      .priority_class = NumberOf(facts.priority_class, &class_),
       .status = static_cast<uint16_t>(facts.status),
       .reason = decision.reason,
       .arm = decision.arm == Arm::kHoldout ? Arm::kHoldout : Arm::kPolicy,
@@ -119,6 +121,20 @@ uint16_t ReceiptLog::NumberOf(std::string_view name) {
   names_.emplace_back(name);
   numbers_.emplace(name, number);
   return number;
+}
+
+// The name in its place was that of the tenant 4,096 numbers before.
+uint32_t ReceiptLog::NumberOfTenant(std::string_view name) {
+  std::string text(name);
+  const MutexLock lock(mutex_);
+  if (const auto found = tenant_numbers_.find(text); found != tenant_numbers_.end()) return found->second;
+  if (tenants_.empty()) tenants_.resize(kTenants);
+  if (++last_tenant_ == 0) ++last_tenant_;
+  std::string& place = tenants_[last_tenant_ % kTenants];
+  tenant_numbers_.erase(place);
+  place = text;
+  tenant_numbers_.emplace(std::move(text), last_tenant_);
+  return last_tenant_;
 }
 
 void ReceiptLog::AddWorker(const Worker& worker) {
@@ -193,7 +209,13 @@ ReceiptLog::Row ReceiptLog::Complete(const Receipt& receipt) const {
       .worker = UrlOf(receipt.worker),
       .best_worker = UrlOf(receipt.best_worker),
       .prefill_worker = UrlOf(receipt.prefill_worker),
+      .priority_class = names_[receipt.priority_class],
       .candidates = {}};
+  if (receipt.tenant != 0) {
+    const std::string& tenant = tenants_[receipt.tenant % kTenants];
+    const auto found = tenant_numbers_.find(tenant);
+    if (found != tenant_numbers_.end() && found->second == receipt.tenant) row.tenant = tenant;
+  }
   if (receipt.candidates == 0) return row;
   const Candidates& kept = candidates_[receipt.candidates % kCandidateLists];
   if (kept.number != receipt.candidates) return row;

@@ -9,7 +9,8 @@
 //   log.writer(thread).Write({.request_id = id, .worker = &worker, .decision = &decision, …});
 //
 // Cost: a receipt takes no lock, unless a model, policy or worker is new to the thread. A receipt with
-// candidates takes the mutex. Memory: 192 bytes for each receipt; 1,024 lists of candidates. Find() reads all receipts.
+// candidates or a tenant takes the mutex. Of tenants the last 4,096 new ones have names: clients of a gateway may invent
+// any. Memory: 192 bytes for each receipt; 1,024 lists of candidates. Find() reads all receipts.
 #pragma once
 
 #include <array>
@@ -59,6 +60,8 @@ struct ReceiptFacts {
   uint32_t pd_saved = 0;
   int status = 0;
   uint32_t attempts = 0;
+  std::string_view tenant = {};          // empty: clients are not told apart
+  std::string_view priority_class = {};  // its name, likewise
 };
 
 // Of one thread, which alone uses it.
@@ -92,7 +95,7 @@ class ReceiptWriter {
   SeqlockRing<Receipt> ring_;
   const uint32_t every_;
   uint32_t turn_ = 0;
-  Last model_, policy_, route_, end_;
+  Last model_, policy_, route_, end_, class_;
   std::map<std::string, uint16_t, std::less<>> numbers_;
   uint32_t met_ = Receipt::kNone;         // the last worker
   std::unordered_set<uint32_t> workers_;  // that the log knows
@@ -117,6 +120,7 @@ class ReceiptLog {
     Receipt receipt;
     std::string model, policy, route, end;
     std::string worker, best_worker, prefill_worker;  // URLs; empty: none, or no longer known
+    std::string tenant, priority_class;               // empty: none, or no longer known
     struct Candidate {
       std::string worker;
       ReceiptCandidate values;
@@ -151,6 +155,7 @@ class ReceiptLog {
   static constexpr size_t kNames = 4096;       // further ones are not told apart, and are empty
   static constexpr size_t kLongestName = 256;  // likewise
   static constexpr size_t kWorkers = 4096;     // URLs; the oldest is forgotten
+  static constexpr size_t kTenants = 4096;     // likewise
 
   struct Candidates {
     uint32_t number = 0;
@@ -161,6 +166,7 @@ class ReceiptLog {
   // For the writers.
   uint16_t NumberOf(std::string_view name) ABSL_LOCKS_EXCLUDED(mutex_);
   void AddWorker(const Worker& worker) ABSL_LOCKS_EXCLUDED(mutex_);
+  uint32_t NumberOfTenant(std::string_view name) ABSL_LOCKS_EXCLUDED(mutex_);
   uint32_t Keep(const Decision& decision, const ReceiptFacts& facts) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // A filter with numbers instead of texts.
@@ -185,6 +191,9 @@ class ReceiptLog {
   std::deque<uint32_t> workers_ ABSL_GUARDED_BY(mutex_);                    // in the order they came
   std::vector<Candidates> candidates_ ABSL_GUARDED_BY(mutex_);
   uint32_t lists_ ABSL_GUARDED_BY(mutex_) = 0;  // so far
+  std::unordered_map<std::string, uint32_t> tenant_numbers_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> tenants_ ABSL_GUARDED_BY(mutex_);  // number % kTenants
+  uint32_t last_tenant_ ABSL_GUARDED_BY(mutex_) = 0;          // its number
 };
 
 }  // namespace vllm_router

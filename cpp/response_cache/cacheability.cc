@@ -250,7 +250,13 @@ bool IsCovered(std::string_view path, const BodyMap& body) {
   return model != nullptr && body.Find("messages") != nullptr && model->Text().has_value();
 }
 
-std::optional<Digest256> TenantOf(std::span<const HeaderField> fields, const CacheRules& rules) {
+// Of a header that any client may set, the client's own tenant is told apart, too.
+bool AddsClient(const CacheRequestHead& head, const CacheRules& rules) {
+  return head.client == CacheRequestHead::Client::kOfPeer ||
+         (head.client == CacheRequestHead::Client::kOfKey && rules.tenant == CacheTenant::kHeader);
+}
+
+std::optional<Digest256> TenantByRules(std::span<const HeaderField> fields, const CacheRules& rules) {
   const std::string credential = CredentialOf(fields);
   const auto of_header = [&] { return TrimBlanks(FindHeader(fields, rules.tenant_header).value_or("")); };
   switch (rules.tenant) {
@@ -265,6 +271,15 @@ std::optional<Digest256> TenantOf(std::span<const HeaderField> fields, const Cac
   }
   if (credential.empty()) return std::nullopt;
   return TenantOfCredential(credential);
+}
+
+std::optional<Digest256> TenantOf(const CacheRequestHead& head, const CacheRules& rules) {
+  const std::optional<Digest256> tenant = TenantByRules(head.fields, rules);
+  if (rules.tenant == CacheTenant::kShared || !AddsClient(head, rules)) return tenant;
+  const std::string_view bytes =
+      tenant ? std::string_view(reinterpret_cast<const char*>(tenant->data()), tenant->size())
+             : std::string_view();
+  return TenantOfBoth(head.client_tenant, bytes);
 }
 
 // ---- responses
@@ -390,6 +405,9 @@ CacheBypass JudgeHead(const CacheRequestHead& head, const CacheRules& rules) {
   for (const std::string_view name : {"authorization", "x-api-key", "api-key"}) {
     if (CountOf(fields, name) > 1) return CacheBypass::kTenant;
   }
+  if (head.client == CacheRequestHead::Client::kAmbiguous && rules.tenant != CacheTenant::kShared) {
+    return CacheBypass::kTenant;
+  }
   const bool by_header =
       rules.tenant == CacheTenant::kHeader || rules.tenant == CacheTenant::kHeaderAndCredential;
   if (by_header && (CountOf(fields, rules.tenant_header) != 1 ||
@@ -424,7 +442,7 @@ bool WantsStream(const BodyMap& body) {
 CacheKey CacheKeyOf(
     const CacheRequestHead& head, std::string_view query, const BodyMap& body, const CacheRules& rules,
     uint64_t generation, std::string_view model) {
-  const std::optional<Digest256> tenant = TenantOf(head.fields, rules);
+  const std::optional<Digest256> tenant = TenantOf(head, rules);
   if (rules.key_scheme == CacheKeyScheme::kSeed004) {
     const std::optional<std::string> model_text = body.Find("model")->Text();
     const Member* const max_tokens = body.Find("max_tokens");

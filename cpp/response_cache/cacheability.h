@@ -77,6 +77,16 @@ struct CacheRequestHead {
   std::string_view path;
   std::span<const HeaderField> fields;
   std::optional<uint64_t> body_bytes = {};
+
+  // Where clients are told apart, whose tenants share no response, unless the rules say kShared.
+  enum class Client : uint8_t {
+    kUnknown,
+    kOfKey,      // the credential tells it from others
+    kOfPeer,     // several have the credential of a gateway
+    kAmbiguous,  // the gateway names several
+  };
+  Client client = Client::kUnknown;
+  std::string_view client_tenant = {};
 };
 CacheBypass JudgeHead(const CacheRequestHead& head, const CacheRules& rules);
 CacheBypass JudgeBody(std::string_view path, const BodyMap& body, const CacheRules& rules);

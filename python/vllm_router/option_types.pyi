@@ -219,6 +219,10 @@ class ServerOptions(TypedDict, total=False):
     api_key_validation_cache_secs: float
     api_key_validation_timeout_secs: float
     client_api_key_file: str | None
+    tenant_header: str | None
+    trusted_addresses: list[str] | tuple[str, ...]
+    model_alias_class: list[str] | tuple[str, ...]
+    max_tenants: int
     admin_api_key_file: str | None
     admin_host: str
     admin_port: int | None

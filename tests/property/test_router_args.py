@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from vllm_router.launch_router import main, parse_router_args
 from vllm_router.router_args import FLAGS, RouterArgs
+from vllm_router.settings.clients import CLASSES
 from vllm_router.settings.flag import Flag
 from vllm_router.settings.kinds import (
     Choice,
@@ -104,6 +105,8 @@ def values(flag: Flag) -> st.SearchStrategy[Any]:
                 "kv_event_replay_source": SOURCE,
                 "kv_prefix_source": PREFIX_SOURCE,
                 "models": NAME,
+                "trusted_addresses": st.sampled_from(["10.0.0.0/8", "10.0.0.7", "fd00::/8", "::1"]),
+                "model_alias_class": st.builds("{}={}".format, NAME, st.sampled_from(CLASSES)),
                 "model_alias": st.builds("{}={}:8b".format, NAME, NAME),
                 "worker_srv": SRV,
                 "prefill_srv": SRV,

@@ -13,6 +13,7 @@ ROWS = {
     "base": set(),
     "hashing": {"base"},
     "worker": {"base"},
+    "admission": {"hashing"},
     "http": {"base"},
     "net": {"base"},
     "index": {"hashing", "worker"},
@@ -32,11 +33,12 @@ ROWS = {
     "proxy/api": {"response_cache", "disaggregation", "http"},
     "proxy/telemetry": {"proxy/api", "routing", "tracing"},
     "proxy/client": {"proxy/telemetry", "events", "redis"},
-    "proxy/security": {"proxy/client"},
+    "proxy/security": {"proxy/client", "admission"},
     "proxy/thread": {"proxy/security"},
     "proxy/control": {"proxy/thread"},
     "proxy/exchange": {"proxy/thread"},
     "proxy/admin": {"proxy/control", "peer_sync"},
+    "proxy/admission": {"proxy/exchange", "proxy/admin", "admission"},
     "proxy/disaggregation": {"proxy/exchange", "proxy/admin", "disaggregation"},
     "proxy/events": {"proxy/exchange", "proxy/admin", "events"},
     "proxy/peer_sync": {"proxy/exchange", "proxy/admin", "peer_sync"},
@@ -50,6 +52,7 @@ ROWS = {
     "proxy/dashboard": {"proxy/admin", "conditions", "receipts"},
     "proxy/steps": {
         "proxy/exchange",
+        "proxy/admission",
         "proxy/disaggregation",
         "proxy/events",
         "proxy/receipts",
@@ -67,6 +70,7 @@ ROWS["bindings"] = set(ROWS)
 
 # Rooms of features: they include layers, and only what registers them includes them.
 FEATURES = {
+    "proxy/admission",
     "proxy/disaggregation",
     "proxy/events",
     "proxy/peer_sync",

@@ -34,7 +34,11 @@ struct FixedOptions {
   std::vector<std::string> api_key_validation_urls;  // empty: keys are not validated externally
   int64_t api_key_validation_cache_ms = 300'000;
   int64_t api_key_validation_timeout_ms = 5'000;
-  std::string admin_api_key_file;  // empty: admins need none
+  std::string tenant_header;                     // empty: no header names tenants
+  std::vector<std::string> trusted_addresses;    // IP addresses and CIDR ranges of peers whose headers count
+  std::vector<std::string> model_alias_classes;  // ALIAS=CLASS
+  uint32_t max_tenants = 65'536;                 // that are told apart at a time
+  std::string admin_api_key_file;                // empty: admins need none
   std::string admin_host = "127.0.0.1";
   int32_t admin_port = -1;  // -1: admin endpoints are on `port`; 0: any free port
 

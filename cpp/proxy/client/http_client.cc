@@ -225,10 +225,15 @@ Task<StatusOr<HttpResponse>> HttpClient::GetWith(
       max_body_bytes);
 }
 
-Task<StatusOr<HttpResponse>> HttpClient::GetExternal(
-    CancelScope* scope, WorkerUrl url, std::string target, std::string key, int64_t timeout_ms) {
-  std::string head = WriteHead(scope, url, "GET", target, "Bearer " + key, std::nullopt);
-  return Run(scope, std::move(url), std::move(head), {}, timeout_ms, /*external=*/true, Part::kWhole);
+Task<Status> HttpClient::GetExternal(
+    CancelScope* scope, WorkerUrl url, std::string target, std::string key, int64_t timeout_ms,
+    ResponseSink* sink) {
+  const std::string head = WriteHead(scope, url, "GET", target, "Bearer " + key, std::nullopt);
+  Call call(*this, scope);
+  call.timer.Arm(loop_.timers(), timeout_ms, &Call::End, &call);
+  const Status status = co_await Read(call, url, head, {}, /*external=*/true, *sink);
+  call.socket = nullptr;
+  co_return status;
 }
 
 Task<StatusOr<HttpResponse>> HttpClient::Post(

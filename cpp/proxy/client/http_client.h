@@ -83,9 +83,10 @@ class HttpClient {
       size_t max_body_bytes = kMaxBodyBytes);
 
   // The same from an external service, with `key` instead of the workers'; verified against the system
-  // CAs.
-  Task<StatusOr<HttpResponse>> GetExternal(
-      CancelScope* scope, WorkerUrl url, std::string target, std::string key, int64_t timeout_ms);
+  // CAs. The response is read by `sink`.
+  Task<Status> GetExternal(
+      CancelScope* scope, WorkerUrl url, std::string target, std::string key, int64_t timeout_ms,
+      ResponseSink* sink);
 
   // The same with a JSON body.
   Task<StatusOr<HttpResponse>> Post(

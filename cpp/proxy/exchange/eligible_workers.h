@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "proxy/exchange/requested_model.h"
+#include "routing/model_alias.h"
 #include "worker/worker.h"
 
 namespace vllm_router {
@@ -20,7 +21,9 @@ struct EligibleWorkers {
   enum class Stages : uint8_t { kNone, kFirst, kDecodeAlone, kBoth };
 
   std::unique_ptr<RequestedModel> model;  // null: any worker will do
-  int64_t model_wait_ns = 0;              // for a worker of it
+  // By which the client calls the model, of the request's settings; null: by its name.
+  const ModelAliases::Alias* alias = nullptr;
+  int64_t model_wait_ns = 0;  // for a worker of it
   Stages stages = Stages::kNone;
   std::optional<WorkerId> holder;  // of the response that the request names
 

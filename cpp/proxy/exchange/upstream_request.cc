@@ -61,7 +61,7 @@ UpstreamRequest::UpstreamRequest(
       hooks_(hooks),
       ticket_(std::move(ticket)),
       pass_(std::move(pass)),
-      own_info_{.phase = PhaseOf(message), .chosen_ns = info.chosen_ns} {}
+      own_info_{.chosen_ns = info.chosen_ns, .phase = PhaseOf(message)} {}
 
 UpstreamRequest::~UpstreamRequest() { thread_.response_parsers.Release(std::move(parser_)); }
 

@@ -57,7 +57,9 @@ void EndReceipt(Request& request) {
        .pd_uncached = pd != nullptr ? pd->uncached_tokens : 0,
        .pd_saved = pd != nullptr ? pd->saved_tokens : 0,
        .status = info.status,
-       .attempts = static_cast<uint32_t>(info.attempts_made.size())});
+       .attempts = static_cast<uint32_t>(info.attempts_made.size()),
+       .tenant = info.identity != nullptr ? std::string_view(info.identity->tenant) : std::string_view(),
+       .priority_class = info.identity != nullptr ? info.identity->priority_class : std::string_view()});
 }
 
 }  // namespace

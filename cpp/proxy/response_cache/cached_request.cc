@@ -12,6 +12,7 @@
 #include "proxy/api/settings.h"
 #include "proxy/client/http_client.h"
 #include "proxy/response_cache/redis_response_store.h"
+#include "proxy/telemetry/request_info.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/server_limits.h"
 #include "routing/body_map.h"
@@ -23,9 +24,17 @@ constexpr size_t kFirstCapture = 4 << 10;
 constexpr size_t kUsualFields = 64;  // bytes of a content type
 constexpr size_t kJudgedAtOnce = 64 << 10;
 
-CacheRequestHead HeadOf(const RequestHead& head) {
+CacheRequestHead HeadOf(const RequestHead& head, const IdentityInfo* identity) {
   CacheRequestHead judged{.method = head.method, .path = head.path, .fields = head.fields};
   if (head.framing == BodyFraming::kLength) judged.body_bytes = head.content_length;
+  if (identity != nullptr) {
+    using Client = CacheRequestHead::Client;
+    using Source = IdentityInfo::Source;
+    judged.client = identity->source == Source::kOwn    ? Client::kOfKey
+                    : identity->source == Source::kPeer ? Client::kOfPeer
+                                                        : Client::kAmbiguous;
+    judged.client_tenant = identity->tenant;
+  }
   return judged;
 }
 
@@ -149,17 +158,20 @@ class CachedRequest::Waiter final : public FlightTable::Follower {
   bool arrived_ = false;
 };
 
-CachedRequest::CachedRequest(IoThread& thread, const ResponseCacheSettings& settings, const RequestHead& head)
+CachedRequest::CachedRequest(
+    IoThread& thread, const ResponseCacheSettings& settings, const RequestHead& head,
+    const IdentityInfo* identity)
     : thread_(thread),
       cache_(*thread.limits.features.Find<ResponseCache>()),
       redis_(thread.features.Find<RedisResponseStore>()),
       settings_(settings),
-      bypass_(JudgeHead(HeadOf(head), settings.rules)),
+      bypass_(JudgeHead(HeadOf(head, identity), settings.rules)),
       found_(thread, cache_) {}
 
 CachedRequest::~CachedRequest() = default;
 
-void CachedRequest::JudgeBody(const RequestHead& head, std::string_view body, std::string_view model) {
+void CachedRequest::JudgeBody(
+    const RequestHead& head, const IdentityInfo* identity, std::string_view body, std::string_view model) {
   began_ns_ = thread_.clock.NowNanos();
   const BodyMap map = BodyMap::Read(body);
   bypass_ = vllm_router::JudgeBody(head.path, map, settings_.rules);
@@ -182,7 +194,7 @@ void CachedRequest::JudgeBody(const RequestHead& head, std::string_view body, st
     fresh_ = WantsFresh(head.fields);
     path_ = head.path;
     generation_ = Generation();
-    key_ = CacheKeyOf(HeadOf(head), head.query, map, settings_.rules, generation_, model);
+    key_ = CacheKeyOf(HeadOf(head, identity), head.query, map, settings_.rules, generation_, model);
     judged_ = true;
   } else {
     lookup_ns_ = thread_.clock.NowNanos() - began_ns_;

@@ -26,18 +26,23 @@ namespace vllm_router {
 
 class CancelScope;
 class RedisResponseStore;
+struct IdentityInfo;
 struct IoThread;
 
 class CachedRequest {
  public:
-  // Judges the head, which is not needed any more after JudgeBody(). The others outlive this.
-  CachedRequest(IoThread& thread, const ResponseCacheSettings& settings, const RequestHead& head);
+  // Judges the head, which is not needed any more after JudgeBody(). The others outlive this. `identity`: null if clients
+  // are not told apart.
+  CachedRequest(
+      IoThread& thread, const ResponseCacheSettings& settings, const RequestHead& head,
+      const IdentityInfo* identity);
   ~CachedRequest();
 
   bool may_hit() const { return bypass_ == CacheBypass::kNone; }
   void Bypass(CacheBypass why) { bypass_ = why; }
-  // `model`: that the request is for, if its body does not say; may be empty. REQUIRES: may_hit().
-  void JudgeBody(const RequestHead& head, std::string_view body, std::string_view model);
+  // `identity`: as above. `model`: that the request is for, if its body does not say; may be empty. REQUIRES: may_hit().
+  void JudgeBody(
+      const RequestHead& head, const IdentityInfo* identity, std::string_view body, std::string_view model);
 
   // True: found. Waits for Redis, and for an equal request if `may_follow`; ends soon after scope.Cancel().
   // REQUIRES: JudgeBody(), may_hit().

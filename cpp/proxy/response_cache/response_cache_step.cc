@@ -35,8 +35,8 @@ CachedRequest* CachedOf(const Request& request) { return request.state.Find<Cach
 bool BeginCached(Request& request) {
   const ResponseCacheSettings& settings = request.settings.response_cache;
   if (settings.enabled && request.route().inference && CacheOf(request) != nullptr) {
-    const CachedRequest& cached =
-        request.state.Emplace<CachedRequest>(request.thread, settings, *request.head);
+    const CachedRequest& cached = request.state.Emplace<CachedRequest>(
+        request.thread, settings, *request.head, request.info.identity.get());
     request.may_need_no_worker = cached.may_hit();
   }
   return false;
@@ -58,7 +58,7 @@ bool MayHit(Request& request) {
   } else {
     const auto model = request.workers.model != nullptr ? std::string_view(request.workers.model->name())
                                                         : std::string_view();
-    cached->JudgeBody(*request.head, request.body->held(), model);
+    cached->JudgeBody(*request.head, request.info.identity.get(), request.body->held(), model);
   }
   return cached->may_hit();
 }

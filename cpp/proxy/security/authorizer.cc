@@ -56,7 +56,7 @@ bool Authorizer::Serves(ListenerKind listener_kind, Access access) const {
 }
 
 std::optional<HttpError> Authorizer::Rejects(
-    Access access, ListenerKind listener_kind, const RequestHead& head) {
+    Access access, ListenerKind listener_kind, const RequestHead& head, std::optional<KeyMatch>* match) {
   if (access == Access::kAnybody) return std::nullopt;
   if (access == Access::kAdminPort) {
     if (admins_.has_value()) return std::nullopt;
@@ -71,8 +71,10 @@ std::optional<HttpError> Authorizer::Rejects(
   }
   const std::optional<std::string_view> key = KeyOf(head);
   if (key.has_value() && key->empty()) return HttpError::kMissingApiKey;
-  const bool known = key.has_value() && keys.has_value() && (*keys).Get()->Contains(*key);
-  if (!known) return HttpError::kInvalidApiKey;
+  if (!key.has_value() || !keys.has_value()) return HttpError::kInvalidApiKey;
+  std::optional<KeyMatch> found = keys->Get()->Find(*key);
+  if (!found.has_value()) return HttpError::kInvalidApiKey;
+  if (match != nullptr && access == Access::kClient && tells_clients_apart()) *match = *std::move(found);
   return std::nullopt;
 }
 

@@ -51,14 +51,22 @@ class Authorizer {
 
   // Whether `access` is available on this kind of listener at all.
   bool Serves(ListenerKind listener_kind, Access access) const;
-  // The reason for a rejection; nullopt: permitted. REQUIRES: Serves().
-  std::optional<HttpError> Rejects(Access access, ListenerKind listener_kind, const RequestHead& head);
+  // The reason for a rejection; nullopt: permitted. `match`: a client's key, if clients are told apart and it is in the
+  // file. REQUIRES: Serves().
+  std::optional<HttpError> Rejects(
+      Access access, ListenerKind listener_kind, const RequestHead& head,
+      std::optional<KeyMatch>* match = nullptr);
   // External validator that may overrule the rejection; null if the rejection is final.
   KeyValidator* ValidatorFor(Access access, HttpError refusal) const;
   // Whether admin endpoints require a key.
   bool takes_admin_keys() const { return admins_.has_value(); }
   // Clients' keys are meant for us and are not forwarded.
   bool takes_client_keys() const { return clients_.has_value() || validator_ != nullptr; }
+  // Matches of keys matter: from now on, or since keys of the file have attributes.
+  void TellClientsApart() { tells_apart_ = true; }
+  bool tells_clients_apart() {
+    return tells_apart_ || (clients_.has_value() && clients_->Get()->has_attributes());
+  }
 
  private:
   using Cached = Snapshot<KeySet>::Cached;
@@ -66,6 +74,7 @@ class Authorizer {
   std::optional<Cached> admins_;
   KeyValidator* const validator_;
   const bool admin_port_;
+  bool tells_apart_ = false;
 };
 
 }  // namespace vllm_router

@@ -40,10 +40,10 @@ StatusOr<std::string> ReadFile(const std::string& path, std::string_view name) {
   return text;
 }
 
-StatusOr<KeySet> ReadKeys(const std::string& path, std::string_view name) {
+StatusOr<KeySet> ReadKeys(const std::string& path, std::string_view name, KeySet::Attributes attributes) {
   StatusOr<std::string> text = ReadFile(path, name);
   if (!text.ok()) return text.status();
-  StatusOr<KeySet> keys = KeySet::Parse(*text, name);
+  StatusOr<KeySet> keys = KeySet::Parse(*text, name, attributes);
   ::explicit_bzero(text->data(), text->size());  // from here on only digests are kept
   return keys;
 }
@@ -52,20 +52,24 @@ std::string Count(size_t keys) { return Concat(keys, keys == 1 ? " key" : " keys
 
 }  // namespace
 
-StatusOr<std::unique_ptr<KeyFile>> KeyFile::Open(std::string_view name, std::string flag, std::string path) {
+StatusOr<std::unique_ptr<KeyFile>> KeyFile::Open(
+    std::string_view name, std::string flag, std::string path, KeySet::Attributes attributes) {
   std::string title = flag + " " + path;
   const Stamp stamp = StampOf(path);
-  StatusOr<KeySet> keys = ReadKeys(path, title);
+  StatusOr<KeySet> keys = ReadKeys(path, title, attributes);
   if (!keys.ok()) return keys.status();
   Log(LogLevel::kInfo, Concat(title, ": ", Count(keys->size())));
   return std::unique_ptr<KeyFile>(
-      new KeyFile(name, std::move(title), std::move(path), *std::move(keys), stamp));
+      new KeyFile(name, std::move(title), std::move(path), attributes, *std::move(keys), stamp));
 }
 
-KeyFile::KeyFile(std::string_view name, std::string title, std::string path, KeySet keys, const Stamp& stamp)
+KeyFile::KeyFile(
+    std::string_view name, std::string title, std::string path, KeySet::Attributes attributes, KeySet keys,
+    const Stamp& stamp)
     : Reloadable(name),
       title_(std::move(title)),
       path_(std::move(path)),
+      attributes_(attributes),
       keys_(std::make_shared<const KeySet>(std::move(keys))),
       read_(stamp),
       seen_(stamp) {}
@@ -89,7 +93,7 @@ Status KeyFile::ReadAgain() {
   read_ = StampOf(path_);
   const std::shared_ptr<const KeySet> former = keys_.Load();
   const size_t before = former->size();
-  StatusOr<KeySet> keys = ReadKeys(path_, title_);
+  StatusOr<KeySet> keys = ReadKeys(path_, title_, attributes_);
   if (!keys.ok()) {
     Log(LogLevel::kError,
         Concat(

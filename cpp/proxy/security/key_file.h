@@ -25,20 +25,25 @@ class KeyFile final : public Reloadable {
  public:
   // `flag`: the flag that names the file, for messages. FailedPrecondition if it cannot be read,
   // InvalidArgument as KeySet::Parse().
-  static StatusOr<std::unique_ptr<KeyFile>> Open(std::string_view name, std::string flag, std::string path);
+  static StatusOr<std::unique_ptr<KeyFile>> Open(
+      std::string_view name, std::string flag, std::string path,
+      KeySet::Attributes attributes = KeySet::Attributes::kTaken);
 
   const Snapshot<KeySet>& keys() const { return keys_; }
 
  private:
   using Stamp = std::array<int64_t, 5>;  // device, inode, size, times of change; all 0 if there is no file
 
-  KeyFile(std::string_view name, std::string title, std::string path, KeySet keys, const Stamp& stamp);
+  KeyFile(
+      std::string_view name, std::string title, std::string path, KeySet::Attributes attributes, KeySet keys,
+      const Stamp& stamp);
   static Stamp StampOf(const std::string& path);
   bool HasChanged() override;
   Status ReadAgain() override;
 
   const std::string title_;  // flag and path
   const std::string path_;
+  const KeySet::Attributes attributes_;
   Snapshot<KeySet> keys_;
   Stamp read_;  // the last one that was read, successfully or not
   Stamp seen_;

@@ -16,31 +16,54 @@ constexpr int64_t kRememberNoMs = 10'000;
 // A rejection of the key itself; after any other status the next response might differ.
 bool SaysNo(int status) { return status == 400 || status == 401 || status == 403 || status == 404; }
 
+// The response of a service: its status, and of a yes what it says of the key.
+class Reply final : public ResponseSink {
+ public:
+  bool OnHead(const ResponseHead& head) override {
+    status = head.status;
+    if (status == 200) grant = GrantInHeaders(head.fields);
+    return true;
+  }
+  // Read to its end, however it is framed, and not kept.
+  bool OnData(std::string_view body_data) override {
+    bytes_ += body_data.size();
+    too_long = bytes_ > HttpClient::kMaxBodyBytes;
+    return !too_long;
+  }
+
+  int status = 0;
+  KeyGrant grant;
+  bool too_long = false;
+
+ private:
+  size_t bytes_ = 0;
+};
+
 }  // namespace
 
 KeyValidityCache::KeyValidityCache(int64_t yes_nanos, int64_t no_nanos, size_t most_of_each)
     : yes_nanos_(yes_nanos), no_nanos_(no_nanos), most_(most_of_each) {}
 
-void KeyValidityCache::Remember(const Digest256& key, KeyValidity validity, int64_t now_nanos) {
-  if (validity == KeyValidity::kUnknown) return;
+void KeyValidityCache::Remember(const Digest256& key, const KeyVerdict& verdict, int64_t now_nanos) {
+  if (verdict.validity == KeyValidity::kUnknown) return;
   MutexLock lock(mutex_);
-  const bool yes = validity == KeyValidity::kYes;
-  Expiries& table = yes ? yes_ : no_;
+  const bool yes = verdict.validity == KeyValidity::kYes;
+  Table& table = yes ? yes_ : no_;
   (yes ? no_ : yes_).erase(key);
   if (table.size() >= most_ && !table.contains(key)) {
-    std::erase_if(table, [now_nanos](const auto& entry) { return entry.second <= now_nanos; });
+    std::erase_if(table, [now_nanos](const auto& entry) { return entry.second.until <= now_nanos; });
     if (table.size() >= most_) table.erase(table.begin());
   }
-  table[key] = now_nanos + (yes ? yes_nanos_ : no_nanos_);
+  table[key] = {.until = now_nanos + (yes ? yes_nanos_ : no_nanos_), .grant = verdict.grant};
 }
 
-std::optional<KeyValidity> KeyValidityCache::Find(const Digest256& key, int64_t now_nanos) const {
+std::optional<KeyVerdict> KeyValidityCache::Find(const Digest256& key, int64_t now_nanos) const {
   MutexLock lock(mutex_);
-  if (const auto found = yes_.find(key); found != yes_.end() && found->second > now_nanos) {
-    return KeyValidity::kYes;
+  if (const auto found = yes_.find(key); found != yes_.end() && found->second.until > now_nanos) {
+    return KeyVerdict{.validity = KeyValidity::kYes, .grant = found->second.grant};
   }
-  if (const auto found = no_.find(key); found != no_.end() && found->second > now_nanos) {
-    return KeyValidity::kNo;
+  if (const auto found = no_.find(key); found != no_.end() && found->second.until > now_nanos) {
+    return KeyVerdict{.validity = KeyValidity::kNo};
   }
   return std::nullopt;
 }
@@ -81,38 +104,38 @@ StatusOr<std::unique_ptr<KeyValidator>> KeyValidator::Make(const Options& option
   return validator;
 }
 
-Task<KeyValidity> KeyValidator::Validate(std::string key, std::shared_ptr<Waiter> waiter) {
+Task<KeyVerdict> KeyValidator::Validate(std::string key, std::shared_ptr<Waiter> waiter) {
   const Digest256 digest = Sha256({key});
-  const std::optional<KeyValidity> remembered = remembered_.Find(digest, clock_.NowNanos());
-  if (remembered.has_value()) co_return *remembered;
+  std::optional<KeyVerdict> remembered = remembered_.Find(digest, clock_.NowNanos());
+  if (remembered.has_value()) co_return *std::move(remembered);
   http_->loop().Post([this, digest, key = std::move(key), waiter] { Enqueue(digest, key, waiter); });
   co_await waiter->notified_;
-  co_return waiter->validity_;
+  co_return std::move(waiter->verdict_);
 }
 
 // Its post reaches the control thread after that of Validate(), since both run on the waiter's thread.
 void KeyValidator::Waiter::Cancel(const std::shared_ptr<Waiter>& waiter) {
-  Notify(waiter, KeyValidity::kUnknown);
+  Notify(waiter, {});
   waiter->validator_.http_->loop().Post([waiter] { waiter->validator_.Leave(waiter.get()); });
 }
 
 // Runs on the waiter's thread; the waiter may already have given up.
-void KeyValidator::Notify(const std::shared_ptr<Waiter>& waiter, KeyValidity validity) {
-  waiter->loop_.Post([waiter, validity] {
+void KeyValidator::Notify(const std::shared_ptr<Waiter>& waiter, KeyVerdict verdict) {
+  waiter->loop_.Post([waiter, verdict = std::move(verdict)] {
     if (std::exchange(waiter->done_, true)) return;
-    waiter->validity_ = validity;
+    waiter->verdict_ = verdict;
     waiter->notified_.Notify();
   });
 }
 
 void KeyValidator::Enqueue(const Digest256& digest, std::string key, const std::shared_ptr<Waiter>& waiter) {
   // The key may have been validated while this request was on its way.
-  if (const auto validity = remembered_.Find(digest, clock_.NowNanos()); validity.has_value()) {
-    Notify(waiter, *validity);
+  if (const auto verdict = remembered_.Find(digest, clock_.NowNanos()); verdict.has_value()) {
+    Notify(waiter, *verdict);
     return;
   }
   if (http_->stopped()) {
-    Notify(waiter, KeyValidity::kUnknown);
+    Notify(waiter, {});
     return;
   }
   const KeyQueue::Entry entry =
@@ -121,7 +144,7 @@ void KeyValidator::Enqueue(const Digest256& digest, std::string key, const std::
     Telemetry& telemetry = *telemetry_;
     (entry == KeyQueue::Entry::kFull ? telemetry.key_validations_full : telemetry.key_validations_share)
         .fetch_add(1, std::memory_order_relaxed);
-    Notify(waiter, KeyValidity::kUnknown);
+    Notify(waiter, {});
     return;
   }
   waiter->queued_ = waiter;
@@ -147,13 +170,13 @@ Task<void> KeyValidator::Work() {
   while (const std::shared_ptr<KeyQueue::Validation> validation = queue_.Begin()) {
     CancelScope scope{std::span<const std::string_view>()};
     running_.emplace(validation.get(), &scope);
-    KeyValidity validity = KeyValidity::kUnknown;
-    if (!http_->stopped()) validity = co_await Query(scope, validation->key);
+    KeyVerdict verdict;
+    if (!http_->stopped()) verdict = co_await Query(scope, validation->key);
     running_.erase(validation.get());
-    remembered_.Remember(validation->digest, validity, clock_.NowNanos());
+    remembered_.Remember(validation->digest, verdict, clock_.NowNanos());
     for (KeyQueue::Waiter* notified : queue_.End(*validation)) {
       auto* waiter = static_cast<Waiter*>(notified);
-      Notify(std::exchange(waiter->queued_, nullptr), validity);
+      Notify(std::exchange(waiter->queued_, nullptr), verdict);
     }
     ShowWaiting();
   }
@@ -161,16 +184,22 @@ Task<void> KeyValidator::Work() {
 }
 
 // Unknown if the scope is cancelled.
-Task<KeyValidity> KeyValidator::Query(CancelScope& scope, std::string key) {
+Task<KeyVerdict> KeyValidator::Query(CancelScope& scope, std::string key) {
   bool all_say_no = true;
   for (const Address& address : addresses_) {
-    const StatusOr<HttpResponse> response =
-        co_await http_->GetExternal(&scope, address.host, address.target, key, timeout_ms_);
-    if (scope.cancelled()) co_return KeyValidity::kUnknown;
-    if (response.ok() && response->status == 200) co_return KeyValidity::kYes;
-    if (!response.ok() || !SaysNo(response->status)) all_say_no = false;
+    Reply reply;
+    const Status status =
+        co_await http_->GetExternal(&scope, address.host, address.target, key, timeout_ms_, &reply);
+    if (scope.cancelled()) co_return KeyVerdict{};
+    const bool is_whole = status.ok() && !reply.too_long;
+    if (is_whole && reply.status == 200) {
+      co_return KeyVerdict{
+          .validity = KeyValidity::kYes,
+          .grant = reply.grant.empty() ? nullptr : std::make_shared<const KeyGrant>(std::move(reply.grant))};
+    }
+    if (!is_whole || !SaysNo(reply.status)) all_say_no = false;
   }
-  co_return all_say_no ? KeyValidity::kNo : KeyValidity::kUnknown;
+  co_return KeyVerdict{.validity = all_say_no ? KeyValidity::kNo : KeyValidity::kUnknown};
 }
 
 }  // namespace vllm_router

@@ -1,5 +1,5 @@
 // KeyValidator validates clients' keys externally (--api-key-validation-urls): GET with the client's
-// Authorization; 200 from any URL means valid.
+// Authorization; 200 from any URL means valid. Its X-Tenant and X-Max-Class say what the key may claim.
 //
 //   thread --Validate(key)--> remembered? ----------------------------------------> validity
 //                          |no
@@ -26,6 +26,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "admission/key_grant.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/status.h"
@@ -43,13 +44,19 @@ class Telemetry;
 
 enum class KeyValidity : uint8_t { kYes, kNo, kUnknown };
 
+struct KeyVerdict {
+  KeyValidity validity = KeyValidity::kUnknown;
+  std::shared_ptr<const KeyGrant> grant =
+      {};  // null: the service says nothing of the key but that it is valid
+};
+
 // The remembered results. Thread-safe.
 class KeyValidityCache {
  public:
   KeyValidityCache(int64_t yes_nanos, int64_t no_nanos, size_t most_of_each);
 
-  void Remember(const Digest256& key, KeyValidity validity, int64_t now_nanos);
-  std::optional<KeyValidity> Find(const Digest256& key, int64_t now_nanos) const;
+  void Remember(const Digest256& key, const KeyVerdict& verdict, int64_t now_nanos);
+  std::optional<KeyVerdict> Find(const Digest256& key, int64_t now_nanos) const;
   // Whether the last validity was a yes, though it may have expired.
   bool WasYes(const Digest256& key) const;
   size_t size() const;
@@ -58,14 +65,18 @@ class KeyValidityCache {
   struct Hash {
     size_t operator()(const Digest256& digest) const { return DigestWord(digest, 0); }
   };
-  using Expiries = std::unordered_map<Digest256, int64_t, Hash>;  // in nanoseconds
+  struct Remembered {
+    int64_t until = 0;  // nanoseconds
+    std::shared_ptr<const KeyGrant> grant;
+  };
+  using Table = std::unordered_map<Digest256, Remembered, Hash>;
 
   const int64_t yes_nanos_;
   const int64_t no_nanos_;
   const size_t most_;
-  mutable Mutex mutex_;                   // leaf
-  Expiries yes_ ABSL_GUARDED_BY(mutex_);  // separate from the others, so that invented keys evict no good one
-  Expiries no_ ABSL_GUARDED_BY(mutex_);
+  mutable Mutex mutex_;                // leaf
+  Table yes_ ABSL_GUARDED_BY(mutex_);  // separate from the others, so that invented keys evict no good one
+  Table no_ ABSL_GUARDED_BY(mutex_);
 };
 
 class KeyValidator {
@@ -101,10 +112,10 @@ class KeyValidator {
     KeyValidator& validator_;
     Signal notified_;
     bool done_ = false;
-    KeyValidity validity_ = KeyValidity::kUnknown;
+    KeyVerdict verdict_;
     std::shared_ptr<Waiter> queued_;  // itself, while the queue has it; of the control thread
   };
-  Task<KeyValidity> Validate(std::string key, std::shared_ptr<Waiter> waiter);
+  Task<KeyVerdict> Validate(std::string key, std::shared_ptr<Waiter> waiter);
 
  private:
   struct Address {
@@ -116,8 +127,8 @@ class KeyValidator {
   void Leave(Waiter* waiter);
   void ShowWaiting();
   Task<void> Work();
-  Task<KeyValidity> Query(CancelScope& scope, std::string key);
-  static void Notify(const std::shared_ptr<Waiter>& waiter, KeyValidity validity);
+  Task<KeyVerdict> Query(CancelScope& scope, std::string key);
+  static void Notify(const std::shared_ptr<Waiter>& waiter, KeyVerdict verdict);
 
   const int64_t timeout_ms_;
   std::vector<Address> addresses_;

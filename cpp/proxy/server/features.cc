@@ -3,6 +3,7 @@
 #include <array>
 
 #include "proxy/admin/feature.h"
+#include "proxy/admission/admission_feature.h"
 #include "proxy/conditions/conditions_feature.h"
 #include "proxy/dashboard/dashboard_feature.h"
 #include "proxy/disaggregation/disaggregation_feature.h"
@@ -21,7 +22,7 @@ std::span<const Feature* const> Features() {
   static constexpr std::array kFeatures = {
       &kDisaggregationFeature, &kEventsFeature,   &kResponseCacheFeature, &kSharedPoolFeature,
       &kSessionsFeature,       &kReceiptsFeature, &kPeerSyncFeature,      &kConditionsFeature,
-      &kTracingFeature,        &kHoldoutFeature,  &kDashboardFeature};
+      &kTracingFeature,        &kHoldoutFeature,  &kDashboardFeature,     &kAdmissionFeature};
   return kFeatures;
 }
 

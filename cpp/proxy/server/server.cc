@@ -45,9 +45,10 @@ constexpr size_t kMaxBodiesRead = 16;  // of each thread, for one look at a sile
 
 // Leaves `keys` null if there is no file.
 Status OpenKeys(
-    std::string_view name, std::string flag, const std::string& path, std::unique_ptr<KeyFile>* keys) {
+    std::string_view name, std::string flag, const std::string& path, KeySet::Attributes attributes,
+    std::unique_ptr<KeyFile>* keys) {
   if (path.empty()) return absl::OkStatus();
-  StatusOr<std::unique_ptr<KeyFile>> opened = KeyFile::Open(name, std::move(flag), path);
+  StatusOr<std::unique_ptr<KeyFile>> opened = KeyFile::Open(name, std::move(flag), path, attributes);
   if (opened.ok()) *keys = *std::move(opened);
   return opened.status();
 }
@@ -59,10 +60,12 @@ StatusOr<std::unique_ptr<Server>> Server::Start(
   ROUTER_RETURN_IF_ERROR(CheckExclusion(options));
   ROUTER_RETURN_IF_ERROR(router->RequireAddresses());
   KeySets keys{.admin_port = options.admin_port >= 0};
-  ROUTER_RETURN_IF_ERROR(
-      OpenKeys("client_keys", "--client-api-key-file", options.client_api_key_file, &keys.clients));
-  ROUTER_RETURN_IF_ERROR(
-      OpenKeys("admin_keys", "--admin-api-key-file", options.admin_api_key_file, &keys.admins));
+  ROUTER_RETURN_IF_ERROR(OpenKeys(
+      "client_keys", "--client-api-key-file", options.client_api_key_file, KeySet::Attributes::kTaken,
+      &keys.clients));
+  ROUTER_RETURN_IF_ERROR(OpenKeys(
+      "admin_keys", "--admin-api-key-file", options.admin_api_key_file, KeySet::Attributes::kRejected,
+      &keys.admins));
   if (!options.api_key_validation_urls.empty()) {
     StatusOr<std::unique_ptr<KeyValidator>> validator = KeyValidator::Make(
         {.urls = options.api_key_validation_urls,

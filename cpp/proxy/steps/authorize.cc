@@ -19,18 +19,24 @@ namespace {
 
 // An external service decides. A client that leaves meanwhile ends its own wait; the query is dropped
 // unless others wait for the same result.
-Task<std::optional<HttpError>> ValidateKey(Request& request, KeyValidator& validator) {
+Task<std::optional<HttpError>> ValidateKey(
+    Request& request, KeyValidator& validator, std::optional<KeyMatch>* match) {
   const std::optional<std::string_view> given = KeyOf(*request.head);
   if (!given.has_value()) co_return HttpError::kInvalidApiKey;
   std::string key(*given);
+  const Digest256 digest = Sha256({key});
   const auto waiter =
       std::make_shared<KeyValidator::Waiter>(request.thread.loop, validator, request.connection.peer.address);
   OnCancel leave(request.scope, [&waiter] { KeyValidator::Waiter::Cancel(waiter); });
   request.client.watch().BeginEnd();
-  const KeyValidity validity = co_await validator.Validate(std::move(key), waiter);
+  const KeyVerdict verdict = co_await validator.Validate(std::move(key), waiter);
   request.client.watch().StopEnd();
-  if (validity == KeyValidity::kYes) co_return std::nullopt;
-  co_return validity == KeyValidity::kNo ? HttpError::kInvalidApiKey : HttpError::kKeyNotChecked;
+  if (verdict.validity == KeyValidity::kYes) {
+    if (verdict.grant != nullptr || request.thread.authorizer.tells_clients_apart())
+      *match = KeyMatch{.digest = digest, .grant = verdict.grant};
+    co_return std::nullopt;
+  }
+  co_return verdict.validity == KeyValidity::kNo ? HttpError::kInvalidApiKey : HttpError::kKeyNotChecked;
 }
 
 void BeginCors(Request& request, Access access, bool preflight) {
@@ -72,11 +78,13 @@ Task<Verdict> Authorize(Request& request) {
     co_await client.Reply(200, {}, {});
     co_return Verdict::kEnd;
   }
-  std::optional<HttpError> refusal = authorizer.Rejects(access, listener_kind, *request.head);
+  std::optional<KeyMatch> match;
+  std::optional<HttpError> refusal = authorizer.Rejects(access, listener_kind, *request.head, &match);
   if (refusal.has_value()) {
     KeyValidator* const validator = authorizer.ValidatorFor(access, *refusal);
-    if (validator != nullptr) refusal = co_await ValidateKey(request, *validator);
+    if (validator != nullptr) refusal = co_await ValidateKey(request, *validator, &match);
   }
+  if (match.has_value()) request.state.Emplace<KeyMatch>(*std::move(match));
   if (!refusal.has_value() || request.is_cancelled()) co_return Verdict::kNext;
   const HeaderField challenge{
       "WWW-Authenticate", refusal == HttpError::kInvalidApiKey

@@ -59,7 +59,8 @@ void EndReading(Request& request) {
 }
 
 // The model that this request for an alias is for.
-std::string TargetOf(const Request& request, const ModelAliases::Alias& alias) {
+std::string TargetOf(Request& request, const ModelAliases::Alias& alias) {
+  request.workers.alias = &alias;
   uint64_t hash = request.thread.ids.Below(alias.total);
   if (alias.targets.size() > 1) {
     RequestView view{

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "proxy/admission/admission_feature.h"
 #include "proxy/conditions/conditions_feature.h"
 #include "proxy/disaggregation/disaggregation_feature.h"
 #include "proxy/events/events_feature.h"
@@ -35,11 +36,11 @@ extern const Step kRelayStep;
 std::span<const Step* const> Steps() {
   static constexpr std::array kSteps = {
       // From the head alone.
-      &kHeadStep, &kTraceStep, &kRouteStep, &kAuthorizeStep, &kValidateStep, &kCacheableStep, &kLimitStep,
-      &kLocalStep,
+      &kHeadStep, &kTraceStep, &kRouteStep, &kAuthorizeStep, &kIdentifyStep, &kValidateStep, &kCacheableStep,
+      &kLimitStep, &kLocalStep,
       // With the body.
-      &kStagedPathStep, &kBodyStep, &kModelStep, &kInvalidateStep, &kResponseCacheStep, &kKeyStep,
-      &kHoldoutStep, &kReceiptStep, &kSessionStep, &kStagesStep, &kMessageStep, &kQuarantineStep,
+      &kStagedPathStep, &kBodyStep, &kModelStep, &kClassStep, &kInvalidateStep, &kResponseCacheStep,
+      &kKeyStep, &kHoldoutStep, &kReceiptStep, &kSessionStep, &kStagesStep, &kMessageStep, &kQuarantineStep,
       // With a permit.
       &kAdmitStep, &kTokensStep, &kSharedPrefixesStep, &kSharedPoolStep, &kStoredResponseStep,
       // At workers.

@@ -17,11 +17,11 @@ namespace {
 // A line is composed on the stack and appended at once. So the check for room is made once, at compile
 // time, and not for each of its hundred pieces.
 constexpr size_t kMaxFailedShown = 4;  // attempts
-// request_id, client, method, path, model, session, parent, agent, worker, prefill_worker, pair_id
-constexpr size_t kMostTexts = 11 + kMaxFailedShown;
+// request_id, client, method, path, model, session, parent, agent, tenant, worker, prefill_worker, pair_id
+constexpr size_t kMostTexts = 12 + kMaxFailedShown;
 constexpr size_t kMostEscapedBytes = 6;  // \u00NN for one byte
 constexpr size_t kMostWordBytes = 64;    // of our own words; far more than any has
-constexpr size_t kMostFields = 47 + 2 * kMaxFailedShown;
+constexpr size_t kMostFields = 50 + 2 * kMaxFailedShown;
 constexpr size_t kMostFieldBytes = 24 + kMostWordBytes;  // its name, and a number or a word
 constexpr size_t kMostLineBytes =
     kMostTexts * kMaxLoggedTextBytes * kMostEscapedBytes + kMostFields * kMostFieldBytes;
@@ -200,6 +200,11 @@ void AccessLogLine::AppendJson(const RequestInfo& record, uint64_t number, std::
     line.Text(R"(,"parent":)", record.session->parent);
     line.Text(R"(,"agent":)", record.session->agent);
   }
+  if (record.identity != nullptr) {
+    line.Text(R"(,"tenant":)", record.identity->tenant);
+    line.Word(R"(,"class":)", record.identity->priority_class);
+    line.Word(R"(,"claimed_class":)", record.identity->claimed_class);
+  }
   line.True(R"(,"stream":)", record.stream);
   if (record.status != 0) line.Number(R"(,"status":)", static_cast<uint64_t>(record.status));
   line.Word(R"(,"end":)", ExchangeEndName(record.end));
@@ -305,6 +310,10 @@ void AccessLogLine::AppendText(const RequestInfo& record, uint64_t number, std::
   word(" error=", record.error);
   word(" rule=", record.bad_request_rule);
   word(" cache=", record.cache);
+  if (record.identity != nullptr) {
+    plain(" tenant=", record.identity->tenant);
+    word(" class=", record.identity->priority_class);
+  }
   if (record.pd != nullptr && record.pd->prefill != nullptr) plain(" prefill=", record.pd->prefill->url.url);
   if (record.worker != nullptr) plain(" worker=", record.worker->url.url);
   if (record.decision.has_value()) word(" reason=", ReasonName(record.decision->reason));

@@ -58,6 +58,17 @@ struct SessionInfo {
   bool is_final = false;  // no other follows
 };
 
+// Who sends a request, as keys and trusted peers say (admission/).
+struct IdentityInfo {
+  // Whose the tenant is: the client's own, or one that a trusted peer names. A peer that names several names none.
+  enum class Source : uint8_t { kOwn, kPeer, kAmbiguous };
+
+  std::string tenant;
+  Source source = Source::kOwn;
+  std::string_view priority_class;  // its name
+  std::string_view claimed_class;   // that the request claims; empty: none, or the same
+};
+
 // What an attempt gets of the response: all of it, or the part of one stage.
 enum class AttemptPhase : uint8_t { kInference, kPrefill, kDecode };
 std::string_view AttemptPhaseName(AttemptPhase phase);
@@ -66,16 +77,16 @@ std::string_view AttemptPhaseName(AttemptPhase phase);
 // is still the same attempt.
 struct AttemptInfo {
   std::shared_ptr<Worker> worker;
-  AttemptPhase phase = AttemptPhase::kInference;
   int64_t chosen_ns = 0;      // the decision
   int64_t sent_ns = 0;        // first byte to the worker
   int64_t responded_ns = 0;   // the worker's final head complete
   int64_t first_body_ns = 0;  // its first body byte, if that was read
   int64_t end_ns = 0;
-  int status = 0;          // of the worker's response; 0: none
-  std::string_view error;  // why there was none, or why it is not whole; empty: nothing failed
-  bool reused = false;     // the connection had been used before
   uint64_t span_id = 0;    // that its worker was told (tracing/trace_context.h); 0: none
+  std::string_view error;  // why there was no response, or why it is not whole; empty: nothing failed
+  int status = 0;          // of the worker's response; 0: none
+  AttemptPhase phase = AttemptPhase::kInference;
+  bool reused = false;  // the connection had been used before
 };
 
 struct RequestInfo {
@@ -95,7 +106,8 @@ struct RequestInfo {
   std::string method;
   std::string path;  // without query
   std::string model;
-  std::unique_ptr<SessionInfo> session;  // null: it names none
+  std::unique_ptr<SessionInfo> session;    // null: it names none
+  std::unique_ptr<IdentityInfo> identity;  // null: clients are not told apart
   Route route = Route::kOther;
   bool stream = false;  // the response is an event stream
   ExchangeEnd end = ExchangeEnd::kDone;

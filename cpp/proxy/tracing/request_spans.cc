@@ -112,6 +112,10 @@ class Spans {
     span.Text("error", info_.error);
     span.Text("vllm_router.end", ExchangeEndName(info_.end));
     span.Text("vllm_router.cache", info_.cache);
+    if (info_.identity != nullptr) {
+      span.Text("vllm_router.tenant", info_.identity->tenant);
+      span.Text("vllm_router.class", info_.identity->priority_class);
+    }
     if (info_.queue_ns != 0) span.Real("vllm_router.queue_ms", Milliseconds(info_.queue_ns));
     if (info_.decision) WriteDecision(span);
     if (info_.cached_tokens) Tokens(span, "vllm_router.reported_cached_tokens", *info_.cached_tokens);

@@ -12,6 +12,7 @@ package beyond Python's own, except PyYAML where YAML is read or written. A modu
     reference_flags   the flags of vllm-project/router, and those of them that do nothing here
     foreign_flags     flags of other routers, and what does their work here
     policies          the names of policies
+    clients           which header names tenants, and classes of models' aliases
     response_cache    routes, members, headers, prefixes and durations in settings of the response cache
     urls              URLs, origins and paths in settings
     kubernetes        label selectors, and names and ports of objects, in settings

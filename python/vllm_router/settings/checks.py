@@ -465,6 +465,17 @@ def warnings_about(args: RouterArgs) -> list[str]:
             f"--allow-request-overrides has no effect on the policy {policy or DEFAULT_POLICY}; it belongs "
             "to kv_logit and kv_aware"
         )
+    if args.tenant_header is not None and args.client_api_key_file is None and not args.trusted_addresses:
+        sentences.append(
+            f"--tenant-header {args.tenant_header} counts from no client; name the gateways in "
+            "--trusted-addresses, or give their keys the attribute trusted in --client-api-key-file"
+        )
+    sentences += [
+        f"--trusted-addresses {text} is every address, so every client can claim any tenant and priority "
+        "class; name the gateways alone"
+        for text in args.trusted_addresses
+        if text.endswith("/0")
+    ]
     clients_need_keys = args.client_api_key_file is not None or args.api_key_validation_urls
     if clients_need_keys and args.admin_api_key_file is None and args.admin_port is None:
         sentences.append(

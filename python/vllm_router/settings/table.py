@@ -14,6 +14,7 @@ import dataclasses
 from functools import partial
 from typing import Literal
 
+from vllm_router.settings.clients import TenantHeader, alias_class
 from vllm_router.settings.flag import Alias, option
 from vllm_router.settings.kinds import (
     Choice,
@@ -1852,8 +1853,35 @@ class Table:
         None,
         Text("PATH"),
         "the file of API keys that clients must send, one per line",
-        more="It is reloaded when it changes, and on SIGHUP. Without it, clients need no key. See "
-        "docs/how-to/rotate_keys.md.",
+        more="It is reloaded when it changes, and on SIGHUP. Without it, clients need no key. Attributes "
+        "behind a key name its tenant and priority class. See docs/how-to/rotate_keys.md.",
+    )
+    tenant_header: str | None = _security(
+        None,
+        TenantHeader(),
+        "the header by which a trusted gateway names the tenant of a request",
+        more="A gateway is trusted by the attribute trusted of its key, or by --trusted-addresses. Of others "
+        "the header is ignored and counted (tenant_headers_ignored_total).",
+    )
+    trusted_addresses: list[str] = _security(
+        [],
+        Words("CIDR", each=ip_range),
+        "the IP addresses, or ranges of them such as 10.0.0.0/8, of gateways whose headers count",
+        more="Their headers name tenants and any priority class, so they must remove those that their own "
+        "clients send. The address is that of the connection, never that of X-Forwarded-For.",
+    )
+    model_alias_class: list[str] = _security(
+        [],
+        Words("ALIAS=CLASS", commas=False, each=alias_class),
+        "the priority class of requests for a --model-alias: interactive, default or batch; may be repeated",
+        more="It counts where neither a header nor the body claims a class, and up to the highest class that "
+        "the client's key permits.",
+    )
+    max_tenants: int = _security(
+        65536,
+        Number(1, 1_000_000),
+        "the number of tenants whose tokens are counted apart",
+        more="About 200 bytes each. Of more, the one that was seen least recently is forgotten.",
     )
     admin_api_key_file: str | None = _security(
         None,

@@ -25,5 +25,5 @@ def test_of_a_long_request_id_the_beginning_is_shown_and_the_whole_is_found():
     log.write(0, long, reported=1)
     log.write(0, other, reported=2)
     assert json.loads(log.find_one(long))["reported_cached_tokens"] == 1
-    assert json.loads(log.find_one(other))["request_id"] == "x" * 86
-    assert log.find_one("x" * 86) is None
+    assert json.loads(log.find_one(other))["request_id"] == "x" * 80
+    assert log.find_one("x" * 80) is None

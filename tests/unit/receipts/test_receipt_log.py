@@ -89,3 +89,24 @@ def test_names_beyond_the_limit_and_long_ones_are_left_out():
     assert json.loads(log.find_one("r17"))["model"] == "m17"
     assert json.loads(log.find_one("r4099"))["model"] is None
     assert json.loads(log.find_one("long"))["model"] is None
+
+
+def test_tenants_that_clients_invent_take_no_names_of_others():
+    log = testing.ReceiptLog(1, 8192)
+    log.write(0, "first", tenant="honest", priority_class="batch", model="early")
+    for number in range(4095):
+        log.write(0, f"r{number}", tenant=f"invented-{number}")
+    assert json.loads(log.find_one("first"))["tenant"] == "honest"
+    log.write(0, "one-more", tenant="invented", model="late")
+    first, last = (json.loads(log.find_one(name)) for name in ("first", "one-more"))
+    assert (first["tenant"], first["class"], first["model"]) == (None, "batch", "early")
+    assert (last["tenant"], last["model"]) == ("invented", "late")
+    log.write(0, "again", tenant="honest")
+    assert json.loads(log.find_one("again"))["tenant"] == "honest"
+    assert json.loads(log.find_one("first"))["tenant"] is None
+
+
+def test_where_clients_are_not_told_apart_receipts_have_no_such_members():
+    log = testing.ReceiptLog(1, 4)
+    log.write(0, "r")
+    assert {"tenant", "class"}.isdisjoint(json.loads(log.find_one("r")))

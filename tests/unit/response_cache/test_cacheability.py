@@ -510,3 +510,31 @@ def test_a_stream_of_sglangs_own_route_has_to_end_well(last, verdict):
     body = b"".join(b"data: %s\n\n" % json.dumps(event).encode() for event in events) + b"data: [DONE]\n\n"
     fields = [("content-type", "text/event-stream")]
     assert testing.judge_response("/generate", True, 200, fields, body) == verdict
+
+
+def test_tenants_of_a_gateway_never_meet():
+    """All have its credential, and it names them."""
+
+    def key(tenant="credential", **client):
+        return request(
+            KNOWN, fields=[("Authorization", "Bearer a")], tenant=tenant, tenant_header="x-team", **client
+        ).key()
+
+    kinds = [{"of_peer": "red"}, {"of_peer": "blue"}, {"of_peer": "Red"}, {"of_key": "red"}]
+    assert len({key(**kind) for kind in kinds}) == 4
+    assert key(of_key="red") == key(of_key="blue") == key()  # the credential tells them apart
+    assert len({key("shared", **kind) for kind in kinds}) == 1
+
+
+def test_a_header_that_anyone_may_set_does_not_make_two_tenants_one():
+    def key(**client):
+        fields = [("x-team", "red")]
+        return request(KNOWN, fields=fields, tenant="header", tenant_header="x-team", **client).key()
+
+    assert len({key(), key(of_key="red"), key(of_key="blue")}) == 3
+    assert key(of_peer="red") == key(of_key="red")
+
+
+def test_of_two_tenants_nobody_knows_which():
+    assert request(KNOWN, ambiguous="red").judge() == "tenant"
+    assert request(KNOWN, ambiguous="red", tenant="shared").judge() == "none"

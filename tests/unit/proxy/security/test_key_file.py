@@ -114,3 +114,15 @@ def test_a_reload_does_not_wait_for_anything(path):
     path.write_text("")
     assert not file.reload()
     assert "two" in file
+
+
+def test_other_attributes_are_a_change(path, said):
+    file = testing.KeyFile(FLAG, str(path))
+    path.write_text("one tenant=a\n")
+    said()
+    assert file.reload()
+    assert f"{FLAG} {path}: reloaded, 1 key (1 before)" in said()
+    path.write_text("one clas=batch\n")
+    assert not file.reload()
+    assert "line 1: the attribute clas= is unknown" in (lines := said())
+    assert "The previous keys stay in force (1 key)" in lines

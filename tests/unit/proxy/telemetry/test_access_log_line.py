@@ -241,3 +241,12 @@ def test_of_many_failed_attempts_four_are_named():
     longest = dict.fromkeys(("request_id", "client", "method", "path", "model"), "\x01" * 5000)
     line = json_line(**CHAT | longest | {"retries": 8, "attempts_made": made})
     assert [each["worker"] for each in line["failed"]] == [url[:1024]] * 4
+
+
+def test_a_line_names_the_client_where_clients_are_told_apart():
+    client = {"tenant": "search", "priority_class": "default", "claimed_class": "interactive"}
+    line = json_line(**CHAT, **client)
+    assert (line["tenant"], line["class"], line["claimed_class"]) == ("search", "default", "interactive")
+    assert " tenant=search class=default " in text_line(**CHAT, **client)
+    assert {"tenant", "class", "claimed_class"}.isdisjoint(json_line(**CHAT))
+    assert "class" not in text_line(**CHAT)

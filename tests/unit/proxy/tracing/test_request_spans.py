@@ -261,3 +261,11 @@ def test_generative_conventions_come_only_on_demand():
 )
 def test_predictions_are_in_tokens(record, tokens):
     assert testing.predicted_tokens(16, **record) == tokens
+
+
+def test_the_client_is_among_its_attributes_where_clients_are_told_apart():
+    (span,) = spans_of(tenant="search", priority_class="batch")
+    found = attributes_of(span)
+    assert (found["vllm_router.tenant"], found["vllm_router.class"]) == ("search", "batch")
+    (span,) = spans_of()
+    assert {"vllm_router.tenant", "vllm_router.class"}.isdisjoint(attributes_of(span))

@@ -1,0 +1,46 @@
+#include "proxy/admission/admission_metrics.h"
+
+#include "proxy/admission/thread_admission.h"
+#include "proxy/telemetry/metrics_page.h"
+
+namespace vllm_router {
+
+void AdmissionMetrics::Write(MetricsPage* page) {
+  const auto sum = [this](Counter ThreadAdmission::*counter) {
+    uint64_t count = 0;
+    for (const ThreadAdmission* const thread : threads_) count += (thread->*counter).count();
+    return count;
+  };
+  page->Counter(
+      "class_claims_clamped_total", "Requests that claimed a higher priority class than their key permits.");
+  page->Add(sum(&ThreadAdmission::clamped));
+  page->Counter(
+      "class_claims_unknown_total",
+      "Header fields that named an unknown priority class, which counts as default.");
+  page->Add(sum(&ThreadAdmission::unknown_classes));
+  page->Counter(
+      "tenant_headers_ignored_total",
+      "Requests whose --tenant-header did not count, by reason: untrusted (their key and address are not "
+      "trusted) or "
+      "ambiguous (several names).");
+  page->Add(sum(&ThreadAdmission::untrusted_headers), {{"reason", "untrusted"}});
+  page->Add(sum(&ThreadAdmission::ambiguous_headers), {{"reason", "ambiguous"}});
+
+  std::vector<TenantRow> rows;
+  {
+    const MutexLock lock(mutex_);
+    rows = labels_.Follow(tokens_.Read());
+  }
+  page->Counter(
+      "tenant_tokens_total",
+      "Tokens that workers reported, by tenant and kind: prompt (cached ones included), cached or "
+      "completion. Tenants "
+      "of the key file and the 64 busiest others have their names, the rest is other.");
+  for (const TenantRow& row : rows) {
+    page->Add(row.tokens.prompt, {{"tenant", row.tenant}, {"kind", "prompt"}});
+    page->Add(row.tokens.cached, {{"tenant", row.tenant}, {"kind", "cached"}});
+    page->Add(row.tokens.completion, {{"tenant", row.tenant}, {"kind", "completion"}});
+  }
+}
+
+}  // namespace vllm_router
