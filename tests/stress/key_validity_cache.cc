@@ -15,9 +15,9 @@ int main() {
       const uint64_t number = random.Below(200);
       const Digest256 key = Sha256({std::to_string(number)});
       const KeyValidity right = number % 2 == 0 ? KeyValidity::kYes : KeyValidity::kNo;
-      if (random.Below(4) == 0) verdicts.Remember(key, right, now);
-      const std::optional<KeyValidity> found = verdicts.Find(key, now);
-      STRESS_CHECK(!found.has_value() || *found == right);
+      if (random.Below(4) == 0) verdicts.Remember(key, {.validity = right}, now);
+      const std::optional<KeyVerdict> found = verdicts.Find(key, now);
+      STRESS_CHECK(!found.has_value() || found->validity == right);
       STRESS_CHECK(verdicts.size() <= 2 * kMost);
     }
   });
