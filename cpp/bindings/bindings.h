@@ -14,7 +14,7 @@ void BindRouter(pybind11::module_& module);      // router.cc: Router, Ticket, b
 void BindServer(pybind11::module_& module);      // server.cc: the HTTP server
 void BindSimulation(pybind11::module_& module);  // simulation.cc: SimulatedWorker
 // testing_<library>.cc: internals that only tests see, in the extension `_core_testing`
-void BindTestingAccess(pybind11::module_& testing);  // structures that keep the server within its limits
+void BindTestingAccess(pybind11::module_& testing);     // structures that keep the server within its limits
 void BindTestingAdmission(pybind11::module_& testing);  // classes and tenants
 void BindTestingBase(pybind11::module_& testing);
 void BindTestingBlockIndex(pybind11::module_& testing);
