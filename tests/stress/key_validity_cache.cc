@@ -14,10 +14,15 @@ int main() {
     for (int64_t now = 0; now < 20'000; ++now) {
       const uint64_t number = random.Below(200);
       const Digest256 key = Sha256({std::to_string(number)});
-      const KeyValidity right = number % 2 == 0 ? KeyValidity::kYes : KeyValidity::kNo;
-      if (random.Below(4) == 0) verdicts.Remember(key, {.validity = right}, now);
+      KeyVerdict right;
+      right.validity = number % 2 == 0 ? KeyValidity::kYes : KeyValidity::kNo;
+      if (number % 4 == 0)
+        right.grant = std::make_shared<const KeyGrant>(KeyGrant{.tenant = std::to_string(number)});
+      if (random.Below(4) == 0) verdicts.Remember(key, right, now);
       const std::optional<KeyVerdict> found = verdicts.Find(key, now);
-      STRESS_CHECK(!found.has_value() || found->validity == right);
+      STRESS_CHECK(!found.has_value() || found->validity == right.validity);
+      STRESS_CHECK(!found.has_value() || (found->grant == nullptr) == (right.grant == nullptr));
+      STRESS_CHECK(!found.has_value() || found->grant == nullptr || *found->grant == *right.grant);
       STRESS_CHECK(verdicts.size() <= 2 * kMost);
     }
   });
