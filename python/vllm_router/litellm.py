@@ -192,6 +192,7 @@ def _finish(kwargs: Mapping[str, Any], forget: bool, **told: Any) -> None:
     params, trace = kwargs.get("litellm_params") or {}, str(kwargs.get("litellm_trace_id"))
     for name in ("litellm_metadata", "metadata"):
         picks = (params.get(name) or {}).get(_PICKS) or {}
+        trace = trace if trace in picks or len(picks) != 1 else next(iter(picks))  # the proxy's differs
         pick = picks.get(trace)
         if pick is not None and pick.deployment_id == _id_of(params):
             pick.ticket.finish(**told)

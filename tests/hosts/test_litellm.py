@@ -293,6 +293,9 @@ def proxy(workers: list[SimulatedWorker], tmp_path: Path) -> Iterator[str]:
 
 def test_the_proxy_with_the_openai_sdk(proxy: str, workers: list[SimulatedWorker]) -> None:
     client = openai.OpenAI(base_url=f"{proxy}/v1", api_key="sk-test", max_retries=0)
+    hello = [{"role": "user", "content": "Hello"}]
+    client.chat.completions.create(model="m", messages=hello, max_tokens=1)  # installs the strategy
+    before = [worker.stats()["requests"] for worker in workers[:2]]
     history: list[Any] = [{"role": "user", "content": SYSTEM}]
     for _ in range(3):
         said = client.chat.completions.create(model="m", messages=history, max_tokens=16)
@@ -300,7 +303,8 @@ def test_the_proxy_with_the_openai_sdk(proxy: str, workers: list[SimulatedWorker
             {"role": "assistant", "content": said.choices[0].message.content},
             {"role": "user", "content": "Go on. " * 40},
         ]
-    assert sorted(worker.stats()["requests"] for worker in workers[:2]) == [0, 3]
+    after = [worker.stats()["requests"] for worker in workers[:2]]
+    assert sorted(b - a for a, b in zip(before, after, strict=True)) == [0, 3]
     assert said.usage.prompt_tokens_details.cached_tokens > 1000
 
     # Each of the two workers takes four requests at once here, so streams that keep their load end this.

@@ -113,6 +113,16 @@ def test_requests_that_share_their_metadata_have_tickets_of_their_own(adapter: A
     assert list(shared.values()) == [{}]  # nothing is left of them
 
 
+def test_the_only_pick_is_meant_by_an_event_with_another_trace(adapter: Any, host: Any) -> None:
+    strategy = adapter.install(host, policy="cache_aware")
+    request: dict[str, Any] = {"litellm_trace_id": "t"}
+    found = run(host.pick(request, messages=CHAT))
+    told = event(request, found) | {"litellm_trace_id": "another"}
+    adapter.proxy_handler.log_success_event(told, None)
+    assert sum(loads(strategy)) == 0
+    assert strategy.core.explain({"model": "m", "messages": CHAT}).matched > 0
+
+
 def test_a_deployment_that_is_named_is_taken_and_counted(adapter: Any, host: Any) -> None:
     strategy = adapter.install(host)
     host.healthy = host.healthy[2]
