@@ -11,6 +11,7 @@ FUZZ_SECONDS ?= 60
 PROPERTY_SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 PROPERTY_SEED := $(PROPERTY_SEED)
 REPLAY_ARGS ?=
+HOSTS ?= $(wildcard build/hosts/*-*)
 # What runs under each sanitizer. TSan slows Python and sockets tenfold: CI gives it fewer tests.
 ASAN_TESTS ?= tests/stress tests/proxy tests/fuzz
 TSAN_TESTS ?= tests/stress tests/proxy
@@ -27,7 +28,7 @@ cxx_files = $(shell git ls-files '*.h' '*.cc')
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help deps deps-bench build demo test test-browser test-clang test-agents test-engines test-kubernetes property bench replay bench-smoke \
+.PHONY: help deps deps-bench build demo test test-browser test-clang test-agents test-engines test-hosts test-kubernetes property bench replay bench-smoke \
   sanitize sanitize-asan sanitize-tsan stress-asan stress-tsan fuzz build-package build-fuzz lint tidy format wheel wheels docs release-check clean
 
 help: ## list the targets
@@ -90,7 +91,7 @@ demo: build-package ## route chats over three simulated workers and watch
 	$(call package,release) $(venv_python) -m vllm_router.launch_router demo $(DEMO_ARGS)
 
 test: build-release $(VENV)/.deps ## run the tests, the same examples each time (PYTEST_ARGS="-k name" chooses)
-	$(call package,release) $(venv_python) -m pytest -m "not agents and not browser and not cluster and not engines and not wheel and not release" $(PYTEST_ARGS)
+	$(call package,release) $(venv_python) -m pytest -m "not agents and not browser and not cluster and not engines and not hosts and not wheel and not release" $(PYTEST_ARGS)
 
 test-clang: build-clang $(VENV)/.deps ## build with clang, which checks what each mutex guards, and run the unit tests
 	$(call package,clang) $(venv_python) -m pytest tests/unit $(PYTEST_ARGS)
@@ -111,6 +112,16 @@ test-engines: build-package $(VENV)/.deps build/engines/.installed ## tests with
 # vLLM in an environment of its own, and the model that it serves.
 build/engines/.installed: scripts/install_engines.sh scripts/make_tiny_model.py
 	scripts/install_engines.sh $(@D) $(PYTHON)
+	@touch $@
+
+# Each host in its own environment, which has pytest too; what the host warns of is its own affair.
+test-hosts: build-package build/hosts/.installed ## tests in LiteLLM and other hosts (opt-in: downloads 1 GB once; HOSTS="build/hosts/litellm-*" chooses)
+	for host in $(HOSTS); do echo "== $$host"; \
+	  $(call package,release) LITELLM_LOCAL_MODEL_COST_MAP=True $$host/bin/python -m pytest -p no:cacheprovider \
+	    -W ignore -W error::DeprecationWarning:vllm_router -m hosts tests/hosts $(PYTEST_ARGS) || exit 1; done
+
+build/hosts/.installed: scripts/install_hosts.sh
+	scripts/install_hosts.sh $(@D) $(PYTHON)
 	@touch $@
 
 test-kubernetes: build-package $(VENV)/.deps build/.deps-kubernetes ## tests with a Kubernetes API server (opt-in: builds one with Go once, in 3 minutes and 3 GB)

@@ -10,8 +10,8 @@ HEAD = """\
 # Replay
 
 Plays traffic to a simulated fleet, once for each policy, through the router's own policies in simulated time: an hour of traffic takes about
-a second. [Replay your traffic](../how-to/replay_your_traffic.md) shows it at work; [performance](../explanation/performance.md) has
-results. `scripts/replay_reference.py` writes this page; a test compares it with the command.
+a second. [Replay your traffic](../how-to/replay_your_traffic.md) shows it at work, [performance](../explanation/performance.md) its results.
+`scripts/replay_reference.py` writes this page.
 
     vllm-router replay trace.jsonl --policy all --workers 8
     vllm-router replay --workload chat --load 0.85 --seeds 3 --policy everything --html report.html
@@ -40,12 +40,15 @@ with `|` between them are a sweep. Names and options are those of [policies](pol
 Policies that match blocks take `events_delay_s` as well: with it they hear the KV events of all workers so many seconds late, as
 from workers whose events are exact, and with several `--routers` each hears them.
 
-`compare_…` policies are other routers' formulas as published, in the replay only, and never recommended. Nothing is recommended from fewer than 100 requests: policies are compared by p90 of
-the time to first token, which ten slower requests must support. Those that score workers take
-`events_delay_s`: with it they know the caches by KV events so many seconds late, without it by what they sent. `compare_auto_v1` and
-`compare_auto_v2` are the former versions of `auto`. Controls, which show what a part is worth: `compare_auto_b0` is the second version without its price of
-later work and collapses near capacity; `compare_auto_one_speed`, `compare_auto_no_balance`, `compare_auto_no_copies` and `compare_auto_dear_moves` are `auto` without
-learned speeds, without its balance of what was sent, with no allowance for shared prefixes, and with four times its price of the work that delays others.
+`compare_…` policies, in the replay only and never recommended, are
+
+- other routers' formulas as published; those that score workers take `events_delay_s`: with it they know the caches by KV events so many
+  seconds late, without it by what they sent;
+- former versions of `auto`: `compare_auto_v1`, `compare_auto_v2`, and `compare_auto_b0`, the second without its price of later work;
+- parts of `auto` left out: `compare_auto_one_speed` (learned speeds), `compare_auto_no_balance` (the balance of what was sent),
+  `compare_auto_no_copies` (the allowance for shared prefixes); `compare_auto_dear_moves` has four times its price of the work that delays others.
+
+Policies are recommended by p90 of the time to first token, and not from fewer than 100 requests.
 
 ## Traffic
 
@@ -61,8 +64,8 @@ learned speeds, without its balance of what was sent, with no allowance for shar
 A line that does not fit is reported with its number and skipped, and so is a truncated end; `--strict` ends there instead. Times
 that go back end the reading unless `--sort` is given; a record log is always sorted.
 
-`weka` and `tracelab` are sessions of coding agents: the AgentX traces of SemiAnalysis with those of kv-cache-tester (of files with one
-session each, `jq -c . traces/*.json > traces.jsonl` makes lines), and TraceLab. They are [closed loops](#closed-loops).
+`weka` has the AgentX traces of SemiAnalysis with those of kv-cache-tester (`jq -c . traces/*.json > traces.jsonl` makes lines of files with
+one session each), `tracelab` TraceLab: sessions of coding agents, as [closed loops](#closed-loops).
 
 | workload | requests | mean in / out | ideal hit | contents |
 |---|--:|--:|--:|---|
@@ -78,11 +81,9 @@ Blocks have 128 tokens, of `agents` 512, of `demo` 16. `--rate` and `--load` str
 
 ### Closed loops
 
-Turns of an agent wait for each other: the next one comes a pause after the response before it, and a parent waits for its subagents.
-Users read a response and think before they go on. So
-responses set the rate, and `--rate`, `--load`, `--poisson` and `--goodput` do not apply. `--agents` is the number of agents that work at
-once; each takes the next session when its last one has ended. `--users` is the same of users. `--speed` divides the pauses. Of a recording only pauses are
-kept, up to 600 s, since its other times are those of what served it; sessions begin when an agent is free.
+An agent's next turn comes a pause after the response before it, and a parent waits for its subagents; users think before they go on. So
+responses set the rate, and `--rate`, `--load`, `--poisson` and `--goodput` do not apply. `--agents` or `--users` is how many work at once;
+each takes the next session when its last one has ended. `--speed` divides the pauses. Of a recording only pauses are kept, up to 600 s.
 
 The regime of `vllm-router demo`, whose workers have the engine `demo`:
 
@@ -90,8 +91,7 @@ The regime of `vllm-router demo`, whose workers have the engine `demo`:
 
 ## The fleet
 
-Each worker is the [engine model](../explanation/engine_model.md), after vLLM: first come first served, continuous batching, chunked
-prefill, a prefix cache of blocks with LRU. It has the [duration of a step](../explanation/engine_model.md#a-step) by the figures below.
+Each worker is the [engine model](../explanation/engine_model.md), whose [steps](../explanation/engine_model.md#a-step) take the times below.
 `--engine` names a preset of these figures or a YAML file, such as
 
 ```yaml
@@ -106,14 +106,14 @@ Presets are arithmetic, not measurements: they rank policies, and are not millis
 
 With `--prefill` and `--decode` the fleet has [two stages](../explanation/engine_model.md#prefill-and-decode-on-different-workers): the
 policy chooses the prefill worker, and the decode worker is chosen as the server does without `--decode-policy`. Policies then take
-`pd_bypass_uncached_tokens` and `pd_bypass_queued_tokens`, so `auto:pd_bypass_uncached_tokens=0|256|1024` compares thresholds of the
-[bypass](../explanation/disaggregation.md#the-bypass). Of events only wipes may happen, and replicas tell each other nothing.
+`pd_bypass_uncached_tokens` and `pd_bypass_queued_tokens` (thresholds of the [bypass](../explanation/disaggregation.md#the-bypass)), as in
+`auto:pd_bypass_uncached_tokens=0|256|1024`. Of events only wipes may happen, and replicas tell each other nothing.
 
 An event is `T:W`, worker W (counted from 0) at T seconds of the replay. A worker whose first event is `--join` does not exist before.
 `--change-speed T:W:X` sets the relative speed of a worker from its next step on.
 
-`--prompts-first` is an engine without chunked prefill: a step computes either prompts or next tokens, and responses pause while prompts
-wait. With `--whole-responses` no response streams: requests wait for all of it, and the router takes each for waiting until it ends.
+`--prompts-first` is an engine without chunked prefill: a step computes either prompts or next tokens. With `--whole-responses` no response
+streams, and the router takes each request for waiting until it ends.
 
 ## Terms
 
@@ -132,8 +132,8 @@ wait. With `--whole-responses` no response streams: requests wait for all of it,
 
 ## What it leaves out
 
-KV events that are lost; retries by clients; the network; differences between two steps of one engine. A trace has no text: options about headers and bodies
-have no effect, and policies by prefix digest take the first blocks for the prefix.
+Lost KV events, clients' retries, the network, differences between two steps of one engine; a trace has no text, so options about headers
+and bodies have no effect, and policies by prefix digest take the first blocks for the prefix.
 
 ## Columns
 

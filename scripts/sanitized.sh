@@ -2,6 +2,8 @@
 # Runs a command with a sanitizer under it: sanitized.sh asan|tsan COMMAND...
 # Python itself is not instrumented, so the runtime is preloaded; what Python leaks by design is suppressed.
 # Reports go to files, because pytest would swallow what a dying process writes to stderr; they are printed at the end.
+# UBSan's go to stderr all the same: its call to name a file reaches ASan's runtime, which has a function of the same name.
+# So pytest captures what Python writes alone, and the reports are taken out of stderr.
 # Ends with status 77, and a last line that says why, where the sanitizer cannot start. With CI_NOTES=FILE, what a reader
 # of a long log must not miss is also written there.
 set -u
@@ -11,7 +13,8 @@ shift
 root=$(cd "$(dirname "$0")/.." && pwd)
 reports=$root/build/$preset/reports
 cache=$root/build/$preset/pytest_cache # what failed in this run alone, whatever ran before
-rm -rf "$reports" "$cache"
+errors=$root/build/$preset/pytest_stderr
+rm -rf "$reports" "$cache" "$errors"
 mkdir -p "$reports"
 library() { "${CXX:-g++}" -print-file-name="$1"; }
 
@@ -60,14 +63,22 @@ case "$preset" in
   *) echo "sanitized.sh: no sanitizer '$preset'; there are: asan tsan" >&2; exit 2 ;;
 esac
 
-found() { [ -n "$(ls "$reports")" ]; }
+found() {
+  [ ! -e "$errors" ] || grep -A 30 "runtime error: " "$errors" >"$reports/ubsan" || rm "$reports/ubsan"
+  [ -n "$(ls "$reports")" ]
+}
 
 failed() { sed -n 's/^ *"\(.*\)": true,*$/\1/p' "$cache/v/cache/lastfailed"; }
 
 # shellcheck disable=SC2086
-run() { $first env PYTHONPATH="$root/build/$preset/python" "$@"; }
+run() {
+  case "$*" in
+    *pytest*) $first env PYTHONPATH="$root/build/$preset/python" "$@" 2>>"$errors" ;;
+    *) $first env PYTHONPATH="$root/build/$preset/python" "$@" ;;
+  esac
+}
 
-case "$*" in *pytest*) set -- "$@" -o "cache_dir=$cache" ;; esac
+case "$*" in *pytest*) set -- "$@" --capture=sys -o "cache_dir=$cache" ;; esac
 run "$@"
 code=$?
 

@@ -9,9 +9,8 @@ from vllm_router.testing import OPTIONS, Option
 HEAD = """\
 # Simulated worker
 
-A worker without a GPU. Over HTTP it behaves like a vLLM server: the same endpoints and shapes, streamed or whole, at the pace of an
-engine, with a prefix cache and with faults on request. Its text is nonsense, always the same for the same prompt. [Test with simulated
-workers](../how-to/test_with_simulated_workers.md) shows it at work.
+A worker without a GPU. Over HTTP it behaves like a vLLM server, at the pace of an engine, with a prefix cache and with faults on request. Its
+text is nonsense, always the same for the same prompt. [Test with simulated workers](../how-to/test_with_simulated_workers.md) shows it at work.
 
     vllm-router simulate-worker --port 8001 --engine h200_32b --cache-blocks 20000
 
@@ -23,9 +22,8 @@ with SimulatedWorker(engine="instant") as worker:
 ```
 
 The command prints one line with its URL when it listens, and runs until SIGTERM or SIGINT. Exit status: 0 after a signal, 1 when it
-cannot listen or has crashed (`--crash-after`), 2 for a mistake on the command line. The class is described in
-[Python](python_api.md#testingsimulatedworker). `scripts/simulated_worker_reference.py` writes this page; a test compares it with the
-options and with a worker's responses.
+cannot listen or has crashed (`--crash-after`), 2 for a mistake on the command line. [The class in
+Python](python_api.md#testingsimulatedworker). `scripts/simulated_worker_reference.py` writes this page.
 
 ## Options
 
@@ -68,37 +66,35 @@ Another method on a POST path gets 405, another path 404, a bad request 400 and 
 `x-request-id` becomes the end of the response's `id`.
 
 Read of a request: `model`, `messages` (`prompt`, `input`, `system`, `instructions`, `tools`) as text, `max_tokens`
-(`max_completion_tokens`, `max_output_tokens`), `n`, `stream`, `stream_options.include_usage`; the rest has no effect. Without a length
-a chat's response has 64 tokens and a completion 16. `finish_reason` is `length` where a length was given, else `stop`.
+(`max_completion_tokens`, `max_output_tokens`), `n`, `stream`, `stream_options.include_usage`. Without a length a chat's response has 64
+tokens and a completion 16; `finish_reason` is `length` where one was given, else `stop`.
 
 ## Tool calls
 
-With `--tool-script` the model works through a task, so that real agents run against the worker: where a request has tools, its response is a
-turn of the script, in the form of its API (`tool_calls`, `tool_use` blocks, `function_call` items), streamed or whole.
+With `--tool-script` the model works through a task: where a request has tools, its response is a turn of the script, in the form of its API
+(`tool_calls`, `tool_use` blocks, `function_call` items), streamed or whole.
 
 ```json
 [{"text": "I look.", "calls": [{"name": "bash", "arguments": {"command": "ls"}}]},
  {"text": "Done."}]
 ```
 
-A turn has a text, calls, or both. Which one is next stands in the conversation: it is the number of responses since the user's last
-message, and the last turn repeats. So each message of a user starts the script, and any worker that has it can continue. Names of tools are not
-checked. A request without tools gets text of 64 tokens, or fewer if it says so: agents allow far longer responses than they expect. Ids of
-calls depend on the prompt alone. Of a turn, its text can be found in the cache by the next request, its calls cannot.
+A turn has a text, calls, or both. Its number is that of responses since the user's last message, and the last turn repeats, so any worker
+that has the script can continue. Names of tools are not checked; ids of calls depend on the prompt alone. A request without tools gets text
+of 64 tokens, or fewer if it says so. Of a turn, the next request can find its text in the cache, not its calls.
 
 ## Responses over a WebSocket
 
 `GET /v1/responses` with `Upgrade: websocket`, as Codex has it (`supports_websockets`). Each message of type `response.create` is a request, each
-event of its response a message; compression is declined. `previous_response_id` continues the last response of this connection, with only
-what is new as `input`; another id gets an error with the code `previous_response_not_found`. With `"generate": false` the prompt is
-computed, and the response is empty. Not with `--stage`.
+event of its response a message; compression is declined. `previous_response_id` continues the last response of this connection (another id:
+`previous_response_not_found`). `"generate": false` computes the prompt, and the response is empty. Not with `--stage`.
 
 ## Conversations
 
-`POST /v1/conversations` makes a conversation, which this worker keeps until it ends: `GET`, `POST` (other `metadata`) and `DELETE` of
+`POST /v1/conversations` makes a conversation, kept until the worker ends: `GET`, `POST` (other `metadata`) and `DELETE` of
 `/v1/conversations/{id}`, `GET` and `POST` of `.../items`, `GET` and `DELETE` of `.../items/{item_id}`. A request to `/v1/responses` whose
-`conversation` is that id, or an object with it, has the conversation's items before its `input`, and adds its input and its response to
-them. Another id is 404. Lists are whole and in order. Not in responses with `--stage` or over a WebSocket.
+`conversation` is that id, or an object with it, has its items before the `input`, and adds input and response to them. Another id is 404.
+Not in responses with `--stage` or over a WebSocket.
 
 ## Tokens and text
 
@@ -116,35 +112,33 @@ The worker runs the [engine model](../explanation/engine_model.md) of a [replay]
 all, and the default, `quick`, 5 ms a step and 80 us for a token of prompt, whatever the load.
 
 Each prompt of a request is a sequence of its own; the `n` responses to a prompt are one. A client that leaves releases its places at the
-end of the step under way, and waiting requests move up.
+end of the step under way.
 
 ## The KV memory
 
 Blocks of `--block-tokens` tokens, `--cache-blocks` in all, for running requests and for what is cached. A request begins when there is
 space for its whole prompt and response; one that can never have it is rejected with 400: the context is `--max-model-len`, or what the memory
-holds if that is less. Without memory (`--cache-blocks 0`) there is no limit and nothing is cached.
+holds if that is less. With `--cache-blocks 0` there is no limit and nothing is cached.
 
 Hits are [those of the engine model](../explanation/engine_model.md#memory), the last token of a prompt always recomputed: a prompt of 16
-tokens never hits, one of 17 tokens can hit 16, and the next turn of a chat finds all of its history.
+tokens never hits, one of 17 tokens can hit 16.
 
 `usage` reports hits: `prompt_tokens_details.cached_tokens`, `input_tokens_details.cached_tokens` in `/v1/responses`,
 `cache_read_input_tokens` in `/v1/messages`, where `input_tokens` excludes them, as in engines.
 
 ## KV events
 
-With `--kv-events-port` the worker publishes what happens in its KV memory over ZeroMQ, as vLLM 0.32 does: messages of three frames, an
-empty topic, the number of the batch (8 bytes, big-endian, from 0) and a MessagePack payload `[seconds, events, 0]`. Each step that changed
-something is a batch: a `BlockRemoved` for each block that was evicted, then a `BlockStored` for each request that stored blocks. A block is
-announced when it can be hit, so those of a response with its end. `/reset_prefix_cache` is announced with the next step: as
-`AllBlocksCleared`, or block by block while requests hold others.
+With `--kv-events-port` the worker publishes over ZeroMQ as vLLM 0.32 does: messages of three frames, an empty topic, the number of the batch
+(8 bytes, big-endian, from 0) and a MessagePack payload `[seconds, events, 0]`. Each step that changed something is a batch: a `BlockRemoved`
+for each evicted block, then a `BlockStored` for each request that stored blocks, once they can be hit (those of a response with its end).
+`/reset_prefix_cache` is announced with the next step: as `AllBlocksCleared`, or block by block while requests hold others.
 
 `--kv-events-replay-port` responds to the frames `["", number]` with `["", "", number, payload]` for each batch kept from that number
-on, then with `["", "", 2^64 - 1, ""]`. `GET /kv_event_sources` names both ports, `SimulatedWorker.kv_events_port` and
-`kv_events_replay_port` have them.
+on, then with `["", "", 2^64 - 1, ""]`. `GET /kv_event_sources`, `SimulatedWorker.kv_events_port` and `kv_events_replay_port` have the ports.
 
-With `--kv-events-polled` it keeps events as TensorRT-LLM does: `POST /kv_cache_events` gives each of them once, numbered from 0, the first
-one about the capacity. The last `--kv-events-buffer-steps` are kept. A cache that is emptied is a `removed` with all of its blocks. Faults of
-KV events do not affect these.
+With `--kv-events-polled` `POST /kv_cache_events` gives each event once, as TensorRT-LLM, numbered from 0, the first one about the capacity.
+The last `--kv-events-buffer-steps` are kept. A cache that is emptied is a `removed` with all of its blocks. Faults of KV events do not affect
+these.
 
 ## Stages
 
@@ -161,19 +155,18 @@ with SimulatedWorker(stage="prefill") as prefill, SimulatedWorker(stage="decode"
   members; else the member is `null`. A stream holds them too and does not say so. They are free after a pull, a notice of the decode worker
   or `--kv-lease-s`, and if the client leaves before the prompt is computed. While too few blocks are free, responses wait.
 - A decode worker with such parameters pulls the blocks, computes nothing of the prompt, and reports the prefill worker's `cached_tokens`.
-  Its text is that of what it pulled: each token is ` GARBAGE` for blocks that were reused, are of another prompt, or whose lease has ended.
-  Without parameters it computes the prompt itself.
-- A pull that fails (a dead prefill worker, another engine, blocks that are none) is 500, in a stream an event of it; or, with
-  `--kv-load-failure-policy recompute`, the prompt is computed. The prefill worker hears nothing of it.
+  Each token of blocks that were reused, are of another prompt, or whose lease has ended is ` GARBAGE`. Without parameters it computes the
+  prompt itself.
+- A pull that fails (a dead prefill worker, another engine, blocks that are none) is 500, in a stream an event of it; with
+  `--kv-load-failure-policy recompute` the prompt is computed.
 - Each prompt and each of `n` choices holds blocks of its own, and a response names those of one: the rest is stranded.
-- Parameters that name fewer blocks than a prompt needs end the decode engine, and so do parameters without a host, an engine, a request, a
-  port or blocks, once the client has left; until then there is no response. An engine that has ended responds 500 to everything,
-  and `/health` is 503.
+- Parameters that name fewer blocks than a prompt needs, or lack a host, an engine, a request, a port or blocks, end the decode engine once
+  the client has left; until then there is no response. After that everything is 500, and `/health` 503.
 - A request that decode rejects frees the blocks at prefill, unless it is no JSON or a member has a wrong type (error type `Bad Request`).
-- A decode client that leaves before the engine has the request leaves the blocks held; before the pull, the blocks are freed at once; during the
+- A decode client that leaves before the engine has the request leaves the blocks held; before the pull, they are freed at once; during the
   pull, both sides keep them until it has ended.
 - `close_gate()` and `open_gate()` hold requests at six points, `captured()` has the bytes that arrived, `advance_leases()` moves the clock,
-  and a body with a member that is there twice is refused with 400.
+  and a body with a member that is there twice is 400.
 - `/metrics` counts a request that waits for blocks as waiting (`vllm:num_requests_waiting_by_reason`,
   `vllm:num_requests_kv_fetch_by_stage`).
 

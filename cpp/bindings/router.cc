@@ -1267,6 +1267,19 @@ void ChangeFleet(Change change) {
   ThrowIfError(status);
 }
 
+// The cache of `url`, or of each of its ranks, is empty; without one, that of every worker.
+Status Forget(Pool& pool, const std::optional<std::string>& url) {
+  if (!url) {
+    const std::shared_ptr<const FleetView> fleet = pool.fleet();
+    for (const FleetView::Member& member : fleet->members()) pool.ForgetCache(member.worker->id);
+    return absl::OkStatus();
+  }
+  const StatusOr<std::vector<std::shared_ptr<Worker>>> workers = pool.registry().Named(*url);
+  if (!workers.ok()) return workers.status();
+  for (const std::shared_ptr<Worker>& worker : *workers) pool.ForgetCache(worker->id);
+  return absl::OkStatus();
+}
+
 // Blocks of a worker's cache.
 uint64_t CacheBlocks(py::handle value) {
   constexpr int64_t kMost = int64_t{1} << 40;
@@ -1622,6 +1635,12 @@ void BindRouter(py::module_& module) {
             ChangeFleet([&] { return self.router().SetCacheBlocks(url, tokens, count); });
           },
           "What its KV cache holds.", "url"_a, py::kw_only(), "block_size"_a, "blocks"_a = py::none())
+      .def(
+          "forget",
+          [](PyRouter& self, const std::optional<std::string>& url) {
+            ChangeFleet([&] { return Forget(self.router().pool(), url); });
+          },
+          "Its cache, or that of all workers, is empty.", "url"_a = py::none())
       .def_property_readonly(
           "policy", [](const PyRouter& self) { return std::string(self.router().policy().name()); })
       .def_property_readonly("worker_urls", [](PyRouter& self) { return WorkerUrls(self.fleet()); })

@@ -1,7 +1,10 @@
 // Streams of events and the history of the dashboard, without a server.
+#include <array>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <pybind11/functional.h>
@@ -96,6 +99,22 @@ void BindTestingDashboard(py::module_& testing) {
         return StatusSentence(conditions, workers);
       },
       "texts"_a, "workers"_a);
+
+  // conditions: (name, worker, model), the worst first. Returns the state and its model of a worker that the fleet takes to serve.
+  testing.def(
+      "worker_state",
+      [](std::string_view url, const std::vector<std::array<std::string, 3>>& conditions) {
+        std::vector<ActiveCondition> active;
+        for (const auto& [name, worker, model] : conditions) {
+          auto kind = ConditionKind::kNoWorkerServes;
+          while (kind != ConditionKind::kService && ConditionName(kind) != name)
+            kind = static_cast<ConditionKind>(static_cast<int>(kind) + 1);
+          active.push_back({.condition = {.kind = kind, .worker = worker, .model = model}});
+        }
+        const MemberState state = StateOf(url, active);
+        return std::pair(std::string(state.name), std::string(state.model));
+      },
+      "url"_a, "conditions"_a);
 }
 
 }  // namespace vllm_router

@@ -11,6 +11,10 @@
 #include "conditions/conditions.h"
 #include "worker/fleet_view.h"
 
+namespace boost::json {
+class object;
+}
+
 namespace vllm_router {
 
 struct ActiveCondition {
@@ -32,7 +36,19 @@ class ConditionReport {
 // The first of them and how many more there are, or that all workers serve.
 std::string StatusSentence(std::span<const ActiveCondition> conditions, size_t workers);
 
-// serves, draining, hangs, ejected, unhealthy.
-std::string_view WorkerStateName(const FleetView::Member& member);
+// As GET /admin/status and the dashboard show it.
+boost::json::object ConditionJson(const ActiveCondition& active);
+
+// What a worker does to the requests of clients.
+struct MemberState {
+  // Of the fleet: draining, hangs, ejected, unhealthy. Else by its worst condition: rejects, responds_404, fails, slow. Else
+  // serves.
+  std::string_view name;
+  std::string_view model = {};  // of fails: the model alone that does; is of the condition
+};
+// `conditions`: the worst first.
+MemberState StateOf(const FleetView::Member& member, std::span<const ActiveCondition> conditions);
+// The same by the URL of a worker that the fleet takes to serve.
+MemberState StateOf(std::string_view url, std::span<const ActiveCondition> conditions);
 
 }  // namespace vllm_router

@@ -7,6 +7,7 @@
 // One thread (hashing/keyed_hash.h).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -14,6 +15,9 @@
 #include "policy/decision.h"
 
 namespace vllm_router {
+
+// The policies that may route what is held out: they need no memory, no key, and no plan of the fleet, which is the policy's.
+inline constexpr std::array<std::string_view, 3> kHoldoutBaselines = {"least_load", "power_of_two", "random"};
 
 // Of 10,000 conversations so many are held out: a percentage in hundredths, to the nearest.
 constexpr uint32_t kHoldoutParts = 10'000;

@@ -71,7 +71,7 @@ void ReceiptWriter::Write(const ReceiptFacts& facts) {
       .arm = decision.arm == Arm::kHoldout ? Arm::kHoldout : Arm::kPolicy,
       .attempts = static_cast<uint8_t>(std::min<uint32_t>(facts.attempts, UINT8_MAX)),
       .id_size = static_cast<uint8_t>(std::min(facts.request_id.size(), Receipt::kLongestId))};
-  std::memcpy(receipt.id.data(), facts.request_id.data(), receipt.id_size);
+  facts.request_id.copy(receipt.id.data(), receipt.id_size);  // of none too, whose data() is null
   Meet(*facts.worker);
   if (facts.prefill != nullptr) {
     Meet(*facts.prefill);

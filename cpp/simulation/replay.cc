@@ -16,6 +16,7 @@
 #include "base/limits.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "holdout/arm_chooser.h"
 #include "peer_sync/peer_sync.h"
 #include "policy/policy_registry.h"
 #include "simulation/comparison_policies.h"
@@ -247,7 +248,6 @@ Status CheckStages(const ReplayStages& stages, const ReplayFleet& fleet) {
   return absl::OkStatus();
 }
 
-constexpr uint64_t kHoldoutParts = 10'000;
 constexpr double kMostHeldOut = 50;  // percent
 
 Status CheckHoldout(const ReplayRouting& routing, bool is_staged) {
@@ -257,9 +257,8 @@ Status CheckHoldout(const ReplayRouting& routing, bool is_staged) {
         Plain(kMostHeldOut));
   }
   const std::string& name = routing.holdout_policy;
-  if (name != "least_load" && name != "power_of_two" && name != "random") {
-    return Refuse("holdout_policy is ", Quoted(name), "; it must be least_load, power_of_two or random");
-  }
+  if (std::ranges::find(kHoldoutBaselines, name) == kHoldoutBaselines.end())
+    return Refuse("holdout_policy is ", Quoted(name), "; it must be one of ", Listed(kHoldoutBaselines));
   if (routing.holdout_percent > 0 && is_staged) {
     return Refuse(
         "holdout_percent is ", Plain(routing.holdout_percent),
@@ -455,8 +454,8 @@ class Run {
     return trace_.session_ids.empty() ? row : trace_.session_ids[row];
   }
   bool IsHeldOut(uint32_t row) const {
-    const auto parts = static_cast<uint64_t>(std::llround(routing_.holdout_percent * 100));
-    return Mix(Mix(routing_.seed + 1) + SessionOf(row)) % kHoldoutParts < parts;
+    return Mix(Mix(routing_.seed + 1) + SessionOf(row)) % kHoldoutParts <
+           HoldoutParts(routing_.holdout_percent);
   }
   void Hear();
   void Sync(Replica& replica);

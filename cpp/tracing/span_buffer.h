@@ -19,7 +19,7 @@ namespace vllm_router {
 
 class SpanBuffer {
  public:
-  static constexpr size_t kMaxSpans = 2048;
+  static constexpr size_t kMaxSpans = 4096;
   static constexpr size_t kMaxBytes = size_t{2} << 20;
 
   struct Taken {

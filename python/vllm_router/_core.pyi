@@ -1280,6 +1280,19 @@ class Router:
             WorkerNotFoundError: it is not in the fleet.
         """
 
+    def forget(self, url: str | None = None) -> None:
+        """A worker's cache is empty, as after a restart of its engine or a change of the model's weights.
+
+        No prompt sent before is believed to be there any more. Loads and sessions stay, and so do counts. A
+        server forgets by itself: after `POST /flush_cache`, and when it sees that an engine has restarted.
+
+        Args:
+            url: A worker of the fleet; without `@rank` all its ranks. None: every worker.
+
+        Raises:
+            WorkerNotFoundError: it is not in the fleet.
+        """
+
     def push_kv_events(
         self,
         worker: str,

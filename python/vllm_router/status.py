@@ -89,16 +89,6 @@ def _status(code: int, body: bytes) -> dict[str, Any]:
     return status
 
 
-# What a worker's state is besides `serves`, by the condition.
-_TROUBLES = {
-    "all_reject": "rejects",
-    "worker_rejects": "rejects",
-    "worker_not_found": "finds nothing",
-    "model_fails": "fails",
-    "worker_is_slow": "slow",
-}
-
-
 def _screen(status: dict[str, Any], now: float) -> Iterator[str]:
     """Severities are those of the alerts: where requests fail it is a page, else a ticket."""
     conditions = status["conditions"]
@@ -119,32 +109,25 @@ def _screen(status: dict[str, Any], now: float) -> Iterator[str]:
                 "last 5xx, or no response",
             )
         ]
-        rows += [_row(worker, conditions) for worker in status["workers"]]
+        rows += [_row(worker) for worker in status["workers"]]
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         for row in rows:
             yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def _state(worker: dict[str, Any], conditions: list[dict[str, Any]]) -> str:
-    if worker["state"] != "serves":
-        return printable(worker["state"])
-    for condition in conditions:
-        trouble = _TROUBLES.get(condition["condition"])
-        if trouble is None or condition.get("worker", worker["url"]) != worker["url"]:
-            continue
-        model = condition.get("model")
-        return f"{trouble} {printable(json.dumps(model, ensure_ascii=False))}" if model else trouble
-    return "serves"
+def _of_model(said: dict[str, Any], before: str) -> str:
+    model = said.get("model")
+    return f"{before}{printable(json.dumps(model, ensure_ascii=False))}" if model else ""
 
 
-def _row(worker: dict[str, Any], conditions: list[dict[str, Any]]) -> tuple[str, ...]:
+def _row(worker: dict[str, Any]) -> tuple[str, ...]:
     recent = worker["recent"]
     codes = ", ".join(f"{count} {printable(code)}" for code, count in recent["responses"].items())
     times = recent.get("stream_head_ms") or recent.get("head_ms") or {}
     failure = recent.get("last_failure")
     return (
         printable(worker["url"]),
-        _state(worker, conditions),
+        printable(worker["state"]).replace("_", " ") + _of_model(worker, " "),
         str(worker["load"]),
         codes or "no attempts",
         ", ".join(f"{times[name]:.0f} ms" for name in ("p50", "p95")) if times else "-",
@@ -154,10 +137,7 @@ def _row(worker: dict[str, Any], conditions: list[dict[str, Any]]) -> tuple[str,
 
 def _failure(failure: dict[str, Any]) -> str:
     what = str(failure["status"] or failure.get("error") or "no response")
-    model = (
-        f" for {printable(json.dumps(failure['model'], ensure_ascii=False))}" if failure.get("model") else ""
-    )
-    return f"{printable(what)}{model}, {_age(failure['seconds_ago'])} ago"
+    return f"{printable(what)}{_of_model(failure, ' for ')}, {_age(failure['seconds_ago'])} ago"
 
 
 def _age(seconds: float) -> str:

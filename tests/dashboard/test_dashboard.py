@@ -43,7 +43,7 @@ def test_a_page_has_a_sentence_rows_charts_and_a_receipt(browser, fleet):
         browser.wait(lambda: browser.texts("#decisions .decision") != [], "no receipt came")
         browser.wait(lambda: "come from cache" in browser.text("#sentence"), "nothing came from a cache")
     assert len(names(browser)) == 3
-    assert browser.texts("#workers .state") == ["serving"] * 3
+    assert browser.texts("#workers .state") == ["serves"] * 3
     assert browser.run("return document.querySelectorAll('.curve[d^=M]').length") >= 3
     assert browser.messages() == []
 

@@ -6,9 +6,8 @@ Row 43 of the third list: each of these was true once. What a page lists or deni
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.repo.rules import none_of
+from tests.rows import for_each_row
 from vllm_router import Router
 from vllm_router import _core_testing as testing
 from vllm_router._version import __version__
@@ -34,7 +33,7 @@ def test_lists_of_policies_have_all_of_them() -> None:
     assert set(policies) <= set(re.findall(r"`(\w+)`", arguments))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@for_each_row("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_versions_in_names_of_artefacts_are_this_one(page: Path) -> None:
     found = re.findall(r"vllm[_-]router[-:](\d+\.\d+\.\d+)", page.read_text())
     assert set(found) <= {__version__}

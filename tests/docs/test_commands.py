@@ -38,6 +38,7 @@ CANNOT_RUN = {
     "vllm-router": "test_snippets.py parses it; the router of this test stands for it",
     "vllm serve": "an engine needs a GPU; make test-engines starts some on CPUs",
     "python -m sglang.launch_server": "an engine needs a GPU",
+    "python -m agentic_api": "make test-hosts installs and runs it",
     "make": "it builds the tree that runs this test",
     "apt-get": "it changes the machine",
     "pip install": "tests/wheel installs the package",

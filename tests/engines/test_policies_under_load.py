@@ -1,10 +1,10 @@
 """Loads on two engines under each policy: tokens found in caches, time of the whole load and to first tokens.
 
 Each engine has a processor of its own, as each has a GPU elsewhere. Without that, a load is done soonest by
-one engine that takes it all, whatever the policy: an engine that is given both processors uses both, and two
-engines take more time of them than one (docs/explanation/performance.md has the figures). The model is large
-enough that a prompt costs more than a step. The two controls, one engine alone and an even split, show
-whether a machine measures policies: where one engine is quickest, it does not.
+one engine that takes it all, whatever the policy: an engine that is given both processors uses both, and
+two engines take more time of them than one (docs/explanation/performance_of_auto.md has the figures). The
+model is large enough that a prompt costs more than a step. The two controls, one engine alone and an even
+split, show whether a machine measures policies: where one engine is quickest, it does not.
 
 The policies take turns in every round. Times are printed and not compared, since other programs may run.
 `python -m tests.engines.simulated_loads` sends the same loads to simulated workers.

@@ -3,9 +3,8 @@
 import subprocess
 from pathlib import Path
 
-import pytest
-
 import vllm_router._core
+from tests.rows import for_each_row
 
 HERE = Path(__file__).parent
 # The build of the extension, build/<preset>/python/vllm_router/_core.so, has the programs too.
@@ -13,7 +12,7 @@ PROGRAMS = Path(vllm_router._core.__file__).parents[2] / "tests" / "fuzz"
 TARGETS = sorted(source.stem for source in HERE.glob("*.cc") if source.stem != "replay")
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@for_each_row("target", TARGETS)
 def test_a_target_takes_its_corpus_without_harm(target):
     corpus = sorted((HERE / "corpus" / target).iterdir())
     assert corpus != []

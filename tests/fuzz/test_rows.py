@@ -10,6 +10,7 @@ import pytest
 
 from tests.fuzz.rows import CORPUS, LONGEST_IN_CORPUS, ROWS
 from tests.models import chunked, http_head
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 
@@ -39,7 +40,7 @@ def test_every_row_of_the_table_is_in_the_corpus():
     assert numbered <= {row.path for row in ROWS}, "a row was renamed; remove its old file"
 
 
-@pytest.mark.parametrize("path", files("request_head"))
+@for_each_row("path", files("request_head"))
 def test_request_heads_replay(path):
     data = path.read_bytes()
     expected = http_head.parse_request(data)
@@ -48,7 +49,7 @@ def test_request_heads_replay(path):
         assert without_message(parser.parse(data, cuts=cuts, move=len(data) < 1000)) == expected
 
 
-@pytest.mark.parametrize("path", files("response_head"))
+@for_each_row("path", files("response_head"))
 def test_response_heads_replay(path):
     data = path.read_bytes()
     for to_head, to_upgrade in ((False, False), (True, False), (False, True)):
@@ -59,7 +60,7 @@ def test_response_heads_replay(path):
             assert without_message(result) == expected
 
 
-@pytest.mark.parametrize("path", files("body"))
+@for_each_row("path", files("body"))
 def test_chunked_bodies_replay(path):
     data = path.read_bytes()
     for response in (False, True):
@@ -69,7 +70,7 @@ def test_chunked_bodies_replay(path):
             assert ((scan["body"], scan["used"]) if scan["event"] == "end" else None) == expected
 
 
-@pytest.mark.parametrize("path", files("stream_tail"))
+@for_each_row("path", files("stream_tail"))
 def test_stream_tails_replay(path):
     data = path.read_bytes()
     whole = testing.summarize_tail([data])

@@ -6,8 +6,9 @@
 
 Each case does the same with both and writes down what it saw in a few words. Where the words differ, the case says
 why; a difference without a reason, or a reason without a difference, ends the command with status 1. `--write` puts
-the differences into docs/how-to/switch_from_vllm_project_router.md and what is the same into
-tests/reference/same.md. Takes two minutes. Nothing else runs it, since it needs the other package.
+how many there are into docs/how-to/switch_from_vllm_project_router.md, the differences into
+tests/reference/differences.md, and what is the same into tests/reference/same.md. Takes two minutes. Nothing else
+runs it, since it needs the other package.
 """
 
 # ruff: noqa: E501, since a sentence of the page is one line
@@ -39,10 +40,9 @@ from tests.reference.sides import NOT_SHOWN, Side
 from tests.reference.workers import Worker
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "switch_from_vllm_project_router.md"
-SAME = Path(__file__).with_name("same.md")
-# From one page to the other.
-TO_SAME = "../../tests/reference/same.md"
-TO_PAGE = "../../docs/how-to/switch_from_vllm_project_router.md"
+SAME, DIFFERENCES = (Path(__file__).with_name(name) for name in ("same.md", "differences.md"))
+# From the page to these.
+FOLDER = "../../tests/reference"
 BEGIN, END = (
     "<!-- compared: tests/reference/compare.py writes what follows -->",
     "<!-- compared: end -->",
@@ -155,11 +155,11 @@ def cell(text: str) -> str:
     return re.sub(r"\s+", " ", text).replace("|", "\\|")
 
 
-def markdown(rows: list[Row], defaults: Defaults, probes: dict[str, Any]) -> str:
+def summary(rows: list[Row], defaults: Defaults, probes: dict[str, Any]) -> str:
     counts = Counter(row.verdict for row in rows)
     lines = [
         f"vllm-project/router {probes['reference']['version']} and vllm-router {probes['ours']['version']} ran {len(rows)} cases in front of the same workers:",
-        f"{counts['same']} are [the same]({TO_SAME}), {counts['on purpose']} differ on purpose, {counts[NOT_BUILT]} are {NOT_BUILT}.",
+        f"{counts['same']} are [the same]({FOLDER}/{SAME.name}), {counts['on purpose']} [differ on purpose]({FOLDER}/{DIFFERENCES.name}), {counts[NOT_BUILT]} are {NOT_BUILT}.",
         "",
         f"Of {len(defaults.same) + len(defaults.other) + len(defaults.missing)} flags of its command, {len(defaults.same)} have the same default here"
         + (
@@ -173,6 +173,16 @@ def markdown(rows: list[Row], defaults: Defaults, probes: dict[str, Any]) -> str
         "|---|---|---|",
         *(f"| `{flag}` | {theirs} | {mine} |" for flag, theirs, mine in defaults.other),
     ]
+    return "\n".join(lines)
+
+
+def differences_markdown(rows: list[Row]) -> str:
+    lines = [
+        "# Where this router differs from vllm-project/router",
+        "",
+        "Cases in which the two did not do the same, as `tests/reference/compare.py --write` saw it, and why; the others are",
+        f"[the same]({SAME.name}).",
+    ]
     for group in dict.fromkeys(row.group for row in rows):
         other: dict[tuple[str, str, str], list[str]] = {}
         for row in (row for row in rows if row.group == group and row.verdict != "same"):
@@ -180,17 +190,17 @@ def markdown(rows: list[Row], defaults: Defaults, probes: dict[str, Any]) -> str
             here += ", others" if here == there else ""
             other.setdefault((there, here, cell(row.why or row.verdict)), []).append(cell(row.name))
         if other:
-            lines += ["", f"### {group}", "", "| case | there | here | why |", "|---|---|---|---|"]
+            lines += ["", f"## {group}", "", "| case | there | here | why |", "|---|---|---|---|"]
             lines += [f"| {'; '.join(names)} | {' | '.join(saw)} |" for saw, names in other.items()]
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 def same_markdown(rows: list[Row]) -> str:
     lines = [
         "# The same with vllm-project/router",
         "",
-        "Cases in which both routers did the same, as `tests/reference/compare.py --write` saw it; the others are on the",
-        f"[switch page]({TO_PAGE}#compared-case-by-case).",
+        "Cases in which both routers did the same, as `tests/reference/compare.py --write` saw it; the others are",
+        f"[differences]({DIFFERENCES.name}).",
     ]
     for group in dict.fromkeys(row.group for row in rows):
         same: dict[str, list[str]] = {}
@@ -206,7 +216,7 @@ def main() -> int:
         description="Compare this router with vllm-project/router, case by case."
     )
     parser.add_argument("reference", help="the Python that has vllm-project/router installed")
-    parser.add_argument("--write", action="store_true", help="put the tables into the switch page")
+    parser.add_argument("--write", action="store_true", help="write the tables")
     parser.add_argument("-k", default="", metavar="PATTERN", help="only cases whose names match")
     settings = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
@@ -221,12 +231,13 @@ def main() -> int:
         reference = Side("reference", settings.reference, clean, directory)
         ours = Side("ours", sys.executable, clean | ({"PYTHONPATH": path} if path else {}), directory)
         rows, defaults, probes = compare(reference, ours, settings.k)
-    text = markdown(rows, defaults, probes)
-    print(text)
+    text = summary(rows, defaults, probes)
+    print(text, differences_markdown(rows), sep="\n\n")
     if settings.write:
         page = PAGE.read_text(encoding="utf-8")
         head, rest = page.split(BEGIN)
         PAGE.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
+        DIFFERENCES.write_text(differences_markdown(rows), encoding="utf-8")
         SAME.write_text(same_markdown(rows), encoding="utf-8")
     surprises = [row for row in rows if row.verdict in ("DIFFERS", "NO LONGER DIFFERENT")]
     for row in surprises:

@@ -64,7 +64,7 @@ ROWS = {
         "proxy/holdout",
     },
     "proxy/server": {"proxy/steps", "proxy/peer_sync", "proxy/dashboard"},
-    "simulation": {"routing", "peer_sync", "http", "net"},
+    "simulation": {"routing", "peer_sync", "holdout", "http", "net"},
 }
 ROWS["bindings"] = set(ROWS)
 
@@ -91,7 +91,7 @@ HEAVY = {
     "boost/beast": "nowhere",  # it is what fuzz targets compare with
     "boost/json": "{events/sse_event,admin/admin,admin/*_endpoints,admin/discovery_report,"
     "admin/admin_context,admin/fleet_call,admin/replies,admin/scale_reply,api/json_text,client/*_report,"
-    "conditions/conditions_feature,dashboard/dashboard_events,dashboard/dashboard_feature,events/*_endpoints,events/kv_push_call,exchange/cost_override_header,exchange/fan_out,"
+    "conditions/condition_report,conditions/conditions_feature,dashboard/dashboard_events,dashboard/dashboard_feature,events/*_endpoints,events/kv_push_call,exchange/cost_override_header,exchange/fan_out,"
     "holdout/holdout_feature,disaggregation/disaggregation_feature,disaggregation/registration_report,"
     "peer_sync/peer_endpoints,response_cache/cache_report,sessions/sessions_feature,shared_pool/pool_report,"
     "shared_pool/shared_pool_feature}.cc",

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rows import for_each_row
+
 ROOT = Path(__file__).parents[2]
 
 COMMENTS_AND_TEXTS = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
@@ -70,7 +72,7 @@ def test_what_may_be(good):
     assert misplaced(good) == []
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "bad",
     [
         "if (co_await A()) {",

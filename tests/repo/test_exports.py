@@ -16,6 +16,10 @@ MODULES = sorted(
 )
 
 
+# Adapters for packages that need not be installed; tests/unit/python/ loads them on fakes.
+HOSTS = {"litellm", "ray"}
+
+
 def test_all_is_sorted_and_has_no_name_twice():
     assert list(vllm_router.__all__) == sorted(set(vllm_router.__all__))
 
@@ -60,7 +64,11 @@ def test_every_public_method_is_documented():
 def test_every_public_module_is_documented_and_its_all_is_sorted():
     wrong = []
     for module in MODULES:
-        loaded = importlib.import_module(f"vllm_router.{module}")
+        try:
+            loaded = importlib.import_module(f"vllm_router.{module}")
+        except ImportError:
+            assert module in HOSTS, module
+            continue
         exported = list(getattr(loaded, "__all__", []))
         if not loaded.__doc__ or exported != sorted(exported):
             wrong.append(module)

@@ -72,24 +72,16 @@ AdminReply ServeStatus(AdminContext& admin, const PageCall& call) {
   const std::shared_ptr<const FleetView> fleet = admin.router->pool().fleet();
   const int64_t now = call.thread.clock.NowNanos();
   json::array conditions;
-  for (const ActiveCondition& each : *active) {
-    const Condition& condition = each.condition;
-    json::object row = {
-        {"condition", condition.name()},
-        {"severity", condition.is_page ? "page" : "ticket"},
-        {"since", each.since},
-        {"text", condition.text}};
-    if (!condition.worker.empty()) row["worker"] = condition.worker;
-    if (!condition.model.empty()) row["model"] = condition.model;
-    conditions.push_back(std::move(row));
-  }
+  for (const ActiveCondition& each : *active) conditions.push_back(ConditionJson(each));
   json::array workers;
   for (const FleetView::Member& member : fleet->members()) {
     const auto found = outcomes.find(member.worker->id);
+    const MemberState state = StateOf(member, *active);
     json::object row = {
         {"url", member.worker->url.url},
-        {"state", WorkerStateName(member)},
+        {"state", state.name},
         {"load", member.worker->load.open_requests()}};
+    if (!state.model.empty()) row["model"] = state.model;
     row["recent"] = DescribeRecent(found == outcomes.end() ? WorkerOutcomes{} : found->second, now);
     workers.push_back(std::move(row));
   }

@@ -79,13 +79,14 @@ std::string HelloEvent(const DashboardFacts& facts, const FleetHistory& history,
 }
 
 std::string WorkerRow(
-    const FleetView::Member& member, const WorkerOutcomes* outcomes, std::optional<double> cached) {
+    const FleetView::Member& member, const WorkerOutcomes* outcomes, std::optional<double> cached,
+    std::span<const ActiveCondition> conditions) {
   const Worker& worker = *member.worker;
   const Outcomes all = outcomes != nullptr ? SumOf(outcomes->models) : Outcomes();
   json::object row = {
       {"id", static_cast<uint32_t>(worker.id)},
       {"url", worker.url.url},
-      {"state", WorkerStateName(member)},
+      {"state", StateOf(member, conditions).name},
       {"open", worker.load.open_requests()},
       {"queued", worker.load.queued_prefill()},
       {"p50_ms", Rounded(MsOf(all.stream_heads.Quantile(0.5)), kTenths)},
@@ -105,15 +106,7 @@ std::string FleetEvent(std::span<const std::string> rows) {
 std::string TickEvent(
     const DashboardTick& tick, const FleetHistory& history, std::span<const std::string_view> rows) {
   json::array conditions;
-  for (const ActiveCondition& each : tick.conditions) {
-    json::object condition = {
-        {"condition", each.condition.name()},
-        {"severity", each.condition.is_page ? "page" : "ticket"},
-        {"since", Rounded(each.since, kThousandths)},
-        {"text", each.condition.text}};
-    if (!each.condition.worker.empty()) condition["worker"] = each.condition.worker;
-    conditions.push_back(std::move(condition));
-  }
+  for (const ActiveCondition& each : tick.conditions) conditions.push_back(ConditionJson(each));
   const json::object said = {
       {"sentence", StatusSentence(tick.conditions, tick.workers)},
       {"point", PointOf(history.points().back())},

@@ -33,7 +33,8 @@ std::string HelloEvent(const DashboardFacts& facts, const FleetHistory& history,
 
 // One worker as a JSON object. `outcomes` may be null; `cached`: its share of prompt tokens, of the last minute.
 std::string WorkerRow(
-    const FleetView::Member& member, const WorkerOutcomes* outcomes, std::optional<double> cached);
+    const FleetView::Member& member, const WorkerOutcomes* outcomes, std::optional<double> cached,
+    std::span<const ActiveCondition> conditions);
 // All workers, in the order of the fleet.
 std::string FleetEvent(std::span<const std::string> rows);
 

@@ -167,6 +167,10 @@ void EventBroadcaster::Serve(bool new_ones_alone) {
 }
 
 void EventBroadcaster::MakeRows() {
+  if (auto* const report = sources_.services.Find<ConditionReport>()) {
+    report->Look();
+    conditions_ = report->Report();
+  }
   OutcomeSums outcomes;
   const int64_t now = thread_.clock.NowNanos();
   for (const RecentOutcomes* const of_thread : sources_.outcomes) of_thread->AddTo(&outcomes, now);
@@ -175,8 +179,8 @@ void EventBroadcaster::MakeRows() {
   rows.reserve(fleet->members().size());
   for (const FleetView::Member& member : fleet->members()) {
     const auto found = outcomes.find(member.worker->id);
-    rows.push_back(
-        WorkerRow(member, found == outcomes.end() ? nullptr : &found->second, CachedAt(member.worker->id)));
+    const WorkerOutcomes* const of_worker = found == outcomes.end() ? nullptr : &found->second;
+    rows.push_back(WorkerRow(member, of_worker, CachedAt(member.worker->id), *conditions_));
   }
   rows.swap(rows_);
   changed_.clear();
@@ -186,10 +190,6 @@ void EventBroadcaster::MakeRows() {
     if (rows[i] != rows_[i]) changed_.push_back(rows_[i]);
   }
   rows_tick_ = tick_;
-  if (auto* const report = sources_.services.Find<ConditionReport>()) {
-    report->Look();
-    conditions_ = report->Report();
-  }
 }
 
 DashboardTick EventBroadcaster::TickOf() const {

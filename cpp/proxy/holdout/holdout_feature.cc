@@ -35,14 +35,12 @@ namespace {
 constexpr double kLeastPercent = 0.01;
 constexpr size_t kMinSecretBytes = 16;
 
-// They need no memory, no key, and no plan of the fleet, which is the policy's.
-constexpr std::array<std::string_view, 3> kBaselines = {"least_load", "power_of_two", "random"};
-
 Status Check(const ServerOptions& options, const Router& router) {
   const StatusOr<std::string_view> name = CanonicalPolicyName(options.holdout_policy);
-  if (!name.ok() || std::ranges::find(kBaselines, *name) == kBaselines.end()) {
+  if (!name.ok() || std::ranges::find(kHoldoutBaselines, *name) == kHoldoutBaselines.end()) {
     return absl::InvalidArgumentError(Concat(
-        "holdout_policy is ", Quoted(options.holdout_policy), "; it must be one of ", Listed(kBaselines)));
+        "holdout_policy is ", Quoted(options.holdout_policy), "; it must be one of ",
+        Listed(kHoldoutBaselines)));
   }
   const double percent = options.holdout_percent;
   if (percent == 0) return absl::OkStatus();

@@ -241,6 +241,8 @@ void CachedRequest::Keep(std::shared_ptr<const std::string> blob) {
   if (cache_.fixed().redis && !cache_.fixed().fallback) return;
   const int64_t now = thread_.clock.NowNanos();
   cache_.memory.Set(key_, std::move(blob), now + cache_.MemoryTtlMs(settings_) * kNanosPerMs, now);
+  // Redis may have come back meanwhile, and memory been cleared for it before this response was there.
+  if (UsesRedis()) cache_.memory.Delete(key_);
 }
 
 Task<bool> CachedRequest::JoinEqual(CancelScope& scope, bool may_follow, int64_t now) {

@@ -101,9 +101,9 @@ Task<bool> ResponseCacheService::Exchange() {
   if (!repairs.empty()) co_await RepairLoss(std::move(repairs));
   if (!link_.pool().up() || link_.pool().outages() != outages) co_return false;
   if (!responses_.usable()) {
-    on_recovered_();
     const bool refused = responses_.refused();
     responses_.SetUsable(outages);
+    on_recovered_();  // behind it: CachedRequest::Keep() counts on the order
     if (refused) {
       Log(LogLevel::kInfo,
           Concat(

@@ -19,7 +19,7 @@ namespace vllm_router {
 
 struct ThreadTracer {
   // So many spans are sent before the next interval ends.
-  static constexpr size_t kEnoughSpans = 512;
+  static constexpr size_t kEnoughSpans = 2048;
 
   // `conversation_key`: with attributes of the conventions in development, in which conversations have names.
   ThreadTracer(

@@ -1,6 +1,6 @@
 // TraceExporter: takes the spans of all threads and sends them to a collector, by OTLP over HTTP.
 //
-//   each second, or at 512 spans of a thread      POST /v1/traces
+//   each second, or at 2,048 spans of a thread    POST /v1/traces
 //   200                                           exported, but for those that it says it has rejected
 //   429, 502, 503, 504, no response in 10 s       again after 1, 2 and 4 s, or when Retry-After says; then dropped
 //   any other status                              dropped

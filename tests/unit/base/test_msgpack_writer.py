@@ -8,6 +8,7 @@ import json
 import msgpack
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 
@@ -20,7 +21,7 @@ def read(value):
     return msgpack.unpackb(written(value))["value"]
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "number", [0, 127, 128, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**64 - 1, -1, -32, -33, -(2**63)]
 )
 def test_integers(number):

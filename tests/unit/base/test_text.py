@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.models.prefix_digest import cut
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 ASCII = st.text(st.characters(max_codepoint=127))
@@ -91,8 +92,8 @@ def test_every_name_is_nearest_to_itself(name):
     assert testing.nearest_name(name.upper().replace("_", "-"), POLICIES) == name
 
 
-@pytest.mark.parametrize("limit", range(12))
-@pytest.mark.parametrize("text", ["", "abc", "äöü", "€uro€", "a🙂b🙂", "\x80" * 8])
+@for_each_row("limit", range(12))
+@for_each_row("text", ["", "abc", "äöü", "€uro€", "a🙂b🙂", "\x80" * 8])
 def test_a_cut_ends_with_a_character(text, limit):
     written = text.encode("latin-1") if text.startswith("\x80") else text.encode()
     found = testing.cut_at_character(written, limit)

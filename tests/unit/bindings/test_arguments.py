@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import for_each_row
 from vllm_router import BlockCacheTracker, Router, TokenTree, hash_blocks
 
 URLS = ["http://a:8000", "http://b:8000", "http://c:8000"]
@@ -80,7 +81,7 @@ def test_offsets_in_every_form(form: str) -> None:
     assert batch.total.tolist() == [3, 2]
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("value", "error", "text"),
     [
         ([1, 2.5], TypeError, r"token_ids\[1\] is of type float; it must be an integer"),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.models.hash_ring import bounded_owner
+from tests.rows import for_each_row
 from vllm_router import HashRing, NoWorkersError, Router, WorkerExistsError, WorkerNotFoundError
 from vllm_router import _core_testing as testing
 
@@ -133,7 +134,7 @@ def test_bounded_lookups_are_those_of_the_slow_twin():
     )
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("call", "error", "says"),
     [
         (lambda: HashRing(virtual_nodes=0), ValueError, "virtual_nodes is 0; .* between 1 and 65536"),

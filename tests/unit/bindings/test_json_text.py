@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 
@@ -30,7 +31,7 @@ class Tokens(int):
         return "many"
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "value",
     [
         {},

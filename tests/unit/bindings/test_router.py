@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import xxhash
 
+from tests.rows import for_each_row
 from vllm_router import Batch, NoWorkersError, Router, Ticket, WorkerExistsError, WorkerNotFoundError
 from vllm_router import _core_testing as testing
 
@@ -791,8 +792,8 @@ def test_threads_that_select_and_finish_while_the_fleet_changes_leave_no_load(se
 RESPONSES = {"model": "m", "instructions": "Be kind. " * 20, "input": "Hello there."}
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1/responses?x=1", b"/v1/responses", None])
-@pytest.mark.parametrize("form", [dict, json.dumps, lambda body: json.dumps(body).encode()])
+@for_each_row("path", ["/v1/responses", "/v1/responses?x=1", b"/v1/responses", None])
+@for_each_row("form", [dict, json.dumps, lambda body: json.dumps(body).encode()])
 def test_instructions_of_a_responses_body_are_part_of_its_prompt(form, path):
     """mending row 39: where `input` is a string, `path` or `instructions` beside it tell what it is."""
     router = Router("cache_aware", ["http://a:8000", "http://b:8000"])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import NoWorkersError, Router, RouterError, TicketFinishedError, WorkerNotFoundError
 
 URLS = ["http://a:8000", "http://b:8000", "http://c:8000", "http://d:8000@0", "http://d:8000@1"]
@@ -135,10 +136,8 @@ REQUESTS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    "policy", sorted({*POLICIES, "vllm_cache_aware", "prefix_hash", "sticky_least_loaded"})
-)
-@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: "-".join(request))
+@for_each_row("policy", sorted({*POLICIES, "vllm_cache_aware", "prefix_hash", "sticky_least_loaded"}))
+@for_each_row("request_", REQUESTS, ids=lambda request: "-".join(request))
 def test_a_moved_ticket_is_one_for_the_other_worker(policy: str, request_: dict[str, Any]) -> None:
     """mending row 52: load and prompt move; the first worker knows nothing of the prompt."""
     request = {**request_, "headers": {"X-Session-ID": "ada"}}

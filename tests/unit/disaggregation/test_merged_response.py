@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router._core_testing import merge_responses, merge_usage, wants_merge
 
 # vLLM 0.32.0 with NIXL on CPUs; tests/data/README.md says what a line has.
@@ -180,7 +181,7 @@ def put(response, path, value):
     response[last] = value
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("who", "path", "value"),
     [
         ("prefill", ["choices"], None),
@@ -235,7 +236,7 @@ def test_other_routes_have_nothing_to_merge():
         assert merge_responses(route, b'{"prompt_logprobs":[1]}', CHAT) == CHAT
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("route", "request_body", "wanted"),
     [
         ("chat", b'{"logprobs":true}', False),

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.growth import assert_linear
+from tests.rows import for_each_row
 from tests.unit.disaggregation.test_prefill_response import CASES
 from vllm_router._core_testing import decode_copy, pd_plan, pd_route_of, prefill_copy
 
@@ -23,7 +24,7 @@ def plan(route, members):
     return made["kind"], made["reason"]
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("method", "path", "route"),
     [
         ("POST", "/v1/completions", "completions"),
@@ -67,7 +68,7 @@ SPELLINGS = [
 ]
 
 
-@pytest.mark.parametrize("path", [*SPELLINGS, "/vertex_generate", "/collective_rpc", "/unknown"])
+@for_each_row("path", [*SPELLINGS, "/vertex_generate", "/collective_rpc", "/unknown"])
 def test_row_5_what_is_not_known_by_this_spelling_is_unknown(path):
     for method in ("POST", "PUT", "PATCH", "DELETE", "post", "QUERY", "LINK"):
         assert pd_route_of(method, path) == "unknown"
@@ -81,7 +82,7 @@ def test_row_5_only_post_generates():
             assert pd_route_of(method, path) == "unknown"
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("route", "members"),
     [
         ("completions", {"prompt": "hi"}),
@@ -120,7 +121,7 @@ def test_two_stages(route, members):
     assert plan(route, members) == ("two_stages", "none")
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("route", "members", "reason"),
     [
         ("completions", {"prompt": ["a", "b"]}, "batch"),
@@ -271,7 +272,7 @@ KV = (
 )
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("route", "body", "copy"),
     [
         # max_tokens, and stream, are inserted if absent.
@@ -361,7 +362,7 @@ def test_the_decode_copy_is_the_clients_body_and_the_parameters():
     assert decode_copy("completions", body, "nixl", b'{"kv_transfer_params":null}') == (body, False)
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "case", [name for name, case in CASES.items() if {"client_request", "decode_request"} <= set(case)]
 )
 def test_real_requests_get_the_copies_that_real_engines_took(case):
@@ -384,7 +385,7 @@ def test_real_requests_get_the_copies_that_real_engines_took(case):
 # Behind SGLang nothing is local: each prompt has a room, and a room is of one sequence.
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("route", "body", "listed"),
     [
         ("completions", b'{"prompt":"hi","n":1}', None),

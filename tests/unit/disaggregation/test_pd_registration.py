@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.models import pd_registration as twin
+from tests.rows import for_each_row
 from vllm_router._core_testing import decode_pd_message
 
 MOST = 4096  # bytes of a message
@@ -95,7 +96,7 @@ def test_an_address_is_a_host_and_a_port(address, read):
     assert decode(P2P | {"http_address": address})[1]["http_address"] == read
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "address",
     [
         "",

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router._core_testing import read_push_identity, says_push
 
 TOLD = {
@@ -38,8 +39,8 @@ def test_without_engine_host_or_port_there_is_none(name):
         assert read(TOLD | {name: value}) is None
 
 
-@pytest.mark.parametrize("name", ["tp_size", "pp_size"])
-@pytest.mark.parametrize("size", [0, -1, "2", 1.5, 65536, True])
+@for_each_row("name", ["tp_size", "pp_size"])
+@for_each_row("size", [0, -1, "2", 1.5, 65536, True])
 def test_a_size_that_is_none_leaves_no_identity(name, size):
     assert read(TOLD | {name: size}) is None
 

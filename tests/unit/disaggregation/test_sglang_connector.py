@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.models.pd_connectors import attempt
+from tests.rows import for_each_row
 from vllm_router._core_testing import (
     decode_copy,
     draw_room,
@@ -104,7 +105,7 @@ def test_a_list_of_prompts_has_one_rank_of_each_worker():
     assert (to_decode["routed_dp_rank"], to_decode["disagg_prefill_dp_rank"]) == (1, 3)
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("told", "missing"),
     [
         (TOLD, ""),

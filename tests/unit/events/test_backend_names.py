@@ -1,7 +1,6 @@
 """cpp/events/backend_names.h: which worker another router means."""
 
-import pytest
-
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 FLEET = [
@@ -13,7 +12,7 @@ FLEET = [
 ]
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("name", "worker"),
     [
         ("gpu-0", "http://gpu-0:8000"),

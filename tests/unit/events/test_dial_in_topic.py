@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as core
 
 
@@ -21,7 +22,7 @@ def test_a_topic_names_host_and_port(topic, parsed):
     assert core.parse_dial_in_topic(topic) == parsed
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "topic",
     [
         "",

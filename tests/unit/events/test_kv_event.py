@@ -7,6 +7,7 @@ import msgpack
 import pytest
 
 from tests.models import kv_event as model
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 DATA = Path(__file__).parents[2] / "data" / "kv_events"
@@ -32,7 +33,7 @@ def event(**fields: object) -> dict:
 # ---- real engines
 
 
-@pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: f"{frame['experiment']}-{frame['seq']}")
+@for_each_row("frame", FRAMES, ids=lambda frame: f"{frame['experiment']}-{frame['seq']}")
 def test_frames_of_vllm_0_32(frame):
     decoded = decode(bytes.fromhex(frame["payload"]))
     assert decoded["dropped"] == {}
@@ -130,8 +131,8 @@ def test_hashes_may_be_integers_bytes_or_text():
     assert event(parent_block_hash=0)["parent"] == 0
 
 
-@pytest.mark.parametrize("width", [1, 2, 3, 5, 9])
-@pytest.mark.parametrize("count", [1, 7, 63, 64, 65, 130])
+@for_each_row("width", [1, 2, 3, 5, 9])
+@for_each_row("count", [1, 7, 63, 64, 65, 130])
 def test_ids_of_tokens_have_any_form_at_any_place(count, width):
     # One in this form among those in their shortest.
     form = {
@@ -156,7 +157,7 @@ def test_pairs_of_tokens_keep_the_first():
     assert (pairs["tokens"], pairs["is_bigram"]) == ([5, 6], True)
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("name", "ours"),
     [
         (None, "gpu"),
@@ -221,7 +222,7 @@ def test_locality_and_attention():
 # ---- what is wrong
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "wrong",
     [
         {"block_hashes": 7},

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as core
 
 OPTION = "kv_event_source"
@@ -21,7 +22,7 @@ def test_a_value_names_a_worker_and_an_endpoint_per_rank(value, worker, endpoint
     assert core.parse_named_endpoints(OPTION, value) == (worker, endpoints)
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("value", "complaint"),
     [
         ("tcp://w1:5557", "is not WORKER_URL=ENDPOINT"),

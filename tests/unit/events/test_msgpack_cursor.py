@@ -3,6 +3,7 @@
 import msgpack
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 
@@ -23,7 +24,7 @@ def read(payload: bytes):
     return plain(value)
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "value",
     [
         None,
@@ -59,7 +60,7 @@ def test_every_form_of_a_value_reads_back(value):
     assert testing.msgpack_skip(payload + b"!") == 1
 
 
-@pytest.mark.parametrize("bits", range(64))
+@for_each_row("bits", range(64))
 def test_negative_integers_are_read_as_their_bits(bits):
     for value in (-(1 << bits), -(1 << bits) + 1 if bits else -1):
         assert read(msgpack.packb(value)) == value % 2**64

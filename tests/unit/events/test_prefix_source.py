@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 from vllm_router.settings.kinds import Unfit
 from vllm_router.settings.urls import prefix_source
@@ -25,7 +26,7 @@ def test_a_source_has_a_name_and_a_url(value, expected):
     assert prefix_source(value) == value
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("value", "complaint"),
     [
         ("http://w1:8000/e", "is not NAME=URL"),

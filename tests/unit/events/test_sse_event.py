@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 HASH = "542e8d8551bb38da2f00b1ff6716b42cfc811b892fafb8d353ba167bc6ce4784"
@@ -35,7 +36,7 @@ def test_a_count_is_a_whole_number(count):
     assert read({"prefix_hash": HASH, "token_count": count})[2] == count
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("kind", "data", "problem"),
     [
         ("cache_moved", {"prefix_hash": HASH}, "is of no known kind"),

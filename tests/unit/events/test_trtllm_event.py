@@ -6,6 +6,7 @@ import pytest
 import xxhash
 
 from tests.models import trtllm_event as model
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 
@@ -124,7 +125,7 @@ def test_ranks_and_groups_of_layers():
     assert one(stored(0, block(1, 1, 2), window=-2))["window"] == -2
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "data",
     [
         {"blocks": []},

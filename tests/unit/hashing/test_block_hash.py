@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tests.models import block_hash as slow
 from tests.models.hashing import xxh3
+from tests.rows import for_each_row
 from vllm_router import hash_blocks
 
 TOKENS = np.arange(32, dtype=np.uint32)
@@ -158,7 +159,7 @@ def test_a_large_prompt_is_hashed_without_the_gil_and_alike():
     assert len(set(whole.tolist())) == 12_500
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("arguments", "options", "error", "says"),
     [
         ((TOKENS, 0), {}, ValueError, "block_size is 0; it must be 1 to 65536"),
@@ -192,8 +193,8 @@ def test_bad_input_is_refused_in_a_sentence(arguments, options, error, says):
         hash_blocks(*arguments, **options)
 
 
-@pytest.mark.parametrize("seed", [0, 1337, 2**64 - 1])
-@pytest.mark.parametrize("size", [0, 1, 3, 4, 8, 9, 16, 17, 128, 129, 240])
+@for_each_row("seed", [0, 1337, 2**64 - 1])
+@for_each_row("size", [0, 1, 3, 4, 8, 9, 16, 17, 128, 129, 240])
 def test_the_twins_xxh3_has_the_seeds_of_the_real_one(size, seed):
     # One block of extra bytes reaches every length above 4: L = XXH3(4 bytes of token, then the extra bytes).
     extra = bytes(range(size))

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.models import hashing as slow
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 FURC, XXH3 = testing.HashFunction.furc, testing.HashFunction.xxh3
@@ -30,7 +31,7 @@ VECTORS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "place", "point"), VECTORS)
+@for_each_row(("text", "place", "point"), VECTORS)
 def test_furc_and_its_ring_point_are_the_reference_routers(text, place, point):
     assert testing.furc_hash(text) == place
     assert f"{testing.ring_hash(FURC, text):016x}" == point
@@ -57,7 +58,7 @@ def test_xxh3_is_pinned_by_golden_values(data, digest):
 
 
 # Every branch of XXH3 by length: 0, 1-3, 4-8, 9-16, 17-128, 129-240, and stripes and blocks beyond.
-@pytest.mark.parametrize("size", [*range(260), 1023, 1024, 1025, 1088, 1089, 2048, 2049, 5000])
+@for_each_row("size", [*range(260), 1023, 1024, 1025, 1088, 1089, 2048, 2049, 5000])
 def test_xxh3_agrees_with_the_slow_twin_at_every_branch(size):
     data = bytes((7 * i * i + 3 * i) % 251 for i in range(size))
     assert testing.xxh3(data) == slow.xxh3(data)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 
@@ -16,7 +17,7 @@ def test_a_body_without_bytes_has_ended_from_the_start(framing, length):
     assert (result["event"], result["used"], result["body"]) == ("end", 0, b"")
 
 
-@pytest.mark.parametrize("cut", range(12))
+@for_each_row("cut", range(12))
 def test_a_length_ends_the_body_and_leaves_the_rest(cut):
     result = read("length", 5, b"hello world", [cut])
     assert (result["event"], result["used"], result["body"], result["left"]) == ("end", 5, b"hello", 0)

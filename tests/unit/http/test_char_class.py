@@ -4,6 +4,7 @@ import string
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 TOKEN = set(b"!#$%&'*+-.^_`|~" + string.ascii_letters.encode() + string.digits.encode())
@@ -32,7 +33,7 @@ def test_a_byte_is_accepted_exactly_where_it_belongs(head, allowed):
     assert {byte for byte in range(256) if accepted(head % bytes([byte]))} == allowed
 
 
-@pytest.mark.parametrize("size", range(1, 40))
+@for_each_row("size", range(1, 40))
 def test_no_byte_of_a_value_escapes_the_check_by_its_place(size):
     for at in range(size):
         value = bytearray(b"\xff\x80\x20\x21\x7e"[at % 5 :] + b"x" * size)[:size]

@@ -4,6 +4,7 @@ import pytest
 
 from tests.fuzz.rows import OK, ROWS
 from tests.models import chunked
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 BODIES = [row for row in ROWS if row.kind == "body"]
@@ -11,7 +12,7 @@ WORKER_BODIES = [row for row in ROWS if row.kind == "worker_body"]
 SMALL = [row for row in BODIES if len(row.data) < 300]
 
 
-@pytest.mark.parametrize("row", BODIES + WORKER_BODIES, ids=str)
+@for_each_row("row", BODIES + WORKER_BODIES, ids=str)
 def test_each_row_of_the_table_gets_its_answer(row):
     scan = testing.scan_chunked(row.data, response=row.kind == "worker_body")
     decoded = chunked.decode(row.data, response=row.kind == "worker_body")
@@ -32,7 +33,7 @@ def test_a_blank_behind_a_size_is_for_workers_only(row):
     assert chunked.decode(row.data) is None
 
 
-@pytest.mark.parametrize("row", SMALL, ids=str)
+@for_each_row("row", SMALL, ids=str)
 def test_the_result_does_not_depend_on_the_split(row):
     whole = testing.scan_chunked(row.data)
     outcome = {key: whole[key] for key in ("event", "body", "used", "error")}
@@ -73,7 +74,7 @@ def test_trailers_may_not_change_what_the_head_said(name):
     assert testing.scan_chunked(b"0\r\nA: b\r\nx" + trailer + b"\r\n")["event"] == "end"
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "extension",
     [
         b";",

@@ -1,7 +1,6 @@
 """cpp/http/dechunk.h: framing taken out of a stretch of bytes, in place."""
 
-import pytest
-
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 
@@ -17,7 +16,7 @@ def test_the_rest_belongs_to_the_next_message():
     assert testing.dechunk("none", 0, [b"abc"]) == [(b"", 0, False)]
 
 
-@pytest.mark.parametrize("size", range(1, 30))
+@for_each_row("size", range(1, 30))
 def test_reads_may_end_anywhere(size):
     body = b"5\r\nhello\r\n10\r\n0123456789abcdef\r\n0\r\nA: b\r\n\r\n"
     parts = testing.dechunk("chunked", 0, [body[i : i + size] for i in range(0, len(body), size)])

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.models import dot_segments
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 UNTOUCHED = [
@@ -64,7 +65,7 @@ OUTSIDE = [
 ]
 
 
-@pytest.mark.parametrize("path", UNTOUCHED, ids=repr)
+@for_each_row("path", UNTOUCHED, ids=repr)
 def test_a_path_without_plain_dot_segments_stays_as_it_is(path):
     assert testing.resolve_dot_segments(path) == path == dot_segments.resolve(path)
 
@@ -75,7 +76,7 @@ def test_plain_dot_segments_are_resolved(path):
     assert testing.resolve_dot_segments(path) == RESOLVED[path] == dot_segments.resolve(path)
 
 
-@pytest.mark.parametrize("path", OUTSIDE, ids=repr)
+@for_each_row("path", OUTSIDE, ids=repr)
 def test_a_path_that_some_server_takes_out_of_the_prefix_is_outside(path):
     """mending row 14: no spelling of `..` leaves a worker's prefix."""
     assert testing.resolve_dot_segments(path) is None

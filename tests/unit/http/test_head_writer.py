@@ -4,6 +4,7 @@ import pytest
 
 from tests.fuzz.rows import request, response
 from tests.models import http_head
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 HOP_BY_HOP = [
@@ -61,7 +62,7 @@ def test_the_head_is_appended():
     assert testing.write_upstream_head(request(), before="before").startswith(b"beforePOST")
 
 
-@pytest.mark.parametrize("field", [spelled for field in HOP_BY_HOP for spelled in either_case(field)])
+@for_each_row("field", [spelled for field in HOP_BY_HOP for spelled in either_case(field)])
 def test_hop_by_hop_fields_stay_behind(field):
     assert upstream(b"A: b", field, b"C: d")[1:] == ["A: b", "C: d"]
     assert client(b"A: b", field, b"C: d") == ["HTTP/1.1 200 OK", "A: b", "C: d"]
@@ -381,9 +382,7 @@ def test_an_own_answer_without_a_body_says_so():
     assert testing.write_own_response(status=204) == b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
-@pytest.mark.parametrize(
-    "status", [400, 405, 408, 413, 414, 417, 429, 431, 499, 500, 501, 502, 503, 504, 505]
-)
+@for_each_row("status", [400, 405, 408, 413, 414, 417, 429, 431, 499, 500, 501, 502, 503, 504, 505])
 def test_the_refusals_have_phrases(status):
     phrase = testing.reason_phrase(status)
     assert (phrase == "Unknown") == (status == 499)

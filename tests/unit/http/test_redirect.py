@@ -2,10 +2,11 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("location", "told"),
     [
         ("http://gpu-0:8000/v1/models", "https://llm.example/v1/models"),
@@ -32,7 +33,7 @@ def test_the_workers_own_url_becomes_the_routers(location, told):
     assert testing.router_location(location) == told
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("location", "told"),
     [
         ("http://gpu-0:8000/a/b/v1", "https://llm.example/v1"),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 
@@ -25,8 +26,8 @@ STREAM = (
 EVENTS = [(b"created", b"{\n 1}"), (b"", b""), (b"", b"two")]
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("size", [None, *range(1, 30)])
+@for_each_row("end", ["\n", "\r\n", "\r"])
+@for_each_row("size", [None, *range(1, 30)])
 def test_a_stream_has_the_same_events_in_all_pieces_and_with_all_line_ends(end, size):
     assert read(STREAM.replace("\n", end), size) == (EVENTS, "7", 2000)
 

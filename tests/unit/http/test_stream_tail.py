@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 TAIL = 2048
@@ -45,8 +46,8 @@ def chat_answer(content, **members):
     return {"id": "chatcmpl-1", "choices": [{"index": 0, "message": message}], "usage": USAGE, **members}
 
 
-@pytest.mark.parametrize("size", [None, 1, 2, 7, 100, 999, 2047, 2048, 2049])
-@pytest.mark.parametrize("count", [0, 1, 50])
+@for_each_row("size", [None, 1, 2, 7, 100, 999, 2047, 2048, 2049])
+@for_each_row("count", [0, 1, 50])
 def test_a_stream_ends_with_usage_and_done(size, count):
     words = [chunk(choices=[{"delta": {"content": " word"}}], usage=None)] * count
     body = events(*words, chunk(usage=USAGE), "[DONE]")
@@ -100,7 +101,7 @@ def test_an_error_event_at_the_end_is_an_error(done):
     assert summarize(body) == {**NOTHING, "error": True, "server_error": True, "done": bool(done)}
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("error", "server"),
     [
         ({"message": "EngineCore died", "type": "InternalServerError", "param": None, "code": 500}, True),
@@ -167,9 +168,9 @@ def test_an_error_member_deeper_down_is_none():
     assert summarize(json.dumps({"response": {"error": {"message": "m"}}}))["error"] is False
 
 
-@pytest.mark.parametrize("size", [None, 1, 13, 2048])
-@pytest.mark.parametrize("length", [0, 100, 1700, 1800, 1900, 2000, 5000])
-@pytest.mark.parametrize("indent", [None, 2])
+@for_each_row("size", [None, 1, 13, 2048])
+@for_each_row("length", [0, 100, 1700, 1800, 1900, 2000, 5000])
+@for_each_row("indent", [None, 2])
 def test_a_json_answer_of_any_length_tells_its_usage(size, length, indent):
     body = json.dumps(
         chat_answer('say "usage": {} \\ \n é' * (length // 20), prompt_logprobs=None), indent=indent
@@ -177,22 +178,22 @@ def test_a_json_answer_of_any_length_tells_its_usage(size, length, indent):
     assert summarize(body, size) == COUNTED
 
 
-@pytest.mark.parametrize("skip", range(60))
+@for_each_row("skip", range(60))
 def test_wherever_the_cut_falls_the_usage_is_found(skip):
     body = json.dumps(chat_answer('\\"\\\\ "usage":{"prompt_tokens":1} \\' * 100))
     assert summarize(body + " " * skip) == COUNTED
 
 
-@pytest.mark.parametrize("size", [None, 1, 2, 7, 13, 999, TAIL - 1, TAIL, TAIL + 1])
-@pytest.mark.parametrize("before", [0, 20, 5000])
-@pytest.mark.parametrize("indent", [None, 2])
+@for_each_row("size", [None, 1, 2, 7, 13, 999, TAIL - 1, TAIL, TAIL + 1])
+@for_each_row("before", [0, 20, 5000])
+@for_each_row("indent", [None, 2])
 def test_a_json_answer_tells_its_usage_however_much_stands_behind_it(size, before, indent):
     # vLLM puts prompt_logprobs and prompt_token_ids there.
     whole = chat_answer('say "usage": {} \\ ' * before, prompt_token_ids=list(range(5000)))
     assert summarize(json.dumps(whole, indent=indent), size) == COUNTED
 
 
-@pytest.mark.parametrize("skip", range(20))
+@for_each_row("skip", range(20))
 def test_wherever_pieces_part_the_usage_is_found_before_the_tail(skip):
     body = json.dumps({"id": "x" * skip, "usage": USAGE, "prompt_token_ids": [1] * TAIL})
     for size in (3, 8, 17, 20):
@@ -362,9 +363,9 @@ def estimate(stream, size=None):
     return testing.estimate_events(pieces)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 10, 100, 5000])
-@pytest.mark.parametrize("done", [True, False])
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@for_each_row("count", [1, 2, 3, 10, 100, 5000])
+@for_each_row("done", [True, False])
+@for_each_row("end", ["\n", "\r\n"])
 def test_events_that_are_alike_are_counted(count, done, end):
     stream = events(*(chunk(n=f"{n:04d}") for n in range(count)), *(["[DONE]"] if done else []), end=end)
     assert estimate(stream) == count
@@ -391,7 +392,7 @@ def test_events_longer_than_the_tail_are_counted_as_if_each_filled_it():
 # ---- whether another event may follow
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("text", "edge"),
     [
         ("", True),
@@ -417,8 +418,8 @@ def test_events_longer_than_the_tail_are_counted_as_if_each_filled_it():
         ("\n: a\n\n", True),
     ],
 )
-@pytest.mark.parametrize("before", [0, 1, TAIL - 3, TAIL, 2 * TAIL + 7])
-@pytest.mark.parametrize("size", [1, 2, 1000, 10_000])
+@for_each_row("before", [0, 1, TAIL - 3, TAIL, 2 * TAIL + 7])
+@for_each_row("size", [1, 2, 1000, 10_000])
 def test_an_event_has_ended_where_an_empty_line_came_last(text, edge, before, size):
     """Row 27: or a whole comment behind that, and whatever ends the lines."""
     data = b"x" * before + text.encode()
@@ -540,8 +541,8 @@ def test_a_plain_response_whose_choice_was_aborted(text):
     assert not aborted(json.dumps(body))
 
 
-@pytest.mark.parametrize("lure", LURES)
-@pytest.mark.parametrize("behind", [0, 1, 2, 1500, TAIL - 200, TAIL - 20, TAIL - 1, TAIL, 3 * TAIL])
+@for_each_row("lure", LURES)
+@for_each_row("behind", [0, 1, 2, 1500, TAIL - 200, TAIL - 20, TAIL - 1, TAIL, 3 * TAIL])
 def test_what_a_text_says_is_no_end(lure, behind):
     """Row 12: wherever the tail begins, also amid that text."""
     text = LONG + lure + "y" * behind
@@ -612,8 +613,8 @@ def test_a_message_with_a_reason_was_not(reason):
     assert not aborted(json.dumps({"choices": [ended("stop")]}), "message")
 
 
-@pytest.mark.parametrize("text", ["", LONG])
-@pytest.mark.parametrize(
+@for_each_row("text", ["", LONG])
+@for_each_row(
     ("status", "details", "was"),
     [
         ("completed", None, False),
@@ -666,8 +667,8 @@ def test_sglangs_own_route(reason, was):
     assert aborted(events({"text": "a", "meta_info": meta}, "[DONE]")) == was
 
 
-@pytest.mark.parametrize("form", ["choices", "message", "response"])
-@pytest.mark.parametrize(
+@for_each_row("form", ["choices", "message", "response"])
+@for_each_row(
     "body", ["", "abort", '"abort"', "{", "data: ", '"finish_reason":"abort"', '{"finish_reason":"abort"}']
 )
 def test_other_texts_are_no_aborts(body, form):
@@ -684,8 +685,8 @@ WORD = 'data: {"type":"content_block_delta","delta":{"text":"hi"}}\n\n'
 OUTPUT = [{"type": "message", "content": [{"type": "output_text", "text": "x" * 5000}]}]
 
 
-@pytest.mark.parametrize("size", [1, 7, 2048, 100_000])
-@pytest.mark.parametrize(
+@for_each_row("size", [1, 7, 2048, 100_000])
+@for_each_row(
     ("stream", "ended"),
     [
         (events(chunk(), "[DONE]"), True),

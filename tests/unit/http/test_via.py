@@ -2,14 +2,13 @@
 
 import re
 
-import pytest
-
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 OWN = "vllm-router-0f3ac2d4415be697"
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("values", "own", "routers"),
     [
         ([], False, 0),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.models.block_cache_tracker import BlockCacheTracker as SlowTracker
+from tests.rows import for_each_row
 from vllm_router import BlockCacheTracker, BlockMatch, WorkerNotFoundError, hash_blocks
 
 TOKENS = np.arange(160, dtype=np.uint32)
@@ -211,7 +212,7 @@ def test_threads_may_record_and_ask_at_once():
     assert tracker.stats()["recorded_requests"] == 800
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("call", "error", "says"),
     [
         (lambda _: BlockCacheTracker(0), ValueError, "block_size is 0"),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 LARGEST = 256 * 1024
@@ -12,7 +13,7 @@ def test_sizes_are_four_per_doubling():
     assert sizes == [64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
 
 
-@pytest.mark.parametrize("bytes_", [0, 1, 63, 64, 65, 80, 81, 1000, 4097, LARGEST - 1, LARGEST, LARGEST + 1])
+@for_each_row("bytes_", [0, 1, 63, 64, 65, 80, 81, 1000, 4097, LARGEST - 1, LARGEST, LARGEST + 1])
 def test_a_size_holds_what_was_asked_and_is_its_own_size(bytes_):
     size = testing.MemoryPool.round_up(bytes_)
     assert size >= bytes_

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 TICK = 100  # milliseconds
@@ -19,8 +20,8 @@ def run(wheel, milliseconds):
     return fired
 
 
-@pytest.mark.parametrize("delay", [1, 99, 100, 101, 250, 5_000, TURN - 1, TURN, TURN + 1, 5 * TURN + 37])
-@pytest.mark.parametrize("start", [0, 1, 50, 99, 123_456_789])
+@for_each_row("delay", [1, 99, 100, 101, 250, 5_000, TURN - 1, TURN, TURN + 1, 5 * TURN + 37])
+@for_each_row("start", [0, 1, 50, 99, 123_456_789])
 def test_a_timer_fires_once_up_to_a_tick_late_and_never_early(start, delay):
     wheel = testing.TimerWheel(start)
     wheel.arm(1, delay)

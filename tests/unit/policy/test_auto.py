@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import Router
 from vllm_router import _core_testing as testing
 
@@ -151,15 +152,15 @@ PHASES = {
 }
 
 
-@pytest.mark.parametrize("workers", [2, 3, 8, 64])
-@pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("kind", KINDS)
+@for_each_row("workers", [2, 3, 8, 64])
+@for_each_row("phase", PHASES)
+@for_each_row("kind", KINDS)
 def test_a_conversation_that_is_alone_stays_on_its_worker(kind, phase, workers):
     assert len(set(Conversations(workers).converse(1, KINDS[kind], PHASES[phase], turns=30))) == 1
 
 
-@pytest.mark.parametrize("workers", [2, 3, 8, 64])
-@pytest.mark.parametrize("kind", KINDS)
+@for_each_row("workers", [2, 3, 8, 64])
+@for_each_row("kind", KINDS)
 def test_conversations_that_are_few_stay_on_their_workers(kind, workers):
     fleet = Conversations(workers)
     tokens, more, output, pause = KINDS[kind]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import Router, Ticket
 from vllm_router import _core_testing as testing
 
@@ -54,9 +55,9 @@ def believed(router: Router) -> int:
     return held
 
 
-@pytest.mark.parametrize("policy", REMEMBERING)
-@pytest.mark.parametrize("end", ["not_sent", "worker_failed"])
-@pytest.mark.parametrize("kind", ["text", "tokens"])
+@for_each_row("policy", REMEMBERING)
+@for_each_row("end", ["not_sent", "worker_failed"])
+@for_each_row("kind", ["text", "tokens"])
 def test_a_request_that_no_worker_worked_on_is_taken_back(policy: str, end: str, kind: str) -> None:
     """mending row 38: what such a request was about was believed to be in the worker's cache."""
     router = Router(policy, ["http://a:8000"])

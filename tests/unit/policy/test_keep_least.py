@@ -1,12 +1,11 @@
 """cpp/policy/keep_least.h, by least_load: all of the minimum are found, wherever they stand."""
 
-import pytest
-
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 
-@pytest.mark.parametrize("weights", [(1.0, 1.0), (1.0, 2.0)], ids=["equal", "unequal"])
-@pytest.mark.parametrize("workers", [1, 7, 8, 9, 16, 21])
+@for_each_row("weights", [(1.0, 1.0), (1.0, 2.0)], ids=["equal", "unequal"])
+@for_each_row("workers", [1, 7, 8, 9, 16, 21])
 def test_every_equal_is_chosen_and_no_other(workers, weights):
     #   position   0 1 2 3 4 5 6 7 8 ...     minimum at each third, in whole lanes and behind them
     policy = testing.PolicyHarness("least_load")

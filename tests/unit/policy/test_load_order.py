@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 
@@ -38,8 +39,8 @@ def test_caps_are_proportional_to_weight():
     assert fleet((9, 0, 0), (0, 0, 0), weights=[1, 3]).caps(1000) == [3, 8]  # ceil(10/4), ceil(30/4)
 
 
-@pytest.mark.parametrize("weights", [[1, 1, 1], [0.01, 100, 1], [0.333, 2.5, 7]])
-@pytest.mark.parametrize("factor", [1000, 1001, 1250, 10_000])
+@for_each_row("weights", [[1, 1, 1], [0.01, 100, 1], [0.333, 2.5, 7]])
+@for_each_row("factor", [1000, 1001, 1250, 10_000])
 def test_somebody_always_has_room(weights, factor):
     for requests in ([0, 0, 0], [5, 1, 0], [1000, 1000, 1000], [0, 12345, 3]):
         policy = fleet(*((r, 0, 0) for r in requests), weights=weights)

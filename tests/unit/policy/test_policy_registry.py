@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 BUILT = testing.policy_names()
@@ -17,7 +18,7 @@ def test_a_policy_has_one_name_and_no_other_has_it():
     assert [testing.PolicyHarness(name).name for name in BUILT] == BUILT
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("name", "expected"),
     [
         ("least_loaded", "least_load"),

@@ -11,6 +11,7 @@ import pytest
 
 import vllm_router
 import vllm_router.replay
+from tests.rows import for_each_row
 from vllm_router import Batch, BlockCacheTracker, Router, RouterArgs, Ticket, hash_blocks
 
 URLS = ["http://a:8000", "http://b:8000"]
@@ -78,7 +79,7 @@ def test_the_constructor_says_nothing_of_internal_functions() -> None:
 # What a wrong call says
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("call", "error", "says"),
     [
         (lambda: Ticket(), TypeError, r"made by Router.select\(\)"),

@@ -10,6 +10,7 @@ import re
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core
 from vllm_router import _core_testing as testing
 from vllm_router.router_args import BUILT_POLICIES, FLAGS
@@ -84,7 +85,7 @@ def test_what_may_change_is_what_the_server_can_change():
     )
 
 
-@pytest.mark.parametrize("name", BOTH)
+@for_each_row("name", BOTH)
 def test_an_option_has_one_kind(name):
     kind = ARGS[name].kind
     if isinstance(kind, Number):
@@ -93,13 +94,13 @@ def test_an_option_has_one_kind(name):
         assert CORE[name]["kind"] in KINDS.get(type(kind), {"text"})
 
 
-@pytest.mark.parametrize("name", by_name(OTHER_DEFAULTS))
+@for_each_row("name", by_name(OTHER_DEFAULTS))
 def test_an_option_has_one_default(name):
     if ARGS[name].default is not None:  # None leaves it to the core, or to the policy: see OWN_DEFAULTS
         assert CORE[name]["default"] == ARGS[name].default
 
 
-@pytest.mark.parametrize("name", [name for name in BOTH if isinstance(ARGS[name].kind, Number)])
+@for_each_row("name", [name for name in BOTH if isinstance(ARGS[name].kind, Number)])
 def test_an_option_has_one_range(name):
     # The server's ranges are RouterArgs' alone. A limit that the core lacks is one of sense, not of function.
     row, kind = CORE[name], ARGS[name].kind
@@ -111,7 +112,7 @@ def test_an_option_has_one_range(name):
     assert kind.high is None or kind.high <= row["largest"]
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "name", [name for name in by_name(WORDS_IN_PYTHON_ALONE) if isinstance(ARGS[name].kind, Choice)]
 )
 def test_an_option_has_one_set_of_words(name):
@@ -159,7 +160,7 @@ def readers(flag: Flag) -> set[str]:
     return set(flag.policies) or set(BUILT_POLICIES)
 
 
-@pytest.mark.parametrize("name", sorted(POLICY.keys() - {"policy", "seed"}))
+@for_each_row("name", sorted(POLICY.keys() - {"policy", "seed"}))
 def test_an_option_is_read_by_the_policies_that_say_so(name):
     assert {policy for policy, entry in POLICIES.items() if name in entry["options"]} == readers(ARGS[name])
 

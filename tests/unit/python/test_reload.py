@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router._watched_file import WatchedFile
 from vllm_router.discovery.source import Difference
 from vllm_router.launch_router import _loaded, _make_parser
@@ -30,7 +31,7 @@ def names(change: Change) -> list[str]:
 # Marks
 
 
-@pytest.mark.parametrize("name", FLAGS)
+@for_each_row("name", FLAGS)
 def test_every_flag_says_what_a_change_needs(name: str) -> None:
     assert FLAGS[name].live in LIVE
 

@@ -7,6 +7,7 @@ import urllib.request
 import pytest
 
 import vllm_router
+from tests.rows import for_each_row
 from vllm_router import PolicyType, Router, UnusedOptionWarning, WorkerExistsError, WorkerInfo, _core
 from vllm_router.launch_router import main
 from vllm_router.router import policy_from_str
@@ -34,7 +35,7 @@ def test_an_option_of_cache_aware_chooses_it_as_before_it_ceased_to_be_the_defau
     assert caplog.messages == []
 
 
-@pytest.mark.parametrize("policy", BUILT_POLICIES)
+@for_each_row("policy", BUILT_POLICIES)
 def test_every_policy_that_is_built_can_be_named(policy):
     assert Router(policy).policy == policy
     assert Router(policy.replace("_", "-")).policy == policy
@@ -106,7 +107,7 @@ def test_serve_takes_options_of_the_server_only():
         router.serve(retry_max_retries=0)
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("options", "says"),
     [
         ({"virtual_nodes": 0}, "virtual_nodes is 0; .* between 1 and 65536 .*default 160"),
@@ -243,7 +244,7 @@ def test_select_has_no_python_frame():
     assert not inspect.isfunction(Router.select)
 
 
-@pytest.mark.parametrize("name", vllm_router.__all__)
+@for_each_row("name", vllm_router.__all__)
 def test_public_names_are_one_dot_deep(name):
     assert getattr(vllm_router, name) is not None
     assert name in dir(vllm_router)

@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import Router
 from vllm_router._messages import show
 from vllm_router._secrets import shown_urls
@@ -282,7 +283,7 @@ def test_what_would_end_a_header_or_a_request_line_is_refused(settings: dict[str
 # URLs
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("text", "shown"),
     [
         ("http://a:8000", "http://a:8000"),
@@ -361,7 +362,7 @@ def test_a_url_to_ask_about_keys(url: str) -> None:
     Router().serve(api_key_validation_urls=[url]).stop()
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "url",
     [
         "a",

@@ -70,19 +70,20 @@ def test_trouble_comes_first_and_then_the_workers(capsys: pytest.CaptureFixture[
     ]
 
 
-def test_a_worker_that_serves_badly_is_not_said_to_serve(capsys: pytest.CaptureFixture[str]) -> None:
-    def states(*conditions: dict[str, Any]) -> list[str]:
-        rows = [{"severity": "page", "since": 1e9, "text": "t", **row} for row in conditions]
-        said = {**SAID, "conditions": rows}
-        _, lines, _ = run(capsys, serving(json.dumps(said).encode()))
-        return [line.split("  ")[1].strip() for line in lines[-2:]]
-
-    first = SAID["workers"][0]["url"]
-    assert states({"condition": "all_reject"}) == ["rejects", "unhealthy"]
-    assert states({"condition": "worker_is_slow", "worker": first}) == ["slow", "unhealthy"]
-    failing = {"condition": "model_fails", "worker": first, "model": "a b"}
-    assert states(failing) == ['fails "a b"', "unhealthy"]
-    assert states({"condition": "model_fails", "worker": "http://other:1"}) == ["serves", "unhealthy"]
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [
+        ({"state": "responds_404"}, "responds 404"),
+        ({"state": "fails", "model": "a\x1b b"}, 'fails "a\\u001b b"'),
+    ],
+    ids=["no model", "a model"],
+)
+def test_the_state_of_a_worker_names_its_model(
+    capsys: pytest.CaptureFixture[str], state: dict[str, str], shown: str
+) -> None:
+    said = {**SAID, "workers": [{**SAID["workers"][0], **state}]}
+    _, lines, _ = run(capsys, serving(json.dumps(said).encode()))
+    assert lines[-1].split("  ")[1].strip() == shown
 
 
 def test_a_router_that_is_well_is_status_0(capsys: pytest.CaptureFixture[str]) -> None:

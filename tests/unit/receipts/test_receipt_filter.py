@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("name", "value", "message"),
     [
         (

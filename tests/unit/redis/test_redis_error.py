@@ -1,11 +1,10 @@
 """cpp/redis/redis_error.h: what each error of Redis means."""
 
-import pytest
-
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("text", "effect", "type_"),
     [
         ("NOAUTH Authentication required.", "down", "other"),

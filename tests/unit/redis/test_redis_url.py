@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 from vllm_router.settings.kinds import RedisUrl, Unfit
 
@@ -23,7 +24,7 @@ def test_a_url_has_these_parts(text, tls, user, password, host, port, database, 
     assert RedisUrl().check(text) == text
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("text", "reason"),
     [
         ("", "has no scheme"),

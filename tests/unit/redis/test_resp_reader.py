@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 STREAM = b"+OK\r\n:-42\r\n$5\r\nhe\r\nl\r\n*2\r\n$0\r\n\r\n*1\r\n$-1\r\n*0\r\n-ERR x\r\n*-1\r\n+a\rb\nc\r\n"
@@ -22,7 +23,7 @@ def test_replies_may_come_in_pieces(size):
     assert reader.reply_bytes == 0
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("bytes_", "problem"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n", "sent what is not RESP2"),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 CHAT, COMPLETIONS, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/messages"
@@ -29,7 +30,7 @@ def test_a_greedy_request_is_cached():
     assert judge(content=("content-type", "Application/JSON; charset=utf-8")) == "none"
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("how", "reason"),
     [
         ({"method": "GET"}, "route"),
@@ -98,7 +99,7 @@ def test_zero_has_many_spellings(number):
     assert judge(f'{{"temperature":{number}}}') == "none"
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "number",
     ["1", "0.1", "1e-7", "1e-999", '"0"', "false", "[0]", "00", ".0", "0.", "+0", "NaN", "0x0", "-", "1e999"],
 )
@@ -348,7 +349,7 @@ def test_a_whole_response_is_stored():
     assert judge_response(generated, path="/generate") == "none"
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "body",
     [
         "",
@@ -376,7 +377,7 @@ def test_errors_of_other_routes_are_not_stored():
     assert judge_response("[" + json.dumps(aborted) + "]", path="/generate") == "error_inside"
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("how", "reason"),
     [
         ({"status": 201}, "status"),

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.growth import assert_linear
+from tests.rows import for_each_row
 from vllm_router._core_testing import find_member, member_holds, read_body_map
 
 
@@ -24,7 +25,7 @@ def test_members_are_in_order_with_their_spans_and_types():
     ]
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("value", "kind"),
     [
         *((b"null", "null"), (b"true", "true"), (b"false", "false"), (b'"x"', "string"), (b"{}", "object")),
@@ -43,7 +44,7 @@ def test_the_type_is_that_of_the_spelling(value, kind):
     assert read_body_map(b'{"a":' + value + b"}")[2][0][2] == kind
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "body",
     [
         *(

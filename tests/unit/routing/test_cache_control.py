@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.growth import assert_linear
+from tests.rows import for_each_row
 from vllm_router._core_testing import add_cache_control
 
 METRICS = Path(__file__).parents[3] / "docs/reference/metrics.md"
 MARKER = b',"cache_control":{"type":"ephemeral"}'
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "text",
     [
         *(
@@ -47,7 +48,7 @@ def test_the_last_block_of_a_list_gets_it_before_its_brace():
     )
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "last",
     [
         *(b'{"type":"text","text":""}', rb'{"type":"text","text":" \n\t\r\u000b\u0020"}', b'{"type":"text"}'),
@@ -154,7 +155,7 @@ def test_what_parsers_may_read_differently_stays(body):
     assert add_cache_control(body) == ("odd_names", body)
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "body",
     [
         *(

@@ -1,7 +1,6 @@
 """cpp/routing/explanation.h: why a worker was chosen, in words."""
 
-import pytest
-
+from tests.rows import for_each_row
 from vllm_router import Router
 from vllm_router import _core_testing as testing
 
@@ -63,7 +62,7 @@ def test_without_being_asked_only_the_reason_is_known():
     assert "explain=True" in text
 
 
-@pytest.mark.parametrize("reason", testing.reason_names())
+@for_each_row("reason", testing.reason_names())
 def test_every_reason_has_its_words_and_its_method(reason):
     words, method = testing.words_of_reason(reason)
     assert f" ({reason})." in words

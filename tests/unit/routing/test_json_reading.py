@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 
@@ -22,11 +23,11 @@ def test_members_are_a_name_a_colon_and_a_value(member):
     assert testing.request_fields(f"{{{member}}}") is None
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "value",
     ['{"a":"b":1}', '{"a":]}', '{"a":,}', '{"a"::1}', '["a":1]', "[,1]", "[:1]", "{1}", '{"a":"b":[""}]'],
 )
-@pytest.mark.parametrize("around", ["%s", '{"x":%s}', "[[%s]]"])
+@for_each_row("around", ["%s", '{"x":%s}', "[[%s]]"])
 def test_a_raw_value_ends_where_skipping_it_ends(value, around):
     for end in ("}", "}}", "]}", '},"user":"eve"}', '}},"user":"eve"}'):
         body = '{"documents":' + around % value + ',"prompt":"p","x":[{"y":1}]' + end

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.growth import assert_linear
+from tests.rows import for_each_row
 from vllm_router._core_testing import is_json_number, json_elements, skip_json_value, unescaped_json
 
 
@@ -36,7 +37,7 @@ def test_a_value_that_does_not_end_is_none(text):
     assert skip_json_value(text) is None
 
 
-@pytest.mark.parametrize("before", range(70))
+@for_each_row("before", range(70))
 def test_brackets_are_seen_wherever_they_stand_in_a_block(before):
     # Text without brackets or quotes is passed over 32 bytes at a time.
     for inside in (b"[]", b'"]"', b"{}"):

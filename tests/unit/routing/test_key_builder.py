@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import Router
 from vllm_router import _core_testing as testing
 
@@ -150,8 +151,8 @@ def test_options_of_the_key_reach_it():
     assert key({"prompt": "p"}, hash_function="xxh3") == f"request_hash:{digest:016x}"
 
 
-@pytest.mark.parametrize("policy", LOAD)
-@pytest.mark.parametrize(
+@for_each_row("policy", LOAD)
+@for_each_row(
     ("request_", "tokens"),
     [
         ({}, 1),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 P, D, E = (f"http://{host}:8000" for host in "pde")
@@ -18,8 +19,8 @@ def local(router, url, prompt=PROMPT):
     return router.select("decode", prompt=prompt, pinned=url)[0]
 
 
-@pytest.mark.parametrize("decode_policy", POLICIES)
-@pytest.mark.parametrize("policy", ["round_robin", "auto"])
+@for_each_row("decode_policy", POLICIES)
+@for_each_row("policy", ["round_robin", "auto"])
 def test_a_local_request_is_learned_with_any_policy(policy, decode_policy):
     router = staged(decode_policy, policy)
     assert router.select_bypass(PROMPT) is None

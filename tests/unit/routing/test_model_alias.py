@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import for_each_row
 from vllm_router._core_testing import resolve_alias
 
 
@@ -24,7 +25,7 @@ def test_a_hundred_hashes_in_a_row_share_by_weight(weights):
     assert seen == {f"m{i}": weight for i, weight in enumerate(weights) if weight}
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("texts", "why"),
     [
         (["fast"], "has no '='"),

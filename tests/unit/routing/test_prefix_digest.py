@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import Router
 from vllm_router import _core_testing as testing
 
@@ -106,7 +107,7 @@ def test_token_ids_are_named_by_as_many_whole_ones_as_fit():
     assert digest({"model": "llama-3"}, token_ids=[1, 2, 3, 4]) == wanted
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "body",
     [
         "",

@@ -6,8 +6,7 @@ What each is read as: test_routing_text.py and test_prefix_digest.py.
 import itertools
 import json
 
-import pytest
-
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 # Best first, with a prompt that names its member.
@@ -28,7 +27,7 @@ MEMBERS = {
 }
 
 
-@pytest.mark.parametrize(("better", "worse"), list(itertools.combinations(MEMBERS, 2)))
+@for_each_row(("better", "worse"), list(itertools.combinations(MEMBERS, 2)))
 def test_the_first_of_the_list_counts_whatever_the_order_in_the_body(better, worse):
     def read(*names):
         body = json.dumps({name: MEMBERS[name] for name in names})

@@ -2,16 +2,15 @@
 
 import json
 
-import pytest
-
+from tests.rows import for_each_row
 from vllm_router import Router
 from vllm_router import _core_testing as testing
 
 BODY = json.dumps({"messages": [{"role": "user", "content": "hello " * 100}], "max_tokens": 50}).encode()
 
 
-@pytest.mark.parametrize("policy", ["auto", "cache_aware", "prefix_aware"])
-@pytest.mark.parametrize(
+@for_each_row("policy", ["auto", "cache_aware", "prefix_aware"])
+@for_each_row(
     ("path", "computes"),
     [
         ("/tokenize", False),

@@ -2,8 +2,7 @@
 
 import json
 
-import pytest
-
+from tests.rows import for_each_row
 from vllm_router import Router, hash_blocks
 from vllm_router import _core_testing as testing
 from vllm_router.router_args import BUILT_POLICIES
@@ -26,8 +25,8 @@ def length_of_common_prefix(a, b):
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-@pytest.mark.parametrize("policy", BUILT_POLICIES)
-@pytest.mark.parametrize(
+@for_each_row("policy", BUILT_POLICIES)
+@for_each_row(
     "request_",
     [
         {"body": body("Tell me of the sea. " * 40, user="ann"), "path": CHAT},

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.models.rate_lease import Bucket, Leases, simulate
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 SECOND = 10**9
@@ -260,9 +261,9 @@ def shares(rate, loads, **more):
     return whole / (10 * rate), [one / whole for one in admitted]
 
 
-@pytest.mark.parametrize("locked", [False, True], ids=["in any order", "in step"])
-@pytest.mark.parametrize("over", [1.6, 10])
-@pytest.mark.parametrize("routers", [1, 2, 4, 16])
+@for_each_row("locked", [False, True], ids=["in any order", "in step"])
+@for_each_row("over", [1.6, 10])
+@for_each_row("routers", [1, 2, 4, 16])
 def test_routers_with_equal_loads_get_equal_parts(routers, over, locked):
     for rate in (200, 1000, 10_000):
         used, parts = shares(rate, [rate * over / routers] * routers, locked=locked)

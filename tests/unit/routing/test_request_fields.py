@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 NOTHING = {
@@ -65,7 +66,7 @@ def test_every_wanted_member_is_read_and_the_others_are_skipped():
     }
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("user_id", "session"),
     [
         ('{"device_id":"d","session_id":"s"}', "s"),
@@ -103,7 +104,7 @@ def test_text_inside_a_prompt_is_not_a_member():
     assert only(json.dumps({"prompt": '"user": "mallory", "session_id": "x" }{ "user": 3'}))
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("value", "expected"),
     [
         ('"abc"', "abc"),
@@ -187,7 +188,7 @@ def test_an_object_without_wanted_members_is_an_object():
     assert only(' \n{ "a" : [ ] }\t\r\n')
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "body",
     [
         "",

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.models.routing_text import digest, routing_text
+from tests.rows import for_each_row
 from vllm_router import Router
 from vllm_router import _core_testing as testing
 
@@ -124,7 +125,7 @@ def test_a_string_equals_a_list_of_one_text():
     assert chat({"role": "user", "content": [{"type": "text", "text": "Hello!"}]}) == chat(HELLO)
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("message", "item"),
     [
         ({"role": "user", "name": "ann", "content": "x"}, f"{RS}user:ann{US}x"),
@@ -234,7 +235,7 @@ def test_items_of_responses():
     )
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("body", "path", "prompt"),
     [
         ({"prompt": "Once"}, "/v1/completions", "Once"),

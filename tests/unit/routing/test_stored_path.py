@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 # As vLLM 0.32 writes them.
@@ -14,7 +15,7 @@ CREATED = (
 )
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("path", "expected"),
     [
         ("/v1/responses/resp_1", "/v1/responses/resp_1"),
@@ -69,7 +70,7 @@ def test_what_a_user_writes_is_no_id():
     assert continued(b"previous_response_id") is None
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("body", "expected"),
     [
         ({"conversation": "conv_1"}, "/v1/conversations/conv_1"),

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import Router, hash_blocks
 from vllm_router import _core_testing as testing
 
@@ -117,7 +118,7 @@ def test_ids_of_a_beginning_that_fill_no_block_are_asked_for_anew():
     assert not testing.make_blocks(with_ids, body=body(*FIRST))["lacks_ids"]
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("path", "text"),
     [
         ("", body("Be kind.", [{"type": "image_url", "image_url": {"url": "https://x/a.png"}}])),

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": 'Say "hi" 😀'}]}
@@ -102,7 +103,7 @@ def test_ids_are_read(answer):
     assert testing.parse_tokenize_answer(answer) == [0, 7, 2**32 - 1]
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("answer", "why"),
     [
         ("", "not one JSON object"),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 
@@ -12,7 +13,7 @@ def closed(text):
     return None if found is None else data[: found[0]] + found[1]
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("text", "whole"),
     [
         ("{", "{}"),

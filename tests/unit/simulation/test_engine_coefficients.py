@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 from vllm_router._core import replay
 
@@ -32,8 +33,8 @@ def test_an_unknown_preset_is_refused_with_those_that_there_are():
         testing.engine_preset("h2oo")
 
 
-@pytest.mark.parametrize("place", range(5))
-@pytest.mark.parametrize("value", [-1, float("nan"), float("inf")])
+@for_each_row("place", range(5))
+@for_each_row("value", [-1, float("nan"), float("inf")])
 def test_a_coefficient_out_of_range_is_named(place, value):
     values = [1.0] * 5
     values[place] = value

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.rows import for_each_row
 from tests.unit.simulation.apis import chat, parse, refuse, text_of
 
 SCRIPT = json.dumps([{"calls": [{"name": "bash"}]}, {"text": "Second."}, {"text": "Third."}])
@@ -68,7 +69,7 @@ def test_an_unasked_answer_is_cut_to_what_the_context_has_left():
     assert parse("completions", {"prompt": "x" * 40}, max_model_len=13).answer_tokens == 3
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("api", "body", "code", "message"),
     [
         ("chat", "{", 400, "not valid JSON"),

@@ -12,6 +12,7 @@ import anthropic
 import openai
 import pytest
 
+from tests.rows import for_each_row
 from tests.unit.simulation.wire import (
     CHAT,
     FAST,
@@ -341,7 +342,7 @@ def test_a_script_is_read_from_a_file(tmp_path):
         core_options({"tool_script": str(path)})
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("option", "value", "error"),
     [
         ("threads", 0, ValueError),

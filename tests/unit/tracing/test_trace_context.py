@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -40,7 +41,7 @@ def test_of_a_higher_version_the_known_part_is_read(text):
     assert testing.parse_traceparent(text) == (*IDS, True)
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "text",
     [
         "",

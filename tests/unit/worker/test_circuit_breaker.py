@@ -1,7 +1,6 @@
 """cpp/worker/circuit_breaker.h. The twin is compared in tests/property/."""
 
-import pytest
-
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 
@@ -183,7 +182,7 @@ def test_disabled_it_never_opens():
     assert [say(one, "failure") for _ in range(20)] == [None] * 20
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("status", "retry_after", "verdict"),
     [
         (200, False, "success"),

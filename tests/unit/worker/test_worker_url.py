@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 from vllm_router._core import worker_key
 
@@ -12,7 +13,7 @@ def parse(url):
     return testing.parse_worker_url(url)
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("url", "base", "host", "port", "prefix", "authority", "rank"),
     [
         ("http://a:8000", "http://a:8000", "a", 8000, "", "a:8000", None),
@@ -90,7 +91,7 @@ def test_a_trailing_slash_is_dropped_also_around_a_rank():
     assert parse("http://a:8000/@3/")["url"] == "http://a:8000@3"
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("url", "sentence"),
     [
         ("", "INVALID_ARGUMENT: a worker URL is empty; write it as http://host:port"),
@@ -215,7 +216,7 @@ def test_urls_of_one_worker_have_one_key():
             assert (worker_key(one) == worker_key(other)) == same, (one, other)
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("url", "why"),
     [
         ("", "is empty; write it as http://host:port"),

@@ -282,9 +282,11 @@ function showTiles() {
 
 // The states of GET /admin/status: the word that is shown, its kind, and where it stands.
 const STATES = {
-  unhealthy: ["down", "bad", 0], ejected: ["ejected", "bad", 1], hangs: ["hangs", "bad", 2], draining: ["draining", "warn", 4],
-  serves: ["serving", "good", 5],
+  unhealthy: ["down", "bad", 0], ejected: ["ejected", "bad", 1], hangs: ["hangs", "bad", 2], rejects: ["rejects", "bad", 3],
+  responds_404: ["responds 404", "bad", 3], fails: ["fails", "bad", 3], slow: ["slow", "warn", 4], draining: ["draining", "warn", 5],
+  serves: ["serves", "good", 6],
 };
+const SERVES = 6;
 const SHAPES = {
   good: "M5 0a5 5 0 1 1-.01 0z", warn: "M0 1h10L5 10z", bad: "M1.5 0 5 3.5 8.5 0 10 1.5 6.5 5 10 8.5 8.5 10 5 6.5 1.5 10 0 8.5 3.5 5 0 1.5z",
 };
@@ -357,8 +359,8 @@ const rows = [];
 
 function sortedWorkers() {
   const all = [...known.workers.values()].map((worker, place) => {
-    const reason = reasonOf(worker), rank = (STATES[worker.state] || [0, 0, 3])[2];
-    return {worker, place, reason, rank: rank === 5 && reason ? 3 : rank};
+    const reason = reasonOf(worker), rank = (STATES[worker.state] || [0, 0, 4])[2];
+    return {worker, place, reason, rank: rank === SERVES && reason ? 4 : rank};
   });
   return all.sort((a, b) => a.rank - b.rank || a.place - b.place);
 }
@@ -369,8 +371,8 @@ function showWorkers() {
   if (filter) {
     shown = all.filter(({worker}) => `${worker.url} ${nameOf(worker.url)} ${(STATES[worker.state] || [worker.state])[0]}`.toLowerCase().includes(filter));
   } else if (all.length > ROWS) {
-    const trouble = all.filter((each) => each.rank < 5);
-    const busy = all.filter((each) => each.rank === 5).sort((a, b) => b.worker.open - a.worker.open || a.place - b.place);
+    const trouble = all.filter((each) => each.rank < SERVES);
+    const busy = all.filter((each) => each.rank === SERVES).sort((a, b) => b.worker.open - a.worker.open || a.place - b.place);
     shown = [...trouble, ...busy.slice(0, ROWS)];
   }
   const busiest = Math.max(1, ...all.map(({worker}) => worker.open));
@@ -381,7 +383,7 @@ function showWorkers() {
     body.append(rows.at(-1).row);
   }
   shown.forEach(({worker, reason}, i) => rows[i].show(worker, reason, busiest));
-  const serving = all.filter(({worker}) => worker.state === "serves").length;
+  const serving = all.filter(({worker}) => worker.state === "serves" || worker.state === "slow").length;
   const part = shown.length < all.length ? `${shown.length} of ${all.length} shown` : "trouble first";
   say($("workers-note"), `${serving} serving \u00b7 ${part} \u00b7 of the last minute`);
 }

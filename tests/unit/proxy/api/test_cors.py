@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 PAGE = "https://ui.example"
@@ -11,8 +12,8 @@ def allowed(origins, origin, access="client", preflight=False):
     return testing.cors_fields(origins, origin, access, preflight).get("Access-Control-Allow-Origin")
 
 
-@pytest.mark.parametrize("preflight", [False, True])
-@pytest.mark.parametrize(
+@for_each_row("preflight", [False, True])
+@for_each_row(
     ("origins", "origin", "access", "told"),
     [
         ([], PAGE, "client", None),
@@ -46,7 +47,7 @@ def test_vary_says_that_the_origin_matters_where_it_does():
         assert testing.cors_fields([PAGE], origin, "client", True)["Vary"].startswith("Origin, Access-")
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("origins", "fields", "cross_site"),
     [
         ([], [], False),

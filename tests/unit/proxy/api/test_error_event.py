@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
@@ -42,7 +43,7 @@ def test_an_error_of_the_router_in_each_form():
     assert event(RESPONSES, 503, body).startswith(b"event: error\ndata: {")
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("status", "name"),
     [
         (400, "invalid_request_error"),
@@ -67,8 +68,8 @@ def test_anthropic_s_names_of_errors(status, name):
     }
 
 
-@pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
-@pytest.mark.parametrize(
+@for_each_row("path", [CHAT, MESSAGES, RESPONSES])
+@for_each_row(
     ("body", "message"),
     [
         ({"error": {"message": 'a "b"\n\nc', "code": 400}}, 'a "b"\n\nc'),

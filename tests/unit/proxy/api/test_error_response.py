@@ -2,10 +2,10 @@
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 ROWS = testing.error_rows()
@@ -16,7 +16,7 @@ def test_every_error_has_its_own_code():
     assert len({row[CODE] for row in ROWS}) == len(ROWS)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[CODE])
+@for_each_row("row", ROWS, ids=lambda row: row[CODE])
 def test_status_and_type_say_whose_mistake_it_is(row):
     expected = "invalid_request_error" if 400 <= row[STATUS] < 500 else "server_error"
     assert row[TYPE] == expected
@@ -39,7 +39,7 @@ def test_a_message_survives_whatever_it_contains(message):
     assert json.loads(testing.error_body(message, "t", "c"))["error"]["message"] == message
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[CODE])
+@for_each_row("row", ROWS, ids=lambda row: row[CODE])
 def test_anthropics_routes_have_its_form_with_the_same_code(row):
     """Row 27"""
     for path in ("/v1/messages", "/v1/messages/count_tokens"):

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.models.fan_out_paths import KNOWN, is_fan_out, resembles
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 PIECES = st.sampled_from(
@@ -24,7 +25,7 @@ PIECES = st.sampled_from(
 )
 
 
-@pytest.mark.parametrize("path", [*KNOWN, "/v1/sleep", "/update_weights_from_disk", "/%66lush_cache"])
+@for_each_row("path", [*KNOWN, "/v1/sleep", "/update_weights_from_disk", "/%66lush_cache"])
 def test_those_that_engines_have(path):
     assert path.removesuffix("*") in testing.FanOutPaths([])
 

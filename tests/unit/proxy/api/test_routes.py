@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 ROUTES = testing.routes()
@@ -50,12 +51,12 @@ def test_a_route_is_answered_here_or_by_a_worker():
     assert {route["label"] for route in ROUTES if route["inference"] and not route["computes"]} == at_once
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route["label"])
+@for_each_row("route", ROUTES, ids=lambda route: route["label"])
 def test_a_path_finds_the_route_named_after_it(route):
     assert testing.find_route(route["label"])["label"] == route["label"]
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("path", "label"),
     [
         ("/workers/http%3A%2F%2Fa%3A8000", "/workers/{url}"),

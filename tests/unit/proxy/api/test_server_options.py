@@ -3,6 +3,7 @@
 import pytest
 
 from tests.fakes.wire import request, response
+from tests.rows import for_each_row
 from vllm_router import Router, _core
 
 ROUTER = Router(policy="round_robin")
@@ -50,7 +51,7 @@ def test_none_leaves_the_default_where_it_may_be_given():
     start(api_key=None, request_id_headers=None, prometheus_host=None, prometheus_port=None)
 
 
-@pytest.mark.parametrize("name", SECONDS)
+@for_each_row("name", SECONDS)
 def test_seconds_may_have_fractions(name):
     start(**{name: 0.25})
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 VLLM = """# HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -26,7 +27,7 @@ llamacpp:requests_deferred 2
 """
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("text", "rank", "load"),
     [
         (LLAMACPP, None, (5, 2)),  # row 59: every poll of it failed
@@ -51,7 +52,7 @@ def test_loads_in_metrics(text, rank, load):
     assert testing.load_in_metrics(text, rank) == load
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "sample",
     [
         "-1",
@@ -119,7 +120,7 @@ def cache_of(blocks="27134", size="16", engine="0"):
     return f'vllm:cache_config_info{{block_size="{size}",engine="{engine}",num_gpu_blocks="{blocks}"}} 1.0\n'
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("text", "rank", "tokens"),
     [
         (VLLM + cache_of(), None, 27134 * 16),
@@ -152,7 +153,7 @@ def test_cache_tokens_in_metrics(text, rank, tokens):
 SGLANG_TOKENS = "sglang:max_total_num_tokens 48000\n"
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("text", "cache"),
     [
         (cache_of(), (27134 * 16, 16)),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.fakes.redis_server import RedisServer
 from tests.models.rate_lease import Bucket
 from tests.models.resp import read_reply
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 MS = 10**6  # nanoseconds
@@ -423,8 +424,8 @@ ADDS = {
 }
 
 
-@pytest.mark.parametrize("code", ["NOPERM", "READONLY", "OOM", "WRONGTYPE", "ERR"])
-@pytest.mark.parametrize("command", ADDS)
+@for_each_row("code", ["NOPERM", "READONLY", "OOM", "WRONGTYPE", "ERR"])
+@for_each_row("command", ADDS)
 def test_an_error_is_said_with_its_command_and_the_other_replies_count(code, command):
     one = Router()
     one.learn([hexed(9)])
@@ -492,8 +493,8 @@ def test_a_clock_that_was_set_back_makes_it_read_from_the_start():
 SECONDS = ["0", "-1", str(2**63 - 1), str(-(2**63)), str(2**64), "x", "", str(2**63 // 1000), "1" * 40]
 
 
-@pytest.mark.parametrize("seconds", SECONDS)
-@pytest.mark.parametrize("micros", ["0", "999999", str(2**63 - 1), "-5", "x"])
+@for_each_row("seconds", SECONDS)
+@for_each_row("micros", ["0", "999999", str(2**63 - 1), "-5", "x"])
 def test_a_time_that_is_none_harms_nothing(seconds, micros):
     one = Router()
     hostile = array(text(seconds), text(micros))

@@ -2,10 +2,11 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("fields", "key"),
     [
         ([], ""),

@@ -1,7 +1,6 @@
 """cpp/proxy/thread/aborted_responses.h: one of many aborted responses counts."""
 
-import pytest
-
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 
@@ -20,8 +19,8 @@ def test_the_next_one_counts_after_the_spacing():
     assert not aborted.count(2 * spacing, 10, 120)
 
 
-@pytest.mark.parametrize("failures", [1, 2, 3, 10, 77])
-@pytest.mark.parametrize("window", [0.05, 1, 120])
+@for_each_row("failures", [1, 2, 3, 10, 77])
+@for_each_row("window", [0.05, 1, 120])
 def test_a_client_whose_responses_are_all_aborted_opens_no_breaker(failures, window):
     """Row 12: whatever the rate, for it may be the client that wants its responses aborted."""
     for per_window in (1, failures, 7 * failures, 1000):

@@ -148,6 +148,6 @@ def test_a_collector_that_hangs_holds_up_neither_requests_nor_the_end(harness, t
     router = traced(collector.url)
     ask(harness, router)
     eventually(lambda: len(collector.messages) == 1)
-    ask(harness, router, 1200)
-    eventually(lambda: spans(router, "dropped") == 1200 * PER_REQUEST - 2048)
+    ask(harness, router, 2200)
+    eventually(lambda: spans(router, "dropped") == 2200 * PER_REQUEST - 4096)
     end(router)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.fakes.dns import SHAPES, Dnsmasq, FakeDns
 from tests.fakes.wire import PATIENCE
+from tests.rows import for_each_row
 from vllm_router.discovery import DnsSource, Follower, Listing, SourceError, WorkerSpec
 from vllm_router.discovery import dns as module
 from vllm_router.discovery.dns import Found, HostUrl, SrvRecord, chosen, together, workers_of
@@ -179,7 +180,7 @@ def test_the_order_of_records_changes_nothing_and_none_is_lost(
 # What it is made with.
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("options", "says"),
     [
         ({}, "hosts and srv are empty"),

@@ -16,6 +16,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import for_each_row
 from vllm_router._core import worker_key
 from vllm_router.discovery import FileSource, Listing, SourceError, WorkerSpec
 from vllm_router.discovery.file import workers_of_text
@@ -27,7 +28,7 @@ A, B = WorkerSpec("http://a:1"), WorkerSpec("http://b:1")
 # What it says
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("text", "workers"),
     [
         ("workers: []", []),
@@ -86,7 +87,7 @@ def test_a_file_lists_workers(text: str, workers: list[WorkerSpec]) -> None:
     assert workers_of_text(text, "w") == workers
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("text", "sentence"),
     [
         ("", "w is empty; write workers: [http://gpu-0:8000, http://gpu-1:8000] in it, or workers: [] for"),

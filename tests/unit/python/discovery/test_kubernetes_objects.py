@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes.kubernetes import endpoint, endpoint_slice, pod
+from tests.rows import for_each_row
 from vllm_router.discovery import WorkerSpec
 from vllm_router.discovery.kubernetes import KubernetesOptions, pods_to_specs, slices_to_specs
 from vllm_router.discovery.kubernetes_objects import trimmed_json
@@ -205,7 +206,7 @@ PODS = {
 }
 
 
-@pytest.mark.parametrize("row", PODS.values(), ids=PODS)
+@for_each_row("row", PODS.values(), ids=PODS)
 def test_a_pod_is(row: tuple[dict[str, Any], KubernetesOptions, list[WorkerSpec]]) -> None:
     made, options, expected = row
     warnings: list[str] = []
@@ -354,7 +355,7 @@ BAD_PODS = {
 }
 
 
-@pytest.mark.parametrize("row", BAD_PODS.values(), ids=BAD_PODS)
+@for_each_row("row", BAD_PODS.values(), ids=BAD_PODS)
 def test_a_bad_value_is_named_and_the_default_is_taken(
     row: tuple[dict[str, Any], list[WorkerSpec], str],
 ) -> None:
@@ -511,7 +512,7 @@ SLICES = {
 }
 
 
-@pytest.mark.parametrize("row", SLICES.values(), ids=SLICES)
+@for_each_row("row", SLICES.values(), ids=SLICES)
 def test_slices_are(row: tuple[list[dict[str, Any]], KubernetesOptions, list[WorkerSpec] | None]) -> None:
     made, options, expected = row
     warnings: list[str] = []
@@ -721,7 +722,7 @@ def test_a_service_is_a_label_of_its_slices() -> None:
     assert (SERVICE.resource, POD.resource) == ("endpointslices", "pods")
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("options", "said"),
     [
         ({}, "neither of selector and service"),

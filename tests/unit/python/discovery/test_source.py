@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import Router
 from vllm_router.discovery import Difference, Listing, Source, SourceError, WorkerSpec
 from vllm_router.discovery.source import Follower, check_source_name, only_specs, stop_all
@@ -85,7 +86,7 @@ def followed(
 # What is declared
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("values", "error", "sentence"),
     [
         ({"url": 8000}, TypeError, "url is a number; it must be a str such as 'http://host:8000'"),

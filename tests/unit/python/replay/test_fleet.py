@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from tests.rows import for_each_row
 from tests.unit.python.replay.test_trace import trace_of
 from vllm_router.replay.fleet import Cut, Event, Fleet, PeerSync, read_engine
 from vllm_router.replay.trace import TraceError
@@ -107,7 +108,7 @@ def test_one_router_tells_nothing():
     assert told["cuts"] == [{"time_s": 1.0, "seconds": 1e9, "router": 1}]
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("settings", "sentence"),
     [
         ({"workers": 0}, "workers is 0; it must be a whole number from 1 to 1024"),

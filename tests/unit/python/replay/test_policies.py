@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router.replay.policies import PolicySpec, flags_of_policy, parse_policies
 from vllm_router.replay.trace import TraceError
 from vllm_router.router_args import BUILT_POLICIES
@@ -60,7 +61,7 @@ def test_a_comparison_policy_takes_events_and_a_capacity():
     assert (core["events_delay_s"], core["max_blocks_per_worker"], core["seed"]) == (0.05, 70, 7)
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("word", "sentence"),
     [
         ("compare_lmetric:events=1", "compare_lmetric has no option events; did you mean events_delay_s?"),

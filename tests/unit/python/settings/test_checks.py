@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import for_each_row
 from tests.unit.python.settings.values import parsed
 from vllm_router.errors import UnusedOptionWarning
 from vllm_router.router_args import RouterArgs, check_policy_options
@@ -68,7 +69,7 @@ def test_a_policy_that_is_named_stays_whatever_else_is_set() -> None:
     assert "given" not in " ".join(vars(args))
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("settings", "sentence"),
     [
         (

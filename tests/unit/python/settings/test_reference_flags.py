@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import for_each_row
 from tests.unit.python.settings.values import BY_SPELLING, NOT_BUILT, OTHER_VALUES, parsed
 from vllm_router._version import __version__
 from vllm_router.router_args import FLAGS, RouterArgs
@@ -146,7 +147,7 @@ def test_the_first_three_fields_can_be_given_in_order_as_in_the_reference() -> N
     assert (args.worker_urls, args.host, args.port) == (["http://a:1"], "0.0.0.0", 80)
 
 
-@pytest.mark.parametrize(("written", "ordinary"), OTHER_SPELLINGS.items())
+@for_each_row(("written", "ordinary"), OTHER_SPELLINGS.items())
 def test_other_spellings_mean_the_same(written: str, ordinary: str) -> None:
     assert parsed(written) == parsed(ordinary)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import Router
 from vllm_router import _core_testing as testing
 from vllm_router.router_args import FLAGS, RouterArgs
@@ -33,7 +34,7 @@ def test_a_duration_has_a_number_and_a_unit(text: str, seconds: float) -> None:
     assert isinstance(seconds_of(text), type(seconds))
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "text",
     ["", "5", "m", "5 minutes", "5M", "-5m", "+5m", "1h30m", "5  m", " 5m", "5m ", "5.m", "1e3s", "\u0665m"],
 )
@@ -46,7 +47,7 @@ def test_a_prefix_of_keys(prefix: str) -> None:
     assert FLAGS["response_cache_redis_key_prefix"].check(prefix) == prefix
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("prefix", "sentence"),
     [
         ("", "must be 1 to 64 visible ASCII characters such as cr:resp:"),

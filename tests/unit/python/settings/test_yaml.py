@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.rows import for_each_row
 from tests.unit.python.settings.values import errors_of, parsed
 from vllm_router.router_args import FLAGS, RouterArgs
 
@@ -42,7 +43,7 @@ def test_an_empty_file_changes_nothing() -> None:
     assert RouterArgs.from_yaml("# nothing\n") == RouterArgs()
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("text", "sentence"),
     [
         ("polcy: random", "f.yaml: polcy is not a known setting; did you mean policy?"),
@@ -230,7 +231,7 @@ def source(**members: object) -> str:
     return f"event_sources: [{ {'backend_name': 'a', 'endpoint': 'http://a:1/e', **members} }]"
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("inner", "sentence"),
     [
         (
@@ -689,7 +690,7 @@ def test_the_section_has_the_name_of_a_setting() -> None:
     assert RouterArgs.from_yaml("response_cache: {}\nresponse_cache_capacity: 7").response_cache_capacity == 7
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("inner", "sentence"),
     [
         ("enabled: 1", "f.yaml: response_cache.enabled is 1; it must be true or false"),

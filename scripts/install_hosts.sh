@@ -1,0 +1,42 @@
+#!/bin/sh
+# Installs the programs into which `vllm_router.litellm` and the like are plugged, for `make test-hosts`:
+#   install_hosts.sh DIRECTORY [PYTHON]
+# Each version has an environment of its own, DIRECTORY/<host>-<version>, from PyPI (2.5 GB in all).
+#
+# LiteLLM 1.82.7 and 1.82.8 carried malware on PyPI: versions are exact here, and nothing is ever "the latest".
+# LiteLLM 1.110 alone has the present interface of plug-ins, and its proxy's packages are not on PyPI; 1.108 has
+# the former interface and a proxy. 1.109 cannot be installed with its proxy either.
+set -eu
+
+directory=${1:?usage: install_hosts.sh DIRECTORY [PYTHON]}
+python=${2:-python3}
+uv=0.13.9
+until=2026-11-29 # what they require in turn is as it was then
+# What the package and the tests need there.
+tests="numpy==2.4.6 PyYAML==6.0.4 rich==13.9.4 hypothesis==6.170.17 pytest==9.2.0 pytest-timeout==2.4.0"
+
+mkdir -p "$directory"
+cd "$directory"
+test -x uv/bin/uv || { "$python" -m venv uv && uv/bin/python -m pip install --quiet --disable-pip-version-check "uv==$uv"; }
+
+# environment NAME PACKAGE...
+environment() {
+  name=$1
+  shift
+  test -x "$name/bin/python" || uv/bin/uv venv --quiet --python "$python" "$name"
+  # shellcheck disable=SC2086
+  uv/bin/uv pip install --quiet --exclude-newer "$until" --python "$name/bin/python" $tests "$@"
+}
+
+environment litellm-1.110.2 litellm==1.110.2 openai==3.57.0
+environment litellm-1.108.7 "litellm[proxy]==1.108.7" openai==3.57.0
+
+# Ray 2.59 has routing tasks that run on without a request, for routers other than its own: it is not supported.
+environment ray-2.60.0 "ray[serve]==2.60.0"
+
+# Of verl one module is tested, which needs no torch. 0.9.1 is the first version on PyPI that has it.
+environment verl-0.9.1 ray==2.60.0 cachetools==8.0.2 omegaconf==2.4.0 packaging==26.4
+uv/bin/uv pip install --quiet --no-deps --python verl-0.9.1/bin/python verl==0.9.1
+
+# Clients of the router's APIs.
+environment clients-1 langchain-openai==1.7.4 llama-index-llms-openai-like==0.8.1 agentic-api==0.9.0
