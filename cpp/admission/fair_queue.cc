@@ -130,6 +130,7 @@ void FairQueue::Link(uint32_t number, Waiter* waiter) {
   (older != nullptr ? older->newer : tenant.oldest) = waiter;
   waiter->is_queued = true;
   ++waiters_;
+  ++tenant.waiters;
   if (!is_first) return;
   tenant.joined = waiter->order;
   Push(backlogged_, number);
@@ -144,12 +145,23 @@ void FairQueue::Unlink(uint32_t number, Waiter* waiter) {
   waiter->older = waiter->newer = nullptr;
   waiter->is_queued = false;
   --waiters_;
+  --tenant.waiters;
   if (is_last) Push(idle_, number);
 }
 
 std::optional<double> FairQueue::VirtualTimeOf(uint64_t tenant) const {
   const auto found = numbers_.find(tenant);
   return found != numbers_.end() ? std::optional(tenants_[found->second].time) : std::nullopt;
+}
+
+FairQueue::Waiter* FairQueue::NewestOf(uint64_t tenant) const {
+  const auto found = numbers_.find(tenant);
+  return found != numbers_.end() ? tenants_[found->second].newest : nullptr;
+}
+
+size_t FairQueue::WaitersOf(uint64_t tenant) const {
+  const auto found = numbers_.find(tenant);
+  return found != numbers_.end() ? tenants_[found->second].waiters : 0;
 }
 
 // ---- waiters
@@ -168,14 +180,22 @@ FairQueue::Waiter* FairQueue::Next(std::span<const uint32_t> workers) {
   if (backlogged_.empty() || workers.empty()) return nullptr;
   virtual_time_ = std::max(virtual_time_, tenants_[backlogged_.front()].time);
   Waiter* const waiter = Choose(workers);
-  if (waiter != nullptr) {
-    const uint32_t number = numbers_.find(waiter->tenant)->second;
-    Unlink(number, waiter);
-    Move(number, tenants_[number].time + static_cast<double>(waiter->cost) / waiter->weight);
-    reserved_ += waiter->cost;
-  }
+  if (waiter != nullptr) Charge(waiter);
   ForgetReached();
   return waiter;
+}
+
+void FairQueue::Take(Waiter* waiter) {
+  ROUTER_CHECK(waiter->is_queued, "a waiter that is taken waits");
+  Charge(waiter);
+  ForgetReached();
+}
+
+void FairQueue::Charge(Waiter* waiter) {
+  const uint32_t number = numbers_.find(waiter->tenant)->second;
+  Unlink(number, waiter);
+  Move(number, tenants_[number].time + static_cast<double>(waiter->cost) / waiter->weight);
+  reserved_ += waiter->cost;
 }
 
 void FairQueue::Requeue(Waiter* waiter) {

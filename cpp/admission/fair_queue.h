@@ -2,6 +2,7 @@
 //
 //   Enqueue(w)          a place behind its tenant's others; false: the queue is full
 //   Next(workers)       the next waiter that one of these workers can take, charged with its cost; null: none
+//   Take(w)             this one out of turn, likewise charged
 //   Requeue(w)          gives the charge back, and w its old place
 //   Remove(w)           it waits no more
 //   Settle(w, actual)   what it cost in the end, in place of its charge
@@ -77,19 +78,24 @@ class FairQueue {
   bool Enqueue(Waiter* waiter);
   // `workers`: with room, in ascending order.
   Waiter* Next(std::span<const uint32_t> workers);
-  // REQUIRES: Next() returned it, and it is not settled. The queue may have more than `max_waiters` by it.
+  // REQUIRES: it is queued.
+  void Take(Waiter* waiter);
+  // REQUIRES: it was taken, and it is not settled. The queue may have more than `max_waiters` by it.
   void Requeue(Waiter* waiter);
   // False: it is not in the queue.
   bool Remove(Waiter* waiter);
   // REQUIRES: as Requeue().
   void Settle(const Waiter& waiter, uint64_t actual);
 
+  // Of the tenant's waiters the one that came last; null: it has none.
+  Waiter* NewestOf(uint64_t tenant) const;
+  size_t WaitersOf(uint64_t tenant) const;
   size_t waiters() const { return waiters_; }
   size_t tenants() const { return numbers_.size(); }  // that are remembered
   double virtual_time() const { return virtual_time_; }
   // nullopt: it is not remembered.
   std::optional<double> VirtualTimeOf(uint64_t tenant) const;
-  // Costs of waiters that Next() returned and that are neither settled nor queued again.
+  // Costs of waiters that were taken and are neither settled nor queued again.
   uint64_t reserved() const { return reserved_; }
 
  private:
@@ -102,6 +108,7 @@ class FairQueue {
     Waiter* oldest = nullptr;
     Waiter* newest = nullptr;
     uint32_t place = 0;  // in its heap
+    uint32_t waiters = 0;
   };
   // Numbers of tenants, the lowest virtual time first; 4-ary.
   using Heap = std::vector<uint32_t>;
@@ -121,6 +128,7 @@ class FairQueue {
   uint32_t NumberOf(uint64_t name, double time);
   void Link(uint32_t number, Waiter* waiter);
   void Unlink(uint32_t number, Waiter* waiter);
+  void Charge(Waiter* waiter);
   void Forget(uint32_t number);
   void ForgetReached();
   size_t InFront(std::array<uint32_t, kTenantsSearched>* numbers) const;

@@ -22,10 +22,10 @@ std::string_view ClosedByName(ClosedBy closed) {
 }
 
 std::optional<double> KvUsage(const WorkerRoom& worker) {
-  if (worker.capacity == 0) return std::nullopt;
+  const WorkerReport* const report = ReportOf(worker);
+  if (worker.capacity == 0) return report != nullptr ? std::optional(report->kv_usage) : std::nullopt;
   const auto capacity = static_cast<double>(worker.capacity);
   const double own = static_cast<double>(worker.tokens) / capacity;
-  const WorkerReport* const report = ReportOf(worker);
   if (report == nullptr) return own;
   return std::max(own, report->kv_usage + static_cast<double>(report->sent) / capacity);
 }

@@ -9,7 +9,7 @@
 //
 // The KV cache's usage is the last load report and what was sent since, but no less than this router's own counters say, so a
 // worker that reports 0 is still bounded. What is unknown opens: without a report only the own counters count, without a
-// capacity the usage is 0. A report of a full cache is ignored where this router has had nothing open for a minute.
+// capacity only the report. A report of a full cache is ignored where this router has had nothing open for a minute.
 //
 // Where the ceiling of a lower class is no higher, a worker with room for it has room for every class above. A worker
 // without requests, about which nothing is reported, has room for all classes. Pure; any thread.
@@ -30,6 +30,8 @@ enum class ClassGate : uint8_t { kOpen, kGated, kIdleOnly };
 struct ClassRoom {
   ClassGate gate = ClassGate::kGated;
   double kv_ceiling = kHighestCeiling;  // 0 to 1
+
+  bool operator==(const ClassRoom&) const = default;
 };
 
 // What a worker reported; not given if the report is too old.
@@ -61,7 +63,7 @@ struct PoolRoom {
 enum class ClosedBy : uint8_t { kNone, kRequests, kPrefill, kWaiting, kKv, kHalf };
 std::string_view ClosedByName(ClosedBy closed);
 
-// Of the worker's KV cache; nullopt: its capacity is unknown.
+// Of the worker's KV cache; nullopt: neither its capacity nor a report says it.
 std::optional<double> KvUsage(const WorkerRoom& worker);
 ClosedBy RoomOf(const WorkerRoom& worker, const ClassRoom& of_class, const PoolRoom& pool);
 

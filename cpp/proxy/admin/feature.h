@@ -4,7 +4,8 @@
 //   check       options that make no sense together, before anything is made
 //   add         objects that threads share or keep (ServerLimits::features, IoThread::features), and services
 //   open        ports of its own, once the server has its own
-//   follow      other settings than at the start, before requests have them; any thread
+//   may_follow  whether it can follow other settings than at the start: all features can, or none is told; any thread
+//   follow      these settings, before requests have them; any thread
 //   endpoints   paths that the router serves itself
 //   sections    members of another subject's pages
 //
@@ -50,6 +51,7 @@ struct Feature {
   Status (*check)(const ServerOptions& options, const Router& router) = nullptr;
   Status (*add)(const ServerParts& server) = nullptr;
   Status (*open)(const Services& services) = nullptr;
+  Status (*may_follow)(const Settings& settings) = nullptr;
   void (*follow)(const ServerLimits& limits, const Settings& settings) = nullptr;
   std::span<const EndpointTable> endpoints = {};
   std::span<const PageSection> sections = {};

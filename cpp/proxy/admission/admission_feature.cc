@@ -5,22 +5,43 @@
 #include <vector>
 
 #include "admission/tenant_tokens.h"
+#include "base/log.h"
 #include "proxy/admin/feature.h"
+#include "proxy/admission/admission_endpoints.h"
 #include "proxy/admission/admission_metrics.h"
+#include "proxy/admission/class_metrics.h"
+#include "proxy/admission/class_pools.h"
 #include "proxy/admission/client_rules.h"
+#include "proxy/admission/dispatch_service.h"
 #include "proxy/admission/thread_admission.h"
 #include "proxy/api/server_options.h"
 #include "proxy/control/services.h"
 #include "proxy/security/authorizer.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/server_limits.h"
+#include "routing/router.h"
 
 namespace vllm_router {
 namespace {
 
-Status Check(const ServerOptions& options, const Router& /*router*/) {
+// Those of the server that serve clients.
+struct ClientThreads {
+  std::vector<IoThread*> all;
+};
+
+Status MayFollow(const Settings& settings) { return ClassPools::Read(settings.admission_classes).status(); }
+
+Status Check(const ServerOptions& options, const Router& router) {
+  if (router.is_staged() && !options.admission_classes.empty()) {
+    return absl::InvalidArgumentError(
+        "admission_config is set, and the fleet has prefill and decode workers, for which priority classes are not "
+        "implemented yet; leave admission_config out");
+  }
+  ROUTER_RETURN_IF_ERROR(MayFollow(options));
   return ClientRules::Make(options).status();
 }
+
+void TellClientsApart(IoThread& thread) { thread.authorizer.TellClientsApart(); }
 
 Status Add(const ServerParts& server) {
   StatusOr<ClientRules> made = ClientRules::Make(server.options);
@@ -28,19 +49,47 @@ Status Add(const ServerParts& server) {
   const ClientRules& rules = *server.limits.features.Own(std::make_unique<ClientRules>(*std::move(made)));
   TenantTokens& tokens =
       *server.limits.features.Own(std::make_unique<TenantTokens>(server.options.max_tenants));
+  ClassPools& pools = *server.limits.features.Own(std::make_unique<ClassPools>());
+  ROUTER_RETURN_IF_ERROR(pools.Follow(server.options.admission_classes));
+  auto& clients = *server.limits.features.Own(std::make_unique<ClientThreads>());
+  const bool tells_apart = rules.any() || !server.options.admission_classes.empty();
   std::vector<const ThreadAdmission*> threads;
+  std::vector<const ThreadClasses*> class_threads;
   for (const std::unique_ptr<IoThread>& thread : server.threads) {
-    threads.push_back(thread->features.Own(
-        std::unique_ptr<ThreadAdmission>(new ThreadAdmission{.rules = rules, .tokens = tokens})));
-    if (rules.any()) thread->authorizer.TellClientsApart();
+    ThreadClasses& classes = *thread->features.Own(std::make_unique<ThreadClasses>(pools));
+    class_threads.push_back(&classes);
+    threads.push_back(thread->features.Own(std::unique_ptr<ThreadAdmission>(
+        new ThreadAdmission{.rules = rules, .tokens = tokens, .classes = classes})));
+    clients.all.push_back(thread.get());
+    if (tells_apart) TellClientsApart(*thread);
   }
+  server.services.Add<DispatchService>(pools);
+  const auto* const class_metrics =
+      server.services.Keep(std::make_unique<ClassMetrics>(pools, std::move(class_threads)));
+  server.services.AddMetrics([class_metrics](MetricsPage* page) { class_metrics->Write(page); });
   auto* const metrics = server.services.Keep(std::make_unique<AdmissionMetrics>(tokens, std::move(threads)));
   server.services.AddMetrics([metrics](MetricsPage* page) { metrics->Write(page); });
   return absl::OkStatus();
 }
 
+void Follow(const ServerLimits& limits, const Settings& settings) {
+  const Status followed = limits.features.Find<ClassPools>()->Follow(settings.admission_classes);
+  if (!followed.ok()) Log(LogLevel::kError, std::string(followed.message()));
+  if (settings.admission_classes.empty()) return;
+  for (IoThread* const thread : limits.features.Find<ClientThreads>()->all)
+    thread->loop.Post([thread] { TellClientsApart(*thread); });
+}
+
+constexpr EndpointTable kTables[] = {&AdmissionEndpoints};
+
 }  // namespace
 
-extern constexpr Feature kAdmissionFeature = {.name = "admission", .check = &Check, .add = &Add};
+extern constexpr Feature kAdmissionFeature = {
+    .name = "admission",
+    .check = &Check,
+    .add = &Add,
+    .may_follow = &MayFollow,
+    .follow = &Follow,
+    .endpoints = kTables};
 
 }  // namespace vllm_router

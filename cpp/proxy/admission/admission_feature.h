@@ -1,4 +1,5 @@
-// Admission: who sends a request and which priority class it has, for logs, receipts, spans and metrics. It delays nothing.
+// Admission: who sends a request and which priority class it has, for logs, receipts, spans and metrics. With
+// --admission-config requests wait for a worker with room for their class.
 #pragma once
 
 namespace vllm_router {
@@ -9,5 +10,6 @@ struct Step;
 extern const Feature kAdmissionFeature;
 extern const Step kIdentifyStep;
 extern const Step kClassStep;
+extern const Step kDispatchStep;
 
 }  // namespace vllm_router

@@ -13,6 +13,7 @@
 #include "base/limits.h"
 #include "http/head.h"
 #include "proxy/admission/admission_feature.h"
+#include "proxy/admission/class_pools.h"
 #include "proxy/admission/thread_admission.h"
 #include "proxy/exchange/connection.h"
 #include "proxy/exchange/request.h"
@@ -54,7 +55,9 @@ std::string OwnTenant(const KeyMatch* match) {
 bool Identify(Request& request) {
   const KeyMatch* const match = request.state.Find<KeyMatch>();
   auto* const admission = request.thread.features.Find<ThreadAdmission>();
-  if (admission == nullptr || (match == nullptr && !admission->rules.any())) return false;
+  if (admission == nullptr) return false;
+  const bool has_classes = admission->classes.rules.Get()->settings != nullptr;
+  if (match == nullptr && !has_classes && !admission->rules.any()) return false;
   if (AccessOf(request) != Access::kClient) return false;
   const KeyGrant* const grant = match != nullptr ? match->grant.get() : nullptr;
   const ClientRules& rules = admission->rules;
@@ -129,13 +132,21 @@ std::optional<PriorityClass> ClassOfBody(std::string_view body) {
   return tier ? ClassOfServiceTier(*tier) : std::nullopt;
 }
 
+// The file of classes comes first.
+std::optional<PriorityClass> ClassOfAlias(ThreadAdmission& admission, std::string_view alias) {
+  const std::shared_ptr<const AdmissionSettings>& settings = admission.classes.rules.Get()->settings;
+  const std::optional<PriorityClass> named =
+      settings != nullptr ? settings->ClassOfAlias(alias) : std::nullopt;
+  return named ? named : admission.rules.ClassOfAlias(alias);
+}
+
 bool Classify(Request& request) {
   Client* const client = ClientOf(request);
   if (client == nullptr) return false;
   if (MayHaveTier(request) && !request.stream_body && request.fully_read())
     client->claims.service_tier = ClassOfBody(request.body->held());
   if (request.workers.alias != nullptr)
-    client->claims.alias = client->admission.rules.ClassOfAlias(request.workers.alias->name);
+    client->claims.alias = ClassOfAlias(client->admission, request.workers.alias->name);
   GiveClass(request, *client);
   return false;
 }

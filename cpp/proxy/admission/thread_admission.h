@@ -8,10 +8,12 @@
 namespace vllm_router {
 
 class TenantTokens;
+struct ThreadClasses;
 
 struct ThreadAdmission {
   const ClientRules& rules;  // the server's
   TenantTokens& tokens;      // likewise
+  ThreadClasses& classes;    // the thread's
 
   Counter clamped;            // requests that claimed more than they may have
   Counter unknown_classes;    // fields with unknown names of classes

@@ -38,6 +38,7 @@ enum class HttpError : uint8_t {
   kLoopDetected,
   kInvalidArgument,  // of an admin call, or x-vllm-router-override
   kQueueFull,
+  kDisplaced,  // by a request of a higher priority class
   kQueueTimeout,
   kRateLimited,
   kNoBodyMemory,

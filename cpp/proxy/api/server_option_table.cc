@@ -302,6 +302,7 @@ const OptionTable<Settings>& SettingsTable() {
       {.name = "max_concurrent_requests", .member = Member<&O::max_concurrent_requests>()},
       {.name = "queue_size", .member = Member<&O::queue_size>()},
       {.name = "rate_limit_tokens_per_second", .member = Member<&O::rate_limit_per_second>()},
+      {.name = "admission_config", .member = Member<&O::admission_classes>()},
       {.name = "upstream_pool_size", .member = Member<&O::upstream_pool_size>()},
       {.name = "upstream_pool_idle_secs", .member = Seconds<&O::upstream_pool_idle_ms>()},
       {.name = "slow_start_secs", .member = Seconds<&O::slow_start_ms>()},

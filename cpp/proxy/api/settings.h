@@ -43,6 +43,7 @@ struct Settings {
   uint32_t queue_size = 100;                  // further requests that may queue; 0: none
   int64_t queue_timeout_ms = 60'000;          // maximum time in the queue
   uint32_t rate_limit_per_second = 0;         // requests per second; 0: unlimited
+  std::string admission_classes;  // the lines of admission/admission_settings.h; empty: no priority classes
 
   uint32_t upstream_pool_size = 256;      // idle connections kept per worker and thread
   int64_t upstream_pool_idle_ms = 4'000;  // below the 5 s after which uvicorn closes

@@ -5,6 +5,7 @@
 #include "http/head.h"
 #include "net/event_loop.h"
 #include "proxy/api/settings.h"
+#include "proxy/exchange/worker_gate.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
 #include "routing/body_map.h"
@@ -191,6 +192,7 @@ std::optional<WorkerChoice::Selected> RetryLoop::Select() {
   if (attempt_) attempt_->ReleasePass();
   std::optional<WorkerChoice::Selected> selected = choice_.Select({.after_loss = lost_once_});
   info_.chosen_ns = thread_.clock.NowNanos();
+  if (request_.choice.gate != nullptr) request_.choice.gate->Chosen();
   // After an attempt, that attempt's failure is more informative.
   if (!selected && (choice_.pinned() || !choice_.any_attempted())) Fail(choice_.error(), choice_.message());
   return selected;

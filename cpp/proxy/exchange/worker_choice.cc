@@ -6,6 +6,7 @@
 #include "http/dot_segments.h"
 #include "proxy/api/settings.h"
 #include "proxy/exchange/requested_model.h"
+#include "proxy/exchange/worker_gate.h"
 #include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/server_limits.h"
@@ -187,6 +188,10 @@ StatusOr<Ticket> WorkerChoice::Choose(const How& how) {
   const auto select = [&](const FleetView& fleet) {
     return thread_.router->Select(*request_.key, fleet, how.transferred);
   };
+  if (request_.gate != nullptr && attempted_.empty()) {
+    StatusOr<Ticket> ticket = ChooseOpen(how);
+    if (ticket.ok()) return ticket;
+  }
   const bool is_whole = attempted_.empty() && refused_.empty() && !Narrows(how);
   if (is_whole && fleet_->all_admitting()) return select(*fleet_);
   const FleetView rest = Eligible(how);
@@ -200,6 +205,16 @@ StatusOr<Ticket> WorkerChoice::Choose(const How& how) {
   StatusOr<Ticket> ticket = select(rest);
   if (ticket.ok() || how.untried || thread_.router->options().max_worker_requests == 0) return ticket;
   return select(Without(how, {}, PassOver::kNone));
+}
+
+// Of the first attempt, without the workers that the gate closes. Not OK: it closes none, or no other may be chosen.
+StatusOr<Ticket> WorkerChoice::ChooseOpen(const How& how) {
+  const WorkerGate::Positions closed = request_.gate->Closed(*fleet_);
+  if (closed.empty()) return absl::NotFoundError("");
+  const bool is_whole = refused_.empty() && !Narrows(how) && fleet_->all_admitting();
+  const FleetView open = is_whole ? fleet_->Without(closed) : Eligible(how).Without(closed);
+  if (open.eligible().empty()) return absl::NotFoundError("");
+  return thread_.router->Select(*request_.key, open, how.transferred);
 }
 
 // The part of the fleet that this request may use. Attempted workers are left out while there are

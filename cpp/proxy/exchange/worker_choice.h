@@ -33,6 +33,7 @@
 namespace vllm_router {
 
 class RequestedModel;
+class WorkerGate;
 struct RoutingKey;
 struct IoThread;
 struct Settings;
@@ -51,6 +52,7 @@ class WorkerChoice {
     bool pinned_work = false;
     const RequestedModel* model = nullptr;  // null: any worker will do
     Stage stage = Stage::kAll;              // of a fleet with stages
+    WorkerGate* gate = nullptr;             // for the first attempt; null: all workers may have it
   };
 
   // A worker with reserved load, admitted by its circuit breaker.
@@ -111,6 +113,7 @@ class WorkerChoice {
   bool MayHavePath(const Worker& worker) const;
   bool IsFull(const Worker& worker) const;
   StatusOr<Ticket> Choose(const How& how);
+  StatusOr<Ticket> ChooseOpen(const How& how);
   FleetView Eligible(const How& how);
   FleetView Without(const How& how, std::span<const WorkerId> attempted, PassOver which) const;
   std::nullopt_t Fail(HttpError error, std::string message = {});

@@ -14,7 +14,7 @@
 namespace vllm_router {
 namespace {
 
-constexpr int64_t kExclusionPollMs = 1000;
+constexpr int64_t kEachSecondMs = 1000;
 
 // Raises the limit as far as possible; returns how many files may be open then.
 uint64_t RaiseFileLimit() {
@@ -50,14 +50,15 @@ void LimitToAffordable(Settings* limited, const Settings* former) {
 
 }  // namespace
 
-// Workers are polled for their loads, unless the settings say
-// otherwise, where overloaded ones are passed over, and under power_of_two, as in the reference router.
+// Workers are polled for their loads, unless the settings say otherwise, where overloaded ones are passed over, where
+// priority classes have ceilings, and under power_of_two, as in the reference router.
 void CompleteSettings(Settings* settings, const Settings* former, const Router& router) {
   LimitToAffordable(settings, former);
   if (settings->load_poll_interval_ms < 0) {
     const bool polls = router.policy_of(Stage::kPrefill).name() == "power_of_two" ||
                        router.policy_of(Stage::kDecode).name() == "power_of_two";
-    settings->load_poll_interval_ms = settings->excludes_overloaded() ? kExclusionPollMs
+    const bool each_second = settings->excludes_overloaded() || !settings->admission_classes.empty();
+    settings->load_poll_interval_ms = each_second ? kEachSecondMs
                                       : polls                         ? settings->worker_startup_check_ms
                                                                       : 0;
   }

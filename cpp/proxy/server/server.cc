@@ -357,6 +357,9 @@ StatusOr<Difference> Server::Apply(Change change, bool dry_run) {
         "health_check_interval_secs cannot become 0, or another value than 0, while the server runs");
   }
   ROUTER_RETURN_IF_ERROR(CheckExclusion(change.settings));
+  for (const Feature* const feature : Features()) {
+    if (feature->may_follow != nullptr) ROUTER_RETURN_IF_ERROR(feature->may_follow(change.settings));
+  }
   Difference difference;
   if (change.workers) {
     StatusOr<Difference> changed =

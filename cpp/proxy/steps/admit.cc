@@ -5,6 +5,7 @@
 #include "proxy/exchange/downstream.h"
 #include "proxy/exchange/request.h"
 #include "proxy/exchange/step.h"
+#include "proxy/exchange/worker_gate.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/permit.h"
@@ -30,7 +31,8 @@ Task<Verdict> Wait(Request& request, bool again) {
     end = co_await permit.Acquire(1, timeout_ms);
   }
   request.client.watch().StopEnd();
-  request.info.queue_ns = request.workers.model_wait_ns + permit.waited_ns();
+  const EligibleWorkers& workers = request.workers;
+  request.info.queue_ns = workers.model_wait_ns + workers.class_wait_ns + permit.waited_ns();
   if (end == Permit::End::kHeld || request.is_cancelled()) co_return Verdict::kNext;
   co_await request.client.Reject(
       end == Permit::End::kTimeout ? HttpError::kQueueTimeout : HttpError::kQueueFull);
@@ -47,6 +49,10 @@ Task<Verdict> Admit(Request& request) { return Wait(request, /*again=*/false); }
 Task<Verdict> WaitForWorker(Request& request) {
   IoThread& thread = request.thread;
   thread.telemetry.steps_back.fetch_add(1, std::memory_order_relaxed);
+  if (request.workers.gate != nullptr) {
+    const Verdict again = co_await request.workers.gate->WaitAgain();
+    co_return again;
+  }
   const Verdict verdict = co_await Wait(request, /*again=*/true);
   // If more than one worker has a free place, wake the next waiter now instead of when this request
   // ends.

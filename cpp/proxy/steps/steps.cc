@@ -41,8 +41,8 @@ std::span<const Step* const> Steps() {
       // With the body.
       &kStagedPathStep, &kBodyStep, &kModelStep, &kClassStep, &kInvalidateStep, &kResponseCacheStep,
       &kKeyStep, &kHoldoutStep, &kReceiptStep, &kSessionStep, &kStagesStep, &kMessageStep, &kQuarantineStep,
-      // With a permit.
-      &kAdmitStep, &kTokensStep, &kSharedPrefixesStep, &kSharedPoolStep, &kStoredResponseStep,
+      // With a worker that has room, and a permit.
+      &kDispatchStep, &kAdmitStep, &kTokensStep, &kSharedPrefixesStep, &kSharedPoolStep, &kStoredResponseStep,
       // At workers.
       &kUpstreamStep, &kRelayStep, &kOutcomesStep};
   return kSteps;

@@ -30,7 +30,8 @@ Task<Attempts::End> RunAttempts(Request& request) {
            .pinned = request.workers.holder,
            .pinned_work = MayContinueResponse(request),
            .model = request.workers.model.get(),
-           .stage = request.workers.first_stage()},
+           .stage = request.workers.first_stage(),
+           .gate = request.workers.gate},
       .id = &request.id,
       .client_restricted = request.client_restricted,
       .insertions = {}};

@@ -21,7 +21,7 @@ constexpr size_t kMaxFailedShown = 4;  // attempts
 constexpr size_t kMostTexts = 12 + kMaxFailedShown;
 constexpr size_t kMostEscapedBytes = 6;  // \u00NN for one byte
 constexpr size_t kMostWordBytes = 64;    // of our own words; far more than any has
-constexpr size_t kMostFields = 50 + 2 * kMaxFailedShown;
+constexpr size_t kMostFields = 51 + 2 * kMaxFailedShown;
 constexpr size_t kMostFieldBytes = 24 + kMostWordBytes;  // its name, and a number or a word
 constexpr size_t kMostLineBytes =
     kMostTexts * kMaxLoggedTextBytes * kMostEscapedBytes + kMostFields * kMostFieldBytes;
@@ -204,6 +204,7 @@ void AccessLogLine::AppendJson(const RequestInfo& record, uint64_t number, std::
     line.Text(R"(,"tenant":)", record.identity->tenant);
     line.Word(R"(,"class":)", record.identity->priority_class);
     line.Word(R"(,"claimed_class":)", record.identity->claimed_class);
+    line.Word(R"(,"dispatch":)", record.identity->dispatch);
   }
   line.True(R"(,"stream":)", record.stream);
   if (record.status != 0) line.Number(R"(,"status":)", static_cast<uint64_t>(record.status));
@@ -313,6 +314,7 @@ void AccessLogLine::AppendText(const RequestInfo& record, uint64_t number, std::
   if (record.identity != nullptr) {
     plain(" tenant=", record.identity->tenant);
     word(" class=", record.identity->priority_class);
+    word(" dispatch=", record.identity->dispatch);
   }
   if (record.pd != nullptr && record.pd->prefill != nullptr) plain(" prefill=", record.pd->prefill->url.url);
   if (record.worker != nullptr) plain(" worker=", record.worker->url.url);

@@ -67,9 +67,14 @@ def test_its_ceiling_applies_beside_a_higher_class_alone():
 
 
 def test_what_is_unknown_opens():
-    assert testing.kv_usage({"tokens": 900, "kv_usage": 1.0}) is None
-    assert testing.room_of({"open": 1, "kv_usage": 1.0}, GATED) == "none"
+    assert testing.kv_usage({"tokens": 900}) is None
+    assert testing.room_of({"open": 1, "tokens": 900}, GATED) == "none"
     assert testing.room_of(worker(open=1, tokens=10), IDLE_ONLY, kv_ceiling=0.5) == "none"
+
+
+def test_without_a_capacity_the_report_alone_counts():
+    assert testing.kv_usage({"open": 1, "tokens": 900, "sent": 900, "kv_usage": 0.6}) == pytest.approx(0.6)
+    assert testing.room_of({"open": 1, "kv_usage": 0.96}, GATED) == "kv"
 
 
 def test_a_report_of_nothing_is_bounded_by_the_own_counters():

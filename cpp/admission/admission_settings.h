@@ -1,0 +1,64 @@
+// AdmissionSettings: what an operator says of the priority classes: how many requests of each may wait and how long, which
+// workers have room for them, and in which order they are dispatched.
+//
+//   class interactive queue_size=256 queue_timeout_ms=30000 gate=open
+//   class default queue_size=512 queue_timeout_ms=60000 gate=gated kv_ceiling=0.95 age_after_ms=30000
+//   class batch queue_size=8192 queue_timeout_ms=600000 gate=idle_only kv_ceiling=0.5
+//   alias batch nightly
+//
+// These lines are what the program that reads the operator's file (python/vllm_router/settings/admission.py) makes of it.
+// What a line leaves out has its default. With a weight in each class the order is weighted, else strict. Immutable; any
+// thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "admission/priority_class.h"
+#include "admission/room.h"
+#include "base/status.h"
+
+namespace vllm_router {
+
+inline constexpr uint32_t kMaxClassQueue = 65'536;
+inline constexpr int64_t kMaxClassWaitMs = 86'400'000;
+inline constexpr size_t kMaxClassAliases = 256;
+inline constexpr double kMaxClassWeight = 1'000;
+
+std::string_view ClassGateName(ClassGate gate);
+
+struct ClassSettings {
+  uint32_t queue_size = 512;          // waiters; 0: none wait
+  int64_t queue_timeout_ms = 60'000;  // > 0
+  ClassRoom room;
+  int64_t age_after_ms = 0;  // the oldest waiter counts one class higher from then on; 0: never
+  double weight = 0;         // of the weighted order
+
+  bool operator==(const ClassSettings&) const = default;
+};
+
+struct AdmissionSettings {
+  AdmissionSettings();  // the defaults of the three classes
+
+  // InvalidArgument names the line, the member, its value and the limit.
+  static StatusOr<AdmissionSettings> Parse(std::string_view lines);
+
+  const ClassSettings& of(PriorityClass priority_class) const {
+    return classes[static_cast<size_t>(priority_class)];
+  }
+  ClassSettings& of(PriorityClass priority_class) { return classes[static_cast<size_t>(priority_class)]; }
+  bool weighted() const { return classes.front().weight > 0; }
+  std::optional<PriorityClass> ClassOfAlias(std::string_view alias) const;
+
+  std::array<ClassSettings, kPriorityClasses> classes;  // the highest first
+  std::map<std::string, PriorityClass, std::less<>> aliases;
+
+  bool operator==(const AdmissionSettings&) const = default;
+};
+
+}  // namespace vllm_router

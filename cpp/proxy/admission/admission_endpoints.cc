@@ -1,0 +1,98 @@
+#include "proxy/admission/admission_endpoints.h"
+
+#include <memory>
+#include <utility>
+
+#include <boost/json.hpp>
+
+#include "proxy/admin/admin_context.h"
+#include "proxy/admin/replies.h"
+#include "proxy/admission/class_pools.h"
+#include "proxy/thread/io_thread.h"
+#include "proxy/thread/server_limits.h"
+#include "routing/router.h"
+#include "worker/fleet_view.h"
+
+namespace vllm_router {
+namespace json = boost::json;
+namespace {
+
+constexpr double kNanosPerMillisecond = 1e6;
+
+std::string_view NameOf(size_t of_class) { return PriorityClassName(static_cast<PriorityClass>(of_class)); }
+
+json::array Classes(const AdmissionSettings& settings) {
+  json::array rows;
+  for (size_t i = 0; i < settings.classes.size(); ++i) {
+    const ClassSettings& one = settings.classes[i];
+    json::object row{
+        {"class", NameOf(i)},
+        {"queue_size", one.queue_size},
+        {"queue_timeout_secs", static_cast<double>(one.queue_timeout_ms) / 1e3},
+        {"gate", ClassGateName(one.room.gate)}};
+    if (one.room.gate != ClassGate::kOpen) row["kv_ceiling"] = one.room.kv_ceiling;
+    if (one.age_after_ms != 0) row["age_after_secs"] = static_cast<double>(one.age_after_ms) / 1e3;
+    if (one.weight > 0) row["weight"] = one.weight;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+json::object Describe(
+    const ClassPool& pool, const ClassPools& pools, const AdmissionSettings& settings, IoThread& control,
+    const std::shared_ptr<const FleetView>& whole) {
+  const int64_t now = control.clock.NowNanos();
+  const std::shared_ptr<const FleetView> fleet = FleetOf(pool, whole);
+  const RoomLimits limits = LimitsOf(pools, settings, control);
+  const PoolRoom room = pool.RoomNow(*fleet, limits, now);
+  const OpenWorkers open = FindOpen(*fleet, limits, room, now);
+  const ClassPool::Report report = pool.Read(now);
+  json::array classes;
+  for (size_t i = 0; i < report.waiting.size(); ++i) {
+    json::object closed;
+    for (size_t reason = 1; reason < OpenWorkers::kReasons; ++reason) {
+      if (open.closed[i][reason] != 0)
+        closed[ClosedByName(static_cast<ClosedBy>(reason))] = open.closed[i][reason];
+    }
+    classes.push_back(json::object{
+        {"class", NameOf(i)},
+        {"waiting", report.waiting[i]},
+        {"oldest_ms", static_cast<double>(report.oldest_ns[i]) / kNanosPerMillisecond},
+        {"tokens_per_second", report.rate[i]},
+        {"workers_with_room", open.ids[i].size()},
+        {"closed", std::move(closed)}});
+  }
+  json::object row{{"model", nullptr}};
+  if (!pool.model().empty()) row["model"] = pool.model();
+  row["workers"] = room.workers;
+  row["choosing"] = report.choosing;
+  row["idle_only_prefills"] = room.idle_only_prefills;
+  row["higher_class_active"] = room.higher_class_active;
+  row["classes"] = std::move(classes);
+  return row;
+}
+
+AdminReply Admission(AdminContext& admin, const PageCall& call) {
+  const auto& pools = *call.thread.limits.features.Find<ClassPools>();
+  const std::shared_ptr<const AdmissionSettings> settings = pools.rules().Load()->settings;
+  if (settings == nullptr) return JsonReply(200, json::object{{"enabled", false}});
+  const std::shared_ptr<const FleetView> whole = admin.router->fleet();
+  json::array rows;
+  for (const std::shared_ptr<ClassPool>& pool : pools.All())
+    rows.push_back(Describe(*pool, pools, *settings, *admin.control, whole));
+  return JsonReply(
+      200, json::object{
+               {"enabled", true},
+               {"order", settings->weighted() ? "weighted" : "strict"},
+               {"classes", Classes(*settings)},
+               {"pools", std::move(rows)}});
+}
+
+constexpr OwnEndpoint kOwnEndpoints[] = {
+    {.path = "/admin/admission", .methods = "GET, HEAD", .render = &Admission}};
+
+}  // namespace
+
+std::span<const OwnEndpoint> AdmissionEndpoints() { return kOwnEndpoints; }
+
+}  // namespace vllm_router

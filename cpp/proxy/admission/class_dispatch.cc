@@ -1,0 +1,249 @@
+#include "proxy/admission/class_dispatch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/time_units.h"
+#include "proxy/api/settings.h"
+#include "proxy/exchange/downstream.h"
+#include "proxy/exchange/request.h"
+#include "proxy/thread/io_thread.h"
+#include "worker/fleet_view.h"
+
+namespace vllm_router {
+
+ClassDispatch::ClassDispatch(
+    Request& request, ThreadClasses& thread, std::shared_ptr<const AdmissionSettings> settings,
+    const Claim& claim)
+    : request_(request), thread_(thread), settings_(std::move(settings)), streams_(claim.streams) {
+  place_.owner = this;
+  place_.tell = &ClassDispatch::OnTold;
+  place_.of_class = claim.of_class;
+  place_.tenant = claim.tenant;
+  place_.cost = claim.cost;
+}
+
+bool ClassDispatch::TryPass() {
+  IoThread& thread = request_.thread;
+  const std::shared_ptr<const FleetView> fleet = request_.workers.Now(thread);
+  pool_ = thread_.PoolOf(*fleet, request_.workers.model.get(), settings_);
+  const int64_t now = thread.clock.NowNanos();
+  const ClassGate gate = settings_->of(place_.of_class).room.gate;
+  if (gate != ClassGate::kIdleOnly) pool_->HigherCame(now);
+  const RoomLimits limits = LimitsOf(thread_.pools, *settings_, thread);
+  if (!pool_->TryPass(place_.of_class, *fleet, limits, now)) return false;
+  place_.kind = DispatchKind::kDirect;
+  place_.idle_only = gate == ClassGate::kIdleOnly;
+  Dispatched();
+  return true;
+}
+
+// The pool counts it already.
+void ClassDispatch::Dispatched() {
+  state_ = State::kChoosing;
+  prefills_ = place_.idle_only;
+  charged_ = place_.kind != DispatchKind::kDirect;
+  thread_.dispatched[static_cast<size_t>(place_.of_class)][static_cast<size_t>(place_.kind)].Add();
+  if (request_.info.identity != nullptr) request_.info.identity->dispatch = DispatchKindName(place_.kind);
+  request_.workers.gate = this;
+}
+
+// ---- the wait
+
+Task<Verdict> ClassDispatch::Run() {
+  IoThread& thread = request_.thread;
+  ClassPool::Entered entered = pool_->Enqueue(&place_, RandomShare(), thread.clock.NowNanos());
+  while (entered.retired) {
+    const std::shared_ptr<const FleetView> fleet = request_.workers.Now(thread);
+    pool_ = thread_.PoolOf(*fleet, request_.workers.model.get(), settings_);
+    entered = pool_->Enqueue(&place_, RandomShare(), thread.clock.NowNanos());
+  }
+  WaitEnd end = WaitEnd::kFull;
+  if (entered.queued) {
+    end = co_await Wait();
+  } else {
+    place_.retry_after_ns = entered.retry_after_ns;
+  }
+  const Verdict verdict = co_await Settled(end);
+  co_return verdict;
+}
+
+// A client that leaves gives up its place. If its body has not been read, only the end of its connection can be watched
+// for.
+Task<WaitEnd> ClassDispatch::Wait() {
+  IoThread& thread = request_.thread;
+  OnCancel leave(request_.scope, [this] { Leave(WaitEnd::kLeft); });
+  if (request_.stream_body) request_.client.watch().BeginEnd();
+  const int64_t began_ns = thread.clock.NowNanos();
+  if (deadline_ns_ == 0)
+    deadline_ns_ = began_ns + settings_->of(place_.of_class).queue_timeout_ms * kNanosPerMs;
+  state_ = State::kWaiting;
+  timer_.Arm(
+      thread.loop.timers(), std::max<int64_t>(1, (deadline_ns_ - began_ns) / kNanosPerMs),
+      &ClassDispatch::OnTimeout, this);
+  // Room that appeared before it was in the queue was announced to no waiter.
+  Pump();
+  if (request_.is_cancelled()) Leave(WaitEnd::kLeft);
+  co_await ended_;
+  timer_.Disarm();
+  state_ = State::kNew;
+  if (end_ == WaitEnd::kDispatched) Dispatched();
+  const int64_t waited_ns = thread.clock.NowNanos() - began_ns;
+  waited_ns_ += waited_ns;
+  thread_.waits[static_cast<size_t>(place_.of_class)].Add(waited_ns);
+  request_.workers.class_wait_ns = waited_ns_;
+  request_.info.queue_ns = request_.workers.model_wait_ns + waited_ns_ + request_.permit.waited_ns();
+  request_.client.watch().StopEnd();
+  co_return end_;
+}
+
+Task<Verdict> ClassDispatch::Settled(WaitEnd end) {
+  if (end == WaitEnd::kDispatched || request_.is_cancelled()) co_return Verdict::kNext;
+  auto& rejected = thread_.rejected[static_cast<size_t>(place_.of_class)];
+  HttpError error = HttpError::kQueueFull;
+  if (end == WaitEnd::kTimeout) {
+    rejected[ThreadClasses::kTimeout].Add();
+    error = HttpError::kQueueTimeout;
+  } else if (end == WaitEnd::kDisplaced) {
+    rejected[ThreadClasses::kDisplaced].Add();
+    error = HttpError::kDisplaced;
+  } else {
+    rejected[ThreadClasses::kFull].Add();
+  }
+  co_await request_.client.Reject(error, place_.retry_after_ns);
+  co_return Verdict::kEnd;
+}
+
+void ClassDispatch::Leave(WaitEnd why) {
+  if (state_ != State::kWaiting) return;
+  if (pool_->Leave(&place_, RandomShare(), request_.thread.clock.NowNanos())) EndWait(why);
+}
+
+// Posted, not called: the resumed coroutine may end the exchange, and the caller is in the middle of its work.
+void ClassDispatch::EndWait(WaitEnd end) {
+  state_ = State::kNew;
+  request_.thread.loop.Post([this, end] {
+    end_ = end;
+    ended_.Notify();
+  });
+}
+
+// On any thread. The wait is not over before the loop has run this.
+void ClassDispatch::OnTold(ClassPool::Waiter* waiter, WaitEnd end) {
+  ClassDispatch* const self = static_cast<Place*>(waiter)->owner;
+  self->request_.thread.loop.Post([self, end] {
+    self->end_ = end;
+    self->ended_.Notify();
+  });
+}
+
+void ClassDispatch::OnTimeout(void* dispatch) {
+  static_cast<ClassDispatch*>(dispatch)->Leave(WaitEnd::kTimeout);
+}
+
+double ClassDispatch::RandomShare() {
+  constexpr uint64_t kSteps = 1 << 20;
+  return static_cast<double>(request_.thread.ids.Below(kSteps)) / kSteps;
+}
+
+// ---- the first attempt
+
+WorkerGate::Positions ClassDispatch::Closed(const FleetView& fleet) const {
+  const ClassGate gate = settings_->of(place_.of_class).room.gate;
+  const RoomLimits limits = LimitsOf(thread_.pools, *settings_, request_.thread);
+  if (gate == ClassGate::kOpen && limits.max_worker_requests == 0) return {};
+  const int64_t now = request_.thread.clock.NowNanos();
+  PoolRoom pool = pool_->RoomNow(fleet, limits, now);
+  pool.idle_only_prefills = 0;  // it is one of them
+  return ClosedFor(fleet, place_.of_class, limits, pool, now);
+}
+
+void ClassDispatch::Chosen() {
+  if (state_ != State::kChoosing) return;
+  state_ = State::kChosen;
+  chosen_ns_ = request_.thread.clock.NowNanos();
+  pool_->Chosen();
+  if (!streams_) ArmPrefillTimer();
+  Pump();
+}
+
+Task<Verdict> ClassDispatch::WaitAgain() {
+  Chosen();
+  timer_.Disarm();
+  EndPrefill();
+  WaitEnd end = WaitEnd::kFull;
+  if (std::exchange(charged_, false)) {
+    pool_->Requeue(&place_);
+    end = co_await Wait();
+    const Verdict verdict = co_await Settled(end);
+    co_return verdict;
+  }
+  const Verdict verdict = co_await Run();
+  co_return verdict;
+}
+
+void ClassDispatch::Pump() {
+  if (!pool_->any_waiting()) return;
+  IoThread& thread = request_.thread;
+  const std::shared_ptr<const FleetView> fleet = FleetOf(*pool_, thread.fleet.Get());
+  pool_->Pump(*fleet, LimitsOf(thread_.pools, *settings_, thread), thread.clock.NowNanos());
+}
+
+// ---- its prompt, and the end
+
+void ClassDispatch::ArmPrefillTimer() {
+  const int64_t passed_ns = request_.thread.clock.NowNanos() - chosen_ns_;
+  const int64_t left_ns = WholeResponses::PrefillNs(request_.info.prefill_tokens) - passed_ns;
+  timer_.Arm(
+      request_.thread.loop.timers(), std::max<int64_t>(1, left_ns / kNanosPerMs),
+      &ClassDispatch::OnPrefillTimer, this);
+}
+
+// When the timer was armed the worker was being chosen, so the number of tokens may be known only now.
+void ClassDispatch::OnPrefillTimer(void* dispatch) {
+  auto* const self = static_cast<ClassDispatch*>(dispatch);
+  const RequestInfo& info = self->request_.info;
+  const int64_t passed_ns = self->request_.thread.clock.NowNanos() - self->chosen_ns_;
+  if (info.worker == nullptr || passed_ns < WholeResponses::PrefillNs(info.prefill_tokens)) {
+    self->ArmPrefillTimer();
+    return;
+  }
+  self->CountPastPrompt();
+}
+
+void ClassDispatch::CountPastPrompt() {
+  const RequestInfo& info = request_.info;
+  if (past_prompt_ || responded_ || info.retries != 0) return;
+  past_prompt_ = info.worker->id;
+  past_tokens_ = info.prefill_tokens;
+  thread_.pools.whole().Add(*past_prompt_, past_tokens_, 1);
+  EndPrefill();
+  Pump();
+}
+
+void ClassDispatch::EndPrefill() {
+  if (std::exchange(prefills_, false)) pool_->EndPrefill();
+}
+
+void ClassDispatch::Responded() {
+  if (pool_ == nullptr || state_ != State::kChosen || std::exchange(responded_, true)) return;
+  timer_.Disarm();
+  if (past_prompt_) thread_.pools.whole().Add(*std::exchange(past_prompt_, std::nullopt), past_tokens_, -1);
+  EndPrefill();
+  Pump();
+}
+
+void ClassDispatch::End(std::optional<uint64_t> actual) {
+  if (pool_ == nullptr) return;
+  timer_.Disarm();
+  if (past_prompt_) thread_.pools.whole().Add(*std::exchange(past_prompt_, std::nullopt), past_tokens_, -1);
+  EndPrefill();
+  if (state_ == State::kChoosing) pool_->Chosen();
+  state_ = State::kNew;
+  if (std::exchange(charged_, false)) pool_->Settle(place_, actual.value_or(place_.cost));
+  Pump();
+  request_.workers.gate = nullptr;
+  pool_ = nullptr;
+}
+
+}  // namespace vllm_router

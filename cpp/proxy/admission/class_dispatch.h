@@ -1,0 +1,99 @@
+// ClassDispatch: one request on its way to a worker with room for its class, kept in its RequestState.
+//
+//   TryPass() ── true ──────────────┐
+//      │ false                      ▼
+//      └─▶ Run() ── dispatched ──▶ gate of its first attempt ──▶ Chosen() ──▶ Responded() ──▶ End()
+//             └── full, displaced, timeout: the client has the error
+//
+// What it counts against the pool (a choice under way, a prompt of an idle_only class, its cost) is given back once each,
+// however the request ends. One thread, but for the pool's callback.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "net/task.h"
+#include "net/timer_wheel.h"
+#include "proxy/admission/class_pools.h"
+#include "proxy/exchange/worker_gate.h"
+#include "worker/worker.h"
+
+namespace vllm_router {
+
+struct Request;
+
+class ClassDispatch final : public WorkerGate {
+ public:
+  // What decides its place.
+  struct Claim {
+    PriorityClass of_class = PriorityClass::kDefault;
+    uint64_t tenant = 0;  // a hash of its name
+    uint64_t cost = 0;    // in tokens, as estimated
+    bool streams = true;  // or not known: its first token will be seen
+  };
+
+  // All outlive it.
+  ClassDispatch(
+      Request& request, ThreadClasses& thread, std::shared_ptr<const AdmissionSettings> settings,
+      const Claim& claim);
+  ~ClassDispatch() override { End(); }
+  ClassDispatch(const ClassDispatch&) = delete;
+  ClassDispatch& operator=(const ClassDispatch&) = delete;
+
+  // At once or not at all.
+  bool TryPass();
+  // Until it is dispatched. kEnd: it was not, and the client knows.
+  Task<Verdict> Run();
+
+  Positions Closed(const FleetView& fleet) const override;
+  void Chosen() override;
+  Task<Verdict> WaitAgain() override;
+
+  // Its first token has come.
+  void Responded();
+  // `actual`: what it cost, in tokens; nullopt: not known.
+  void End(std::optional<uint64_t> actual = std::nullopt);
+
+ private:
+  enum class State : uint8_t { kNew, kWaiting, kChoosing, kChosen };
+  struct Place : ClassPool::Waiter {
+    ClassDispatch* owner = nullptr;
+  };
+
+  Task<WaitEnd> Wait();
+  Task<Verdict> Settled(WaitEnd end);
+  void Dispatched();
+  void Leave(WaitEnd why);
+  void EndWait(WaitEnd end);
+  void EndPrefill();
+  void Pump();
+  double RandomShare();
+  void ArmPrefillTimer();
+  void CountPastPrompt();
+  static void OnTold(ClassPool::Waiter* waiter, WaitEnd end);
+  static void OnTimeout(void* dispatch);
+  static void OnPrefillTimer(void* dispatch);
+
+  Request& request_;
+  ThreadClasses& thread_;
+  const std::shared_ptr<const AdmissionSettings> settings_;
+  const bool streams_;
+  std::shared_ptr<ClassPool> pool_;
+  Place place_;
+  State state_ = State::kNew;
+  bool prefills_ = false;  // counted in the pool as a prompt of an idle_only class
+  bool charged_ = false;   // it was dispatched from the queue, and is not settled
+  bool responded_ = false;
+  Signal ended_;
+  WaitEnd end_ = WaitEnd::kDispatched;
+  Timer timer_;  // of the wait, then of its prompt
+  int64_t waited_ns_ = 0;
+  int64_t deadline_ns_ = 0;
+  int64_t chosen_ns_ = 0;
+  // In WholeResponses.
+  std::optional<WorkerId> past_prompt_;
+  uint32_t past_tokens_ = 0;
+};
+
+}  // namespace vllm_router

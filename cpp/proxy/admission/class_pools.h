@@ -1,0 +1,116 @@
+// ClassPools: the classes of a server: their settings, and a ClassPool for each pool of workers that has requests.
+//
+//   settings     Follow(lines)              what the operator's file says now (admission/admission_settings.h); empty: no classes
+//   request      thread.PoolOf(fleet, …)    found by the number of the fleet's view (FleetView::pool), in a cache of the thread
+//   tick         All(), Tick()              every 100 ms while anything waits (dispatch_service.h)
+//
+// A pool's number is that of its workers' places in the fleet, so a change of the fleet may give a model another pool. Those
+// that wait in the former one stay there, and have the workers of their model as before. A pool without waiters that no
+// request asked for in a minute is retired.
+//
+// Thread-safe. A mutex only where a thread does not know a pool yet.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <absl/container/flat_hash_map.h>
+
+#include "admission/admission_settings.h"
+#include "base/mutex.h"
+#include "base/snapshot.h"
+#include "base/status.h"
+#include "proxy/admission/class_pool.h"
+#include "proxy/admission/whole_responses.h"
+#include "proxy/telemetry/counters.h"
+#include "proxy/telemetry/telemetry_shard.h"
+
+namespace vllm_router {
+
+class FleetView;
+class RequestedModel;
+struct IoThread;
+
+class ClassPools {
+ public:
+  // What is in force. Null: there are no classes.
+  struct Rules {
+    std::shared_ptr<const AdmissionSettings> settings;
+  };
+  using Number = uint64_t;  // FleetView::pool
+
+  ClassPools() : rules_(std::make_shared<const Rules>()) {}
+
+  // Null for no lines: there are no classes. InvalidArgument as AdmissionSettings::Parse().
+  static StatusOr<std::shared_ptr<const AdmissionSettings>> Read(std::string_view lines);
+  // InvalidArgument as Read(): then nothing has changed.
+  Status Follow(std::string_view lines) ABSL_LOCKS_EXCLUDED(mutex_);
+  const Snapshot<Rules>& rules() const { return rules_; }
+
+  // The pool, which is made if there is none. `model`: of the request that wants it; empty: any worker will do.
+  std::shared_ptr<ClassPool> Find(
+      Number number, std::string_view model, const std::shared_ptr<const AdmissionSettings>& settings)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  std::vector<std::shared_ptr<ClassPool>> All() const ABSL_LOCKS_EXCLUDED(mutex_);
+  bool any_waiting() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Dispatches what has room, and notes why the others wait, `passed_ns` after the last call. One thread.
+  void Tick(IoThread& thread, int64_t passed_ns) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  WholeResponses& whole() { return whole_; }
+  const WholeResponses& whole() const { return whole_; }
+  // For how long a class had waiters and no worker with room, by reason.
+  int64_t closed_ns(size_t of_class, ClosedBy reason) const {
+    return closed_ns_[of_class][static_cast<size_t>(reason)].load(std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr int64_t kKeptNs = 60'000'000'000;
+  struct Kept {
+    std::shared_ptr<ClassPool> pool;
+    int64_t idle_ns = 0;  // how long it has been without waiters
+  };
+
+  void NoteClosed(const OpenWorkers& open, const ClassPool::Report& report, int64_t passed_ns);
+
+  Snapshot<Rules> rules_;
+  WholeResponses whole_;
+  std::array<std::array<std::atomic<int64_t>, OpenWorkers::kReasons>, kPriorityClasses> closed_ns_{};
+  mutable Mutex mutex_;
+  std::string lines_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<Number, Kept> pools_ ABSL_GUARDED_BY(mutex_);
+};
+
+// A thread's part of them. Used by that thread; any other may read the counters.
+struct ThreadClasses {
+  enum Rejection : uint8_t { kFull, kDisplaced, kTimeout };
+  static constexpr size_t kRejections = 3;
+  static constexpr std::array<std::string_view, kRejections> kRejectionNames = {
+      "queue_full", "displaced", "queue_timeout"};
+
+  explicit ThreadClasses(ClassPools& pools) : pools(pools), rules(&pools.rules()) {}
+
+  // REQUIRES: there are classes, which `settings` are.
+  const std::shared_ptr<ClassPool>& PoolOf(
+      const FleetView& fleet, const RequestedModel* model,
+      const std::shared_ptr<const AdmissionSettings>& settings);
+
+  ClassPools& pools;  // the server's
+  Snapshot<ClassPools::Rules>::Cached rules;
+  absl::flat_hash_map<ClassPools::Number, std::shared_ptr<ClassPool>> found;
+
+  std::array<std::array<Counter, kDispatchKinds>, kPriorityClasses> dispatched;
+  std::array<std::array<Counter, kRejections>, kPriorityClasses> rejected;
+  std::array<WorkerWaitHistogram, kPriorityClasses> waits;  // of those that had to
+};
+
+// What bounds all pools now. What it refers to outlives the call that gets it.
+RoomLimits LimitsOf(const ClassPools& pools, const AdmissionSettings& settings, IoThread& thread);
+// The workers that a pool's waiters may have.
+std::shared_ptr<const FleetView> FleetOf(const ClassPool& pool, const std::shared_ptr<const FleetView>& whole);
+
+}  // namespace vllm_router

@@ -1,0 +1,97 @@
+// Where there are priority classes, a request for a model gets a worker with room for its class, or waits for one. Where
+// there are none, it costs a comparison.
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "base/limits.h"
+#include "hashing/hash.h"
+#include "proxy/admission/admission_feature.h"
+#include "proxy/admission/class_dispatch.h"
+#include "proxy/admission/class_pools.h"
+#include "proxy/exchange/request.h"
+#include "proxy/exchange/step.h"
+#include "proxy/thread/io_thread.h"
+#include "response_cache/cacheability.h"
+#include "routing/body_map.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr uint64_t kBytesPerToken = 4;  // of a prompt that the policy does not read
+constexpr uint64_t kCostOfOutput = 2;   // of a token, in those of prompts
+
+// A WebSocket is no request for a response.
+bool TakesPlace(const Request& request) {
+  return request.route().computes && request.head->method == "POST";
+}
+
+// Null: there are no classes.
+const std::shared_ptr<const AdmissionSettings>* SettingsFor(const Request& request) {
+  auto* const thread = request.thread.features.Find<ThreadClasses>();
+  if (thread == nullptr) return nullptr;
+  const std::shared_ptr<const AdmissionSettings>& settings = thread->rules.Get()->settings;
+  return settings != nullptr && TakesPlace(request) ? &settings : nullptr;
+}
+
+uint64_t BytesNeeded(const Request& request) {
+  return SettingsFor(request) != nullptr ? kRoutedBodyBytes : 0;
+}
+
+uint64_t CostOf(uint64_t prompt, uint64_t output) { return prompt + kCostOfOutput * output; }
+
+ClassDispatch::Claim ClaimOf(const Request& request) {
+  ClassDispatch::Claim claim;
+  if (const IdentityInfo* const identity = request.info.identity.get()) {
+    claim.of_class = PriorityClassByName(identity->priority_class).value_or(PriorityClass::kDefault);
+    claim.tenant = Xxh3(identity->tenant);
+  }
+  const bool is_whole = request.fully_read() && !request.stream_body;
+  const uint64_t bytes = is_whole ? request.body->held().size() : request.head->content_length;
+  const uint64_t prompt =
+      request.key.prompt_tokens > 1 ? request.key.prompt_tokens : std::max<uint64_t>(1, bytes / kBytesPerToken);
+  claim.cost = CostOf(prompt, request.key.expected_output);
+  claim.streams = !is_whole || WantsStream(BodyMap::Read(request.body->held()));
+  return claim;
+}
+
+bool MustWait(Request& request) {
+  const std::shared_ptr<const AdmissionSettings>* const settings = SettingsFor(request);
+  if (settings == nullptr) return false;
+  auto& thread = *request.thread.features.Find<ThreadClasses>();
+  ClassDispatch& dispatch =
+      request.state.Emplace<ClassDispatch>(request, thread, *settings, ClaimOf(request));
+  return !dispatch.TryPass();
+}
+
+Task<Verdict> WaitForRoom(Request& request) { return request.state.Find<ClassDispatch>()->Run(); }
+
+void FollowResponse(Request& request, const ResponseHead& /*response*/) {
+  if (auto* const dispatch = request.state.Find<ClassDispatch>()) dispatch->Responded();
+}
+
+void EndDispatch(Request& request) {
+  auto* const dispatch = request.state.Find<ClassDispatch>();
+  if (dispatch == nullptr) return;
+  const RequestInfo& info = request.info;
+  std::optional<uint64_t> actual;
+  if (info.worker == nullptr) {
+    actual = 0;
+  } else if (info.prompt_tokens && info.completion_tokens) {
+    const uint64_t cached = std::min(*info.prompt_tokens, info.cached_tokens.value_or(0));
+    actual = CostOf(*info.prompt_tokens - cached, *info.completion_tokens);
+  }
+  dispatch->End(actual);
+}
+
+}  // namespace
+
+extern constexpr Step kDispatchStep = {
+    .name = "dispatch",
+    .begin = &MustWait,
+    .run = &WaitForRoom,
+    .needs = &BytesNeeded,
+    .on_response = &FollowResponse,
+    .on_end = &EndDispatch};
+
+}  // namespace vllm_router

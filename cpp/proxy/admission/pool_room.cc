@@ -1,0 +1,82 @@
+#include "proxy/admission/pool_room.h"
+
+#include <algorithm>
+
+#include "proxy/admission/whole_responses.h"
+#include "worker/fleet_view.h"
+
+namespace vllm_router {
+namespace {
+
+uint64_t NotNegative(int64_t value) { return static_cast<uint64_t>(std::max<int64_t>(0, value)); }
+
+ClosedBy ClosedAt(
+    const FleetView& fleet, uint32_t position, PriorityClass of_class, const RoomLimits& limits,
+    const PoolRoom& pool, int64_t now_ns) {
+  return RoomOf(
+      RoomFacts(fleet.worker(position), limits.whole, now_ns), limits.settings.of(of_class).room, pool);
+}
+
+}  // namespace
+
+WorkerRoom RoomFacts(const Worker& worker, const WholeResponses& whole, int64_t now_ns) {
+  const WorkerLoad& load = worker.load;
+  const WholeResponses::Sums past = whole.Of(worker.id);
+  WorkerRoom room{
+      .open = NotNegative(load.open_requests()),
+      .waiting = NotNegative(load.own_waiting() - past.requests),
+      .queued_prefill = NotNegative(load.own_queued_prefill() - past.tokens)};
+  if (room.open == 0) {
+    const int64_t last_ns = worker.progress.last_byte_ns();
+    room.idle_ns = last_ns == 0 ? kReportIgnoredAfterNs : std::max<int64_t>(1, now_ns - last_ns);
+  }
+  const float kv_use = worker.kv_use.load(std::memory_order_relaxed);
+  const uint64_t others = NotNegative(load.remote_waiting());
+  if (kv_use >= 0 || others != 0) {
+    room.report = {
+        .kv_usage = std::clamp<double>(kv_use, 0, 1), .waiting = room.waiting + others, .sent = 0};
+  }
+  return room;
+}
+
+bool HaveRoom(
+    const FleetView& fleet, PriorityClass of_class, const RoomLimits& limits, const PoolRoom& pool,
+    int64_t taken, int64_t now_ns) {
+  int64_t open = 0;
+  for (const uint32_t position : fleet.eligible()) {
+    if (ClosedAt(fleet, position, of_class, limits, pool, now_ns) != ClosedBy::kNone) continue;
+    if (++open > taken) return true;
+  }
+  return false;
+}
+
+WorkerGate::Positions ClosedFor(
+    const FleetView& fleet, PriorityClass of_class, const RoomLimits& limits, const PoolRoom& pool,
+    int64_t now_ns) {
+  WorkerGate::Positions positions;
+  for (const uint32_t position : fleet.eligible()) {
+    if (ClosedAt(fleet, position, of_class, limits, pool, now_ns) != ClosedBy::kNone)
+      positions.push_back(position);
+  }
+  return positions;
+}
+
+OpenWorkers FindOpen(
+    const FleetView& fleet, const RoomLimits& limits, const PoolRoom& pool, int64_t now_ns) {
+  OpenWorkers open;
+  for (const uint32_t position : fleet.eligible()) {
+    const WorkerRoom facts = RoomFacts(fleet.worker(position), limits.whole, now_ns);
+    for (size_t i = 0; i < open.ids.size(); ++i) {
+      const ClosedBy closed = RoomOf(facts, limits.settings.classes[i].room, pool);
+      if (closed == ClosedBy::kNone) {
+        open.ids[i].push_back(static_cast<uint32_t>(fleet.worker(position).id));
+      } else {
+        ++open.closed[i][static_cast<size_t>(closed)];
+      }
+    }
+  }
+  for (std::vector<uint32_t>& ids : open.ids) std::ranges::sort(ids);
+  return open;
+}
+
+}  // namespace vllm_router
