@@ -54,7 +54,8 @@ class Reading {
       if (!count || *count > kMaxClassQueue) return Wrong(name, value, Whole(0, kMaxClassQueue));
       settings->queue_size = static_cast<uint32_t>(*count);
     } else if (name == "queue_timeout_ms") {
-      if (!count || *count == 0 || *count > kMaxClassWaitMs) return Wrong(name, value, Whole(1, kMaxClassWaitMs));
+      if (!count || *count == 0 || *count > kMaxClassWaitMs)
+        return Wrong(name, value, Whole(1, kMaxClassWaitMs));
       settings->queue_timeout_ms = static_cast<int64_t>(*count);
     } else if (name == "age_after_ms") {
       if (!count || *count > kMaxClassWaitMs) return Wrong(name, value, Whole(0, kMaxClassWaitMs));
@@ -94,7 +95,8 @@ Status ReadClass(
     return reading.Say(Concat("the class ", PriorityClassName(*named), " appears twice; keep one of them"));
   for (std::string_view word = TakeWord(&rest); !word.empty(); word = TakeWord(&rest)) {
     const size_t sign = word.find('=');
-    if (sign == std::string_view::npos) return reading.Say(Concat(Quoted(word), " has no value; write NAME=VALUE"));
+    if (sign == std::string_view::npos)
+      return reading.Say(Concat(Quoted(word), " has no value; write NAME=VALUE"));
     ROUTER_RETURN_IF_ERROR(reading.Set(word.substr(0, sign), word.substr(sign + 1), &settings->of(*named)));
   }
   return absl::OkStatus();
@@ -129,7 +131,8 @@ Status CheckTogether(const AdmissionSettings& settings) {
     if (one.room.gate < above.room.gate) {
       return absl::InvalidArgumentError(Concat(
           "the gate of ", name, " is ", ClassGateName(one.room.gate), " and that of ", above_name, " is ",
-          ClassGateName(above.room.gate), "; a lower class has the same or a narrower one: open, gated, idle_only"));
+          ClassGateName(above.room.gate),
+          "; a lower class has the same or a narrower one: open, gated, idle_only"));
     }
     if (above.room.gate != ClassGate::kOpen && one.room.kv_ceiling > above.room.kv_ceiling) {
       return absl::InvalidArgumentError(Concat(

@@ -42,8 +42,9 @@ class DispatchRate {
 // Nanoseconds. `random`: 0 to 1.
 inline int64_t RetryAfterNs(uint64_t cost_before, double rate, double random) {
   const double seconds =
-      rate > 0 ? std::clamp(std::ceil(static_cast<double>(cost_before) / rate), 1.0, DispatchRate::kMostSeconds)
-               : 1.0;
+      rate > 0
+          ? std::clamp(std::ceil(static_cast<double>(cost_before) / rate), 1.0, DispatchRate::kMostSeconds)
+          : 1.0;
   return static_cast<int64_t>(seconds * (1 + DispatchRate::kMostJitter * std::clamp(random, 0.0, 1.0)) * 1e9);
 }
 

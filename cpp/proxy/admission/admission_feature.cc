@@ -34,7 +34,8 @@ Status MayFollow(const Settings& settings) { return ClassPools::Read(settings.ad
 Status Check(const ServerOptions& options, const Router& router) {
   if (router.is_staged() && !options.admission_classes.empty()) {
     return absl::InvalidArgumentError(
-        "admission_config is set, and the fleet has prefill and decode workers, for which priority classes are not "
+        "admission_config is set, and the fleet has prefill and decode workers, for which priority classes "
+        "are not "
         "implemented yet; leave admission_config out");
   }
   ROUTER_RETURN_IF_ERROR(MayFollow(options));

@@ -89,10 +89,8 @@ Task<WaitEnd> ClassDispatch::Wait() {
   state_ = State::kNew;
   if (end_ == WaitEnd::kDispatched) Dispatched();
   const int64_t waited_ns = thread.clock.NowNanos() - began_ns;
-  waited_ns_ += waited_ns;
   thread_.waits[static_cast<size_t>(place_.of_class)].Add(waited_ns);
-  request_.workers.class_wait_ns = waited_ns_;
-  request_.info.queue_ns = request_.workers.model_wait_ns + waited_ns_ + request_.permit.waited_ns();
+  request_.info.queue_ns += waited_ns;
   request_.client.watch().StopEnd();
   co_return end_;
 }

@@ -88,7 +88,6 @@ class ClassDispatch final : public WorkerGate {
   Signal ended_;
   WaitEnd end_ = WaitEnd::kDispatched;
   Timer timer_;  // of the wait, then of its prompt
-  int64_t waited_ns_ = 0;
   int64_t deadline_ns_ = 0;
   int64_t chosen_ns_ = 0;
   // In WholeResponses.

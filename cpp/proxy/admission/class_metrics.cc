@@ -27,7 +27,8 @@ void ClassMetrics::Write(MetricsPage* page) const {
 
   page->Histogram(
       "class_queue_wait_seconds",
-      "Time that requests waited for a worker with room for their priority class, of those that had to wait.");
+      "Time that requests waited for a worker with room for their priority class, of those that had to "
+      "wait.");
   for (size_t i = 0; i < waiting.size(); ++i) {
     TimeSum<buckets::kWorkerWait> sum;
     for (const ThreadClasses* const thread : threads_) sum.Add(&thread->waits[i]);
@@ -36,7 +37,8 @@ void ClassMetrics::Write(MetricsPage* page) const {
 
   page->Counter(
       "class_dispatched_total",
-      "Requests that got a place at a worker, by priority class and how: direct, queued, or aged (from the queue, as one "
+      "Requests that got a place at a worker, by priority class and how: direct, queued, or aged (from the "
+      "queue, as one "
       "of the class above).");
   for (size_t i = 0; i < waiting.size(); ++i) {
     for (size_t kind = 0; kind < size_t{kDispatchKinds}; ++kind) {
@@ -59,7 +61,8 @@ void ClassMetrics::Write(MetricsPage* page) const {
 
   page->Counter(
       "class_closed_seconds_total",
-      "Time in which requests of a priority class waited and no worker had room for it, by the reason that most of a "
+      "Time in which requests of a priority class waited and no worker had room for it, by the reason that "
+      "most of a "
       "pool's workers had: requests (--max-worker-requests), prefill, waiting, kv or half.");
   for (size_t i = 0; i < waiting.size(); ++i) {
     for (size_t reason = 1; reason < OpenWorkers::kReasons; ++reason) {

@@ -84,8 +84,8 @@ class ClassPool {
   struct Report {
     std::array<uint64_t, kPriorityClasses> waiting{};
     std::array<int64_t, kPriorityClasses> oldest_ns{};  // how long; 0: none waits
-    std::array<double, kPriorityClasses> rate{};        // tokens per second that were dispatched from the queue
-    int64_t choosing = 0;                               // requests under way to their choice
+    std::array<double, kPriorityClasses> rate{};  // tokens per second that were dispatched from the queue
+    int64_t choosing = 0;                         // requests under way to their choice
   };
   Report Read(int64_t now_ns) const;
   PoolRoom RoomNow(const FleetView& fleet, const RoomLimits& limits, int64_t now_ns) const;
@@ -101,7 +101,7 @@ class ClassPool {
   std::atomic<int64_t> choosing_{0};
   std::atomic<int64_t> prefills_{0};
   std::atomic<int64_t> higher_came_ns_{-kActiveNs};  // the last request of a class that is not idle_only
-  std::atomic<bool> retired_{false};                         // written with the mutex
+  std::atomic<bool> retired_{false};                 // written with the mutex
   mutable Mutex mutex_;                              // leaf
   ClassQueues queues_ ABSL_GUARDED_BY(mutex_);
   std::array<DispatchRate, kPriorityClasses> rates_ ABSL_GUARDED_BY(mutex_);

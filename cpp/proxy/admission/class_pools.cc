@@ -65,8 +65,7 @@ bool ClassPools::any_waiting() const {
 }
 
 // The reason that most workers have.
-void ClassPools::NoteClosed(
-    const OpenWorkers& open, const ClassPool::Report& report, int64_t passed_ns) {
+void ClassPools::NoteClosed(const OpenWorkers& open, const ClassPool::Report& report, int64_t passed_ns) {
   for (size_t i = 0; i < report.waiting.size(); ++i) {
     if (report.waiting[i] == 0 || !open.ids[i].empty()) continue;
     const auto most = std::ranges::max_element(open.closed[i]);

@@ -111,6 +111,7 @@ struct ThreadClasses {
 // What bounds all pools now. What it refers to outlives the call that gets it.
 RoomLimits LimitsOf(const ClassPools& pools, const AdmissionSettings& settings, IoThread& thread);
 // The workers that a pool's waiters may have.
-std::shared_ptr<const FleetView> FleetOf(const ClassPool& pool, const std::shared_ptr<const FleetView>& whole);
+std::shared_ptr<const FleetView> FleetOf(
+    const ClassPool& pool, const std::shared_ptr<const FleetView>& whole);
 
 }  // namespace vllm_router

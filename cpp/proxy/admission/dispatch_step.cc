@@ -22,9 +22,7 @@ constexpr uint64_t kBytesPerToken = 4;  // of a prompt that the policy does not 
 constexpr uint64_t kCostOfOutput = 2;   // of a token, in those of prompts
 
 // A WebSocket is no request for a response.
-bool TakesPlace(const Request& request) {
-  return request.route().computes && request.head->method == "POST";
-}
+bool TakesPlace(const Request& request) { return request.route().computes && request.head->method == "POST"; }
 
 // Null: there are no classes.
 const std::shared_ptr<const AdmissionSettings>* SettingsFor(const Request& request) {
@@ -48,8 +46,8 @@ ClassDispatch::Claim ClaimOf(const Request& request) {
   }
   const bool is_whole = request.fully_read() && !request.stream_body;
   const uint64_t bytes = is_whole ? request.body->held().size() : request.head->content_length;
-  const uint64_t prompt =
-      request.key.prompt_tokens > 1 ? request.key.prompt_tokens : std::max<uint64_t>(1, bytes / kBytesPerToken);
+  const uint64_t prompt = request.key.prompt_tokens > 1 ? request.key.prompt_tokens
+                                                        : std::max<uint64_t>(1, bytes / kBytesPerToken);
   claim.cost = CostOf(prompt, request.key.expected_output);
   claim.streams = !is_whole || WantsStream(BodyMap::Read(request.body->held()));
   return claim;

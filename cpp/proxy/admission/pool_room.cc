@@ -33,8 +33,7 @@ WorkerRoom RoomFacts(const Worker& worker, const WholeResponses& whole, int64_t 
   const float kv_use = worker.kv_use.load(std::memory_order_relaxed);
   const uint64_t others = NotNegative(load.remote_waiting());
   if (kv_use >= 0 || others != 0) {
-    room.report = {
-        .kv_usage = std::clamp<double>(kv_use, 0, 1), .waiting = room.waiting + others, .sent = 0};
+    room.report = {.kv_usage = std::clamp<double>(kv_use, 0, 1), .waiting = room.waiting + others, .sent = 0};
   }
   return room;
 }
@@ -61,8 +60,7 @@ WorkerGate::Positions ClosedFor(
   return positions;
 }
 
-OpenWorkers FindOpen(
-    const FleetView& fleet, const RoomLimits& limits, const PoolRoom& pool, int64_t now_ns) {
+OpenWorkers FindOpen(const FleetView& fleet, const RoomLimits& limits, const PoolRoom& pool, int64_t now_ns) {
   OpenWorkers open;
   for (const uint32_t position : fleet.eligible()) {
     const WorkerRoom facts = RoomFacts(fleet.worker(position), limits.whole, now_ns);

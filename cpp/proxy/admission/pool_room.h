@@ -43,12 +43,11 @@ WorkerGate::Positions ClosedFor(
     int64_t now_ns);
 
 struct OpenWorkers {
-  static constexpr size_t kReasons = 6;  // ClosedBy
+  static constexpr size_t kReasons = 6;                     // ClosedBy
   std::array<std::vector<uint32_t>, kPriorityClasses> ids;  // with room, by class; ascending
   // By class and reason, how many have none.
   std::array<std::array<uint32_t, kReasons>, kPriorityClasses> closed{};
 };
-OpenWorkers FindOpen(
-    const FleetView& fleet, const RoomLimits& limits, const PoolRoom& pool, int64_t now_ns);
+OpenWorkers FindOpen(const FleetView& fleet, const RoomLimits& limits, const PoolRoom& pool, int64_t now_ns);
 
 }  // namespace vllm_router

@@ -37,7 +37,8 @@ constexpr ErrorRow kRows[] = {
     {400, kInvalid, "invalid_argument", "An argument is missing or invalid."},
     {429, kInvalid, "queue_full", "The router is at capacity and its queue is full; retry later.", true},
     {429, kInvalid, "displaced",
-     "A request of a higher priority class, or of a tenant with fewer, took its place in the full queue; retry later.",
+     "A request of a higher priority class, or of a tenant with fewer, took its place in the full queue; "
+     "retry later.",
      true},
     {408, kInvalid, "queue_timeout", "The request waited too long in the queue; retry later."},
     {429, kInvalid, "rate_limited", "Rate limit exceeded; see Retry-After.", true},

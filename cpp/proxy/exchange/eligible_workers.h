@@ -25,8 +25,8 @@ struct EligibleWorkers {
   // By which the client calls the model, of the request's settings; null: by its name.
   const ModelAliases::Alias* alias = nullptr;
   int64_t model_wait_ns = 0;  // for a worker of it
-  int64_t class_wait_ns = 0;  // for one with room for its priority class
-  WorkerGate* gate = nullptr;  // which of them may have the first attempt; null: all. A step's, which outlives the attempts
+  WorkerGate* gate =
+      nullptr;  // which of them may have the first attempt; null: all. A step's, which outlives the attempts
   Stages stages = Stages::kNone;
   std::optional<WorkerId> holder;  // of the response that the request names
 

@@ -50,8 +50,8 @@ class WorkerChoice {
     // The only worker that will do, whatever its state, and whether --max-worker-requests holds for it.
     std::optional<WorkerId> pinned = {};
     bool pinned_work = false;
-    const RequestedModel* model = nullptr;  // null: any worker will do
     Stage stage = Stage::kAll;              // of a fleet with stages
+    const RequestedModel* model = nullptr;  // null: any worker will do
     WorkerGate* gate = nullptr;             // for the first attempt; null: all workers may have it
   };
 

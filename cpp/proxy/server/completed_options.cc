@@ -59,8 +59,8 @@ void CompleteSettings(Settings* settings, const Settings* former, const Router& 
                        router.policy_of(Stage::kDecode).name() == "power_of_two";
     const bool each_second = settings->excludes_overloaded() || !settings->admission_classes.empty();
     settings->load_poll_interval_ms = each_second ? kEachSecondMs
-                                      : polls                         ? settings->worker_startup_check_ms
-                                                                      : 0;
+                                      : polls     ? settings->worker_startup_check_ms
+                                                  : 0;
   }
 }
 

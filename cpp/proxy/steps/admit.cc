@@ -21,6 +21,7 @@ namespace {
 Task<Verdict> Wait(Request& request, bool again) {
   Permit& permit = request.permit;
   const int64_t timeout_ms = request.settings.queue_timeout_ms;
+  const int64_t waited_before_ns = permit.waited_ns();
   OnCancel leave(request.scope, [&permit] { permit.Leave(); });
   if (request.stream_body) request.client.watch().BeginEnd();
   request.thread.limits.slow_uploads.MakeRoom(1);
@@ -31,8 +32,7 @@ Task<Verdict> Wait(Request& request, bool again) {
     end = co_await permit.Acquire(1, timeout_ms);
   }
   request.client.watch().StopEnd();
-  const EligibleWorkers& workers = request.workers;
-  request.info.queue_ns = workers.model_wait_ns + workers.class_wait_ns + permit.waited_ns();
+  request.info.queue_ns += permit.waited_ns() - waited_before_ns;
   if (end == Permit::End::kHeld || request.is_cancelled()) co_return Verdict::kNext;
   co_await request.client.Reject(
       end == Permit::End::kTimeout ? HttpError::kQueueTimeout : HttpError::kQueueFull);

@@ -67,7 +67,7 @@ struct IdentityInfo {
   Source source = Source::kOwn;
   std::string_view priority_class;  // its name
   std::string_view claimed_class;   // that the request claims; empty: none, or the same
-  std::string_view dispatch;        // how it came to a worker: direct, queued or aged; empty: there are no classes
+  std::string_view dispatch;  // how it came to a worker: direct, queued or aged; empty: there are no classes
 };
 
 // What an attempt gets of the response: all of it, or the part of one stage.
