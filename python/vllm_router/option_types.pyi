@@ -200,6 +200,7 @@ class ServerOptions(TypedDict, total=False):
     max_concurrent_requests: int
     queue_size: int
     queue_timeout_secs: float
+    admission_config: str | None
     rate_limit_tokens_per_second: int | None
     rate_limit_scope: Literal["fleet", "router"]
     retry_max_retries: int

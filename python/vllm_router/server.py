@@ -9,6 +9,7 @@ No Python runs per request.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import signal
 import threading
@@ -20,9 +21,11 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from vllm_router import _core
+from vllm_router._admission_file import AdmissionFile
 from vllm_router._output import printable
 from vllm_router._watched_file import Look, WatchedFile, WatchedFileError
 from vllm_router.discovery.source import Difference, Follower, Source, stop_all
+from vllm_router.errors import RouterError
 from vllm_router.reload import Change, ReloadReport, Reloads, SettingsFile
 from vllm_router.router_args import RouterArgs
 from vllm_router.settings.response_cache import check_fleet_is_told, is_shared
@@ -70,6 +73,9 @@ class Server:
         check_fleet_is_told(args)
         options = args.server_options()
         core_options = {name: options[name] for name in _core.Server.option_names if name in options}
+        path = args.admission_config
+        self._admission = AdmissionFile(path) if path is not None else None
+        core_options["admission_config"] = _lines_of(self._admission)
         followers: list[Follower] = []
         try:
             for source in sources:
@@ -168,7 +174,51 @@ class Server:
             )
         if not dry_run:
             self._core.reload()
-        return self._reload_settings(dry_run)
+        mistakes = self._reload_admission(dry_run)
+        report = self._reload_settings(dry_run)
+        return dataclasses.replace(report, warnings=(*report.warnings, *mistakes))
+
+    def _reload_admission(self, dry_run: bool = False) -> tuple[str, ...]:
+        """Reads the file of priority classes again. Returns its mistake; then nothing has changed."""
+        file = self._admission
+        return () if file is None else self._follow_admission(file.again, dry_run)
+
+    def _look_at_admission(self) -> None:
+        """Reads it if it has changed."""
+        file = self._admission
+        if file is not None:
+            self._follow_admission(file.look)
+
+    def _follow_admission(self, read: Callable[[], str | None], dry_run: bool = False) -> tuple[str, ...]:
+        with self._reload_lock:
+            file = self._admission
+            if file is None:
+                return ()
+            before = file.lines
+            try:
+                lines = read()
+                if lines is None or lines == before:
+                    return ()
+                file.lines = lines
+                self._apply(self._reloads.args, Change(), dry_run)
+            except (ValueError, RouterError) as error:
+                file.lines = before
+                mistake = f"{error}. The previous priority classes stay in force"
+                _core.log("error", mistake)
+                return (mistake,)
+            if dry_run:
+                file.lines = before
+            else:
+                _core.log("info", f"reloaded the priority classes of {printable(file.path)}")
+            return ()
+
+    def _admission_for(self, args: RouterArgs) -> AdmissionFile | None:
+        """The file that these settings name, as it was read."""
+        path = args.admission_config
+        if path is None:
+            return None
+        known = self._admission
+        return known if known is not None and known.path == path else AdmissionFile(path)
 
     def _reload_settings(self, dry_run: bool = False, content: bytes | None = None) -> ReloadReport:
         with self._reload_lock:  # so that the last one is the last that is counted and described
@@ -191,6 +241,8 @@ class Server:
         check_fleet_is_told(args)
         options = args.server_options()
         live = {name: options[name] for name in _core.Server.live_option_names if name in options}
+        admission = self._admission_for(args)
+        live["admission_config"] = _lines_of(admission)
         router_options = args.router_options()
         # Those of two stages need a restart.
         takes_workers = ("worker_urls" in change or self._holds) and not args.vllm_pd_disaggregation
@@ -203,6 +255,7 @@ class Server:
         )
         workers = Difference(*applied)
         if not dry_run:
+            self._admission = admission
             self._holds = bool(workers.held)
             self._grace_secs = options["shutdown_grace_period_secs"]
             self._startup_secs = options["worker_startup_timeout_secs"]
@@ -270,7 +323,8 @@ class Server:
         else:
             former = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
             former[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self._on_rotation)
-            if self._core.has_something_to_reload or self._reloads.reads_file:
+            has_file = self._reloads.reads_file or self._admission is not None
+            if self._core.has_something_to_reload or has_file:
                 former[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._on_hangup)
             try:
                 self._announce(announcement)
@@ -334,6 +388,10 @@ class Server:
         return f"<Server {self.url}{' stopped' if self._core.wait(0) else ''}>"
 
 
+def _lines_of(file: AdmissionFile | None) -> str | None:
+    return None if file is None else file.lines
+
+
 def _write_deletion_costs(
     server: Server, sources: Sequence[Source], core: _core.Server
 ) -> Callable[[], object] | None:
@@ -360,8 +418,10 @@ def _take_calls(
 ) -> None:
     """The thread of all reloads but those by `Server.reload()`, one at a time, until the server stops."""
     changes = None if watched is None else _Changes(watched)
+    looks = True  # at the file of priority classes
+    looked = -math.inf
     while not configuration.closed:
-        call = configuration.next(-1 if changes is None else _LOOK_SECS)
+        call = configuration.next(_LOOK_SECS if changes is not None or looks else -1)
         server = server_of()
         if server is None:
             return
@@ -375,6 +435,10 @@ def _take_calls(
                     configuration.finish(number, 200 if report.ok else 409, report.as_json())
             if changes is not None and changes.look(time.monotonic()):
                 server._reload_settings(content=changes.content)
+            if time.monotonic() - looked >= _LOOK_SECS * 0.9:  # a call may have ended the wait
+                looked = time.monotonic()
+                server._look_at_admission()
+            looks = server._admission is not None
         except Exception as error:  # whatever one reload meets, there is a next one
             _core.log(
                 "error", f"a reload of the settings failed: {type(error).__name__}: {printable(str(error))}"

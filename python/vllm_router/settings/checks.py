@@ -233,6 +233,11 @@ def check_settings(args: RouterArgs, embedded: bool = False) -> None:
                 f"{given} is {getattr(args, given)} and {missing} is not set; a certificate and its key "
                 "go together, so give both"
             )
+    if has_stages(vars(args)) and args.admission_config is not None:
+        raise ValueError(
+            f"admission_config is {args.admission_config}, and the fleet has prefill and decode workers, for "
+            "which priority classes are not implemented yet; remove admission_config"
+        )
     never_alone = args.kv_connector in ("moriio", "p2p_nccl", "sglang")
     if has_stages(vars(args)) and never_alone and args.pd_bypass_uncached_tokens:
         raise ValueError(

@@ -1736,6 +1736,14 @@ class Table:
     queue_timeout_secs: float = _resilience(
         60, Seconds(), "the time that a request may wait in the queue before it gets 408"
     )
+    admission_config: str | None = _resilience(
+        None,
+        Text("FILE"),
+        "the YAML file of priority classes: how many requests of each may wait, and for which workers",
+        more="It is read again when it changes, on SIGHUP and by POST /admin/reload; one with a mistake "
+        "changes nothing, and the log says what is wrong. Without it, requests are dispatched as they come. "
+        "See docs/how-to/share_a_fleet.md.",
+    )
     rate_limit_tokens_per_second: int | None = _resilience(
         None,
         Number(1, 1_000_000),

@@ -12,6 +12,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "host": ("0.0.0.0", "0.0.0.0"),
     "port": ("8080", 8080),
     "config-reload": ("watch", "watch"),
+    "admission-config": ("/etc/router/classes.yaml", "/etc/router/classes.yaml"),
     "threads": ("3", 3),
     "api-key": ("secret", "secret"),
     "preserve-host": ("", True),
