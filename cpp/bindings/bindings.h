@@ -17,6 +17,7 @@ void BindSimulation(pybind11::module_& module);  // simulation.cc: SimulatedWork
 void BindTestingAccess(pybind11::module_& testing);     // structures that keep the server within its limits
 void BindTestingAdmission(pybind11::module_& testing);  // classes and tenants
 void BindTestingBase(pybind11::module_& testing);
+void BindTestingClasses(pybind11::module_& testing);  // of priority: their queues and pools
 void BindTestingBlockIndex(pybind11::module_& testing);
 void BindTestingHashing(pybind11::module_& testing);
 void BindTestingHttp(pybind11::module_& testing);
