@@ -262,13 +262,13 @@ def _check_ceilings(classes: dict[str, _Class], source: str) -> None:
         where = f"{source}, line {one.line or above.line}"
         if gates.index(one.gate) < gates.index(above.gate):
             raise ValueError(
-                f"{where}: {above.name} is idle_only and {one.name}, which is below it, is not; set idle_only "
-                f"for {one.name}, too"
+                f"{where}: {above.name} is idle_only and {one.name}, which is below it, is not; set "
+                f"idle_only for {one.name}, too"
             )
         if above.kv_ceiling is not None and one.kv_ceiling is not None and one.kv_ceiling > above.kv_ceiling:
             raise ValueError(
-                f"{where}: the kv_ceiling of {one.name} is {one.kv_ceiling:g} and that of {above.name}, which "
-                f"is above it, {above.kv_ceiling:g}; a lower class has the same or a lower one"
+                f"{where}: the kv_ceiling of {one.name} is {one.kv_ceiling:g} and that of {above.name}, "
+                f"which is above it, {above.kv_ceiling:g}; a lower class has the same or a lower one"
             )
 
 

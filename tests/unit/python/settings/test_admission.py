@@ -8,7 +8,7 @@ DESIGNED = """
 classes:
   - {name: interactive, queue_size: 256,  queue_timeout: 30s}
   - {name: default,     queue_size: 512,  queue_timeout: 60s,  kv_ceiling: 0.95, age_after: 30s}
-  - {name: batch,       queue_size: 8192, queue_timeout: 600s, kv_ceiling: 0.5,  idle_only: true, evict: false}
+  - {name: batch, queue_size: 8192, queue_timeout: 600s, kv_ceiling: 0.5, idle_only: true, evict: false}
 order: strict
 alias_classes: {nightly: batch, "two words": interactive}
 """
@@ -108,7 +108,6 @@ def test_members(row, words):
         ("classes: [{name: batch}]\nclases: 1", "did you mean classes"),
         ("classes: [{name: batch}]\nclasses: []", "line 2: classes is in line 1 already"),
     ],
-    ids=lambda value: None,
 )
 def test_a_mistake_names_its_line(text, message):
     with pytest.raises(ValueError, match=message):

@@ -1,0 +1,68 @@
+"""cpp/admission/admission_settings.h: lines of priority classes, and what is wrong with them."""
+
+import pytest
+
+from vllm_router import _core_testing as testing
+from vllm_router.settings.admission import admission_of_yaml
+
+
+def test_the_defaults_are_those_of_the_file_s_reader():
+    read = testing.admission_settings(admission_of_yaml("classes: [{name: batch}]", "classes.yaml"))
+    assert testing.admission_settings() == read
+    assert not read["weighted"]
+
+
+def test_what_lines_set():
+    settings = testing.admission_settings(
+        "class interactive queue_size=1 queue_timeout_ms=2 gate=gated kv_ceiling=0.9 weight=8\n"
+        "class default kv_ceiling=0.8 age_after_ms=3 weight=2.5\n\n"
+        "class batch kv_ceiling=0.25 weight=0.5\n"
+        "alias batch nightly run\n"
+        "alias interactive chat"
+    )
+    assert settings["weighted"]
+    assert settings["aliases"] == {"nightly run": "batch", "chat": "interactive"}
+    assert settings["classes"]["interactive"] == {
+        "queue_size": 1,
+        "queue_timeout_ms": 2,
+        "gate": "gated",
+        "kv_ceiling": 0.9,
+        "age_after_ms": 0,
+        "weight": 8,
+    }
+    assert settings["classes"]["default"]["age_after_ms"] == 3
+    assert settings["classes"]["batch"]["kv_ceiling"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("klass batch", 'line 1: a line begins with "klass"'),
+        ("class gold", 'line 1: class is "gold"; it must be interactive, default or batch'),
+        ("class batch\nclass batch", "line 2: the class batch appears twice"),
+        ("class batch queue_size", 'line 1: "queue_size" has no value'),
+        ("class batch size=1", 'line 1: "size" is not a known member'),
+        (
+            "class batch queue_size=65537",
+            'queue_size is "65537"; it must be a whole number between 0 and 65536',
+        ),
+        ("class batch queue_size=-1", 'queue_size is "-1"'),
+        ("class batch queue_timeout_ms=0", "queue_timeout_ms"),
+        ("class batch age_after_ms=x", "age_after_ms"),
+        ("class batch gate=shut", 'gate is "shut"; it must be open, gated or idle_only'),
+        ("class batch kv_ceiling=1.5", 'kv_ceiling is "1.5"; it must be a number above 0, up to 1'),
+        ("class batch kv_ceiling=nan", "kv_ceiling"),
+        ("class batch weight=0", "weight"),
+        ("class batch weight=1", "some classes have a weight and interactive has none"),
+        ("class batch gate=open", "the gate of batch is open and that of default is gated"),
+        ("class default kv_ceiling=0.4", "the kv_ceiling of batch is 0.5 and that of default is 0.4"),
+        ("alias gold x", 'class is "gold"'),
+        ("alias batch", "an alias has no name"),
+        ("alias batch x\nalias default x", 'line 2: the alias "x" appears twice'),
+        ("\n".join(f"alias batch a{number}" for number in range(257)), "more than 256 aliases"),
+    ],
+    ids=lambda value: value[:24] if "\n" not in value else "lines",
+)
+def test_a_mistake_names_its_line_and_limit(lines, message):
+    with pytest.raises(ValueError, match=message):
+        testing.admission_settings(lines)
