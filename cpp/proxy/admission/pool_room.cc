@@ -28,7 +28,8 @@ WorkerRoom RoomFacts(const Worker& worker, const WholeResponses& whole, int64_t 
       .queued_prefill = NotNegative(load.own_queued_prefill() - past.tokens)};
   if (room.open == 0) {
     const int64_t last_ns = worker.progress.last_byte_ns();
-    room.idle_ns = last_ns == 0 ? kReportIgnoredAfterNs : std::max<int64_t>(1, now_ns - last_ns);
+    // Of one that never sent anything the report counts.
+    room.idle_ns = last_ns == 0 ? 1 : std::max<int64_t>(1, now_ns - last_ns);
   }
   const float kv_use = worker.kv_use.load(std::memory_order_relaxed);
   const uint64_t others = NotNegative(load.remote_waiting());

@@ -48,8 +48,7 @@ def test_what_waits_is_in_the_way_of_its_own_and_lower_classes():
     pool.set_load(1, requests=1, queued_prefill=4000, waiting=1)
     assert not pool.try_pass("default")
     assert pool.enqueue(1, "default") == (True, 1000)
-    assert pool.must_wait("default") and pool.must_wait("batch")
-    assert not pool.must_wait("interactive")
+    assert [pool.must_wait(name) for name in ("interactive", "default", "batch")] == [False, True, True]
     for worker in range(2):
         pool.set_load(worker, requests=1)
     assert not pool.try_pass("default")  # there is room, and another was first
@@ -132,8 +131,7 @@ def test_one_that_was_dispatched_in_vain_has_its_old_place():
     for number in range(2):
         pool.enqueue(number, "default")
     pool.pump()
-    told = [number for number, _ in pool.told()]
-    assert told == [0]
+    assert [number for number, _ in pool.told()] == [0, 1]  # a gated class has small prompts side by side
     pool.chosen()
     pool.requeue(0)
     pool.pump()

@@ -1,4 +1,4 @@
-"""cpp/proxy/admission/whole_responses.h: when a prompt whose first token is not seen is taken to be computed."""
+"""cpp/proxy/admission/whole_responses.h: when a prompt of a response in one piece counts as computed."""
 
 from vllm_router import _core_testing as testing
 
