@@ -280,7 +280,7 @@ def test_only_requests_for_a_model_wait(harness):
     first = ask(harness, router, "batch", "0")
     eventually(lambda: held.order == ["0"])
     client = harness.client(router)
-    client.send(request("GET", "/version", ("x-who", "other")))
+    client.send(request("GET", "/x", ("x-who", "other")))
     eventually(lambda: held.order == ["0", "other"])
     held.end(2)
     served(first, client)
@@ -363,8 +363,7 @@ def test_two_stages_are_rejected(harness):
     with pytest.raises(ValueError, match="admission_config is set, and the fleet has prefill and decode"):
         harness.router(
             routing={
-                "vllm_pd_disaggregation": True,
-                "prefill_urls": [["http://127.0.0.1:1", None]],
+                "prefill_urls": ["http://127.0.0.1:1"],
                 "decode_urls": ["http://127.0.0.1:2"],
             },
             admission_config="class batch",

@@ -11,6 +11,14 @@
 #include "worker/fleet_view.h"
 
 namespace vllm_router {
+namespace {
+
+void PumpNow(ClassPool& pool, const ClassPools& pools, const AdmissionSettings& settings, IoThread& thread) {
+  const std::shared_ptr<const FleetView> fleet = FleetOf(pool, thread.fleet.Get());
+  pool.Pump(*fleet, LimitsOf(pools, settings, thread), thread.clock.NowNanos());
+}
+
+}  // namespace
 
 ClassDispatch::ClassDispatch(
     Request& request, ThreadClasses& thread, std::shared_ptr<const AdmissionSettings> settings,
@@ -43,7 +51,8 @@ void ClassDispatch::Dispatched() {
   state_ = State::kChoosing;
   prefills_ = place_.idle_only;
   charged_ = place_.kind != DispatchKind::kDirect;
-  thread_.dispatched[static_cast<size_t>(place_.of_class)][static_cast<size_t>(place_.kind)].Add();
+  if (!std::exchange(counted_, true))
+    thread_.dispatched[static_cast<size_t>(place_.of_class)][static_cast<size_t>(place_.kind)].Add();
   if (request_.info.identity != nullptr) request_.info.identity->dispatch = DispatchKindName(place_.kind);
   request_.workers.gate = this;
 }
@@ -181,10 +190,7 @@ Task<Verdict> ClassDispatch::WaitAgain() {
 }
 
 void ClassDispatch::Pump() {
-  if (!pool_->any_waiting()) return;
-  IoThread& thread = request_.thread;
-  const std::shared_ptr<const FleetView> fleet = FleetOf(*pool_, thread.fleet.Get());
-  pool_->Pump(*fleet, LimitsOf(thread_.pools, *settings_, thread), thread.clock.NowNanos());
+  if (pool_->any_waiting()) PumpNow(*pool_, thread_.pools, *settings_, request_.thread);
 }
 
 // ---- its prompt, and the end
@@ -226,15 +232,28 @@ void ClassDispatch::EndPrefill() {
 void ClassDispatch::Responded() {
   if (pool_ == nullptr || state_ != State::kChosen || std::exchange(responded_, true)) return;
   timer_.Disarm();
-  if (past_prompt_) thread_.pools.whole().Add(*std::exchange(past_prompt_, std::nullopt), past_tokens_, -1);
+  if (request_.info.stream) EndPastPrompt();  // else its ticket counts it as waiting to the end
   EndPrefill();
-  Pump();
+  PumpSoon();
+}
+
+void ClassDispatch::EndPastPrompt() {
+  if (past_prompt_) thread_.pools.whole().Add(*std::exchange(past_prompt_, std::nullopt), past_tokens_, -1);
+}
+
+// When a response is seen its ticket has not yet, though it does in this turn of the loop.
+void ClassDispatch::PumpSoon() {
+  if (!pool_->any_waiting()) return;
+  IoThread& thread = request_.thread;
+  thread.loop.Post([&thread, &pools = thread_.pools, pool = pool_, settings = settings_] {
+    PumpNow(*pool, pools, *settings, thread);
+  });
 }
 
 void ClassDispatch::End(std::optional<uint64_t> actual) {
   if (pool_ == nullptr) return;
   timer_.Disarm();
-  if (past_prompt_) thread_.pools.whole().Add(*std::exchange(past_prompt_, std::nullopt), past_tokens_, -1);
+  EndPastPrompt();
   EndPrefill();
   if (state_ == State::kChoosing) pool_->Chosen();
   state_ = State::kNew;

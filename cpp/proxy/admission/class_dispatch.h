@@ -67,7 +67,9 @@ class ClassDispatch final : public WorkerGate {
   void Leave(WaitEnd why);
   void EndWait(WaitEnd end);
   void EndPrefill();
+  void EndPastPrompt();
   void Pump();
+  void PumpSoon();
   double RandomShare();
   void ArmPrefillTimer();
   void CountPastPrompt();
@@ -85,6 +87,7 @@ class ClassDispatch final : public WorkerGate {
   bool prefills_ = false;  // counted in the pool as a prompt of an idle_only class
   bool charged_ = false;   // it was dispatched from the queue, and is not settled
   bool responded_ = false;
+  bool counted_ = false;  // in the metrics, once
   Signal ended_;
   WaitEnd end_ = WaitEnd::kDispatched;
   Timer timer_;  // of the wait, then of its prompt
