@@ -156,14 +156,17 @@ RequestInfo MakeRecord(const py::kwargs& fields) {
         {"pd_uncached_tokens", &PdInfo::uncached_tokens}, {"pd_saved_tokens", &PdInfo::saved_tokens}};
     const bool is_of_pair = pd_words.contains(name) || pd_times.contains(name) || pd_tokens.contains(name) ||
                             name == "pair_id" || name == "prefill_worker" || name == "prefill_status";
-    const bool is_of_client = name == "tenant" || name == "priority_class" || name == "claimed_class";
+    const std::map<std::string, std::string_view IdentityInfo::*> client_words = {
+        {"priority_class", &IdentityInfo::priority_class},
+        {"claimed_class", &IdentityInfo::claimed_class},
+        {"dispatch", &IdentityInfo::dispatch}};
+    const bool is_of_client = name == "tenant" || client_words.contains(name);
     if (is_of_client && record.identity == nullptr) record.identity = std::make_unique<IdentityInfo>();
     if (is_of_pair && record.pd == nullptr) record.pd = std::make_unique<PdInfo>();
     if (name == "tenant") {
       record.identity->tenant = value.cast<std::string>();
     } else if (is_of_client) {
-      (name == "claimed_class" ? record.identity->claimed_class : record.identity->priority_class) =
-          Forever(value.cast<std::string>());
+      (*record.identity).*client_words.at(name) = Forever(value.cast<std::string>());
     } else if (pd_words.contains(name)) {
       (*record.pd).*pd_words.at(name) = Forever(value.cast<std::string>());
     } else if (pd_times.contains(name)) {

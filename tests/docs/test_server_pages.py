@@ -454,6 +454,7 @@ EVERYTHING = {
     "tenant": "t",
     "priority_class": "default",
     "claimed_class": "interactive",
+    "dispatch": "queued",
     "method": "POST",
     "path": "/v1/chat/completions",
     "route": "/v1/chat/completions",
@@ -506,7 +507,7 @@ def test_the_example_of_a_line_of_text_has_the_form_of_one() -> None:
     example = re.search(r"^    (2026-11-21 .*)$", ACCESS_LOG, re.MULTILINE)
     assert example
     fields = EVERYTHING | {"error": "", "rule": "", "end": "done", "client": "10.0.0.7", "cache": ""}
-    for name in ("tenant", "priority_class", "claimed_class"):  # clients are not told apart there
+    for name in ("tenant", "priority_class", "claimed_class", "dispatch"):  # clients are not told apart there
         del fields[name]
     line = testing.access_line("text", "consistent_hash", **fields).decode().rstrip("\n")
     shape = re.compile(r"(?<==)\S+")

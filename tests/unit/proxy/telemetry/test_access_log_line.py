@@ -248,5 +248,9 @@ def test_a_line_names_the_client_where_clients_are_told_apart():
     line = json_line(**CHAT, **client)
     assert (line["tenant"], line["class"], line["claimed_class"]) == ("search", "default", "interactive")
     assert " tenant=search class=default " in text_line(**CHAT, **client)
-    assert {"tenant", "class", "claimed_class"}.isdisjoint(json_line(**CHAT))
+    assert "dispatch" not in line
+    client["dispatch"] = "queued"
+    assert json_line(**CHAT, **client)["dispatch"] == "queued"
+    assert " class=default dispatch=queued " in text_line(**CHAT, **client)
+    assert {"tenant", "class", "claimed_class", "dispatch"}.isdisjoint(json_line(**CHAT))
     assert "class" not in text_line(**CHAT)
