@@ -253,15 +253,9 @@ def test_a_worker_that_joins_has_room(harness):
     served(*clients)
 
 
-def test_a_stop_ends_the_wait(harness):
+def test_a_stop_ends_the_wait_before_what_is_under_way(harness):
     held = Held(harness)
-    router = harness.router(
-        held,
-        routing=ONE,
-        admission_config="class batch",
-        shutdown_grace_period_secs=0.2,
-        **TRUSTED,
-    )
+    router = harness.router(held, routing=ONE, admission_config="class batch", **TRUSTED)
     router.may_cut = True
     holder = hold(harness, router, held)
     waiter = ask(harness, router, "batch")
@@ -269,9 +263,9 @@ def test_a_stop_ends_the_wait(harness):
     router.shutdown()
     answer = waiter.read_response()
     assert (answer.status, error_of(answer)["code"]) == (503, "shutting_down")
-    router.must_end()
     held.end()
-    holder.close()
+    served(holder)
+    router.must_end()
 
 
 def test_only_requests_for_a_model_wait(harness):

@@ -87,6 +87,7 @@ Task<WaitEnd> ClassDispatch::Wait() {
   if (deadline_ns_ == 0)
     deadline_ns_ = began_ns + settings_->of(place_.of_class).queue_timeout_ms * kNanosPerMs;
   state_ = State::kWaiting;
+  request_.scope.set_long();  // a stopping server does not wait for queues
   timer_.Arm(
       thread.loop.timers(), std::max<int64_t>(1, (deadline_ns_ - began_ns) / kNanosPerMs),
       &ClassDispatch::OnTimeout, this);
@@ -95,6 +96,7 @@ Task<WaitEnd> ClassDispatch::Wait() {
   if (request_.is_cancelled()) Leave(WaitEnd::kLeft);
   co_await ended_;
   timer_.Disarm();
+  request_.scope.set_long(false);
   state_ = State::kNew;
   if (end_ == WaitEnd::kDispatched) Dispatched();
   const int64_t waited_ns = thread.clock.NowNanos() - began_ns;
