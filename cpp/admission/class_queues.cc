@@ -20,61 +20,61 @@ std::string_view DispatchKindName(DispatchKind kind) {
 }
 
 ClassQueues::ClassQueues(std::shared_ptr<const AdmissionSettings> settings)
-    : settings_(std::move(settings)), lines_{{Line(kOptions), Line(kOptions), Line(kOptions)}} {}
+    : settings_(std::move(settings)), queues_{{Queue(kOptions), Queue(kOptions), Queue(kOptions)}} {}
 
 bool ClassQueues::empty() const { return mask() == 0; }
 
 uint32_t ClassQueues::mask() const {
   uint32_t mask = 0;
-  for (size_t i = 0; i < kClasses; ++i) mask |= lines_[i].oldest != nullptr ? 1u << i : 0;
+  for (size_t i = 0; i < kClasses; ++i) mask |= queues_[i].oldest != nullptr ? 1u << i : 0;
   return mask;
 }
 
 uint64_t ClassQueues::QueuedCost(PriorityClass of_class) const {
   uint64_t cost = 0;
   for (size_t i = 0; i < kClasses; ++i) {
-    if (i <= Index(of_class) || settings_->weighted()) cost += lines_[i].cost;
+    if (i <= Index(of_class) || settings_->weighted()) cost += queues_[i].cost;
   }
   return cost;
 }
 
 // ---- the waiters of a class
 
-void ClassQueues::FollowBacklog(Line* line, uint64_t tenant, size_t before) {
-  const size_t now = line->queue.WaitersOf(tenant);
-  if (before != 0) line->backlogs.erase({before, tenant});
-  if (now != 0) line->backlogs.insert({now, tenant});
+void ClassQueues::FollowBacklog(Queue* queue, uint64_t tenant, size_t before) {
+  const size_t now = queue->fair.WaitersOf(tenant);
+  if (before != 0) queue->backlogs.erase({before, tenant});
+  if (now != 0) queue->backlogs.insert({now, tenant});
 }
 
-void ClassQueues::Link(Line* line, Waiter* waiter) {
-  Waiter* before = line->newest;
+void ClassQueues::Link(Queue* queue, Waiter* waiter) {
+  Waiter* before = queue->newest;
   if (before != nullptr && before->arrival > waiter->arrival) {
-    Waiter* behind = line->oldest;  // one that was dispatched before is among the oldest
+    Waiter* behind = queue->oldest;  // one that was dispatched before is among the oldest
     while (behind->arrival < waiter->arrival) behind = behind->behind;
     before = behind->before;
   }
   waiter->before = before;
-  waiter->behind = before != nullptr ? before->behind : line->oldest;
-  (waiter->behind != nullptr ? waiter->behind->before : line->newest) = waiter;
-  (before != nullptr ? before->behind : line->oldest) = waiter;
+  waiter->behind = before != nullptr ? before->behind : queue->oldest;
+  (waiter->behind != nullptr ? waiter->behind->before : queue->newest) = waiter;
+  (before != nullptr ? before->behind : queue->oldest) = waiter;
 }
 
-void ClassQueues::Unlink(Line* line, Waiter* waiter) {
-  (waiter->before != nullptr ? waiter->before->behind : line->oldest) = waiter->behind;
-  (waiter->behind != nullptr ? waiter->behind->before : line->newest) = waiter->before;
+void ClassQueues::Unlink(Queue* queue, Waiter* waiter) {
+  (waiter->before != nullptr ? waiter->before->behind : queue->oldest) = waiter->behind;
+  (waiter->behind != nullptr ? waiter->behind->before : queue->newest) = waiter->before;
   waiter->before = waiter->behind = nullptr;
 }
 
-void ClassQueues::Joined(Line* line, Waiter* waiter, size_t before) {
-  Link(line, waiter);
-  line->cost += waiter->cost;
-  FollowBacklog(line, waiter->tenant, before);
+void ClassQueues::Joined(Queue* queue, Waiter* waiter, size_t before) {
+  Link(queue, waiter);
+  queue->cost += waiter->cost;
+  FollowBacklog(queue, waiter->tenant, before);
 }
 
-void ClassQueues::Left(Line* line, Waiter* waiter, size_t before) {
-  Unlink(line, waiter);
-  line->cost -= waiter->cost;
-  FollowBacklog(line, waiter->tenant, before);
+void ClassQueues::Left(Queue* queue, Waiter* waiter, size_t before) {
+  Unlink(queue, waiter);
+  queue->cost -= waiter->cost;
+  FollowBacklog(queue, waiter->tenant, before);
 }
 
 // ---- into the queues
@@ -82,55 +82,55 @@ void ClassQueues::Left(Line* line, Waiter* waiter, size_t before) {
 ClassQueues::Waiter* ClassQueues::FindDisplaced(const Waiter& newcomer) const {
   const size_t own = Index(newcomer.of_class);
   for (size_t lower = kClasses - 1; lower > own; --lower) {
-    if (lines_[lower].newest != nullptr) return lines_[lower].newest;
+    if (queues_[lower].newest != nullptr) return queues_[lower].newest;
   }
-  const Line& line = lines_[own];
-  if (line.backlogs.empty()) return nullptr;
-  const auto& [most, tenant] = *line.backlogs.rbegin();
+  const Queue& queue = queues_[own];
+  if (queue.backlogs.empty()) return nullptr;
+  const auto& [most, tenant] = *queue.backlogs.rbegin();
   // With the newcomer its own tenant has one more, and this one then has one less.
-  if (tenant == newcomer.tenant || most < line.queue.WaitersOf(newcomer.tenant) + 2) return nullptr;
-  return static_cast<Waiter*>(line.queue.NewestOf(tenant));
+  if (tenant == newcomer.tenant || most < queue.fair.WaitersOf(newcomer.tenant) + 2) return nullptr;
+  return static_cast<Waiter*>(queue.fair.NewestOf(tenant));
 }
 
 ClassQueues::Entered ClassQueues::Enqueue(Waiter* waiter, int64_t now_ns) {
-  Line& line = LineOf(*waiter);
+  Queue& queue = QueueOf(*waiter);
   const uint32_t size = settings_->of(waiter->of_class).queue_size;
   if (size == 0) return {};
   Entered entered;
-  if (line.queue.waiters() >= size) {
+  if (queue.fair.waiters() >= size) {
     entered.displaced = FindDisplaced(*waiter);
     if (entered.displaced == nullptr) return {};
     Remove(entered.displaced);
   }
-  const bool was_empty = line.oldest == nullptr;
-  const size_t before = line.queue.WaitersOf(waiter->tenant);
-  ROUTER_CHECK(line.queue.Enqueue(waiter), "the sizes of all queues are within that of each");
+  const bool was_empty = queue.oldest == nullptr;
+  const size_t before = queue.fair.WaitersOf(waiter->tenant);
+  ROUTER_CHECK(queue.fair.Enqueue(waiter), "the sizes of all queues are within that of each");
   waiter->arrival = ++last_arrival_;
   waiter->queued_ns = now_ns;
-  if (was_empty) line.time = std::max(line.time, virtual_time_);
-  Joined(&line, waiter, before);
+  if (was_empty) queue.time = std::max(queue.time, virtual_time_);
+  Joined(&queue, waiter, before);
   entered.queued = true;
   return entered;
 }
 
 void ClassQueues::Requeue(Waiter* waiter) {
-  Line& line = LineOf(*waiter);
-  const size_t before = line.queue.WaitersOf(waiter->tenant);
-  line.queue.Requeue(waiter);
+  Queue& queue = QueueOf(*waiter);
+  const size_t before = queue.fair.WaitersOf(waiter->tenant);
+  queue.fair.Requeue(waiter);
   ChargeClass(*waiter, -static_cast<double>(waiter->cost));
-  Joined(&line, waiter, before);
+  Joined(&queue, waiter, before);
 }
 
 bool ClassQueues::Remove(Waiter* waiter) {
-  Line& line = LineOf(*waiter);
-  const size_t before = line.queue.WaitersOf(waiter->tenant);
-  if (!line.queue.Remove(waiter)) return false;
-  Left(&line, waiter, before);
+  Queue& queue = QueueOf(*waiter);
+  const size_t before = queue.fair.WaitersOf(waiter->tenant);
+  if (!queue.fair.Remove(waiter)) return false;
+  Left(&queue, waiter, before);
   return true;
 }
 
 void ClassQueues::Settle(const Waiter& waiter, uint64_t actual) {
-  LineOf(waiter).queue.Settle(waiter, actual);
+  QueueOf(waiter).fair.Settle(waiter, actual);
   ChargeClass(waiter, static_cast<double>(actual) - static_cast<double>(waiter.cost));
 }
 
@@ -138,24 +138,24 @@ void ClassQueues::Settle(const Waiter& waiter, uint64_t actual) {
 
 void ClassQueues::ChargeClass(const Waiter& waiter, double cost) {
   const double weight = settings_->of(waiter.of_class).weight;
-  if (weight > 0) LineOf(waiter).time += cost / weight;
+  if (weight > 0) QueueOf(waiter).time += cost / weight;
 }
 
 ClassQueues::Waiter* ClassQueues::NextOf(size_t of_class, std::span<const uint32_t> workers) {
-  Line& line = lines_[of_class];
-  if (line.oldest == nullptr || workers.empty()) return nullptr;
-  auto* const waiter = static_cast<Waiter*>(line.queue.Next(workers));
+  Queue& queue = queues_[of_class];
+  if (queue.oldest == nullptr || workers.empty()) return nullptr;
+  auto* const waiter = static_cast<Waiter*>(queue.fair.Next(workers));
   if (waiter == nullptr) return nullptr;
-  Left(&line, waiter, line.queue.WaitersOf(waiter->tenant) + 1);
+  Left(&queue, waiter, queue.fair.WaitersOf(waiter->tenant) + 1);
   return waiter;
 }
 
 ClassQueues::Waiter* ClassQueues::AgedIn(size_t upper, int64_t now_ns) const {
   if (upper + 1 >= kClasses) return nullptr;
-  Waiter* const waiter = lines_[upper + 1].oldest;
+  Waiter* const waiter = queues_[upper + 1].oldest;
   const int64_t age_ms = settings_->classes[upper + 1].age_after_ms;
   if (waiter == nullptr || age_ms == 0 || now_ns - waiter->queued_ns < age_ms * 1'000'000) return nullptr;
-  const Waiter* const other = lines_[upper].oldest;
+  const Waiter* const other = queues_[upper].oldest;
   return other == nullptr || waiter->queued_ns < other->queued_ns ? waiter : nullptr;
 }
 
@@ -165,10 +165,10 @@ ClassQueues::Dispatched ClassQueues::NextStrict(const Workers& workers, int64_t 
     const bool fits = aged != nullptr && !workers[i].empty() &&
                       (!aged->worker || std::ranges::binary_search(workers[i], *aged->worker));
     if (fits) {
-      Line& line = LineOf(*aged);
-      const size_t before = line.queue.WaitersOf(aged->tenant);
-      line.queue.Take(aged);
-      Left(&line, aged, before);
+      Queue& queue = QueueOf(*aged);
+      const size_t before = queue.fair.WaitersOf(aged->tenant);
+      queue.fair.Take(aged);
+      Left(&queue, aged, before);
       return {.waiter = aged, .kind = DispatchKind::kAged};
     }
     if (Waiter* const waiter = NextOf(i, workers[i])) return {.waiter = waiter};
@@ -179,9 +179,9 @@ ClassQueues::Dispatched ClassQueues::NextStrict(const Workers& workers, int64_t 
 ClassQueues::Dispatched ClassQueues::NextWeighted(const Workers& workers) {
   std::array<size_t, kClasses> order;
   for (size_t i = 0; i < kClasses; ++i) order[i] = i;
-  std::ranges::stable_sort(order, {}, [this](size_t i) { return lines_[i].time; });
+  std::ranges::stable_sort(order, {}, [this](size_t i) { return queues_[i].time; });
   for (const size_t i : order) {
-    const double time = lines_[i].time;
+    const double time = queues_[i].time;
     Waiter* const waiter = NextOf(i, workers[i]);
     if (waiter == nullptr) continue;
     virtual_time_ = std::max(virtual_time_, time);

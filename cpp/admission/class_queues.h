@@ -80,18 +80,18 @@ class ClassQueues {
   // REQUIRES: as Requeue().
   void Settle(const Waiter& waiter, uint64_t actual);
 
-  size_t waiters(PriorityClass of_class) const { return lines_[Index(of_class)].queue.waiters(); }
+  size_t waiters(PriorityClass of_class) const { return queues_[Index(of_class)].fair.waiters(); }
   bool empty() const;
   // Bit i: class i has waiters.
   uint32_t mask() const;
-  const Waiter* oldest(PriorityClass of_class) const { return lines_[Index(of_class)].oldest; }
+  const Waiter* oldest(PriorityClass of_class) const { return queues_[Index(of_class)].oldest; }
   // Costs of the waiters that a newcomer of the class would wait for.
   uint64_t QueuedCost(PriorityClass of_class) const;
 
  private:
-  struct Line {
-    explicit Line(const FairQueue::Options& options) : queue(options) {}
-    FairQueue queue;
+  struct Queue {
+    explicit Queue(const FairQueue::Options& options) : fair(options) {}
+    FairQueue fair;
     Waiter* oldest = nullptr;
     Waiter* newest = nullptr;
     std::set<std::pair<size_t, uint64_t>> backlogs;  // how many waiters a tenant has, and the tenant
@@ -100,14 +100,14 @@ class ClassQueues {
   };
 
   static size_t Index(PriorityClass of_class) { return static_cast<size_t>(of_class); }
-  Line& LineOf(const Waiter& waiter) { return lines_[Index(waiter.of_class)]; }
+  Queue& QueueOf(const Waiter& waiter) { return queues_[Index(waiter.of_class)]; }
   // The tenant has one waiter more or less now.
-  static void FollowBacklog(Line* line, uint64_t tenant, size_t before);
-  static void Link(Line* line, Waiter* waiter);
-  static void Unlink(Line* line, Waiter* waiter);
-  // Into the line, or out of it, besides its FairQueue. `before`: waiters of the tenant.
-  static void Joined(Line* line, Waiter* waiter, size_t before);
-  static void Left(Line* line, Waiter* waiter, size_t before);
+  static void FollowBacklog(Queue* queue, uint64_t tenant, size_t before);
+  static void Link(Queue* queue, Waiter* waiter);
+  static void Unlink(Queue* queue, Waiter* waiter);
+  // Into the queue, or out of it, besides its FairQueue. `before`: waiters of the tenant.
+  static void Joined(Queue* queue, Waiter* waiter, size_t before);
+  static void Left(Queue* queue, Waiter* waiter, size_t before);
   Waiter* FindDisplaced(const Waiter& newcomer) const;
   // The oldest waiter of the class below, if it is next in this one; null: it is not.
   Waiter* AgedIn(size_t upper, int64_t now_ns) const;
@@ -117,7 +117,7 @@ class ClassQueues {
   void ChargeClass(const Waiter& waiter, double cost);
 
   std::shared_ptr<const AdmissionSettings> settings_;
-  std::array<Line, kPriorityClasses> lines_;
+  std::array<Queue, kPriorityClasses> queues_;
   uint64_t last_arrival_ = 0;
   double virtual_time_ = 0;  // of the class that was dispatched last
 };

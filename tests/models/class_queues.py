@@ -42,7 +42,7 @@ class Waiter:
 
 
 @dataclass
-class Line:
+class Queue:
     """The waiters of a class, the oldest first."""
 
     fair: FairQueue = field(default_factory=lambda: FairQueue(UNBOUNDED, QUANTUM))
@@ -58,113 +58,113 @@ class ClassQueues:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.lines = [Line() for _ in CLASSES]
+        self.queues = [Queue() for _ in CLASSES]
         self.taken: dict[int, Waiter] = {}
         self.arrivals = 0
         self.virtual_time = 0.0
 
     @property
     def sizes(self) -> list[int]:
-        return [len(line.waiters) for line in self.lines]
+        return [len(queue.waiters) for queue in self.queues]
 
     @property
     def waiting(self) -> list[Waiter]:
-        return [waiter for line in self.lines for waiter in line.waiters]
+        return [waiter for queue in self.queues for waiter in queue.waiters]
 
     def enqueue(self, waiter: Waiter, now_ms: int) -> tuple[bool, int | None]:
         size = self.settings.sizes[waiter.of_class]
-        line = self.lines[waiter.of_class]
+        queue = self.queues[waiter.of_class]
         if size == 0:
             return False, None
         displaced = None
-        if len(line.waiters) >= size:
+        if len(queue.waiters) >= size:
             displaced = self._displaced(waiter)
             if displaced is None:
                 return False, None
             self.remove(displaced.number)
-        if not line.waiters:
-            line.time = max(line.time, self.virtual_time)
+        if not queue.waiters:
+            queue.time = max(queue.time, self.virtual_time)
         self.arrivals += 1
         waiter.arrival, waiter.queued_ms = self.arrivals, now_ms
-        line.waiters.append(waiter)
-        line.fair.enqueue(Fair(waiter.number, waiter.tenant, waiter.cost))
+        queue.waiters.append(waiter)
+        queue.fair.enqueue(Fair(waiter.number, waiter.tenant, waiter.cost))
         return True, displaced.number if displaced else None
 
     def _displaced(self, newcomer: Waiter) -> Waiter | None:
         for lower in range(len(CLASSES) - 1, newcomer.of_class, -1):
-            if self.lines[lower].waiters:
-                return self.lines[lower].waiters[-1]
-        line = self.lines[newcomer.of_class]
-        tenants = {waiter.tenant for waiter in line.waiters}
+            if self.queues[lower].waiters:
+                return self.queues[lower].waiters[-1]
+        queue = self.queues[newcomer.of_class]
+        tenants = {waiter.tenant for waiter in queue.waiters}
         if not tenants:
             return None
-        longest = max(tenants, key=lambda tenant: (line.backlog(tenant), tenant))
-        if longest == newcomer.tenant or line.backlog(longest) < line.backlog(newcomer.tenant) + 2:
+        longest = max(tenants, key=lambda tenant: (queue.backlog(tenant), tenant))
+        if longest == newcomer.tenant or queue.backlog(longest) < queue.backlog(newcomer.tenant) + 2:
             return None
-        return [waiter for waiter in line.waiters if waiter.tenant == longest][-1]
+        return [waiter for waiter in queue.waiters if waiter.tenant == longest][-1]
 
     def next(self, room: list[bool], now_ms: int) -> tuple[int, str] | None:
         order = range(len(CLASSES))
         weights = self.settings.weights
         if weights:
-            order = sorted(order, key=lambda place: self.lines[place].time)
+            order = sorted(order, key=lambda place: self.queues[place].time)
         for place in order:
-            line = self.lines[place]
+            queue = self.queues[place]
             aged = None if weights else self._aged(place, now_ms)
             if aged is not None and room[place]:
                 self._take(aged)
                 return aged.number, "aged"
-            if not room[place] or not line.waiters:
+            if not room[place] or not queue.waiters:
                 continue
-            fair = line.fair.next([7])
-            waiter = next(waiter for waiter in line.waiters if waiter.number == fair.number)
-            line.waiters.remove(waiter)
+            fair = queue.fair.next([7])
+            waiter = next(waiter for waiter in queue.waiters if waiter.number == fair.number)
+            queue.waiters.remove(waiter)
             self.taken[waiter.number] = waiter
             if weights:
-                self.virtual_time = max(self.virtual_time, line.time)
-                line.time += waiter.cost / weights[place]
+                self.virtual_time = max(self.virtual_time, queue.time)
+                queue.time += waiter.cost / weights[place]
             return waiter.number, "queued"
         return None
 
     def _aged(self, upper: int, now_ms: int) -> Waiter | None:
-        if upper + 1 >= len(CLASSES) or not self.lines[upper + 1].waiters:
+        if upper + 1 >= len(CLASSES) or not self.queues[upper + 1].waiters:
             return None
-        waiter, age_ms = self.lines[upper + 1].waiters[0], self.settings.ages_ms[upper + 1]
+        waiter, age_ms = self.queues[upper + 1].waiters[0], self.settings.ages_ms[upper + 1]
         if age_ms == 0 or now_ms - waiter.queued_ms < age_ms:
             return None
-        others = self.lines[upper].waiters
+        others = self.queues[upper].waiters
         return waiter if not others or waiter.queued_ms < others[0].queued_ms else None
 
     def _take(self, waiter: Waiter) -> None:
-        line = self.lines[waiter.of_class]
-        line.waiters.remove(waiter)
-        line.fair.take(waiter.number)
+        queue = self.queues[waiter.of_class]
+        queue.waiters.remove(waiter)
+        queue.fair.take(waiter.number)
         self.taken[waiter.number] = waiter
 
     def requeue(self, number: int) -> None:
         waiter = self.taken.pop(number)
-        line = self.lines[waiter.of_class]
-        line.fair.requeue(number)
+        queue = self.queues[waiter.of_class]
+        queue.fair.requeue(number)
         if self.settings.weights:
-            line.time -= waiter.cost / self.settings.weights[waiter.of_class]
-        line.waiters.append(waiter)
-        line.waiters.sort(key=lambda other: other.arrival)
+            queue.time -= waiter.cost / self.settings.weights[waiter.of_class]
+        queue.waiters.append(waiter)
+        queue.waiters.sort(key=lambda other: other.arrival)
 
     def remove(self, number: int) -> bool:
-        for line in self.lines:
-            for waiter in line.waiters:
+        for queue in self.queues:
+            for waiter in queue.waiters:
                 if waiter.number == number:
-                    line.waiters.remove(waiter)
-                    line.fair.remove(number)
+                    queue.waiters.remove(waiter)
+                    queue.fair.remove(number)
                     return True
         return False
 
     def settle(self, number: int, actual: int) -> None:
         waiter = self.taken.pop(number)
-        line = self.lines[waiter.of_class]
-        line.fair.settle(number, actual)
+        queue = self.queues[waiter.of_class]
+        queue.fair.settle(number, actual)
         if self.settings.weights:
-            line.time += (actual - waiter.cost) / self.settings.weights[waiter.of_class]
+            queue.time += (actual - waiter.cost) / self.settings.weights[waiter.of_class]
 
     def queued_cost(self, of_class: int) -> int:
         return sum(

@@ -248,7 +248,7 @@ def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
         settings["vllm_discovery_address"] = "127.0.0.1:0"
     if settings.get("vllm_pd_disaggregation"):
         settings |= {"prefill_urls": [("http://p", None)], "decode_urls": ["http://d"]}
-        settings |= {"worker_dns": [], "worker_srv": []}
+        settings |= {"worker_dns": [], "worker_srv": [], "admission_config": None}
         settings |= {"decode_dns": ["http://d.svc:1"], "decode_srv": ["_d._tcp.svc"]}
         if settings.get("service_discovery"):
             settings |= {"prefill_selector": {"role": "prefill"}, "decode_selector": {"role": "decode"}}

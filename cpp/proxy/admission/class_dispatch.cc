@@ -1,6 +1,7 @@
 #include "proxy/admission/class_dispatch.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "base/time_units.h"
@@ -61,6 +62,11 @@ void ClassDispatch::Dispatched() {
 
 Task<Verdict> ClassDispatch::Run() {
   IoThread& thread = request_.thread;
+  if (thread.draining) {
+    std::string message;
+    co_await request_.client.ReplyError(HttpError::kShuttingDown, std::move(message));
+    co_return Verdict::kEnd;
+  }
   ClassPool::Entered entered = pool_->Enqueue(&place_, RandomShare(), thread.clock.NowNanos());
   while (entered.retired) {
     const std::shared_ptr<const FleetView> fleet = request_.workers.Now(thread);
