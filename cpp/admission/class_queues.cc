@@ -9,8 +9,9 @@ namespace vllm_router {
 namespace {
 
 constexpr size_t kClasses = kPriorityClasses;
-// Sizes are the settings'; this bounds how many tenants a FairQueue remembers.
-constexpr FairQueue::Options kOptions{.max_waiters = 4 * size_t{kMaxClassQueue}};
+// Sizes are the settings'; one class may have the places of all three, and some that are queued again.
+constexpr FairQueue::Options kOptions{
+    .max_waiters = 4 * size_t{kMaxClassQueue}, .max_tenants = kMaxClassQueue};
 
 }  // namespace
 

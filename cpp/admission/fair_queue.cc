@@ -106,8 +106,7 @@ void FairQueue::Forget(uint32_t number) {
 
 // Those that would begin at V - quantum anyway, and what is too many.
 void FairQueue::ForgetReached() {
-  while (!idle_.empty() &&
-         (tenants_[idle_.front()].time <= Floor() || tenants() > 2 * options_.max_waiters)) {
+  while (!idle_.empty() && (tenants_[idle_.front()].time <= Floor() || tenants() > max_tenants_)) {
     Forget(idle_.front());
   }
 }

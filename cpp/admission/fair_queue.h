@@ -18,8 +18,8 @@
 // it is further, so being idle earns nothing. Hence, without corrections by Settle(): of two tenants that have waiters all the
 // time, the virtual times differ by at most a quantum and the largest cost over a weight; by two quanta if one came later.
 //
-// A tenant without waiters is remembered until V - quantum reaches it. At most twice `max_waiters` tenants are; beyond that
-// the one that is least ahead is forgotten.
+// A tenant without waiters is remembered until V - quantum reaches it. At most `max_tenants` are, waiting ones included; beyond
+// that the one that is least ahead of those without waiters is forgotten.
 //
 // The caller guards it. Cost: O(log tenants); Next() looks at no more than 128 waiters. No callback, no clock.
 //
@@ -48,6 +48,7 @@ class FairQueue {
   struct Options {
     size_t max_waiters = 0;
     double quantum = 4'000;  // tokens over weight
+    size_t max_tenants = 0;  // that are remembered; 0: twice max_waiters
   };
 
   // A worker that has some of a waiter's prompt in its cache.
@@ -71,7 +72,9 @@ class FairQueue {
   };
 
   // REQUIRES: quantum >= 0.
-  explicit FairQueue(const Options& options) : options_(options) {}
+  explicit FairQueue(const Options& options)
+      : options_(options),
+        max_tenants_(options.max_tenants != 0 ? options.max_tenants : 2 * options.max_waiters) {}
   FairQueue(const FairQueue&) = delete;
   FairQueue& operator=(const FairQueue&) = delete;
 
@@ -136,6 +139,7 @@ class FairQueue {
   Waiter* Choose(std::span<const uint32_t> workers) const;
 
   const Options options_;
+  const size_t max_tenants_;
   double virtual_time_ = 0;
   uint64_t last_order_ = 0;
   size_t waiters_ = 0;

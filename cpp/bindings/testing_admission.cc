@@ -130,6 +130,12 @@ class TestFairQueue {
     const FairQueue::Waiter* const next = queue_.Next(workers);
     return next != nullptr ? std::optional(NumberOf(next)) : std::nullopt;
   }
+  void Take(uint64_t number) { queue_.Take(waiters_.at(number).get()); }
+  size_t WaitersOf(uint64_t tenant) const { return queue_.WaitersOf(tenant); }
+  std::optional<uint64_t> NewestOf(uint64_t tenant) const {
+    const FairQueue::Waiter* const newest = queue_.NewestOf(tenant);
+    return newest != nullptr ? std::optional(NumberOf(newest)) : std::nullopt;
+  }
   void Requeue(uint64_t number) { queue_.Requeue(waiters_.at(number).get()); }
   bool Remove(uint64_t number) { return queue_.Remove(waiters_.at(number).get()); }
   void Settle(uint64_t number, uint64_t actual) { queue_.Settle(*waiters_.at(number), actual); }
@@ -241,6 +247,9 @@ void BindTestingAdmission(py::module_& testing) {
           "enqueue", &TestFairQueue::Enqueue, "number"_a, "tenant"_a, "cost"_a, "weight"_a = 1.0,
           "holders"_a = std::vector<std::pair<uint32_t, float>>(), "worker"_a = py::none())
       .def("next", &TestFairQueue::Next)
+      .def("take", &TestFairQueue::Take)
+      .def("waiters_of", &TestFairQueue::WaitersOf)
+      .def("newest_of", &TestFairQueue::NewestOf)
       .def("requeue", &TestFairQueue::Requeue)
       .def("remove", &TestFairQueue::Remove)
       .def("settle", &TestFairQueue::Settle, "number"_a, "actual"_a)

@@ -19,6 +19,7 @@ ROOM = st.sets(st.integers(0, 3), max_size=4).map(sorted)
 STEPS = st.one_of(
     st.tuples(st.just("enqueue"), TENANTS, COSTS, SHARES, st.none() | st.integers(0, 3)),
     st.tuples(st.just("next"), ROOM),
+    st.tuples(st.just("take"), st.integers(0, 99)),
     st.tuples(st.just("requeue"), st.integers(0, 99)),
     st.tuples(st.just("remove"), st.integers(0, 99)),
     st.tuples(st.just("settle"), st.integers(0, 99), st.sampled_from([0, 0.5, 1, 1, 1, 2])),
@@ -52,6 +53,14 @@ class Pair:
             self.charged += waiter.cost
         return waiter
 
+    def take(self, place):
+        """One that waits, out of turn."""
+        if self.waiting:
+            number = self.waiting.pop(place % len(self.waiting))
+            self.queue.take(number)
+            self.slow.take(number)
+            self.charged += self.slow.taken[number].cost
+
     def requeue(self, place):
         if number := self._taken(place):
             self.charged -= self.slow.taken[number[0]].cost
@@ -84,6 +93,9 @@ class Pair:
         for name in range(30):
             known = self.slow.tenants.get(name)
             assert self.queue.virtual_time_of(name) == (known.time if known else None)
+            waiters = known.waiters if known else []
+            assert self.queue.waiters_of(name) == len(waiters)
+            assert self.queue.newest_of(name) == (waiters[-1].number if waiters else None)
 
     def times(self):
         return [tenant.time for tenant in self.slow.backlogged()]
@@ -131,7 +143,7 @@ def test_with_tenants_that_return_they_are_within_two_quanta(quantum, story):
     for what, *arguments in story:
         if what == "enqueue":
             arguments[3] = None
-        if what == "requeue":
+        if what in ("requeue", "take"):
             continue
         getattr(pair, what)(*arguments)
         times = pair.times()
