@@ -130,8 +130,12 @@ KNOWN_ELSEWHERE: dict[str, str] = {
         "keys are checked by --client-api-key-file or --api-key-validation-urls here",
     ),
     **_here(
-        "priority_scheduler_enabled priority_scheduler_config tenant_rate_limit_enabled "
-        "tenant_rate_limit_config",
+        "priority_scheduler_enabled priority_scheduler_config",
+        _SMG,
+        "priority classes are in the file of --admission-config here",
+    ),
+    **_here(
+        "tenant_rate_limit_enabled tenant_rate_limit_config",
         _SMG,
         "limits hold for all clients here: --max-concurrent-requests, --rate-limit-tokens-per-second",
     ),

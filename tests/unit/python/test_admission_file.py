@@ -39,11 +39,11 @@ def test_a_mistake_is_said_once(path):
     file = AdmissionFile(str(path))
     path.write_text("classes: 1\n")
     assert file.look() is None
-    with pytest.raises(ValueError, match="classes.yaml, line 1: classes is 1"):
+    with pytest.raises(ValueError, match=r"classes\.yaml, line 1: classes is 1"):
         file.look()
     assert file.look() is None
     path.unlink()
-    with pytest.raises(ValueError, match="admission_config: .* cannot be read"):
+    with pytest.raises(ValueError, match=r"admission_config: .* cannot be read"):
         file.look()
     assert file.look() is None
 
