@@ -51,6 +51,7 @@ Status Add(const ServerParts& server) {
   TenantTokens& tokens =
       *server.limits.features.Own(std::make_unique<TenantTokens>(server.options.max_tenants));
   ClassPools& pools = *server.limits.features.Own(std::make_unique<ClassPools>());
+  server.limits.features.Refer<PlaceQueues>(&pools);
   ROUTER_RETURN_IF_ERROR(pools.Follow(server.options.admission_classes));
   auto& clients = *server.limits.features.Own(std::make_unique<ClientThreads>());
   const bool tells_apart = rules.any() || !server.options.admission_classes.empty();

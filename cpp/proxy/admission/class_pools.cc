@@ -64,6 +64,21 @@ bool ClassPools::any_waiting() const {
   return std::ranges::any_of(pools_, [](const auto& entry) { return entry.second.pool->any_waiting(); });
 }
 
+int64_t ClassPools::WaitingFor(std::string_view model) const {
+  const std::shared_ptr<const AdmissionSettings> settings = rules_.Load()->settings;
+  if (settings == nullptr) return 0;
+  int64_t waiting = 0;
+  for (const std::shared_ptr<ClassPool>& pool : All()) {
+    if (!pool->any_waiting() || (!model.empty() && pool->model() != model)) continue;
+    const ClassPool::Report report = pool->Read(0);
+    for (size_t i = 0; i < report.waiting.size(); ++i) {
+      if (settings->classes[i].room.gate != ClassGate::kIdleOnly)
+        waiting += static_cast<int64_t>(report.waiting[i]);
+    }
+  }
+  return waiting;
+}
+
 // The reason that most workers have.
 void ClassPools::NoteClosed(const OpenWorkers& open, const ClassPool::Report& report, int64_t passed_ns) {
   for (size_t i = 0; i < report.waiting.size(); ++i) {

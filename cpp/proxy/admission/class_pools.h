@@ -29,6 +29,7 @@
 #include "proxy/admission/whole_responses.h"
 #include "proxy/telemetry/counters.h"
 #include "proxy/telemetry/telemetry_shard.h"
+#include "proxy/thread/place_queues.h"
 
 namespace vllm_router {
 
@@ -36,7 +37,7 @@ class FleetView;
 class RequestedModel;
 struct IoThread;
 
-class ClassPools {
+class ClassPools final : public PlaceQueues {
  public:
   // What is in force. Null: there are no classes.
   struct Rules {
@@ -58,6 +59,8 @@ class ClassPools {
       ABSL_LOCKS_EXCLUDED(mutex_);
   std::vector<std::shared_ptr<ClassPool>> All() const ABSL_LOCKS_EXCLUDED(mutex_);
   bool any_waiting() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Those of idle_only classes wait for idle workers, not for more.
+  int64_t WaitingFor(std::string_view model) const override ABSL_LOCKS_EXCLUDED(mutex_);
   // Dispatches what has room, and notes why the others wait, `passed_ns` after the last call. One thread.
   void Tick(IoThread& thread, int64_t passed_ns) ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -11,6 +11,7 @@
 #include "proxy/telemetry/metrics_page.h"
 #include "proxy/telemetry/telemetry_shard.h"
 #include "proxy/thread/io_thread.h"
+#include "proxy/thread/place_queues.h"
 #include "proxy/thread/server_limits.h"
 #include "routing/router.h"
 #include "worker/declared_fleet.h"
@@ -237,6 +238,8 @@ ScaleReport::Model ScaleService::Look(
   model.ready = static_cast<uint32_t>(ready.size());
   // A request that waits for a place has not chosen among the models that count here.
   if (is_only) input.queued += thread_.limits.concurrency.waiting();
+  if (const PlaceQueues* const queues = thread_.limits.features.Find<PlaceQueues>())
+    input.queued += queues->WaitingFor(is_only ? std::string_view() : std::string_view(asked.name));
   model.queued = input.queued;
   input.ready = model.ready;
   input.pending = model.pending;
