@@ -9,7 +9,7 @@ from tests.fakes.wire import eventually
 from vllm_router import Router
 
 FILE = "classes:\n  - {name: batch, queue_size: 7}\n"
-QUIET = {"health_check_interval_secs": 0, "model_refresh_secs": 0, "kv_events": "off", "log_level": "error"}
+QUIET = {"health_check_interval_secs": 0, "model_refresh_secs": 0, "kv_events": "off"}
 
 
 @pytest.fixture

@@ -32,6 +32,9 @@ class Held:
         self.url = self.worker.url
 
     def answer(self, connection, message):
+        if message.method != "POST":
+            connection.send(response(200, b"hello"))
+            return
         with self.lock:
             self.order.append(message.get("x-who"))
         assert self.first.acquire(timeout=30)
@@ -89,7 +92,9 @@ def hold(harness, router, held, **how):
 
 def test_the_higher_class_is_dispatched_first(harness):
     held = Held(harness)
-    router = harness.router(held, routing=ONE, admission_config="class batch", **TRUSTED)
+    router = harness.router(
+        held, routing=ONE, load_poll_interval_secs=0, admission_config="class batch", **TRUSTED
+    )
     clients = [hold(harness, router, held)]
     for number, of_class in enumerate(["batch", "default", "batch", "interactive"]):
         clients.append(ask(harness, router, of_class, f"{of_class}{number}"))
@@ -108,7 +113,7 @@ def test_the_higher_class_is_dispatched_first(harness):
 def test_an_aged_request_goes_before_the_class_above(harness):
     held = Held(harness)
     lines = "class default gate=gated age_after_ms=1"
-    router = harness.router(held, routing=ONE, admission_config=lines, **TRUSTED)
+    router = harness.router(held, routing=ONE, load_poll_interval_secs=0, admission_config=lines, **TRUSTED)
     clients = [hold(harness, router, held)]
     for number, of_class in enumerate(["default", "interactive"]):
         clients.append(ask(harness, router, of_class, of_class))
@@ -121,7 +126,7 @@ def test_an_aged_request_goes_before_the_class_above(harness):
 
 def test_an_idle_only_class_gets_one_prompt_at_a_time(harness):
     held = Held(harness)
-    router = harness.router(held, admission_config=IDLE)
+    router = harness.router(held, load_poll_interval_secs=0, admission_config=IDLE)
     clients = [ask(harness, router, "batch", "0")]
     eventually(lambda: held.order == ["0"])
     clients.append(ask(harness, router, "batch", "1"))
@@ -135,7 +140,7 @@ def test_an_idle_only_class_gets_one_prompt_at_a_time(harness):
 
 def test_a_response_in_one_piece_is_past_its_prompt_by_estimate(harness):
     held = Held(harness)
-    router = harness.router(held, admission_config=IDLE)
+    router = harness.router(held, load_poll_interval_secs=0, admission_config=IDLE)
     clients = [ask(harness, router, "batch", "0", body=WHOLE)]
     eventually(lambda: held.order == ["0"])
     clients.append(ask(harness, router, "batch", "1", body=WHOLE))
@@ -146,7 +151,9 @@ def test_a_response_in_one_piece_is_past_its_prompt_by_estimate(harness):
 
 def test_the_policy_chooses_among_workers_with_room(harness):
     first, other = Held(harness), Held(harness)
-    router = harness.router(first, other, policy="consistent_hash", admission_config=IDLE, **TRUSTED)
+    router = harness.router(
+        first, other, policy="consistent_hash", load_poll_interval_secs=0, admission_config=IDLE, **TRUSTED
+    )
     session = b'{"model":"m","prompt":"hi","stream":true,"session_id":"s"}'
     clients = [ask(harness, router, "interactive", "0", body=session)]
     eventually(lambda: len(first.order) + len(other.order) == 1)
@@ -162,7 +169,9 @@ def test_the_policy_chooses_among_workers_with_room(harness):
 
 def test_a_retry_is_not_admitted_again(harness):
     refusing, held = harness.refusing_port(), Held(harness)
-    router = harness.router(refusing, held, admission_config=IDLE, disable_retries=False)
+    router = harness.router(
+        refusing, held, load_poll_interval_secs=0, admission_config=IDLE, disable_retries=False
+    )
     clients = []
     for number in range(2):
         clients.append(ask(harness, router, "batch", str(number)))
@@ -178,7 +187,7 @@ def test_a_retry_is_not_admitted_again(harness):
 def test_a_full_queue_rejects_and_displaces(harness):
     held = Held(harness)
     lines = "class default queue_size=1\nclass batch queue_size=1"
-    router = harness.router(held, routing=ONE, admission_config=lines, **TRUSTED)
+    router = harness.router(held, routing=ONE, load_poll_interval_secs=0, admission_config=lines, **TRUSTED)
     holder = hold(harness, router, held)
     batch = ask(harness, router, "batch", "batch")
     eventually(lambda: waiting(router) == [0, 0, 1])
@@ -205,7 +214,13 @@ def test_a_full_queue_rejects_and_displaces(harness):
 
 def test_a_wait_has_an_end(harness):
     held = Held(harness)
-    router = harness.router(held, routing=ONE, admission_config="class batch queue_timeout_ms=200", **TRUSTED)
+    router = harness.router(
+        held,
+        routing=ONE,
+        load_poll_interval_secs=0,
+        admission_config="class batch queue_timeout_ms=200",
+        **TRUSTED,
+    )
     holder = hold(harness, router, held)
     rejected(ask(harness, router, "batch"), 408, "queue_timeout")
     assert waiting(router) == [0, 0, 0]
@@ -215,7 +230,9 @@ def test_a_wait_has_an_end(harness):
 
 def test_a_client_that_leaves_gives_up_its_place(harness):
     held = Held(harness)
-    router = harness.router(held, routing=ONE, admission_config="class batch", **TRUSTED)
+    router = harness.router(
+        held, routing=ONE, load_poll_interval_secs=0, admission_config="class batch", **TRUSTED
+    )
     clients = [hold(harness, router, held)]
     gone = ask(harness, router, "default", "gone")
     eventually(lambda: waiting(router) == [0, 1, 0])
@@ -230,7 +247,9 @@ def test_a_client_that_leaves_gives_up_its_place(harness):
 
 def test_who_waits_learns_that_there_is_no_worker_any_more(harness):
     held = Held(harness)
-    router = harness.router(held, routing=ONE, admission_config="class batch", **TRUSTED)
+    router = harness.router(
+        held, routing=ONE, load_poll_interval_secs=0, admission_config="class batch", **TRUSTED
+    )
     holder = hold(harness, router, held)
     waiter = ask(harness, router, "batch")
     eventually(lambda: waiting(router) == [0, 0, 1])
@@ -243,7 +262,9 @@ def test_who_waits_learns_that_there_is_no_worker_any_more(harness):
 
 def test_a_worker_that_joins_has_room(harness):
     held, fresh = Held(harness), Held(harness)
-    router = harness.router(held, routing=ONE, admission_config="class batch", **TRUSTED)
+    router = harness.router(
+        held, routing=ONE, load_poll_interval_secs=0, admission_config="class batch", **TRUSTED
+    )
     clients = [hold(harness, router, held), ask(harness, router, "batch", "waits")]
     eventually(lambda: waiting(router) == [0, 0, 1])
     router.core.add_worker(fresh.url)
@@ -255,7 +276,9 @@ def test_a_worker_that_joins_has_room(harness):
 
 def test_a_stop_ends_the_wait_before_what_is_under_way(harness):
     held = Held(harness)
-    router = harness.router(held, routing=ONE, admission_config="class batch", **TRUSTED)
+    router = harness.router(
+        held, routing=ONE, load_poll_interval_secs=0, admission_config="class batch", **TRUSTED
+    )
     router.may_cut = True
     holder = hold(harness, router, held)
     waiter = ask(harness, router, "batch")
@@ -270,19 +293,17 @@ def test_a_stop_ends_the_wait_before_what_is_under_way(harness):
 
 def test_only_requests_for_a_model_wait(harness):
     held = Held(harness)
-    router = harness.router(held, admission_config=IDLE)
+    router = harness.router(held, load_poll_interval_secs=0, admission_config=IDLE)
     first = ask(harness, router, "batch", "0")
     eventually(lambda: held.order == ["0"])
-    client = harness.client(router)
-    client.send(request("GET", "/x", ("x-who", "other")))
-    eventually(lambda: held.order == ["0", "other"])
-    held.end(2)
-    served(first, client)
+    assert harness.client(router).ask("GET", "/x").body == b"hello"
+    held.end()
+    served(first)
 
 
 def test_a_claim_needs_a_trusted_peer(harness):
     held = Held(harness)
-    router = harness.router(held, routing=ONE, admission_config="class batch")
+    router = harness.router(held, routing=ONE, load_poll_interval_secs=0, admission_config="class batch")
     client = ask(harness, router, "interactive", "holder")
     eventually(lambda: held.order == ["holder"])
     held.end()
@@ -295,7 +316,14 @@ def test_what_the_log_says(harness, written_to):
     try:
         stdout = written_to(1)
         held = Held(harness)
-        router = harness.router(held, routing=ONE, admission_config="class batch", access_log=True, **TRUSTED)
+        router = harness.router(
+            held,
+            routing=ONE,
+            load_poll_interval_secs=0,
+            admission_config="class batch",
+            access_log=True,
+            **TRUSTED,
+        )
         clients = [hold(harness, router, held), ask(harness, router, "batch", "waits")]
         eventually(lambda: waiting(router) == [0, 0, 1])
         held.end(2)
@@ -328,7 +356,9 @@ def test_without_a_file_nothing_is_different(harness, written_to):
 
 def test_the_page_says_why_a_class_waits(harness):
     held = Held(harness)
-    router = harness.router(held, admission_config=IDLE + " age_after_ms=0", **TRUSTED)
+    router = harness.router(
+        held, load_poll_interval_secs=0, admission_config=IDLE + " age_after_ms=0", **TRUSTED
+    )
     clients = [ask(harness, router, "interactive", "0")]
     eventually(lambda: held.order == ["0"])
     clients.append(ask(harness, router, "batch", "1"))
@@ -360,20 +390,28 @@ def test_two_stages_are_rejected(harness):
                 "prefill_urls": ["http://127.0.0.1:1"],
                 "decode_urls": ["http://127.0.0.1:2"],
             },
+            load_poll_interval_secs=0,
             admission_config="class batch",
         )
 
 
 def test_a_mistake_in_the_lines_is_rejected(harness):
     with pytest.raises(ValueError, match='admission_config, line 1: queue_size is "x"'):
-        harness.router(harness.worker(), admission_config="class batch queue_size=x")
+        harness.router(
+            harness.worker(), load_poll_interval_secs=0, admission_config="class batch queue_size=x"
+        )
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_over_all_threads_nobody_is_lost(harness, threads):
     worker = harness.worker(lambda connection, _message: connection.send(response(200, b"hello")))
     router = harness.router(
-        worker, routing={"max_worker_requests": 2}, admission_config="class batch", threads=threads, **TRUSTED
+        worker,
+        routing={"max_worker_requests": 2},
+        load_poll_interval_secs=0,
+        admission_config="class batch",
+        threads=threads,
+        **TRUSTED,
     )
     clients = [
         ask(harness, router, ["interactive", "default", "batch"][number % 3], body=WHOLE)

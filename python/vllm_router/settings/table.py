@@ -363,8 +363,8 @@ class Table:
         Seconds("never"),
         "the interval between load polls of each worker",
         more="With load polls, policies see the requests that reach workers through other clients. Unset: "
-        "1 with --exclude-waiting-above or --exclude-kv-above, --worker-startup-check-interval with the "
-        "policy power_of_two, else never.",
+        "1 with --exclude-waiting-above, --exclude-kv-above or --admission-config, "
+        "--worker-startup-check-interval with the policy power_of_two, else never.",
         live="request",
     )
     exclude_waiting_above: int = _workers(

@@ -41,7 +41,7 @@ def closed(connection, _message):
     ids=["answered", "failed", "closed"],
 )
 def test_one_that_ends(harness, answer, status):
-    router = harness.router(harness.worker(answer), admission_config=IDLE)
+    router = harness.router(harness.worker(answer), load_poll_interval_secs=0, admission_config=IDLE)
     for _ in range(3):  # each would wait for ever if the one before it still counted
         got = harness.client(router).ask("POST", "/v1/completions", body=BODY)
         assert got.status == status
@@ -57,7 +57,7 @@ def test_one_whose_client_leaves(harness):
 
     worker = harness.worker(wait)
     gate = worker.gate()
-    router = harness.router(worker, admission_config=IDLE)
+    router = harness.router(worker, load_poll_interval_secs=0, admission_config=IDLE)
     client = harness.client(router)
     client.send(request("POST", "/v1/completions", body=BODY))
     worker.wait_for_requests(1)
@@ -68,7 +68,7 @@ def test_one_whose_client_leaves(harness):
 
 
 def test_one_without_workers(harness):
-    router = harness.router(admission_config=IDLE)
+    router = harness.router(load_poll_interval_secs=0, admission_config=IDLE)
     got = harness.client(router).ask("POST", "/v1/completions", body=BODY)
     assert got.status == 503
     eventually(lambda: at_rest(harness, router))

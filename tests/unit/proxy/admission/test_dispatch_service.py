@@ -15,7 +15,9 @@ def test_a_worker_that_joins_is_found(harness):
     busy = harness.worker(wait)
     gate = busy.gate()
     fresh = harness.worker()
-    router = harness.router(busy, routing={"max_worker_requests": 1}, admission_config="class batch")
+    router = harness.router(
+        busy, routing={"max_worker_requests": 1}, load_poll_interval_secs=0, admission_config="class batch"
+    )
     clients = [harness.client(router) for _ in range(2)]
     for client in clients:
         client.send(request("POST", "/v1/completions", body=BODY))
@@ -29,6 +31,6 @@ def test_a_worker_that_joins_is_found(harness):
 
 
 def test_a_server_with_classes_ends_though_nothing_waits(harness):
-    router = harness.router(harness.worker(), admission_config="class batch")
+    router = harness.router(harness.worker(), load_poll_interval_secs=0, admission_config="class batch")
     router.shutdown()
     router.must_end()

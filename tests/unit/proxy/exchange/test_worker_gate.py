@@ -27,7 +27,13 @@ def busy(harness):
 def test_a_closed_worker_gets_a_retry(harness, busy):
     failing = harness.worker(lambda connection, _: connection.send(response(503, b"no")))
     router = harness.router(
-        busy, failing, policy="least_load", admission_config=IDLE, disable_retries=False, retry_max_retries=3
+        busy,
+        failing,
+        policy="least_load",
+        load_poll_interval_secs=0,
+        admission_config=IDLE,
+        disable_retries=False,
+        retry_max_retries=3,
     )
     first = harness.client(router)
     first.send(request("POST", "/v1/completions", body=BODY))

@@ -10,6 +10,7 @@ from tests.fakes.wire import eventually
     [
         {"policy": "power_of_two", "worker_startup_check_interval": 1},
         {"policy": "round_robin", "exclude_kv_above": 0.5},
+        {"policy": "least_load", "admission_config": "class batch"},
     ],
     ids=lambda options: options["policy"],
 )

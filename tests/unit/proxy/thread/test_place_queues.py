@@ -19,7 +19,9 @@ def test_requests_that_wait_for_a_class_are_queued(harness, of_class, queued):
 
     worker = harness.worker(wait)
     gate = worker.gate()
-    router = harness.router(worker, routing={"max_worker_requests": 1}, admission_config="class batch")
+    router = harness.router(
+        worker, routing={"max_worker_requests": 1}, load_poll_interval_secs=0, admission_config="class batch"
+    )
     clients = [harness.client(router) for _ in range(3)]
     for number, client in enumerate(clients):
         client.send(request("POST", "/v1/completions", ("x-smg-priority", of_class), body=BODY))
