@@ -433,6 +433,7 @@ def _take_calls(
                 else:
                     report = server.reload(dry_run)
                     configuration.finish(number, 200 if report.ok else 409, report.as_json())
+                call = None  # it has its result
             if changes is not None and changes.look(time.monotonic()):
                 server._reload_settings(content=changes.content)
             if time.monotonic() - looked >= _LOOK_SECS * 0.9:  # a call may have ended the wait

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from vllm_router.launch_router import main, parse_router_args
 from vllm_router.router_args import FLAGS, RouterArgs
+from vllm_router.settings.checks import has_stages
 from vllm_router.settings.clients import CLASSES
 from vllm_router.settings.flag import Flag
 from vllm_router.settings.kinds import (
@@ -248,7 +249,7 @@ def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
         settings["vllm_discovery_address"] = "127.0.0.1:0"
     if settings.get("vllm_pd_disaggregation"):
         settings |= {"prefill_urls": [("http://p", None)], "decode_urls": ["http://d"]}
-        settings |= {"worker_dns": [], "worker_srv": [], "admission_config": None}
+        settings |= {"worker_dns": [], "worker_srv": []}
         settings |= {"decode_dns": ["http://d.svc:1"], "decode_srv": ["_d._tcp.svc"]}
         if settings.get("service_discovery"):
             settings |= {"prefill_selector": {"role": "prefill"}, "decode_selector": {"role": "decode"}}
@@ -256,6 +257,8 @@ def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
         settings["pd_bypass_uncached_tokens"] = 0
     if settings.get("exclude_waiting_above") or settings.get("exclude_kv_above"):
         settings["load_poll_interval_secs"] = 1
+    if has_stages(settings):
+        settings["admission_config"] = None
     return settings
 
 

@@ -30,7 +30,7 @@ def test_requests_that_wait_for_a_class_are_queued(harness, of_class, queued):
 
     def told():
         # The one at the worker waits for its first token there.
-        return json.loads(harness.client(router).ask("GET", "/scale").body)["queued"]
+        return json.loads(harness.client(router).ask("GET", "/scale").body).get("queued")
 
     eventually(lambda: f'class_queue_depth{{class="{of_class}"}} 2' in router.server.metrics_text())
     eventually(lambda: told() == queued)
