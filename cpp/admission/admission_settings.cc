@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "admission/tenant_name.h"
 #include "base/text.h"
 
 namespace vllm_router {
@@ -115,6 +116,24 @@ Status ReadAlias(std::string_view rest, const Reading& reading, AdmissionSetting
   return absl::OkStatus();
 }
 
+Status ReadTenant(std::string_view rest, const Reading& reading, AdmissionSettings* settings) {
+  constexpr std::string_view kWeight = "weight=";
+  const std::string_view word = TakeWord(&rest);
+  const std::optional<double> weight =
+      word.starts_with(kWeight) ? ParseReal(word.substr(kWeight.size())) : std::nullopt;
+  if (!weight || *weight <= 0 || *weight > kMaxClassWeight)
+    return reading.Wrong("tenant", word, Concat(kWeight, "a number above 0, up to ", kMaxClassWeight));
+  const std::string_view name = TakeWord(&rest);
+  if (!IsTenantName(name))
+    return reading.Wrong(
+        "the name of a tenant", name, Concat("1 to ", kMaxTenantBytes, " letters, digits or . _ - @ /"));
+  if (settings->weights.size() >= kMaxConfiguredTenants)
+    return reading.Say(Concat("there are more than ", kMaxConfiguredTenants, " tenants, which is the limit"));
+  if (!settings->weights.emplace(name, *weight).second)
+    return reading.Say(Concat("the tenant ", Quoted(name), " appears twice; keep one of them"));
+  return absl::OkStatus();
+}
+
 // What single lines cannot show.
 Status CheckTogether(const AdmissionSettings& settings) {
   for (size_t i = 0; i < settings.classes.size(); ++i) {
@@ -170,8 +189,11 @@ StatusOr<AdmissionSettings> AdmissionSettings::Parse(std::string_view lines) {
       ROUTER_RETURN_IF_ERROR(ReadClass(rest, reading, &said, &settings));
     } else if (what == "alias") {
       ROUTER_RETURN_IF_ERROR(ReadAlias(rest, reading, &settings));
+    } else if (what == "tenant") {
+      ROUTER_RETURN_IF_ERROR(ReadTenant(rest, reading, &settings));
     } else if (!what.empty()) {
-      return reading.Say(Concat("a line begins with ", Quoted(what), "; it must begin with class or alias"));
+      return reading.Say(
+          Concat("a line begins with ", Quoted(what), "; it must begin with class, alias or tenant"));
     }
   }
   ROUTER_RETURN_IF_ERROR(CheckTogether(settings));
@@ -181,6 +203,12 @@ StatusOr<AdmissionSettings> AdmissionSettings::Parse(std::string_view lines) {
 std::optional<PriorityClass> AdmissionSettings::ClassOfAlias(std::string_view alias) const {
   const auto found = aliases.find(alias);
   return found != aliases.end() ? std::optional(found->second) : std::nullopt;
+}
+
+double AdmissionSettings::WeightOf(std::string_view tenant) const {
+  auto found = weights.find(tenant);
+  if (found == weights.end()) found = weights.find(kUnnamedTenants);
+  return found != weights.end() ? found->second : 1;
 }
 
 }  // namespace vllm_router

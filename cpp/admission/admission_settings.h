@@ -5,6 +5,7 @@
 //   class default queue_size=512 queue_timeout_ms=60000 gate=gated kv_ceiling=0.95 age_after_ms=30000
 //   class batch queue_size=8192 queue_timeout_ms=600000 gate=idle_only kv_ceiling=0.5
 //   alias batch nightly
+//   tenant weight=4 search
 //
 // These lines are what the program that reads the operator's file (python/vllm_router/settings/admission.py) makes of it.
 // What a line leaves out has its default. With a weight in each class the order is weighted, else strict. Immutable; any
@@ -28,7 +29,11 @@ namespace vllm_router {
 inline constexpr uint32_t kMaxClassQueue = 65'536;
 inline constexpr int64_t kMaxClassWaitMs = 86'400'000;
 inline constexpr size_t kMaxClassAliases = 256;
+inline constexpr size_t kMaxConfiguredTenants = 4'096;
 inline constexpr double kMaxClassWeight = 1'000;
+
+// Stands for all tenants that have no weight of their own.
+inline constexpr std::string_view kUnnamedTenants = "default";
 
 std::string_view ClassGateName(ClassGate gate);
 
@@ -54,9 +59,12 @@ struct AdmissionSettings {
   ClassSettings& of(PriorityClass priority_class) { return classes[static_cast<size_t>(priority_class)]; }
   bool weighted() const { return classes.front().weight > 0; }
   std::optional<PriorityClass> ClassOfAlias(std::string_view alias) const;
+  // Of the tenant, or of kUnnamedTenants.
+  double WeightOf(std::string_view tenant) const;
 
   std::array<ClassSettings, kPriorityClasses> classes;  // the highest first
   std::map<std::string, PriorityClass, std::less<>> aliases;
+  std::map<std::string, double, std::less<>> weights;  // of tenants in the order of each class
 
   bool operator==(const AdmissionSettings&) const = default;
 };

@@ -153,6 +153,14 @@ std::optional<double> FairQueue::VirtualTimeOf(uint64_t tenant) const {
   return found != numbers_.end() ? std::optional(tenants_[found->second].time) : std::nullopt;
 }
 
+bool FairQueue::IsSearched(const Waiter& waiter) {
+  size_t before = 0;
+  for (const Waiter* older = waiter.older; older != nullptr; older = older->older) {
+    if (++before >= kWaitersSearched) return false;
+  }
+  return waiter.is_queued;
+}
+
 FairQueue::Waiter* FairQueue::NewestOf(uint64_t tenant) const {
   const auto found = numbers_.find(tenant);
   return found != numbers_.end() ? tenants_[found->second].newest : nullptr;

@@ -90,6 +90,8 @@ class FairQueue {
   // REQUIRES: as Requeue().
   void Settle(const Waiter& waiter, uint64_t actual);
 
+  // True if Next() looks at its holders once its tenant is in front: it is one of the tenant's 16 oldest.
+  static bool IsSearched(const Waiter& waiter);
   // Of the tenant's waiters the one that came last; null: it has none.
   Waiter* NewestOf(uint64_t tenant) const;
   size_t WaitersOf(uint64_t tenant) const;

@@ -136,6 +136,7 @@ class TestFairQueue {
     const FairQueue::Waiter* const newest = queue_.NewestOf(tenant);
     return newest != nullptr ? std::optional(NumberOf(newest)) : std::nullopt;
   }
+  bool IsSearched(uint64_t number) const { return FairQueue::IsSearched(*waiters_.at(number)); }
   void Requeue(uint64_t number) { queue_.Requeue(waiters_.at(number).get()); }
   bool Remove(uint64_t number) { return queue_.Remove(waiters_.at(number).get()); }
   void Settle(uint64_t number, uint64_t actual) { queue_.Settle(*waiters_.at(number), actual); }
@@ -250,6 +251,7 @@ void BindTestingAdmission(py::module_& testing) {
       .def("take", &TestFairQueue::Take)
       .def("waiters_of", &TestFairQueue::WaitersOf)
       .def("newest_of", &TestFairQueue::NewestOf)
+      .def("is_searched", &TestFairQueue::IsSearched)
       .def("requeue", &TestFairQueue::Requeue)
       .def("remove", &TestFairQueue::Remove)
       .def("settle", &TestFairQueue::Settle, "number"_a, "actual"_a)

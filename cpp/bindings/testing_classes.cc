@@ -16,10 +16,12 @@
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
 #include "bindings/load_for_test.h"
+#include "bindings/py_router.h"
 #include "proxy/admission/class_pool.h"
 #include "proxy/admission/class_pools.h"
 #include "proxy/admission/pool_room.h"
 #include "proxy/admission/whole_responses.h"
+#include "routing/prompt_holders.h"
 #include "worker/fleet_view.h"
 #include "worker/worker.h"
 
@@ -52,7 +54,9 @@ py::dict SettingsRows(const std::string& lines) {
   }
   py::dict aliases;
   for (const auto& [alias, given] : settings.aliases) aliases[py::str(alias)] = PriorityClassName(given);
-  return py::dict("classes"_a = classes, "aliases"_a = aliases, "weighted"_a = settings.weighted());
+  return py::dict(
+      "classes"_a = classes, "aliases"_a = aliases, "tenants"_a = settings.weights,
+      "weighted"_a = settings.weighted());
 }
 
 // Waiters by number.
@@ -271,6 +275,22 @@ void BindTestingClasses(py::module_& testing) {
                           const std::string& of_class) { return self.pool().MustWait(ClassOf(of_class)); })
       .def("dispatch_all", [](TestClassPool& self) { self.pool().DispatchAll(0); })
       .def("retire", [](TestClassPool& self) { return self.pool().Retire(); });
+  // Worker URLs and shares, the largest first.
+  testing.def(
+      "prompt_holders",
+      [](PyRouter& self, const std::string& prompt) {
+        Router& router = self.router();
+        RoutingKey key = router.MakeKey({.prompt = prompt});
+        const std::shared_ptr<const FleetView> fleet = router.fleet();
+        std::vector<std::pair<std::string, float>> found;
+        for (const PromptHolder& holder : FindHolders(router, &key, *fleet)) {
+          if (holder.share > 0)
+            found.emplace_back(fleet->worker(fleet->Find(holder.worker).value()).url.url, holder.share);
+        }
+        if (key.dry_run || key.explanation != nullptr) throw py::value_error("the key is not as it was");
+        return found;
+      },
+      "router"_a, "prompt"_a);
   py::class_<ClassPools>(testing, "ClassPools")
       .def(py::init<>())
       .def("follow", [](ClassPools& self, const std::string& lines) { ThrowIfError(self.Follow(lines)); })

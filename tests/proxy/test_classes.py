@@ -167,6 +167,57 @@ def test_the_policy_chooses_among_workers_with_room(harness):
     served(*clients)
 
 
+def document(name, question=""):
+    text = "".join(f"{name}, sentence {number}. " for number in range(300))
+    return json.dumps({"model": "m", "stream": True, "prompt": text + question}).encode()
+
+
+def test_of_those_that_wait_one_whose_prompt_the_worker_has_goes_first(harness):
+    at = Held(harness), Held(harness)
+    router = harness.router(
+        *at,
+        policy="kv_overlap",
+        routing=ONE,
+        load_poll_interval_secs=0,
+        admission_config="class batch",
+    )
+    clients = [ask(harness, router, who=name, body=document(name)) for name in ("one", "two")]
+    eventually(lambda: all(held.order for held in at))
+    one, two = sorted(at, key=lambda held: held.order)
+    for number, name in enumerate(("two", "one")):
+        clients.append(ask(harness, router, who=f"{name} again", body=document(name, "Why?")))
+        eventually(lambda number=number: sum(waiting(router)) == number + 1)
+    one.end()
+    eventually(lambda: one.order == ["one", "one again"])  # though the other one is older
+    two.end()
+    eventually(lambda: two.order == ["two", "two again"])
+    one.end()
+    two.end()
+    served(*clients)
+
+
+def test_tenants_are_served_by_their_weights(harness):
+    held = Held(harness)
+    lines = "class batch\ntenant weight=4 search"
+    router = harness.router(
+        held,
+        routing=ONE,
+        load_poll_interval_secs=0,
+        admission_config=lines,
+        tenant_header="x-tenant",
+        **TRUSTED,
+    )
+    clients = [hold(harness, router, held)]
+    for number, tenant in enumerate(["search", "others"] * 12):
+        client = harness.client(router)
+        client.send(request("POST", PATH, JSON, ("x-tenant", tenant), ("x-who", tenant), body=STREAM))
+        clients.append(client)
+        eventually(lambda number=number: sum(waiting(router)) == number + 1)
+    held.end(25)
+    served(*clients)
+    assert [held.order[1:11].count(tenant) for tenant in ("search", "others")] == [8, 2]
+
+
 def test_a_retry_is_not_admitted_again(harness):
     refusing, held = harness.refusing_port(), Held(harness)
     router = harness.router(

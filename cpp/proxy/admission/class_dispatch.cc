@@ -9,6 +9,7 @@
 #include "proxy/exchange/downstream.h"
 #include "proxy/exchange/request.h"
 #include "proxy/thread/io_thread.h"
+#include "routing/prompt_holders.h"
 #include "worker/fleet_view.h"
 
 namespace vllm_router {
@@ -24,12 +25,13 @@ void PumpNow(ClassPool& pool, const ClassPools& pools, const AdmissionSettings& 
 ClassDispatch::ClassDispatch(
     Request& request, ThreadClasses& thread, std::shared_ptr<const AdmissionSettings> settings,
     const Claim& claim)
-    : request_(request), thread_(thread), settings_(std::move(settings)), streams_(claim.streams) {
+    : request_(request), thread_(thread), settings_(std::move(settings)), claim_(claim) {
   place_.owner = this;
   place_.tell = &ClassDispatch::OnTold;
   place_.of_class = claim.of_class;
   place_.tenant = claim.tenant;
-  place_.cost = claim.cost;
+  place_.weight = claim.weight;
+  place_.cost = CostOf(claim.prompt, claim.output);
 }
 
 bool ClassDispatch::TryPass() {
@@ -67,6 +69,7 @@ Task<Verdict> ClassDispatch::Run() {
     co_await request_.client.ReplyError(HttpError::kShuttingDown, std::move(message));
     co_return Verdict::kEnd;
   }
+  FindHolders();
   ClassPool::Entered entered = pool_->Enqueue(&place_, RandomShare(), thread.clock.NowNanos());
   while (entered.retired) {
     const std::shared_ptr<const FleetView> fleet = request_.workers.Now(thread);
@@ -97,11 +100,13 @@ Task<WaitEnd> ClassDispatch::Wait() {
   timer_.Arm(
       thread.loop.timers(), std::max<int64_t>(1, (deadline_ns_ - began_ns) / kNanosPerMs),
       &ClassDispatch::OnTimeout, this);
+  ArmHoldersTimer();
   // Room that appeared before it was in the queue was announced to no waiter.
   Pump();
   if (request_.is_cancelled()) Leave(WaitEnd::kLeft);
   co_await ended_;
   timer_.Disarm();
+  holders_timer_.Disarm();
   request_.scope.set_long(false);
   state_ = State::kNew;
   if (end_ == WaitEnd::kDispatched) Dispatched();
@@ -156,6 +161,34 @@ void ClassDispatch::OnTimeout(void* dispatch) {
   static_cast<ClassDispatch*>(dispatch)->Leave(WaitEnd::kTimeout);
 }
 
+// ---- where its prompt is cached
+
+// Before it is queued, or of its copy in the queue. What is cached of the prompt costs nothing.
+void ClassDispatch::FindHolders() {
+  IoThread& thread = request_.thread;
+  const std::shared_ptr<const FleetView> fleet = request_.workers.Now(thread);
+  const PromptHolders held = vllm_router::FindHolders(*thread.router, &request_.key, *fleet);
+  ClassPool::Holders holders;
+  for (size_t i = 0; i < held.size(); ++i)
+    holders[i] = {.worker = static_cast<uint32_t>(held[i].worker), .share = held[i].share};
+  if (state_ == State::kWaiting) return pool_->SetHolders(&place_, holders);
+  place_.holders = holders;
+  const auto cached = static_cast<uint64_t>(static_cast<double>(claim_.prompt) * double{holders[0].share});
+  place_.cost = CostOf(claim_.prompt - cached, claim_.output);
+}
+
+void ClassDispatch::ArmHoldersTimer() {
+  constexpr int64_t kIntervalMs = 500;
+  holders_timer_.Arm(request_.thread.loop.timers(), kIntervalMs, &ClassDispatch::OnHoldersTimer, this);
+}
+
+void ClassDispatch::OnHoldersTimer(void* dispatch) {
+  auto* const self = static_cast<ClassDispatch*>(dispatch);
+  if (self->state_ != State::kWaiting) return;
+  if (self->pool_->IsSearched(self->place_)) self->FindHolders();
+  self->ArmHoldersTimer();
+}
+
 double ClassDispatch::RandomShare() {
   constexpr uint64_t kSteps = 1 << 20;
   return static_cast<double>(request_.thread.ids.Below(kSteps)) / kSteps;
@@ -178,7 +211,7 @@ void ClassDispatch::Chosen() {
   state_ = State::kChosen;
   chosen_ns_ = request_.thread.clock.NowNanos();
   pool_->Chosen();
-  if (!streams_) ArmPrefillTimer();
+  if (!claim_.streams) ArmPrefillTimer();
   Pump();
 }
 
@@ -261,6 +294,7 @@ void ClassDispatch::PumpSoon() {
 void ClassDispatch::End(std::optional<uint64_t> actual) {
   if (pool_ == nullptr) return;
   timer_.Disarm();
+  holders_timer_.Disarm();
   EndPastPrompt();
   EndPrefill();
   if (state_ == State::kChoosing) pool_->Chosen();

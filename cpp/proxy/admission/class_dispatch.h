@@ -23,13 +23,19 @@ namespace vllm_router {
 
 struct Request;
 
+// What a request costs, in tokens: those of the prompt that are computed, and twice those of the response, each of which
+// takes a step.
+constexpr uint64_t CostOf(uint64_t uncached_prompt, uint64_t output) { return uncached_prompt + 2 * output; }
+
 class ClassDispatch final : public WorkerGate {
  public:
   // What decides its place.
   struct Claim {
     PriorityClass of_class = PriorityClass::kDefault;
     uint64_t tenant = 0;  // a hash of its name
-    uint64_t cost = 0;    // in tokens, as estimated
+    double weight = 1;    // of the tenant
+    uint64_t prompt = 0;  // tokens, as estimated
+    uint64_t output = 0;  // likewise
     bool streams = true;  // or not known: its first token will be seen
   };
 
@@ -71,16 +77,19 @@ class ClassDispatch final : public WorkerGate {
   void Pump();
   void PumpSoon();
   double RandomShare();
+  void FindHolders();
+  void ArmHoldersTimer();
   void ArmPrefillTimer();
   void CountPastPrompt();
   static void OnTold(ClassPool::Waiter* waiter, WaitEnd end);
   static void OnTimeout(void* dispatch);
+  static void OnHoldersTimer(void* dispatch);
   static void OnPrefillTimer(void* dispatch);
 
   Request& request_;
   ThreadClasses& thread_;
   const std::shared_ptr<const AdmissionSettings> settings_;
-  const bool streams_;
+  const Claim claim_;
   std::shared_ptr<ClassPool> pool_;
   Place place_;
   State state_ = State::kNew;
@@ -91,6 +100,7 @@ class ClassDispatch final : public WorkerGate {
   Signal ended_;
   WaitEnd end_ = WaitEnd::kDispatched;
   Timer timer_;  // of the wait, then of its prompt
+  Timer holders_timer_;
   int64_t deadline_ns_ = 0;
   int64_t chosen_ns_ = 0;
   // In WholeResponses.

@@ -12,13 +12,6 @@ namespace {
 
 // Stands for workers where none may be chosen, so that waiters learn of it as requests that come do.
 constexpr std::array<uint32_t, 1> kAnyWorker = {0};
-// Prompts that may be under way to one worker of a gated class: small ones fill no step of an engine.
-constexpr int64_t kChoosingPerWorker = 4;
-
-// How many workers with room are spoken for.
-int64_t Taken(ClassGate gate, int64_t choosing) {
-  return gate == ClassGate::kIdleOnly ? choosing : choosing / kChoosingPerWorker;
-}
 
 uint64_t HalfOf(const PoolRoom& pool) { return std::max<uint64_t>(1, pool.workers / 2); }
 
@@ -57,7 +50,7 @@ bool ClassPool::TryPass(
   // Where no worker may be chosen, the attempt says why.
   if (is_bounded && !fleet.eligible().empty()) {
     const PoolRoom pool = RoomNow(fleet, limits, now_ns);
-    if (!HaveRoom(fleet, of_class, limits, pool, Taken(gate, choosing), now_ns)) return false;
+    if (!HaveRoom(fleet, of_class, limits, pool, std::max<int64_t>(0, choosing), now_ns)) return false;
   }
   Begin(gate);
   return true;
@@ -99,6 +92,16 @@ bool ClassPool::Leave(Waiter* waiter, double random, int64_t now_ns) {
   return true;
 }
 
+bool ClassPool::IsSearched(const Waiter& waiter) const {
+  const MutexLock lock(mutex_);
+  return FairQueue::IsSearched(waiter);
+}
+
+void ClassPool::SetHolders(Waiter* waiter, const Holders& holders) {
+  const MutexLock lock(mutex_);
+  if (waiter->is_queued) waiter->holders = holders;
+}
+
 void ClassPool::Requeue(Waiter* waiter) {
   const MutexLock lock(mutex_);
   queues_.Requeue(waiter);
@@ -134,7 +137,7 @@ void ClassPool::Pump(const FleetView& fleet, const RoomLimits& limits, int64_t n
         const bool half = gate == ClassGate::kIdleOnly && pool.higher_class_active &&
                           pool.idle_only_prefills >= HalfOf(pool);
         const bool has_permit = limits.free_permits > static_cast<uint64_t>(choosing);
-        const bool has_room = static_cast<int64_t>(open.ids[i].size()) > Taken(gate, choosing) && !half;
+        const bool has_room = open.places[i] > choosing && !half;
         // Of a pool without workers all waiters get their response; where each is shut by its circuit breaker, one
         // request at a time finds out whether that is over.
         if (is_empty || (is_shut && choosing == 0)) {

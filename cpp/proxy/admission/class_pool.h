@@ -6,7 +6,7 @@
 //   end        Pump()       as at the first token, at every tick, and after Chosen() while others wait
 //
 // A request that is dispatched and has not chosen its worker yet is in no worker's load, so no more are under way to their
-// choice than there are workers with room (pool_room.h). It chooses on its own thread by its policy.
+// choice than workers with room have places (pool_room.h). It chooses on its own thread by its policy.
 //
 // Thread-safe. One leaf mutex; waiters are told without it.
 #pragma once
@@ -40,6 +40,8 @@ class ClassPool {
     int64_t retry_after_ns = 0;  // of one that waits no more without being dispatched
   };
 
+  using Holders = std::array<FairQueue::Holder, 4>;
+
   // `model`: of the workers; empty: any worker will do.
   ClassPool(std::string model, std::shared_ptr<const AdmissionSettings> settings);
 
@@ -58,6 +60,10 @@ class ClassPool {
   Entered Enqueue(Waiter* waiter, double random, int64_t now_ns);
   // False: it was told already, or will be.
   bool Leave(Waiter* waiter, double random, int64_t now_ns);
+  // True while the workers that hold its prompt may decide when it is dispatched (FairQueue::IsSearched()).
+  bool IsSearched(const Waiter& waiter) const;
+  // What they hold now. No effect on one that waits no more.
+  void SetHolders(Waiter* waiter, const Holders& holders);
   // Of one that was dispatched from the queue and has to wait on: at its old place. REQUIRES: it is not settled.
   void Requeue(Waiter* waiter);
   // A dispatched request has chosen its worker, or will choose none.

@@ -19,7 +19,6 @@ namespace vllm_router {
 namespace {
 
 constexpr uint64_t kBytesPerToken = 4;  // of a prompt that the policy does not read
-constexpr uint64_t kCostOfOutput = 2;   // of a token, in those of prompts
 
 // A WebSocket is no request for a response.
 bool TakesPlace(const Request& request) { return request.route().computes && request.head->method == "POST"; }
@@ -36,19 +35,18 @@ uint64_t BytesNeeded(const Request& request) {
   return SettingsFor(request) != nullptr ? kRoutedBodyBytes : 0;
 }
 
-uint64_t CostOf(uint64_t prompt, uint64_t output) { return prompt + kCostOfOutput * output; }
-
-ClassDispatch::Claim ClaimOf(const Request& request) {
+ClassDispatch::Claim ClaimOf(const Request& request, const AdmissionSettings& settings) {
   ClassDispatch::Claim claim;
   if (const IdentityInfo* const identity = request.info.identity.get()) {
     claim.of_class = PriorityClassByName(identity->priority_class).value_or(PriorityClass::kDefault);
     claim.tenant = Xxh3(identity->tenant);
+    claim.weight = settings.WeightOf(identity->tenant);
   }
   const bool is_whole = request.fully_read() && !request.stream_body;
   const uint64_t bytes = is_whole ? request.body->held().size() : request.head->content_length;
-  const uint64_t prompt = request.key.prompt_tokens > 1 ? request.key.prompt_tokens
-                                                        : std::max<uint64_t>(1, bytes / kBytesPerToken);
-  claim.cost = CostOf(prompt, request.key.expected_output);
+  claim.prompt = request.key.prompt_tokens > 1 ? request.key.prompt_tokens
+                                               : std::max<uint64_t>(1, bytes / kBytesPerToken);
+  claim.output = request.key.expected_output;
   claim.streams = !is_whole || WantsStream(BodyMap::Read(request.body->held()));
   return claim;
 }
@@ -58,7 +56,7 @@ bool MustWait(Request& request) {
   if (settings == nullptr) return false;
   auto& thread = *request.thread.features.Find<ThreadClasses>();
   ClassDispatch& dispatch =
-      request.state.Emplace<ClassDispatch>(request, thread, *settings, ClaimOf(request));
+      request.state.Emplace<ClassDispatch>(request, thread, *settings, ClaimOf(request, **settings));
   return !dispatch.TryPass();
 }
 

@@ -39,13 +39,24 @@ WorkerRoom RoomFacts(const Worker& worker, const WholeResponses& whole, int64_t 
   return room;
 }
 
+uint32_t PlacesAt(const WorkerRoom& room, ClassGate gate, uint32_t max_requests) {
+  constexpr uint64_t kMost = 4;
+  if (gate == ClassGate::kIdleOnly) return 1;
+  if (max_requests == 0) return kMost;
+  return static_cast<uint32_t>(
+      std::min<uint64_t>(kMost, max_requests - std::min<uint64_t>(room.open, max_requests)));
+}
+
 bool HaveRoom(
     const FleetView& fleet, PriorityClass of_class, const RoomLimits& limits, const PoolRoom& pool,
     int64_t taken, int64_t now_ns) {
-  int64_t open = 0;
+  const ClassRoom& settings = limits.settings.of(of_class).room;
+  int64_t places = 0;
   for (const uint32_t position : fleet.eligible()) {
-    if (ClosedAt(fleet, position, of_class, limits, pool, now_ns) != ClosedBy::kNone) continue;
-    if (++open > taken) return true;
+    const WorkerRoom facts = RoomFacts(fleet.worker(position), limits.whole, now_ns);
+    if (RoomOf(facts, settings, pool) != ClosedBy::kNone) continue;
+    places += PlacesAt(facts, settings.gate, limits.max_worker_requests);
+    if (places > taken) return true;
   }
   return false;
 }
@@ -69,6 +80,7 @@ OpenWorkers FindOpen(const FleetView& fleet, const RoomLimits& limits, const Poo
       const ClosedBy closed = RoomOf(facts, limits.settings.classes[i].room, pool);
       if (closed == ClosedBy::kNone) {
         open.ids[i].push_back(static_cast<uint32_t>(fleet.worker(position).id));
+        open.places[i] += PlacesAt(facts, limits.settings.classes[i].room.gate, limits.max_worker_requests);
       } else {
         ++open.closed[i][static_cast<size_t>(closed)];
       }

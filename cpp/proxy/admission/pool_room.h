@@ -33,7 +33,11 @@ struct RoomLimits {
 
 WorkerRoom RoomFacts(const Worker& worker, const WholeResponses& whole, int64_t now_ns);
 
-// More than `taken` workers that may be chosen now have room for the class.
+// How many requests of the class may be under way to a worker with room for it: one prompt of an idle_only class; of others
+// four, since small prompts fill no engine's step, and no more than it has places (--max-worker-requests).
+uint32_t PlacesAt(const WorkerRoom& room, ClassGate gate, uint32_t max_requests);
+
+// The workers that may be chosen now and have room for the class have more than `taken` places.
 bool HaveRoom(
     const FleetView& fleet, PriorityClass of_class, const RoomLimits& limits, const PoolRoom& pool,
     int64_t taken, int64_t now_ns);
@@ -45,6 +49,7 @@ WorkerGate::Positions ClosedFor(
 struct OpenWorkers {
   static constexpr size_t kReasons = 6;                     // ClosedBy
   std::array<std::vector<uint32_t>, kPriorityClasses> ids;  // with room, by class; ascending
+  std::array<int64_t, kPriorityClasses> places{};           // of these
   // By class and reason, how many have none.
   std::array<std::array<uint32_t, kReasons>, kPriorityClasses> closed{};
 };

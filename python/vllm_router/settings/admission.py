@@ -4,6 +4,7 @@
       - {name: interactive,         ->   class default queue_size=512 … gate=gated kv_ceiling=0.95 …
          queue_size: 256, …}             class batch queue_size=8192 … gate=idle_only kv_ceiling=0.5
     alias_classes: {nightly: batch}      alias batch nightly
+    tenants: {search: {weight: 4}}       tenant weight=4.0 search
 
 Pure. A mistake names the file, the line, the member, its value, the limit and the remedy.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple, NoReturn
 
@@ -30,12 +32,19 @@ MAX_QUEUE = 65_536
 MAX_SECS = 86_400
 MAX_WEIGHT = 1_000
 MAX_ALIASES = 256
+MAX_TENANTS = 4_096
 
 _WHAT = "file of priority classes"
 _HOW = "write classes: [{name: interactive}, {name: default}, {name: batch}]"
 _MEMBERS = ("name", "queue_size", "queue_timeout", "kv_ceiling", "idle_only", "age_after", "evict")
-_SECTIONS = ("classes", "alias_classes", "order")
-_LATER = ("engine_priority", "tenants", "trusted_addresses", "fairness", "programs")
+_SECTIONS = ("classes", "alias_classes", "order", "tenants")
+_LATER = ("engine_priority", "trusted_addresses", "fairness", "programs")
+
+
+# As in cpp/admission/tenant_name.h.
+_TENANT = re.compile(r"[A-Za-z0-9._@/-]{1,64}")
+_OTHERS = "other"
+_TENANT_LATER = ("concurrency", "requests_per_minute", "tokens_per_minute", "burst", "queue_size")
 
 
 @dataclasses.dataclass
@@ -131,7 +140,7 @@ def admission_of_yaml(text: str, source: str) -> str:
     """The lines of a YAML text of priority classes.
 
     Args:
-        text: A mapping with `classes`, and perhaps `alias_classes` and `order`.
+        text: A mapping with `classes`, and perhaps `alias_classes`, `order` and `tenants`.
         source: The file's name, for messages.
 
     Raises:
@@ -162,6 +171,8 @@ def admission_of_yaml(text: str, source: str) -> str:
     aliases = _aliases_of(sections.get("alias_classes"))
     lines = [one.as_line() for one in classes.values()]
     lines += [f"alias {given} {alias}" for alias, given in sorted(aliases.items())]
+    weights = _tenants_of(sections.get("tenants"))
+    lines += [f"tenant weight={weight!r} {tenant}" for tenant, weight in sorted(weights.items())]
     return "\n".join(lines)
 
 
@@ -245,10 +256,7 @@ def _set_weights(place: _Place | None, classes: dict[str, _Class]) -> None:
     for name, weight in weights.items():
         if name not in CLASSES:
             raise ValueError(f"{weight.where} is no class; write a weight for each of {', '.join(CLASSES)}")
-        value = weight.value
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MAX_WEIGHT:
-            weight.wrong(f"a number above 0, up to {MAX_WEIGHT}")
-        classes[name].weight = float(value)
+        classes[name].weight = _weight(weight)
     for name in CLASSES:
         if name not in weights:
             raise ValueError(f"{sections['weighted'].where} has no weight for {name}; give one to each class")
@@ -288,6 +296,44 @@ def _aliases_of(place: _Place | None) -> dict[str, str]:
     if len(found) > MAX_ALIASES:
         raise ValueError(f"{place.where} has {len(found)} aliases; it must have at most {MAX_ALIASES}")
     return found
+
+
+def _tenants_of(place: _Place | None) -> dict[str, float]:
+    """Weights, by name."""
+    if place is None or place.value is None:
+        return {}
+    if not isinstance(place.value, dict):
+        place.wrong("a mapping of tenants, such as {search: {weight: 4}}")
+    found = {}
+    for tenant, given in place.pairs():
+        if _TENANT.fullmatch(tenant) is None or tenant == _OTHERS:
+            raise ValueError(
+                f"{given.where} is no name of a tenant; it has 1 to 64 letters, digits or . _ - @ /, and is "
+                f"not {_OTHERS}"
+            )
+        if not isinstance(given.value, dict):
+            given.wrong("a mapping with weight, such as {weight: 4}")
+        for name, member in given.pairs():
+            if name in _TENANT_LATER:
+                raise ValueError(
+                    f"{member.where} is not implemented in vllm-router {__version__} yet; remove it"
+                )
+            if name != "weight":
+                hint = did_you_mean(name_only(name), ("weight",), "; a tenant has weight")
+                raise ValueError(
+                    f"{member.source}, line {member.line}: {given.name}.{name_only(name)} is not known{hint}"
+                )
+            found[tenant] = _weight(member)
+    if len(found) > MAX_TENANTS:
+        raise ValueError(f"{place.where} has {len(found)} tenants; it must have at most {MAX_TENANTS}")
+    return found
+
+
+def _weight(place: _Place) -> float:
+    value = place.value
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MAX_WEIGHT:
+        place.wrong(f"a number above 0, up to {MAX_WEIGHT}")
+    return float(value)
 
 
 def _whole(place: _Place, low: int, high: int) -> int:

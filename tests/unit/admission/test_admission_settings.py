@@ -18,8 +18,11 @@ def test_what_lines_set():
         "class default kv_ceiling=0.8 age_after_ms=3 weight=2.5\n\n"
         "class batch kv_ceiling=0.25 weight=0.5\n"
         "alias batch nightly run\n"
-        "alias interactive chat"
+        "alias interactive chat\n"
+        "tenant weight=4 search\n"
+        "tenant weight=0.5 default"
     )
+    assert settings["tenants"] == {"search": 4, "default": 0.5}
     assert settings["weighted"]
     assert settings["aliases"] == {"nightly run": "batch", "chat": "interactive"}
     assert settings["classes"]["interactive"] == {
@@ -59,6 +62,11 @@ def test_what_lines_set():
         ("alias gold x", 'class is "gold"'),
         ("alias batch", "an alias has no name"),
         ("alias batch x\nalias default x", 'line 2: the alias "x" appears twice'),
+        ("tenant search", 'tenant is "search"; it must be weight=a number above 0, up to 1000'),
+        ("tenant weight=0 search", 'tenant is "weight=0"'),
+        ("tenant weight=1 a=b", 'the name of a tenant is "a=b"; it must be 1 to 64 letters'),
+        ("tenant weight=1", "the name of a tenant"),
+        ("tenant weight=1 a\ntenant weight=2 a", 'line 2: the tenant "a" appears twice'),
         ("\n".join(f"alias batch a{number}" for number in range(257)), "more than 256 aliases"),
     ],
     ids=lambda value: value[:24] if "\n" not in value else "lines",

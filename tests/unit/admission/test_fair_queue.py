@@ -36,6 +36,13 @@ def test_tenants_get_tokens_by_weight_and_not_requests():
     assert served == {0: 6, 1: 18, 2: 36}
 
 
+def test_of_each_tenant_the_sixteen_oldest_are_searched():
+    queue = queue_of(*[7] * 18, 8)
+    assert [number for number in range(19) if not queue.is_searched(number)] == [16, 17]
+    assert queue.next(ALL) == 0
+    assert [queue.is_searched(number) for number in (0, 16, 17)] == [False, True, False]
+
+
 def test_a_tenant_that_returns_is_ahead_by_a_quantum_at_most():
     queue = queue_of(*[1] * 50, quantum=250.0)
     assert taken(queue, 30) == list(range(30))

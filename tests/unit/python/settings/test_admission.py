@@ -11,6 +11,7 @@ classes:
   - {name: batch, queue_size: 8192, queue_timeout: 600s, kv_ceiling: 0.5, idle_only: true, evict: false}
 order: strict
 alias_classes: {nightly: batch, "two words": interactive}
+tenants: {search: {weight: 4}, default: {weight: 0.5}, idle: {}}
 """
 DEFAULTS = [
     "class interactive queue_size=256 queue_timeout_ms=30000 gate=open age_after_ms=0",
@@ -24,7 +25,9 @@ def lines_of(text):
 
 
 def test_a_whole_file():
-    assert lines_of(DESIGNED) == [*DEFAULTS, "alias batch nightly", "alias interactive two words"]
+    more = ["alias batch nightly", "alias interactive two words"]
+    more += ["tenant weight=0.5 default", "tenant weight=4.0 search"]
+    assert lines_of(DESIGNED) == [*DEFAULTS, *more]
 
 
 @pytest.mark.parametrize("text", ["classes: [{name: default}]", "classes: [{name: batch}]\norder: strict"])
@@ -104,7 +107,14 @@ def test_members(row, words):
         ("classes: [{name: batch}]\norder: {weighted: {gold: 1}}", "order.weighted.gold is no class"),
         ("classes: [{name: batch}]\norder: {weighted: {batch: 0}}", "order.weighted.batch is 0"),
         ("classes: [{name: batch}]\nalias_classes: {a: gold}", "line 2: alias_classes.a is gold"),
-        ("classes: [{name: batch}]\ntenants: {}", "line 2: tenants is not implemented in vllm-router"),
+        ("classes: [{name: batch}]\nprograms: {}", "line 2: programs is not implemented in vllm-router"),
+        ("classes: [{name: batch}]\ntenants: [a]", "line 2: tenants is"),
+        ("classes: [{name: batch}]\ntenants: {a b: {weight: 1}}", "tenants.a b is no name of a tenant"),
+        ("classes: [{name: batch}]\ntenants: {other: {weight: 1}}", "tenants.other is no name of a tenant"),
+        ("classes: [{name: batch}]\ntenants: {a: 4}", "tenants.a is 4; it must be a mapping with weight"),
+        ("classes: [{name: batch}]\ntenants: {a: {weight: 0}}", "tenants.a.weight is 0"),
+        ("classes: [{name: batch}]\ntenants: {a: {wait: 1}}", "line 2: tenants.a.wait is not known"),
+        ("classes: [{name: batch}]\ntenants: {a: {burst: 9s}}", "tenants.a.burst is not implemented"),
         ("classes: [{name: batch}]\nclases: 1", "did you mean classes"),
         ("classes: [{name: batch}]\nclasses: []", "line 2: classes is in line 1 already"),
     ],
