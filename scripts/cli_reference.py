@@ -71,7 +71,7 @@ CHANGES
 
 | flag | meaning |
 |---|---|
-| `--help`, `-h` | show the flags that are built, in groups |
+| `--help`, `-h` | show the usual flags; `--help all`: all; `--help GROUP`: its own; `--help port`: one |
 | `--version`, `-V` | show the version |
 | `--config` | read settings from the YAML file named after it |
 """

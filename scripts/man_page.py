@@ -39,8 +39,8 @@ Durations are in seconds and may have a fraction.
 Flags are not abbreviated.
 .SH OPTIONS
 .TP
-.BR \-h ", " \-\-help
-Show a help and exit.
+.BR \-h ", " \-\-help " [" \fIWHAT\fR ]
+Show the usual flags and exit; all: every flag; else those of a group, or one flag.
 .TP
 .BR \-V ", " \-\-version
 Show the version and exit.
