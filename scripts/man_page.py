@@ -1,4 +1,4 @@
-"""Writes deploy/man/vllm-router.1 from the flags: python scripts/man_page.py > deploy/man/vllm-router.1."""
+"""Prints the man page, which is made of the flags: python scripts/man_page.py > vllm-router.1."""
 
 from __future__ import annotations
 
