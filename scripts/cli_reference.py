@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from vllm_router._messages import show
@@ -9,7 +10,7 @@ from vllm_router.launch_router import COMMANDS
 from vllm_router.router_args import FLAGS
 from vllm_router.settings.flag import LIVE, Flag
 from vllm_router.settings.foreign_flags import KNOWN_ELSEWHERE
-from vllm_router.settings.kinds import Choice, Number, Raw, Switch, Text, Words
+from vllm_router.settings.kinds import Choice, Number, NumberOr, Raw, Switch, Text, Words
 
 HEAD = """\
 # Command line
@@ -35,6 +36,7 @@ read; a test compares the two.
   repeated keeps the last.
 - A switch is turned on by the flag alone. Where a file may have turned it on, `--no-…` turns it off.
 - Durations are in seconds and may have a fraction, such as `0.5`. None may be longer than a year.
+- A range such as `1 to 9` takes whole numbers, `number 1 to 9` fractions too.
 - Flags are not abbreviated. An unknown one is rejected with the nearest known one.
 - A flag marked *deprecated* is a former name. It works until the next minor release, and the log names the
   flag to use.
@@ -61,15 +63,15 @@ port: 8080
 stream_idle_timeout_secs: 120
 ```
 
-[A change of the file](../how-to/change_settings.md) can be put in force while requests run. The column
-*change* below says what one of a setting needs:
+[A change of the file](../how-to/change_settings.md) can be put in force while requests run. Each section
+says what one of its settings needs, and a row with another need has it behind the flag:
 
 CHANGES
 ## The command itself
 
 | flag | meaning |
 |---|---|
-| `--help`, `-h` | show the flags that are built, in groups |
+| `--help`, `-h` | show the usual flags; `--help all`: all; `--help GROUP`: its own; `--help port`: one |
 | `--version`, `-V` | show the version |
 | `--config` | read settings from the YAML file named after it |
 """
@@ -98,11 +100,8 @@ happens today. None is silently ignored.
 ELSEWHERE = """
 ## Flags of other routers
 
-Not flags of this router, but known by name: the error names the replacement instead of guessing at a name
-that looks alike.
-
-| flag | response |
-|---|---|
+NUMBER flags of smg, sglang-router, production-stack, Dynamo and others are known by name: the error names the
+flag to use here, or says why none is needed, such as `vllm-router --kv-block-size 16`.
 """
 
 ENVIRONMENT = """
@@ -124,9 +123,7 @@ def render() -> str:
     changes = _table((f"`{live}`", f"{what}") for live, what in LIVE.items())
     page = HEAD.replace("CHANGES\n", f"| change | what it needs |\n|---|---|\n{changes}\n")
     for group in dict.fromkeys(flag.group for flag in built):
-        rows = [_built_row(flag) for flag in built if flag.group == group]
-        page += f"\n## {group}\n\n| flag | value | default | change | meaning |\n|---|---|---|---|---|\n"
-        page += _table(rows)
+        page += _section(group, [flag for flag in built if flag.group == group])
     page += NO_EFFECT + _table((_names(flag), flag.no_effect) for flag in flags if flag.no_effect)
     functions = dict.fromkeys(flag.not_built for flag in flags if flag.not_built)
     page += NOT_BUILT + _table(
@@ -137,13 +134,21 @@ def render() -> str:
         )
         for missing in functions
     )
-    elsewhere = {
-        text: [n for n, t in KNOWN_ELSEWHERE.items() if t == text] for text in KNOWN_ELSEWHERE.values()
-    }
-    rows = [(" ".join(_code(f"--{name}") for name in names), text) for text, names in elsewhere.items()]
-    page += ELSEWHERE + _table(rows) + ENVIRONMENT
+    page += ELSEWHERE.replace("NUMBER", str(len(KNOWN_ELSEWHERE))) + ENVIRONMENT
     commands = ", ".join(_code(f"vllm-router {name} --help") for name in COMMANDS)
     return page + f"\nThe commands' own flags are shown by {commands}.\n"
+
+
+def _section(group: str, flags: list[Flag]) -> str:
+    """The tables of a group: first what belongs to no policy, then one for each set of policies."""
+    (live, _), *_ = Counter(flag.live for flag in flags).most_common()
+    page = f"\n## {group}\n\nChange: `{live}`.\n"
+    for policies in sorted(dict.fromkeys(flag.policies for flag in flags), key=bool):
+        if policies:
+            page += f"\n### Read by {', '.join(policies)}\n"
+        page += "\n| flag | value | default | meaning |\n|---|---|---|---|\n"
+        page += _table(_built_row(flag, live) for flag in flags if flag.policies == policies)
+    return page
 
 
 def _table(rows: Iterable[Sequence[str]]) -> str:
@@ -173,7 +178,11 @@ def _value(flag: Flag) -> str:
         case Number(seconds=True):
             return f"seconds; 0: {flag.kind.zero}" if flag.kind.zero else "seconds"
         case Number():
-            return flag.kind.limits
+            word = f"{flag.kind.word}, " if isinstance(flag.kind, NumberOr) else ""
+            zero = f"0 ({flag.kind.zero}), " if flag.kind.zero else ""
+            number = "" if flag.kind.whole else "number "
+            high = "" if flag.kind.high is None else f" to {flag.kind.high}"
+            return f"{word}{zero}{number}{flag.kind.low if high else f'from {flag.kind.low}'}{high}"
         case Words() | Raw():
             return f"list of {flag.kind.metavar}"
         case Text():
@@ -190,13 +199,12 @@ def _default(flag: Flag) -> str:
     return f"`{' '.join(default) if isinstance(default, list) else show(default)}`"
 
 
-def _built_row(flag: Flag) -> tuple[str, ...]:
+def _built_row(flag: Flag, live: str) -> tuple[str, ...]:
     meaning = f"{flag.what}. {flag.more}".strip()
     if flag.default != flag.command_default:
         meaning += f" In Python the default is {show(flag.default)}."
-    if flag.policies:
-        meaning += f" Read by {' and '.join(f'`{policy}`' for policy in flag.policies)}."
-    return _names(flag), _value(flag), _default(flag), flag.live, meaning
+    names = _names(flag) if flag.live == live else f"{_names(flag)}; `{flag.live}`"
+    return names, _value(flag), _default(flag), meaning
 
 
 def _with_default(flag: Flag) -> str:

@@ -1,4 +1,4 @@
-"""Writes deploy/man/vllm-router.1 from the flags: python scripts/man_page.py > deploy/man/vllm-router.1."""
+"""Prints the man page, which is made of the flags: python scripts/man_page.py > vllm-router.1."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ Durations are in seconds and may have a fraction.
 Flags are not abbreviated.
 .SH OPTIONS
 .TP
-.BR \-h ", " \-\-help
-Show a help and exit.
+.BR \-h ", " \-\-help " [" \fIWHAT\fR ]
+Show the usual flags and exit; all: every flag; else those of a group, or one flag.
 .TP
 .BR \-V ", " \-\-version
 Show the version and exit.

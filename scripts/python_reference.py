@@ -1,12 +1,15 @@
 """Writes docs/reference/python_api.md: python scripts/python_reference.py > docs/reference/python_api.md.
 
-Signatures and docstrings are read from the syntax trees of the package and of `_core.pyi`.
+That page has the first sentence of each docstring. With `--full` it has signatures and whole docstrings, as
+the documentation's site shows it. They are read from the syntax trees of the package and of `_core.pyi`.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import re
+import sys
 from collections.abc import Container, Iterator
 from pathlib import Path
 
@@ -67,6 +70,11 @@ HEAD = """\
 The command is `vllm_router.launch_router`: `launch_router(args)`, `main(argv)`, `parse_router_args(argv)`.
 The settings that `RouterArgs` holds are those of [the command line](cli.md).
 """
+SUMMARY = """\
+
+Here is the first sentence of each name. Arguments, shapes, results and errors are told by
+`python -m pydoc vllm_router.Router.select`, and by this page of the site (`make docs`).
+"""
 
 
 def _class(file: str, name: str) -> ast.ClassDef:
@@ -107,9 +115,8 @@ def _members(node: ast.ClassDef, overridden: Container[str] = ()) -> Iterator[st
             continue
         if item.name in overridden:
             continue
-        decorators = {ast.unparse(decorator) for decorator in item.decorator_list}
         returns = f" -> {ast.unparse(item.returns)}" if item.returns else ""
-        if decorators & {"property", "functools.cached_property"}:
+        if _is_property(item):
             yield from ("", f"#### {item.name}{returns}")
         else:
             yield from ("", f"#### {item.name}()")
@@ -124,8 +131,42 @@ def _function(file: str, name: str) -> ast.FunctionDef:
     raise LookupError(f"{file} has no function {name} with a docstring")
 
 
+def summary() -> str:
+    """The page of first sentences."""
+    lines = [HEAD + SUMMARY.rstrip(), "", "## Functions", ""]
+    for name, file in FUNCTIONS.items():
+        node = _function(file, name.removeprefix("replay."))
+        lines.append(f"- `{name}()`: {_first_sentence(node)}")
+    for name, sources in CLASSES.items():
+        top = _class(*sources[0])
+        lines += ["", f"## {name}", "", _first_sentence(top)]
+        if fields := [ast.unparse(item.target) for item in top.body if isinstance(item, ast.AnnAssign)]:
+            lines += ["", f"Fields: {', '.join(f'`{field}`' for field in fields if field[0] != '_')}."]
+        members: dict[str, str] = {}
+        for file, class_name in sources:
+            node = _class(file, class_name)
+            for item in node.body:
+                if isinstance(item, ast.FunctionDef) and not item.name.startswith("_"):
+                    called = item.name if _is_property(item) else f"{item.name}()"
+                    if ast.get_docstring(item):
+                        members.setdefault(called, _first_sentence(item))
+        lines += ["", *(f"- `{called}`: {text}" for called, text in members.items())] if members else []
+    return "\n".join(lines) + "\n"
+
+
+def _first_sentence(node: ast.ClassDef | ast.FunctionDef) -> str:
+    paragraph = inspect.cleandoc(ast.get_docstring(node) or "").split("\n\n")[0]
+    text = " ".join(paragraph.split())
+    return re.split(r"(?<=[.:])\s+(?=[A-Z])", text)[0]
+
+
+def _is_property(item: ast.FunctionDef) -> bool:
+    decorators = {ast.unparse(decorator) for decorator in item.decorator_list}
+    return bool(decorators & {"property", "functools.cached_property"})
+
+
 def render() -> str:
-    """The whole page."""
+    """The page with whole docstrings."""
     lines = [HEAD.rstrip()]
     for name, file in FUNCTIONS.items():
         node = _function(file, name.removeprefix("replay."))
@@ -145,4 +186,4 @@ def render() -> str:
 
 
 if __name__ == "__main__":
-    print(render(), end="")
+    print(render() if sys.argv[1:] == ["--full"] else summary(), end="")

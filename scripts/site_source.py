@@ -43,7 +43,7 @@ def tracked() -> set[Path]:
 
 
 def gather(target: Path) -> None:
-    """Copies README.md, all that it leads to within the source tree, and a page for docs/decisions."""
+    """Copies README.md and all that it leads to within the source tree; makes what is longer on the site."""
     known = tracked()
     waiting, done = {ROOT / "README.md"} | {ROOT / page for page in OTHER["Project"][1:]}, set()
     waiting |= {path for path in known if path.is_relative_to(ROOT / "docs")}
@@ -58,9 +58,11 @@ def gather(target: Path) -> None:
             waiting |= (linked & known) - done
     decisions = target / "docs" / "decisions"
     lines = [f"- [{title(page)}]({page.name})" for page in sorted(decisions.glob("0*.md"))]
-    (decisions / "README.md").write_text(
-        "# Decisions\n\nA page for each choice of design.\n\n" + "\n".join(lines)
-    )
+    index = decisions / "README.md"
+    index.write_text(f"{index.read_text()}\n" + "\n".join(lines) + "\n")
+    whole = [sys.executable, str(ROOT / "scripts" / "python_reference.py"), "--full"]
+    page = subprocess.run(whole, check=True, capture_output=True, text=True).stdout
+    (target / "docs" / "reference" / "python_api.md").write_text(page)
     overview = target / "docs" / "README.md"
     overview.write_text(overview.read_text().replace("](decisions/)", "](decisions/README.md)"))
 

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from vllm_router._dotenv import dotenv_value
+from vllm_router._help import HelpAction, HelpFormatter, filled
 from vllm_router._log_streams import CoreHandler, configure_log, own_the_process, through_the_log
 from vllm_router._messages import did_you_mean, quoted
 from vllm_router._output import printable
@@ -90,25 +91,6 @@ One address in front of many LLM workers: picks a worker for each request and st
 Names may be written with - or _, lists with blanks or commas."""
 
 
-class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """One line per flag: its name and its value, then the text."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=34, width=min(110, _terminal_width()))
-
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        names = ", ".join(action.option_strings)
-        several = " ..." if action.nargs in ("*", "+") else ""
-        return f"{names} {action.metavar}{several}" if action.nargs != 0 and action.metavar else names
-
-
-def _terminal_width() -> int:
-    try:
-        return max(60, os.get_terminal_size().columns)
-    except OSError:
-        return 110
-
-
 class _Parser(CommandParser):
     """With sentences that show nothing of a secret, and know what other routers have."""
 
@@ -166,12 +148,20 @@ def _make_parser(parser_class: type[_Parser] = _Parser) -> _Parser:
         prog="vllm-router",
         description=_DESCRIPTION,
         usage="vllm-router [--worker-urls URL ...] [--policy NAME] [--port PORT] [flags]",
-        formatter_class=_HelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
         add_help=False,
     )
     general = parser.add_argument_group("General")
-    general.add_argument("-h", "--help", action="help", help="Show this help and exit.")
+    general.add_argument(
+        "-h",
+        "--help",
+        action=HelpAction,
+        nargs="?",
+        metavar="[WHAT]",
+        default=argparse.SUPPRESS,
+        help="Show the usual flags and exit; all: every flag; else those of a group, or one flag.",
+    )
     general.add_argument(
         "-V",
         "--version",
@@ -186,17 +176,11 @@ def _make_parser(parser_class: type[_Parser] = _Parser) -> _Parser:
     )
     RouterArgs.add_cli_args(parser)
     unbuilt = " ".join(flag.spelling for flag in FLAGS.values() if flag.not_built and flag.on_command_line)
-    parser.epilog = _filled(
+    parser.epilog = filled(
         "Flags of vllm-project/router that are not implemented yet, and accepted at their defaults only "
         f"(see docs/reference/cli.md): {unbuilt}"
     )
     return parser
-
-
-def _filled(text: str) -> str:
-    import textwrap
-
-    return textwrap.fill(text, min(110, _terminal_width()), break_on_hyphens=False)
 
 
 def parse_router_args(args: Sequence[str], parser: CommandParser | None = None) -> RouterArgs:

@@ -27,6 +27,7 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("vllm_router.litellm needs the package litellm: pip install litellm") from error
 
+from vllm_router._host_models import plain
 from vllm_router.router import Router, Ticket
 
 __all__ = ["VllmRouterStrategy", "install", "proxy_handler"]
@@ -83,7 +84,7 @@ class VllmRouterStrategy(CustomRoutingStrategyBase):  # type: ignore[misc]  # li
             failed.ticket.finish(end="worker_failed")
             among = among - {failed.ticket.worker_url} or among
         body = {name: request[name] for name in _READ.split() if request.get(name) is not None}
-        body |= {name: _plain(asked[name]) for name in ("messages", "input") if asked.get(name) is not None}
+        body |= {name: plain(asked[name]) for name in ("messages", "input") if asked.get(name) is not None}
         body["model"] = model
         headers = (request.get("proxy_server_request") or {}).get("headers") or request.get("extra_headers")
         try:
@@ -168,12 +169,6 @@ def _worker_of(deployment: Mapping[str, Any]) -> str:
     if isinstance(base, str) and re.fullmatch(r"https?://[!-~]+", base) and not re.search("[@?#]", base):
         return base.rstrip("/").removesuffix("/v1")
     return "name://" + urllib.parse.quote(_id_of(deployment), safe="")
-
-
-def _plain(items: Any) -> Any:
-    if not isinstance(items, list):
-        return items
-    return [item.model_dump(exclude_none=True) if hasattr(item, "model_dump") else item for item in items]
 
 
 def _id_of(deployment: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("vllm_router.ray needs Ray Serve: pip install 'ray[serve]'") from error
 
+from vllm_router._host_models import plain
 from vllm_router.errors import NoWorkersError
 from vllm_router.router import Router, Ticket
 
@@ -163,11 +164,5 @@ def _content_of(pending: PendingRequest) -> dict[str, Any]:
         model = members.get("model")
         if body.keys() == {"messages"} and isinstance(body["messages"], list):  # objects may be among them
             return {**given, "messages": body["messages"], "model": model}
-        return {**given, "body": {name: _plain(item) for name, item in body.items()} | {"model": model}}
+        return {**given, "body": {name: plain(item) for name, item in body.items()} | {"model": model}}
     return given
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "model_dump"):
-        return value.model_dump(exclude_none=True)
-    return [_plain(item) for item in value] if isinstance(value, list) else value

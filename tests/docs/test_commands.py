@@ -44,6 +44,7 @@ CANNOT_RUN = {
     "pip install": "tests/wheel installs the package",
     "python3 -m venv": "tests/wheel installs the package in one",
     "/opt/vllm-router/bin/pip": "tests/wheel installs the package",
+    "/opt/vllm-router/bin/python": "tests/deploy makes the man page",
     "docker": "tests/deploy builds the container where there is a daemon",
     "helm": "tests/deploy renders the chart",
     "kubectl": "it needs a cluster",

@@ -44,13 +44,15 @@ def test_every_reason_is_explained_once() -> None:
     assert sorted(reasons) == sorted(testing.reason_names())
 
 
-def test_every_option_is_described_with_its_default() -> None:
-    described = dict(re.findall(r"^\| `(\w+)` \| [^|]* \| `?(.+?)`? \|", REFERENCE, re.MULTILINE))
+def test_the_section_of_a_policy_names_the_options_that_no_other_reads() -> None:
+    """And every option is named; docs/reference/cli.md has values, defaults and meanings."""
+    sections = dict(re.findall(r"^## (.+?)$(.*?)(?=^## |\Z)", REFERENCE, re.MULTILINE | re.DOTALL))
     for name in POLICY_OPTIONS:
-        flag = FLAGS[name]
-        if flag.policies:
-            shown = "none" if flag.default == [] else flag.unset or str(flag.default)
-            assert described[name] == (shown.lower() if isinstance(flag.default, bool) else shown), name
+        policies = FLAGS[name].policies
+        if len(policies) == 1:
+            assert f"`{name}" in sections[policies[0]], name
+        elif policies:
+            assert f"`{name}" in REFERENCE, name
 
 
 @pytest.mark.parametrize("snippet", re.findall(r"```python\n(.*?)```", HOW_TO, re.DOTALL))

@@ -104,7 +104,7 @@ def anchors(page: Path) -> set[str]:
 def test_the_links_of_the_pages_lead_somewhere() -> None:
     links = [
         (page, page.parent / target if target else page, anchor)
-        for page in PAGES
+        for page in (*PAGES, *sorted((ROOT / "benchmarks").glob("*.md")))
         for target, anchor in re.findall(r"\]\(([^)#:\s]*)#?([^):\s]*)\)", page.read_text())
     ]
     assert len(links) > 100

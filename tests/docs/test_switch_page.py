@@ -7,7 +7,6 @@ import pytest
 
 from vllm_router._version import __version__
 from vllm_router.launch_router import parse_router_args
-from vllm_router.router_args import FLAGS
 from vllm_router.settings.flag import Flag
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "switch_from_vllm_project_router.md").read_text()
@@ -83,29 +82,6 @@ def test_what_carries_over_has_the_default_that_it_has_there() -> None:
 def test_what_differs_is_in_the_table() -> None:
     rows = [row for row in section("Flags that carry over").splitlines() if row.startswith("| `--")]
     assert {name for row in rows for name in flags_in(row.split(" | ")[0])} == DIFFERENT
-
-
-def test_what_has_no_effect_is_listed_once() -> None:
-    listed = flags_in(section("Accepted without effect"))
-    assert sorted(listed) == sorted(
-        f"--{name.replace('_', '-')}" for name, flag in FLAGS.items() if flag.no_effect
-    )
-
-
-def test_what_is_refused_is_listed_by_function() -> None:
-    rows = [row.strip("|").split(" | ") for row in section("Not built yet").splitlines() if "| `--" in row]
-    told = {function.strip(): flags_in(flags) for function, flags, _ in rows}
-    refused: dict[str, set[str]] = {}
-    for flag in FLAGS.values():
-        if flag.not_built and flag.on_command_line:
-            refused.setdefault(flag.not_built.function, set()).update(_dashed(flag))
-    assert set(told) == set(refused)
-    for function, listed in told.items():
-        assert len(listed) == len(set(listed))
-        assert set(listed) <= refused[function], function
-        for flag in FLAGS.values():
-            if flag.not_built and flag.on_command_line and flag.not_built.function == function:
-                assert _dashed(flag) & set(listed), flag.spelling
 
 
 def test_the_sentence_is_the_one_that_is_printed() -> None:

@@ -1,6 +1,6 @@
 """The loads of real engines on simulated workers: python -m tests.engines.simulated_loads [ROUNDS [LOAD...]].
 
-A step takes as long as one of vLLM with the larger model (docs/explanation/performance_of_auto.md), and no
+A step takes as long as one of vLLM with the larger model (benchmarks/policies.md), and no
 time of a processor: policies differ by what they decide alone. Everything runs twice as fast.
 """
 

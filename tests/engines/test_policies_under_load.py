@@ -2,7 +2,7 @@
 
 Each engine has a processor of its own, as each has a GPU elsewhere. Without that, a load is done soonest by
 one engine that takes it all, whatever the policy: an engine that is given both processors uses both, and
-two engines take more time of them than one (docs/explanation/performance_of_auto.md has the figures). The
+two engines take more time of them than one (benchmarks/policies.md has the figures). The
 model is large enough that a prompt costs more than a step. The two controls, one engine alone and an even
 split, show whether a machine measures policies: where one engine is quickest, it does not.
 

@@ -1,4 +1,4 @@
-"""The malformed and odd inputs of docs/explanation/http_parsing.md, row by row, for tests and corpus.
+"""Malformed and odd inputs that taught the rules of docs/explanation/http_parsing.md, for tests and corpus.
 
 `python -m tests.fuzz.rows` writes them into tests/fuzz/corpus, where the fuzzers start from.
 """

@@ -19,7 +19,7 @@ def target(text: bytes) -> bytes:
     return b"GET " + text + b" HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
-# Numbers are rows of the table of docs/explanation/http_parsing.md.
+# Numbers are rows of tests/fuzz/rows.py.
 REFUSED = [
     (1, "an unknown coding", field(b"Transfer-Encoding: xchunked"), 501),
     (2, "identity", field(b"Transfer-Encoding: identity"), 501),
