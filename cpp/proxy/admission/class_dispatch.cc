@@ -135,19 +135,13 @@ Task<Verdict> ClassDispatch::Settled(WaitEnd end) {
 }
 
 void ClassDispatch::Leave(WaitEnd why) {
-  if (state_ != State::kWaiting) return;
-  if (pool_->Leave(&place_, RandomShare(), request_.thread.clock.NowNanos())) EndWait(why);
+  if (state_ != State::kWaiting || !pool_->Leave(&place_, RandomShare(), request_.thread.clock.NowNanos()))
+    return;
+  state_ = State::kNew;
+  OnTold(&place_, why);
 }
 
 // Posted, not called: the resumed coroutine may end the exchange, and the caller is in the middle of its work.
-void ClassDispatch::EndWait(WaitEnd end) {
-  state_ = State::kNew;
-  request_.thread.loop.Post([this, end] {
-    end_ = end;
-    ended_.Notify();
-  });
-}
-
 // On any thread. The wait is not over before the loop has run this.
 void ClassDispatch::OnTold(ClassPool::Waiter* waiter, WaitEnd end) {
   ClassDispatch* const self = static_cast<Place*>(waiter)->owner;

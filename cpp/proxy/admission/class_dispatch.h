@@ -71,7 +71,6 @@ class ClassDispatch final : public WorkerGate {
   Task<Verdict> Settled(WaitEnd end);
   void Dispatched();
   void Leave(WaitEnd why);
-  void EndWait(WaitEnd end);
   void EndPrefill();
   void EndPastPrompt();
   void Pump();
