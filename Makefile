@@ -28,7 +28,7 @@ cxx_files = $(shell git ls-files '*.h' '*.cc')
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help deps deps-bench build demo test test-browser test-clang test-agents test-engines test-hosts test-kubernetes property bench replay bench-smoke \
+.PHONY: help deps deps-bench build demo test test-browser test-clang test-agents test-collector test-engines test-hosts test-kubernetes property bench replay bench-smoke \
   sanitize sanitize-asan sanitize-tsan stress-asan stress-tsan fuzz build-package build-fuzz lint tidy format wheel wheels docs release-check clean
 
 help: ## list the targets
@@ -91,7 +91,7 @@ demo: build-package ## route chats over three simulated workers and watch
 	$(call package,release) $(venv_python) -m vllm_router.launch_router demo $(DEMO_ARGS)
 
 test: build-release $(VENV)/.deps ## run the tests, the same examples each time (PYTEST_ARGS="-k name" chooses)
-	$(call package,release) $(venv_python) -m pytest -m "not agents and not browser and not cluster and not engines and not hosts and not wheel and not release" $(PYTEST_ARGS)
+	$(call package,release) $(venv_python) -m pytest -m "not agents and not browser and not cluster and not collector and not engines and not hosts and not wheel and not release" $(PYTEST_ARGS)
 
 test-clang: build-clang $(VENV)/.deps ## build with clang, which checks what each mutex guards, and run the unit tests
 	$(call package,clang) $(venv_python) -m pytest tests/unit $(PYTEST_ARGS)
@@ -105,6 +105,10 @@ test-agents: build-package $(VENV)/.deps build/agents/.installed ## tests with r
 build/agents/.installed: scripts/install_agents.sh
 	scripts/install_agents.sh $(@D)
 	@touch $@
+
+test-collector: build-package $(VENV)/.deps ## tests with a collector of OpenTelemetry (opt-in: builds one with Go once, in some minutes)
+	scripts/build_otel_collector.sh
+	$(call package,release) $(venv_python) -m pytest -m collector tests/collector $(PYTEST_ARGS)
 
 test-engines: build-package $(VENV)/.deps build/engines/.installed ## tests with two vLLM engines on the CPU (opt-in: downloads 6 GB once)
 	$(call package,release) $(venv_python) -m pytest -m engines tests/engines $(PYTEST_ARGS)

@@ -5,8 +5,8 @@
 
 All workers are one process, which listens at every address that begins with 127. Beside the viewers, clients
 send --per-second chats, so that rows of workers change. The first row has no dashboard at all, the second one
-no viewer. *viewer* is what each viewer adds to the second row, in per cent of a core; each row is the median
-of --rounds.
+no viewer. *viewer* is what each viewer adds to the second row, in per cent of a core: the median of the
+differences within a round, whose cases share a router. The other columns are medians of --rounds, too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
 import socket
 import statistics
 import subprocess
@@ -58,9 +57,9 @@ class Viewers:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """User and system time of a process, to the nanosecond: /proc/PID/stat has hundredths of a second."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 def measure(
@@ -103,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 command = [
                     sys.executable, "-m", "vllm_router", "--port", str(port), "--host", "127.0.0.1",
                     "--policy", "auto", "--health-check-interval-secs", "0", "--kv-events", "off",
-                    "--model-refresh-secs", "0", "--log-level", "warning",
+                    "--model-refresh-secs", "0", "--log-level", "error",
                     *(["--no-dashboard"] if state == "off" else []), "--worker-urls", *urls,
                 ]  # fmt: skip
                 with running(command) as router:
@@ -112,10 +111,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                         if case[0] == state:
                             found[case].append(measure(router, port, case[1], args.seconds, args.per_second))
         print(" | ".join(COLUMNS), flush=True)
-        alone = statistics.median(share for share, _ in found["on", 0])
+        alone = [share for share, _ in found["on", 0]]
         for (state, count), rounds in found.items():
-            share = statistics.median(share for share, _ in rounds)
-            each = f"{100 * (share - alone) / count:.3f}" if count else "-"
+            shares = [share for share, _ in rounds]
+            share = statistics.median(shares)
+            added = statistics.median(more - less for more, less in zip(shares, alone, strict=True))
+            each = f"{100 * added / count:.3f}" if count else "-"
             size = f"{statistics.median(size for _, size in rounds):.0f}" if count else "-"
             print(" | ".join((state, str(count), f"{100 * share:.2f}", each, size)), flush=True)
     return 0

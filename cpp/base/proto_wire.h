@@ -58,6 +58,10 @@ class ProtoWriter {
     EndAt(std::copy(written.begin(), written.end(), Room(written.size())));
   }
 
+  // A message within this one, whose length is known: the next `bytes`, which may follow elsewhere.
+  void BeginSized(uint32_t field, size_t bytes) {
+    EndAt(PutVarint(bytes, Tag(field, WireType::kBytes, kMaxVarintBytes)));
+  }
   // A message within this one: all that is written until End(), which gets what Begin() returned.
   size_t Begin(uint32_t field) {
     EndAt(Tag(field, WireType::kBytes, 1) + 1);
@@ -72,6 +76,30 @@ class ProtoWriter {
     }
   }
 
+  // For what is laid out at once: room for so many bytes, and the end of what was put there by the functions below.
+  char* Reserve(size_t bytes) { return Room(bytes); }
+  void Commit(const char* end) { EndAt(end); }
+  static char* PutTag(uint32_t field, WireType type, char* to) {
+    return PutVarint(uint64_t{field} << 3 | static_cast<uint64_t>(type), to);
+  }
+  static char* PutVarint(uint64_t value, char* to) {
+    for (; value >= 0x80; value >>= 7) *to++ = static_cast<char>(value | 0x80);
+    *to++ = static_cast<char>(value);
+    return to;
+  }
+  template <typename T>
+  static char* PutFixed(T value, char* to) {
+    for (size_t i = 0; i < sizeof(T); ++i) to[i] = static_cast<char>(value >> 8 * i & 0xff);
+    return to + sizeof(T);
+  }
+  static char* PutBytes(std::string_view bytes, char* to) {
+    return std::copy(bytes.begin(), bytes.end(), to);
+  }
+  // What PutVarint() takes.
+  static constexpr size_t VarintBytes(uint64_t value) {
+    return static_cast<size_t>(std::bit_width(value | 1) + 6) / 7;
+  }
+
   // Of the string, with what was written.
   size_t size() const { return size_; }
   // REQUIRES: nothing is written after it.
@@ -80,11 +108,6 @@ class ProtoWriter {
  private:
   static constexpr size_t kGrowth = 512;
 
-  static char* PutVarint(uint64_t value, char* to) {
-    for (; value >= 0x80; value >>= 7) *to++ = static_cast<char>(value | 0x80);
-    *to++ = static_cast<char>(value);
-    return to;
-  }
   // Where the next byte belongs, with room for so many.
   char* Room(size_t bytes) {
     if (out_.size() - size_ < bytes) out_.resize(size_ + bytes + kGrowth);
@@ -93,13 +116,11 @@ class ProtoWriter {
   void EndAt(const char* end) { size_ = static_cast<size_t>(end - out_.data()); }
   // Where the value belongs, with room for so many bytes.
   char* Tag(uint32_t field, WireType type, size_t bytes) {
-    return PutVarint(uint64_t{field} << 3 | static_cast<uint64_t>(type), Room(kMaxVarintBytes + bytes));
+    return PutTag(field, type, Room(kMaxVarintBytes + bytes));
   }
   template <typename T>
   void Fixed(uint32_t field, WireType type, T value) {
-    char* to = Tag(field, type, sizeof(T));
-    for (size_t i = 0; i < sizeof(T); ++i) to[i] = static_cast<char>(value >> 8 * i & 0xff);
-    EndAt(to + sizeof(T));
+    EndAt(PutFixed(value, Tag(field, type, sizeof(T))));
   }
   void EndLong(size_t begun);
 

@@ -156,7 +156,7 @@ void BindTestingTracing(py::module_& testing) {
   testing.def(
       "export_request", [](const std::vector<std::pair<std::string, std::string>>& resource,
                            const std::string& scope, const std::string& version, std::string_view spans) {
-        return py::bytes(ExportRequest(resource, scope, version, spans));
+        return py::bytes(BeginExport(resource, scope, version, spans.size()).append(spans));
       });
   testing.def(
       "parse_export_response", [](std::string_view body) -> std::optional<std::pair<uint64_t, py::bytes>> {

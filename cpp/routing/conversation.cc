@@ -40,7 +40,14 @@ const std::string* NameIn(const RequestFields& fields) {
   return nullptr;
 }
 
-std::optional<uint64_t> FindInBody(const RequestView& request) {
+}  // namespace
+
+std::optional<uint64_t> ConversationInHeaders(std::span<const HeaderField> headers) {
+  const std::string_view name = SessionNamesIn(headers).session;
+  return name.empty() ? std::nullopt : std::optional(HashOf(Kind::kName, name));
+}
+
+std::optional<uint64_t> ConversationInBody(const RequestView& request) {
   thread_local RoutingText read;
   read.kind = RoutingText::Kind::kMissing;
   const PromptWanted opening{
@@ -61,8 +68,6 @@ std::optional<uint64_t> FindInBody(const RequestView& request) {
   return found;
 }
 
-}  // namespace
-
 bool HeadersNameConversation(std::span<const HeaderField> headers) {
   return !SessionNamesIn(headers).session.empty();
 }
@@ -72,9 +77,8 @@ std::optional<uint64_t> ConversationOf(const RequestView& request) {
     const std::string_view name = TrimBlanks(*request.session_id);
     if (!name.empty()) return HashOf(Kind::kName, name);
   }
-  if (const std::string_view name = SessionNamesIn(request.headers).session; !name.empty())
-    return HashOf(Kind::kName, name);
-  if (request.body && !request.body->empty()) return FindInBody(request);
+  if (const auto named = ConversationInHeaders(request.headers)) return named;
+  if (request.body && !request.body->empty()) return ConversationInBody(request);
   if (request.prompt && !request.prompt->empty()) return HashOfPrompt(*request.prompt);
   if (request.token_ids && !request.token_ids->empty()) return HashOfPrompt(*request.token_ids);
   return std::nullopt;

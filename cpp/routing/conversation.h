@@ -26,5 +26,8 @@ bool HeadersNameConversation(std::span<const HeaderField> headers);
 
 // nullopt: it has none of these.
 std::optional<uint64_t> ConversationOf(const RequestView& request);
+// The parts of that: by a name in the headers; and by the body, of which there has to be one, whatever the headers say.
+std::optional<uint64_t> ConversationInHeaders(std::span<const HeaderField> headers);
+std::optional<uint64_t> ConversationInBody(const RequestView& request);
 
 }  // namespace vllm_router

@@ -63,8 +63,8 @@ class SpanWriter {
   void Finish();
 
  private:
-  bool HasRoom(size_t bytes);
-  size_t BeginAttribute(std::string_view key);
+  bool Fits(size_t bytes) const;
+  bool HasRoom(size_t bytes);  // for an attribute, which is counted if not
 
   ProtoWriter out_;
   const size_t begun_;
@@ -72,11 +72,11 @@ class SpanWriter {
   uint32_t dropped_ = 0;
 };
 
-// What precedes the spans in a request to a collector, and makes them one: `spans` is the fields that SpanWriters appended.
-// The first attribute of the resource with a name counts.
-std::string ExportRequest(
+// A request to a collector is this, and then the fields that SpanWriters appended, of so many bytes: they need no copy. The
+// first attribute of the resource with a name counts.
+std::string BeginExport(
     const std::vector<std::pair<std::string, std::string>>& resource, std::string_view scope,
-    std::string_view scope_version, std::string_view spans);
+    std::string_view scope_version, size_t span_bytes);
 
 // What a collector says of spans that it did not take, in the body of a 200.
 struct PartialSuccess {

@@ -1,12 +1,16 @@
 #include "tracing/trace_context.h"
 
+#include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "base/random.h"
 #include "base/text.h"
 
 namespace vllm_router {
 namespace {
+
+static_assert(std::endian::native == std::endian::little, "the first digit is the lowest byte");
 
 // Where the parts of a traceparent begin.
 constexpr size_t kTraceAt = 3;
@@ -26,9 +30,20 @@ std::optional<uint64_t> ParseHex(std::string_view digits) {
   return value;
 }
 
+// Each byte of `digits` becomes one of eight digits of `value`, and all are turned into letters at once.
+void PutHex(uint32_t value, char* to) {
+  uint64_t digits = value;
+  digits = (digits | digits << 16) & 0x0000ffff0000ffff;
+  digits = (digits | digits << 8) & 0x00ff00ff00ff00ff;
+  digits = (digits | digits << 4) & 0x0f0f0f0f0f0f0f0f;
+  const uint64_t above_nine = (digits + 0x0606060606060606) >> 4 & 0x0101010101010101;
+  digits = __builtin_bswap64(digits + 0x3030303030303030 + above_nine * ('a' - '0' - 10));
+  std::memcpy(to, &digits, sizeof(digits));
+}
+
 void PutHex(uint64_t value, char* to) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  for (int i = 15; i >= 0; --i, value >>= 4) to[i] = kDigits[value & 15];
+  PutHex(static_cast<uint32_t>(value >> 32), to);
+  PutHex(static_cast<uint32_t>(value), to + 8);
 }
 
 // The first number of SplitMix64 that is not zero, from this state on.

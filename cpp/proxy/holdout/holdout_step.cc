@@ -40,19 +40,18 @@ uint64_t BytesNeeded(const Request& request) {
 // Of a body that is too long to be held its first part counts, as for policies.
 std::optional<uint64_t> FindConversation(Request& request) {
   const RequestHead& head = *request.head;
+  if (const auto named = ConversationInHeaders(head.fields)) return named;
   RequestBody& body = *request.body;
-  RequestView view{.headers = head.fields, .path = head.path};
+  if (head.framing == BodyFraming::kNone) return std::nullopt;
+  RequestView view{.path = head.path, .body_is_padded = true};
   std::optional<TruncatedJson> prefix;
-  if (head.framing != BodyFraming::kNone && !HeadersNameConversation(head.fields)) {
-    if (request.stream_body || body.bytes() > kRoutedBodyBytes) {
-      prefix.emplace(body.held_bytes().first(kRoutedBodyBytes));
-      view.body = prefix->view();
-    } else {
-      view.body = body.held();
-    }
-    view.body_is_padded = true;
+  if (request.stream_body || body.bytes() > kRoutedBodyBytes) {
+    prefix.emplace(body.held_bytes().first(kRoutedBodyBytes));
+    view.body = prefix->view();
+  } else {
+    view.body = body.held();
   }
-  return ConversationOf(view);
+  return view.body->empty() ? std::nullopt : ConversationInBody(view);
 }
 
 bool BeginHoldout(Request& request) {

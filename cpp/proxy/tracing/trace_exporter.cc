@@ -131,14 +131,14 @@ Task<void> TraceExporter::Export(Batch batch) {
 
 Task<TraceExporter::Result> TraceExporter::Post(const Batch& batch) {
   const WorkerUrl& url = settings_.url;
-  const std::string body = ExportRequest(settings_.resource, "vllm-router", Version(), batch.spans);
+  const std::string begin = BeginExport(settings_.resource, "vllm-router", Version(), batch.spans.size());
   std::string head = Concat(
       "POST ", url.prefix, " HTTP/1.1\r\nHost: ", url.authority, "\r\nUser-Agent: vllm-router/", Version(),
-      "\r\nContent-Type: application/x-protobuf\r\nContent-Length: ", body.size(),
-      "\r\nConnection: close\r\n", settings_.headers, "\r\n");
+      "\r\nContent-Type: application/x-protobuf\r\nContent-Length: ", begin.size() + batch.spans.size(),
+      "\r\nConnection: close\r\n", settings_.headers, "\r\n", begin);
   CollectorResponse response;
   const int64_t begun_ns = thread_.clock.NowNanos();
-  const Status status = co_await http_.SendExternal(url, std::move(head), body, kTimeoutMs, &response);
+  const Status status = co_await http_.SendExternal(url, std::move(head), batch.spans, kTimeoutMs, &response);
   seconds_.Add(thread_.clock.NowNanos() - begun_ns);
   if (!status.ok()) co_return Result{.why = std::string(status.message())};
   if (response.status / 100 != 2) {

@@ -50,7 +50,7 @@ class TraceExporter final : public Service {
       100'000'000, 250'000'000, 1'000'000'000, 5'000'000'000, 10'000'000'000};
 
   struct Batch {
-    std::string spans;  // as ExportRequest() takes them
+    std::string spans;  // that follow BeginExport()
     size_t count = 0;
   };
   // How one POST ended.

@@ -9,6 +9,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from tests.fakes.collector import attributes_of, spans_in
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 LIMIT = testing.MAX_SPAN_VALUE_BYTES
@@ -70,6 +71,26 @@ def test_a_value_is_cut_at_the_end_of_a_character():
     assert attributes_of(one(attributes=[("k", "x" + "€" * 200)])) == {"k": "x" + "€" * ((LIMIT - 1) // 3)}
 
 
+ASCII = st.text(st.characters(codec="ascii"), min_size=1, max_size=140)
+VALUES = st.one_of(
+    st.text(min_size=1, max_size=LIMIT // 4), ASCII, st.integers(-(2**63), 2**63 - 1), st.booleans(),
+    st.floats(allow_nan=False),
+)  # fmt: skip
+
+
+@given(st.dictionaries(ASCII, VALUES, max_size=3))
+def test_attributes_are_what_was_given_whatever_their_lengths(attributes):
+    assert attributes_of(one(attributes=list(attributes.items()))) == attributes
+
+
+@for_each_row(
+    "size", [1, 113, 114, 115, 116, 117, 120, 121, 122, 123, 124, 125, 126, 127, 128, LIMIT, LIMIT + 1]
+)
+def test_lengths_of_one_byte_and_of_two_are_right(size):
+    given_ = {"k": "x" * size, "other": 1}
+    assert attributes_of(one(attributes=list(given_.items()))) == given_ | {"k": "x" * min(size, LIMIT)}
+
+
 def test_attributes_beyond_the_size_of_a_span_are_counted():
     given_ = [(f"key{i}", "x" * 250) for i in range(20)]
     data = testing.write_span(attributes=given_, failed=True)
@@ -90,6 +111,14 @@ def test_a_request_to_a_collector_names_the_service_and_the_scope():
     (scope_spans,) = resource_spans.scope_spans
     assert (scope_spans.scope.name, scope_spans.scope.version) == ("router", "1.2")
     assert [span.name for span in scope_spans.spans] == ["a", "b"]
+
+
+@for_each_row("count", [0, 1, 2, 3, 4, 40, 400])
+def test_a_request_has_as_many_spans_as_follow_its_beginning(count):
+    spans = testing.write_span(name="a" * 20) * count
+    export = ExportTraceServiceRequest.FromString(testing.export_request([("a", "b")], "router", "1", spans))
+    assert [span.name for span in export.resource_spans[0].scope_spans[0].spans] == ["a" * 20] * count
+    assert attributes_of(export.resource_spans[0].resource) == {"a": "b"}
 
 
 def test_a_collector_s_response_is_read():

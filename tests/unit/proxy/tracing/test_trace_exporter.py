@@ -55,6 +55,16 @@ def answering(*statuses, fields=()):
     return respond
 
 
+def test_each_export_has_the_spans_since_the_last_one(harness, traced):
+    collector = Collector(harness)
+    router = traced(collector.url)
+    for asked in range(1, 4):
+        ask(harness, router, 4 - asked)
+        eventually(lambda before=asked: exports(router) >= before)
+    spans_ = collector.wait_for((3 + 2 + 1) * PER_REQUEST)
+    assert len({span.span_id for span in spans_}) == len(spans_)
+
+
 def test_spans_are_counted_once_exported(harness, traced):
     router = traced(Collector(harness).url)
     ask(harness, router, 3)
