@@ -1,5 +1,6 @@
 #include "admission/admission_settings.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -134,6 +135,36 @@ Status ReadTenant(std::string_view rest, const Reading& reading, AdmissionSettin
   return absl::OkStatus();
 }
 
+Status ReadEngine(std::string_view rest, const Reading& reading, AdmissionSettings* settings) {
+  constexpr std::array<std::string_view, 3> kClients = {"keep", "clamp", "replace"};
+  EnginePriority& engine = settings->engine;
+  if (std::exchange(engine.is_told, true)) return reading.Say("engine appears twice; keep one of them");
+  const std::string_view kind = TakeWord(&rest);
+  engine.larger_first = kind == "sglang";
+  if (!engine.larger_first && kind != "vllm" && kind != "sglang-low-first")
+    return reading.Wrong("engine", kind, "vllm, sglang or sglang-low-first");
+  for (std::string_view word = TakeWord(&rest); !word.empty(); word = TakeWord(&rest)) {
+    const size_t sign = std::min(word.find('='), word.size());
+    const std::string_view name = word.substr(0, sign);
+    const std::string_view value = word.substr(std::min(sign + 1, word.size()));
+    if (name == "client") {
+      const auto found = std::ranges::find(kClients, value);
+      if (found == kClients.end()) return reading.Wrong(name, value, "keep, clamp or replace");
+      engine.client = static_cast<EnginePriority::Client>(found - kClients.begin());
+      continue;
+    }
+    const std::optional<PriorityClass> of_class = PriorityClassByName(name);
+    if (!of_class) return reading.Say(Concat(Quoted(word), " is not a known member of engine"));
+    const std::optional<double> number = ParseReal(value);
+    if (!number || std::abs(*number) > kMaxEnginePriority || *number != std::trunc(*number)) {
+      return reading.Wrong(
+          name, value, Concat("a whole number between -", kMaxEnginePriority, " and ", kMaxEnginePriority));
+    }
+    engine.values[static_cast<size_t>(*of_class)] = static_cast<int32_t>(*number);
+  }
+  return absl::OkStatus();
+}
+
 // What single lines cannot show.
 Status CheckTogether(const AdmissionSettings& settings) {
   for (size_t i = 0; i < settings.classes.size(); ++i) {
@@ -191,9 +222,11 @@ StatusOr<AdmissionSettings> AdmissionSettings::Parse(std::string_view lines) {
       ROUTER_RETURN_IF_ERROR(ReadAlias(rest, reading, &settings));
     } else if (what == "tenant") {
       ROUTER_RETURN_IF_ERROR(ReadTenant(rest, reading, &settings));
+    } else if (what == "engine") {
+      ROUTER_RETURN_IF_ERROR(ReadEngine(rest, reading, &settings));
     } else if (!what.empty()) {
       return reading.Say(
-          Concat("a line begins with ", Quoted(what), "; it must begin with class, alias or tenant"));
+          Concat("a line begins with ", Quoted(what), "; it must begin with class, alias, tenant or engine"));
     }
   }
   ROUTER_RETURN_IF_ERROR(CheckTogether(settings));

@@ -6,6 +6,7 @@
 //   class batch queue_size=8192 queue_timeout_ms=600000 gate=idle_only kv_ceiling=0.5
 //   alias batch nightly
 //   tenant weight=4 search
+//   engine vllm client=keep interactive=-10 default=0 batch=10
 //
 // These lines are what the program that reads the operator's file (python/vllm_router/settings/admission.py) makes of it.
 // What a line leaves out has its default. With a weight in each class the order is weighted, else strict. Immutable; any
@@ -30,6 +31,7 @@ inline constexpr uint32_t kMaxClassQueue = 65'536;
 inline constexpr int64_t kMaxClassWaitMs = 86'400'000;
 inline constexpr size_t kMaxClassAliases = 256;
 inline constexpr size_t kMaxConfiguredTenants = 4'096;
+inline constexpr int32_t kMaxEnginePriority = 1'000'000;
 inline constexpr double kMaxClassWeight = 1'000;
 
 // Stands for all tenants that have no weight of their own.
@@ -45,6 +47,27 @@ struct ClassSettings {
   double weight = 0;         // of the weighted order
 
   bool operator==(const ClassSettings&) const = default;
+};
+
+// What an engine that orders its own queue by the body's member `priority` is told of the class.
+struct EnginePriority {
+  enum class Client : uint8_t {
+    kKeep,
+    kClamp,
+    kReplace
+  };  // what becomes of a member that the client has sent
+
+  bool is_told = false;
+  bool larger_first = false;  // as SGLang by default; vLLM serves the lower number first
+  Client client = Client::kKeep;
+  std::array<int32_t, kPriorityClasses> values = {-10, 0, 10};  // of the classes, the lower first
+
+  // As that engine counts.
+  int32_t ValueOf(PriorityClass priority_class) const {
+    const int32_t value = values[static_cast<size_t>(priority_class)];
+    return larger_first ? -value : value;
+  }
+  bool operator==(const EnginePriority&) const = default;
 };
 
 struct AdmissionSettings {
@@ -64,6 +87,7 @@ struct AdmissionSettings {
 
   std::array<ClassSettings, kPriorityClasses> classes;  // the highest first
   std::map<std::string, PriorityClass, std::less<>> aliases;
+  EnginePriority engine;
   std::map<std::string, double, std::less<>> weights;  // of tenants in the order of each class
 
   bool operator==(const AdmissionSettings&) const = default;

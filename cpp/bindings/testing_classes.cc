@@ -19,8 +19,10 @@
 #include "bindings/py_router.h"
 #include "proxy/admission/class_pool.h"
 #include "proxy/admission/class_pools.h"
+#include "proxy/admission/engine_priority.h"
 #include "proxy/admission/pool_room.h"
 #include "proxy/admission/whole_responses.h"
+#include "routing/body_map.h"
 #include "routing/prompt_holders.h"
 #include "worker/fleet_view.h"
 #include "worker/worker.h"
@@ -54,8 +56,17 @@ py::dict SettingsRows(const std::string& lines) {
   }
   py::dict aliases;
   for (const auto& [alias, given] : settings.aliases) aliases[py::str(alias)] = PriorityClassName(given);
+  py::object engine = py::none();
+  if (settings.engine.is_told) {
+    std::vector<int32_t> values;
+    for (size_t i = 0; i < settings.classes.size(); ++i)
+      values.push_back(settings.engine.ValueOf(static_cast<PriorityClass>(i)));
+    engine = py::dict(
+        "larger_first"_a = settings.engine.larger_first,
+        "client"_a = static_cast<int>(settings.engine.client), "values"_a = values);
+  }
   return py::dict(
-      "classes"_a = classes, "aliases"_a = aliases, "tenants"_a = settings.weights,
+      "engine"_a = engine, "classes"_a = classes, "aliases"_a = aliases, "tenants"_a = settings.weights,
       "weighted"_a = settings.weighted());
 }
 
@@ -275,6 +286,18 @@ void BindTestingClasses(py::module_& testing) {
                           const std::string& of_class) { return self.pool().MustWait(ClassOf(of_class)); })
       .def("dispatch_all", [](TestClassPool& self) { self.pool().DispatchAll(0); })
       .def("retire", [](TestClassPool& self) { return self.pool().Retire(); });
+  // The body that an engine gets, by the lines of the file and the class.
+  testing.def(
+      "priority_edits", [](const std::string& body, const std::string& lines, const std::string& of_class) {
+        const AdmissionSettings settings = ValueOrThrow(AdmissionSettings::Parse(lines));
+        const BodyMap map = BodyMap::Read(body);
+        std::string text;
+        SplicedBody copy;
+        copy.Add(body);
+        for (const BodyInsertion& edit : PriorityEdits(map, settings.engine, ClassOf(of_class), &text))
+          copy.Insert(edit);
+        return py::bytes(copy.Joined());
+      });
   // Worker URLs and shares, the largest first.
   testing.def(
       "prompt_holders",

@@ -218,6 +218,27 @@ def test_tenants_are_served_by_their_weights(harness):
     assert [held.order[1:11].count(tenant) for tenant in ("search", "others")] == [8, 2]
 
 
+def test_an_engine_is_told_the_class(harness):
+    bodies = []
+
+    def answer(connection, message):
+        bodies.append(json.loads(message.body) if message.method == "POST" else None)
+        connection.send(response(200, b"hello"))
+
+    lines = "class batch\nengine vllm client=clamp"
+    router = harness.router(
+        harness.worker(answer), load_poll_interval_secs=0, admission_config=lines, **TRUSTED
+    )
+    asked = {"model": "m", "prompt": "hi", "priority": -5}
+    for of_class, body in (("batch", WHOLE), ("default", WHOLE), ("batch", json.dumps(asked).encode())):
+        served(ask(harness, router, of_class, body=body))
+    client = harness.client(router)
+    client.send(request("POST", "/v1/embeddings", JSON, ("x-smg-priority", "batch"), body=WHOLE))
+    served(client)
+    told = [body.get("priority") for body in bodies if body is not None]
+    assert told == [10, None, 10, None]
+
+
 def test_a_retry_is_not_admitted_again(harness):
     refusing, held = harness.refusing_port(), Held(harness)
     router = harness.router(

@@ -10,6 +10,7 @@ struct Step;
 extern const Feature kAdmissionFeature;
 extern const Step kIdentifyStep;
 extern const Step kClassStep;
+extern const Step kEnginePriorityStep;
 extern const Step kDispatchStep;
 
 }  // namespace vllm_router

@@ -40,7 +40,8 @@ std::span<const Step* const> Steps() {
       &kLimitStep, &kLocalStep,
       // With the body.
       &kStagedPathStep, &kBodyStep, &kModelStep, &kClassStep, &kInvalidateStep, &kResponseCacheStep,
-      &kKeyStep, &kHoldoutStep, &kReceiptStep, &kSessionStep, &kStagesStep, &kMessageStep, &kQuarantineStep,
+      &kKeyStep, &kHoldoutStep, &kReceiptStep, &kSessionStep, &kStagesStep, &kMessageStep,
+      &kEnginePriorityStep, &kQuarantineStep,
       // With a worker that has room, and a permit.
       &kDispatchStep, &kAdmitStep, &kTokensStep, &kSharedPrefixesStep, &kSharedPoolStep, &kStoredResponseStep,
       // At workers.

@@ -5,6 +5,7 @@
          queue_size: 256, …}             class batch queue_size=8192 … gate=idle_only kv_ceiling=0.5
     alias_classes: {nightly: batch}      alias batch nightly
     tenants: {search: {weight: 4}}       tenant weight=4.0 search
+    engine_priority: {engine: vllm}      engine vllm client=keep interactive=-10 default=0 batch=10
 
 Pure. A mistake names the file, the line, the member, its value, the limit and the remedy.
 """
@@ -33,18 +34,25 @@ MAX_SECS = 86_400
 MAX_WEIGHT = 1_000
 MAX_ALIASES = 256
 MAX_TENANTS = 4_096
+MAX_ENGINE_PRIORITY = 1_000_000
 
 _WHAT = "file of priority classes"
 _HOW = "write classes: [{name: interactive}, {name: default}, {name: batch}]"
 _MEMBERS = ("name", "queue_size", "queue_timeout", "kv_ceiling", "idle_only", "age_after", "evict")
-_SECTIONS = ("classes", "alias_classes", "order", "tenants")
-_LATER = ("engine_priority", "trusted_addresses", "fairness", "programs")
+_SECTIONS = ("classes", "alias_classes", "order", "tenants", "engine_priority")
+_LATER = ("trusted_addresses", "fairness", "programs")
 
 
 # As in cpp/admission/tenant_name.h.
 _TENANT = re.compile(r"[A-Za-z0-9._@/-]{1,64}")
 _OTHERS = "other"
 _TENANT_LATER = ("concurrency", "requests_per_minute", "tokens_per_minute", "burst", "queue_size")
+
+
+_ENGINE_MEMBERS = ("engine", "values", "client")
+_ENGINES = ("vllm", "sglang", "sglang-low-first")
+_CLIENTS = ("keep", "clamp", "replace")
+_ENGINE_VALUES = {"interactive": -10, "default": 0, "batch": 10}
 
 
 @dataclasses.dataclass
@@ -140,7 +148,7 @@ def admission_of_yaml(text: str, source: str) -> str:
     """The lines of a YAML text of priority classes.
 
     Args:
-        text: A mapping with `classes`, and perhaps `alias_classes`, `order` and `tenants`.
+        text: A mapping with `classes`, and perhaps `alias_classes`, `order`, `tenants` and `engine_priority`.
         source: The file's name, for messages.
 
     Raises:
@@ -173,6 +181,7 @@ def admission_of_yaml(text: str, source: str) -> str:
     lines += [f"alias {given} {alias}" for alias, given in sorted(aliases.items())]
     weights = _tenants_of(sections.get("tenants"))
     lines += [f"tenant weight={weight!r} {tenant}" for tenant, weight in sorted(weights.items())]
+    lines += _engine_of(sections.get("engine_priority"))
     return "\n".join(lines)
 
 
@@ -327,6 +336,46 @@ def _tenants_of(place: _Place | None) -> dict[str, float]:
     if len(found) > MAX_TENANTS:
         raise ValueError(f"{place.where} has {len(found)} tenants; it must have at most {MAX_TENANTS}")
     return found
+
+
+def _engine_of(place: _Place | None) -> list[str]:
+    """The line of the engine that is told of classes, if one is."""
+    if place is None or place.value is None:
+        return []
+    if not isinstance(place.value, dict):
+        place.wrong("a mapping with engine, such as {engine: vllm}")
+    members = dict(place.pairs())
+    for name, member in members.items():
+        if name not in _ENGINE_MEMBERS:
+            hint = did_you_mean(name_only(name), _ENGINE_MEMBERS, f"; there are {', '.join(_ENGINE_MEMBERS)}")
+            raise ValueError(
+                f"{member.source}, line {member.line}: {place.name}.{name_only(name)} is not known{hint}"
+            )
+    if "engine" not in members:
+        raise ValueError(f"{place.where} has no engine; it is one of {', '.join(_ENGINES)}")
+    words = [f"engine {_one_of(members['engine'], _ENGINES)}"]
+    words.append(f"client={_one_of(members['client'], _CLIENTS) if 'client' in members else _CLIENTS[0]}")
+    values = dict(_ENGINE_VALUES)
+    given = members.get("values")
+    if given is not None and not isinstance(given.value, dict):
+        given.wrong("a mapping of classes to whole numbers, the lower first")
+    for name, value in given.pairs() if given is not None else ():
+        if name not in CLASSES:
+            raise ValueError(f"{value.where} is no class; there are {', '.join(CLASSES)}")
+        values[name] = _whole(value, -MAX_ENGINE_PRIORITY, MAX_ENGINE_PRIORITY)
+    if not values["interactive"] <= values["default"] <= values["batch"]:
+        shown = ", ".join(f"{name} {values[name]}" for name in CLASSES)
+        raise ValueError(
+            f"{(given or place).where} has {shown}; a higher class has the same or a lower number, also for "
+            "SGLang, whose sign the router changes"
+        )
+    return [" ".join([*words, *(f"{name}={values[name]}" for name in CLASSES)])]
+
+
+def _one_of(place: _Place, words: tuple[str, ...]) -> str:
+    if place.value not in words:
+        place.wrong(f"one of {', '.join(words)}")
+    return str(place.value)
 
 
 def _weight(place: _Place) -> float:

@@ -20,8 +20,14 @@ def test_what_lines_set():
         "alias batch nightly run\n"
         "alias interactive chat\n"
         "tenant weight=4 search\n"
-        "tenant weight=0.5 default"
+        "tenant weight=0.5 default\n"
+        "engine sglang client=replace interactive=-5"
     )
+    assert settings["engine"] == {
+        "larger_first": True,
+        "client": 2,
+        "values": [5, 0, -10],
+    }
     assert settings["tenants"] == {"search": 4, "default": 0.5}
     assert settings["weighted"]
     assert settings["aliases"] == {"nightly run": "batch", "chat": "interactive"}
@@ -62,6 +68,11 @@ def test_what_lines_set():
         ("alias gold x", 'class is "gold"'),
         ("alias batch", "an alias has no name"),
         ("alias batch x\nalias default x", 'line 2: the alias "x" appears twice'),
+        ("engine trt", 'line 1: engine is "trt"; it must be vllm, sglang or sglang-low-first'),
+        ("engine vllm client=no", 'client is "no"; it must be keep, clamp or replace'),
+        ("engine vllm gold=1", '"gold=1" is not a known member of engine'),
+        ("engine vllm batch=1.5", 'batch is "1.5"; it must be a whole number'),
+        ("engine vllm\nengine vllm", "line 2: engine appears twice"),
         ("tenant search", 'tenant is "search"; it must be weight=a number above 0, up to 1000'),
         ("tenant weight=0 search", 'tenant is "weight=0"'),
         ("tenant weight=1 a=b", 'the name of a tenant is "a=b"; it must be 1 to 64 letters'),

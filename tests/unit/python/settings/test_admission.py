@@ -11,6 +11,7 @@ classes:
   - {name: batch, queue_size: 8192, queue_timeout: 600s, kv_ceiling: 0.5, idle_only: true, evict: false}
 order: strict
 alias_classes: {nightly: batch, "two words": interactive}
+engine_priority: {engine: sglang, client: clamp, values: {batch: 20}}
 tenants: {search: {weight: 4}, default: {weight: 0.5}, idle: {}}
 """
 DEFAULTS = [
@@ -27,6 +28,7 @@ def lines_of(text):
 def test_a_whole_file():
     more = ["alias batch nightly", "alias interactive two words"]
     more += ["tenant weight=0.5 default", "tenant weight=4.0 search"]
+    more += ["engine sglang client=clamp interactive=-10 default=0 batch=20"]
     assert lines_of(DESIGNED) == [*DEFAULTS, *more]
 
 
@@ -108,6 +110,28 @@ def test_members(row, words):
         ("classes: [{name: batch}]\norder: {weighted: {batch: 0}}", "order.weighted.batch is 0"),
         ("classes: [{name: batch}]\nalias_classes: {a: gold}", "line 2: alias_classes.a is gold"),
         ("classes: [{name: batch}]\nprograms: {}", "line 2: programs is not implemented in vllm-router"),
+        ("classes: [{name: batch}]\nengine_priority: vllm", "line 2: engine_priority is vllm; it must be"),
+        ("classes: [{name: batch}]\nengine_priority: {}", "line 2: engine_priority has no engine"),
+        (
+            "classes: [{name: batch}]\nengine_priority: {engine: trt}",
+            "engine_priority.engine is trt; it must",
+        ),
+        (
+            "classes: [{name: batch}]\nengine_priority: {engine: vllm, client: never}",
+            "engine_priority.client is never; it must be one of keep, clamp, replace",
+        ),
+        (
+            "classes: [{name: batch}]\nengine_priority: {engine: vllm, sign: 1}",
+            "engine_priority.sign is not known",
+        ),
+        (
+            "classes: [{name: batch}]\nengine_priority: {engine: vllm, values: {batch: 0.5}}",
+            "engine_priority.values.batch is 0.5; it must be a whole number",
+        ),
+        (
+            "classes: [{name: batch}]\nengine_priority: {engine: vllm, values: {batch: -20}}",
+            "a higher class has the same or a lower number",
+        ),
         ("classes: [{name: batch}]\ntenants: [a]", "line 2: tenants is"),
         ("classes: [{name: batch}]\ntenants: {a b: {weight: 1}}", "tenants.a b is no name of a tenant"),
         ("classes: [{name: batch}]\ntenants: {other: {weight: 1}}", "tenants.other is no name of a tenant"),
