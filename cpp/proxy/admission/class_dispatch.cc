@@ -205,7 +205,7 @@ void ClassDispatch::Chosen() {
   state_ = State::kChosen;
   chosen_ns_ = request_.thread.clock.NowNanos();
   pool_->Chosen();
-  if (!claim_.streams) ArmPrefillTimer();
+  if (claim_.is_whole != nullptr) ArmPrefillTimer();
   Pump();
 }
 
@@ -247,7 +247,8 @@ void ClassDispatch::OnPrefillTimer(void* dispatch) {
     self->ArmPrefillTimer();
     return;
   }
-  self->CountPastPrompt();
+  // Most have responded by now, so that their bodies need not be read for this.
+  if (self->claim_.is_whole(self->request_)) self->CountPastPrompt();
 }
 
 void ClassDispatch::CountPastPrompt() {

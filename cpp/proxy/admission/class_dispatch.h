@@ -36,7 +36,9 @@ class ClassDispatch final : public WorkerGate {
     double weight = 1;    // of the tenant
     uint64_t prompt = 0;  // tokens, as estimated
     uint64_t output = 0;  // likewise
-    bool streams = true;  // or not known: its first token will be seen
+    // The response to the body, which is held until a worker responds, comes in one piece; null: not known, as of a body
+    // that is not held.
+    bool (*is_whole)(const Request& request) = nullptr;
   };
 
   // All outlive it.

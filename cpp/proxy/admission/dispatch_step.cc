@@ -35,6 +35,8 @@ uint64_t BytesNeeded(const Request& request) {
   return SettingsFor(request) != nullptr ? kRoutedBodyBytes : 0;
 }
 
+bool IsWhole(const Request& request) { return !WantsStream(BodyMap::Read(request.body->held())); }
+
 ClassDispatch::Claim ClaimOf(const Request& request, const AdmissionSettings& settings) {
   ClassDispatch::Claim claim;
   if (const IdentityInfo* const identity = request.info.identity.get()) {
@@ -47,7 +49,7 @@ ClassDispatch::Claim ClaimOf(const Request& request, const AdmissionSettings& se
   claim.prompt = request.key.prompt_tokens > 1 ? request.key.prompt_tokens
                                                : std::max<uint64_t>(1, bytes / kBytesPerToken);
   claim.output = request.key.expected_output;
-  claim.streams = !is_whole || WantsStream(BodyMap::Read(request.body->held()));
+  if (is_whole) claim.is_whole = &IsWhole;
   return claim;
 }
 

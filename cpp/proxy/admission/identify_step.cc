@@ -1,6 +1,5 @@
 // Whose request it is, from its key, its address and its head; and behind the body its priority class. Where nothing tells
 // clients apart, neither step does anything.
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -121,10 +120,19 @@ bool MayHaveTier(const Request& request) {
 
 uint64_t BytesNeeded(const Request& request) { return MayHaveTier(request) ? kRoutedBodyBytes : 0; }
 
+constexpr std::string_view kMember = "service_tier";
+
+// Few bodies have the name, and fewer have many underscores.
+bool MayHaveMember(std::string_view body) {
+  const size_t place = kMember.find('_');
+  for (size_t at = body.find('_'); at != std::string_view::npos; at = body.find('_', at + 1)) {
+    if (at >= place && body.substr(at - place, kMember.size()) == kMember) return true;
+  }
+  return false;
+}
+
 std::optional<PriorityClass> ClassOfBody(std::string_view body) {
-  constexpr std::string_view kMember = "service_tier";
-  // Few bodies have it, and a look for the bytes is cheaper than a look at all members.
-  if (::memmem(body.data(), body.size(), kMember.data(), kMember.size()) == nullptr) return std::nullopt;
+  if (!MayHaveMember(body)) return std::nullopt;
   const BodyMap map = BodyMap::Read(body);
   const BodyMap::Member* const member = map.Find(kMember);
   if (member == nullptr) return std::nullopt;
