@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import urllib.parse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -169,7 +170,7 @@ class Engine:
     """vLLM with a random model. All engines of a model give the same response to the same request.
 
     `model`: its directory in `HOME`. `core`: the only processor that it runs on; None: any. `events`: it
-    publishes KV events and replays the last `replayed` batches of them.
+    publishes KV events and replays the last `replayed` batches of them. `flags`: further ones.
     """
 
     def __init__(
@@ -179,6 +180,7 @@ class Engine:
         core: int | None = None,
         events: bool = False,
         replayed: int = 10_000,
+        flags: Sequence[str] = (),
     ) -> None:
         self.name = name
         self._model = model
@@ -186,7 +188,7 @@ class Engine:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._process: Process | None = None
-        self._flags: list[str] = []
+        self._flags = list(flags)
         if events:
             self.events_port, self.replay_port = free_port(), free_port()
             config = {
@@ -196,7 +198,7 @@ class Engine:
                 "replay_endpoint": f"tcp://*:{self.replay_port}",
                 "buffer_steps": replayed,
             }
-            self._flags = ["--kv-events-config", json.dumps(config)]
+            self._flags += ["--kv-events-config", json.dumps(config)]
         self._environment: dict[str, str] = {}
 
     def start(self) -> None:
