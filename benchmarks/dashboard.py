@@ -103,6 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                     sys.executable, "-m", "vllm_router", "--port", str(port), "--host", "127.0.0.1",
                     "--policy", "auto", "--health-check-interval-secs", "0", "--kv-events", "off",
                     "--model-refresh-secs", "0", "--log-level", "error",
+                    "--prometheus-port", str(free_port()),
                     *(["--no-dashboard"] if state == "off" else []), "--worker-urls", *urls,
                 ]  # fmt: skip
                 with running(command) as router:
