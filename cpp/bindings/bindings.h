@@ -18,6 +18,7 @@ void BindTestingAccess(pybind11::module_& testing);     // structures that keep 
 void BindTestingAdmission(pybind11::module_& testing);  // classes and tenants
 void BindTestingBase(pybind11::module_& testing);
 void BindTestingBlockIndex(pybind11::module_& testing);
+void BindTestingGrpc(pybind11::module_& testing);
 void BindTestingHashing(pybind11::module_& testing);
 void BindTestingHttp(pybind11::module_& testing);
 void BindTestingEventApplier(pybind11::module_& testing);

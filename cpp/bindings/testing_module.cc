@@ -42,6 +42,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingBase(testing);
   BindTestingBlockIndex(testing);
   BindTestingCache(testing);
+  BindTestingGrpc(testing);
   BindTestingHashing(testing);
   BindTestingHttp(testing);
   BindTestingEventApplier(testing);
