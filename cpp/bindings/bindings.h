@@ -29,6 +29,7 @@ void BindTestingNet(pybind11::module_& testing);
 void BindTestingPd(pybind11::module_& testing);
 void BindTestingPdMachine(pybind11::module_& testing);
 void BindTestingPdRegistrations(pybind11::module_& testing);
+void BindTestingPicker(pybind11::module_& testing);
 void BindTestingPolicy(pybind11::module_& testing);
 void BindTestingPrefixEvents(pybind11::module_& testing);
 void BindTestingPeerSync(pybind11::module_& testing);

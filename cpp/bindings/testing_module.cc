@@ -53,6 +53,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingPd(testing);
   BindTestingPdMachine(testing);
   BindTestingPdRegistrations(testing);
+  BindTestingPicker(testing);
   BindTestingPolicy(testing);
   BindTestingPrefixEvents(testing);
   BindTestingPeerSync(testing);

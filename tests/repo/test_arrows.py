@@ -17,6 +17,7 @@ ROWS = {
     "http": {"base"},
     "net": {"base"},
     "grpc": {"base"},
+    "picker": {"base"},
     "index": {"hashing", "worker"},
     "redis": {"net"},
     "policy": {"index"},
