@@ -12,6 +12,7 @@
 #include "bindings/bindings.h"
 #include "picker/endpoint_subset.h"
 #include "picker/ext_proc.h"
+#include "picker/ext_proc_stream.h"
 
 namespace vllm_router {
 
@@ -134,6 +135,59 @@ py::bytes WriteResponse(
   return WriteProcessingResponse(response);
 }
 
+class StreamForTest {
+ public:
+  StreamForTest(
+      size_t max_body_bytes, int assumed_mode, std::string metadata_namespace, std::string subset_namespace)
+      : metadata_namespace_(std::move(metadata_namespace)),
+        subset_namespace_(std::move(subset_namespace)),
+        options_{
+            .metadata_namespace = metadata_namespace_,
+            .subset_namespace = subset_namespace_,
+            .max_body_bytes = max_body_bytes,
+            .assumed_mode = static_cast<BodySendMode>(assumed_mode)},
+        stream(options_) {}
+
+  // What there is more of, or the error.
+  std::string Take(const std::string& message) {
+    ProcessingRequest request;
+    const Status read = ReadProcessingRequest(message, &request);
+    if (!read.ok()) return StatusText(read);
+    const StatusOr<ExtProcStream::Progress> progress = stream.Take(request);
+    if (!progress.ok()) return StatusText(progress.status());
+    constexpr std::array<std::string_view, 3> kNames = {"nothing", "request", "response"};
+    return std::string(kNames[static_cast<size_t>(*progress)]);
+  }
+  void Choose(
+      const std::vector<std::string>& endpoints, const std::vector<BytesPair>& headers,
+      const std::vector<std::pair<std::string, double>>& scores) {
+    if (!stream.may_pick() || endpoints.empty()) throw py::value_error("there can be no choice now");
+    const std::vector<HeaderField> fields = FieldsOf(headers);
+    std::vector<NamedNumber> numbers;
+    for (const auto& [name, number] : scores) numbers.push_back({.name = name, .number = number});
+    stream.Choose({.endpoints = endpoints, .headers = fields, .scores = numbers});
+  }
+  py::list Head() const {
+    py::list fields;
+    for (const HeaderField& field : stream.head())
+      fields.append(py::make_tuple(py::bytes(std::string(field.name)), py::bytes(std::string(field.value))));
+    return fields;
+  }
+  py::list TakeMessages() {
+    py::list messages;
+    for (const std::string& message : stream.TakeMessages()) messages.append(py::bytes(message));
+    return messages;
+  }
+
+ private:
+  const std::string metadata_namespace_;
+  const std::string subset_namespace_;
+  const ExtProcOptions options_;
+
+ public:
+  ExtProcStream stream;
+};
+
 }  // namespace
 
 void BindTestingPicker(py::module_& testing) {
@@ -172,6 +226,41 @@ void BindTestingPicker(py::module_& testing) {
       },
       py::arg("status"), py::kw_only(), py::arg("headers") = std::vector<BytesPair>(), py::arg("body") = "",
       py::arg("details") = "");
+
+  py::class_<StreamForTest>(testing, "ExtProcStream")
+      .def(
+          py::init<size_t, int, std::string, std::string>(), py::kw_only(),
+          py::arg("max_body_bytes") = 1 << 20, py::arg("assumed_mode") = 4,
+          py::arg("metadata_namespace") = "envoy.lb", py::arg("subset_namespace") = "envoy.lb.subset_hint")
+      .def("take", &StreamForTest::Take)
+      .def(
+          "choose", &StreamForTest::Choose, py::arg("endpoints"), py::kw_only(),
+          py::arg("headers") = std::vector<BytesPair>(),
+          py::arg("scores") = std::vector<std::pair<std::string, double>>())
+      .def(
+          "reject", [](StreamForTest& self, int status,
+                       const std::string& body) { self.stream.Reject({.status = status, .body = body}); })
+      .def("take_messages", &StreamForTest::TakeMessages)
+      .def_property_readonly("head", &StreamForTest::Head)
+      .def_property_readonly(
+          "body", [](const StreamForTest& self) { return py::bytes(std::string(self.stream.body())); })
+      .def_property_readonly(
+          "body_is_whole", [](const StreamForTest& self) { return self.stream.body_is_whole(); })
+      .def_property_readonly("may_pick", [](const StreamForTest& self) { return self.stream.may_pick(); })
+      .def_property_readonly("must_pick", [](const StreamForTest& self) { return self.stream.must_pick(); })
+      .def_property_readonly(
+          "response_status", [](const StreamForTest& self) { return self.stream.response_status(); })
+      .def_property_readonly(
+          "served", [](const StreamForTest& self) { return std::string(self.stream.served()); })
+      .def_property_readonly(
+          "response_ended", [](const StreamForTest& self) { return self.stream.response_ended(); })
+      // None: there is no subset.
+      .def(
+          "subset_contains",
+          [](const StreamForTest& self, const std::string& host, uint16_t port) -> py::object {
+            const std::optional<EndpointSubset>& subset = self.stream.subset();
+            return subset ? py::object(py::bool_(subset->Contains(host, port))) : py::none();
+          });
 
   testing.def("parse_endpoint_name", [](const std::string& text) -> py::object {
     const std::optional<EndpointName> name = ParseEndpointName(text);
