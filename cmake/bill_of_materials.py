@@ -16,6 +16,7 @@ LICENSES = {
     "hiredis": "BSD-3-Clause",
     "libboost1.81-dev": "BSL-1.0",
     "libxxhash-dev": "BSD-2-Clause",
+    "nghttp2": "MIT",
     "openssl": "Apache-2.0",
     "prometheus-cpp": "MIT",
     "simdjson": "Apache-2.0",

@@ -13,7 +13,7 @@ set -eu
 directory=${1:?usage: build_static_libraries.sh DIRECTORY PYTHON}
 python=${2:?usage: build_static_libraries.sh DIRECTORY PYTHON}
 glibc=2.28
-sources="abseil hiredis openssl prometheus-cpp simdjson zeromq3"
+sources="abseil hiredis nghttp2 openssl prometheus-cpp simdjson zeromq3"
 headers="libboost1.81-dev libxxhash-dev" # of these the wheel takes headers alone, as they are installed
 
 mkdir -p "$directory/bin" "$directory/include" "$directory/lib" "$directory/licenses" "$directory/sources"
@@ -107,6 +107,7 @@ with_cmake abseil -DABSL_PROPAGATE_CXX_STD=ON
 sed -i -e 's/-Wl,--push-state,--as-needed;//g' -e 's/\\$<LINK_ONLY:-latomic>;//g' -e 's/-latomic;//g' \
   -e 's/-Wl,--pop-state;*//g' "$directory/lib/cmake/absl/abslTargets.cmake"
 with_cmake prometheus-cpp -DENABLE_PULL=OFF -DENABLE_PUSH=OFF -DENABLE_TESTING=OFF -DENABLE_COMPRESSION=OFF
+with_cmake nghttp2 -DENABLE_LIB_ONLY=ON -DENABLE_STATIC_LIB=ON -DENABLE_SHARED_LIB=OFF -DENABLE_DOC=OFF
 with_cmake simdjson -DSIMDJSON_DEVELOPER_MODE=OFF
 with_cmake zeromq3 -DBUILD_SHARED=OFF -DBUILD_TESTS=OFF -DWITH_PERF_TOOL=OFF -DWITH_DOC=OFF -DENABLE_CPACK=OFF \
   -DENABLE_CURVE=OFF -DWITH_LIBSODIUM=OFF -DENABLE_WS=OFF -DWITH_OPENPGM=OFF -DWITH_NORM=OFF -DWITH_LIBBSD=OFF

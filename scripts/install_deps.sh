@@ -6,7 +6,7 @@ set -eu
 packages_of() {
   case "$1" in
     build) echo "cmake g++ git make ninja-build python3-dev python3-venv \
-      libabsl-dev $(boost) libhiredis-dev libsimdjson-dev libssl-dev libxxhash-dev libzmq3-dev prometheus-cpp-dev" ;;
+      libabsl-dev $(boost) libhiredis-dev libnghttp2-dev libsimdjson-dev libssl-dev libxxhash-dev libzmq3-dev prometheus-cpp-dev" ;;
     lint) echo "clang-format-14 clang-tidy-14" ;;
     fuzz) echo "clang-14 libclang-rt-14-dev" ;;
     bench) echo "haproxy libbenchmark-dev nginx-light wrk" ;;

@@ -19,6 +19,7 @@ void BindTestingAdmission(pybind11::module_& testing);  // classes and tenants
 void BindTestingBase(pybind11::module_& testing);
 void BindTestingClasses(pybind11::module_& testing);  // of priority: their queues and pools
 void BindTestingBlockIndex(pybind11::module_& testing);
+void BindTestingGrpc(pybind11::module_& testing);
 void BindTestingHashing(pybind11::module_& testing);
 void BindTestingHttp(pybind11::module_& testing);
 void BindTestingEventApplier(pybind11::module_& testing);
@@ -29,6 +30,7 @@ void BindTestingNet(pybind11::module_& testing);
 void BindTestingPd(pybind11::module_& testing);
 void BindTestingPdMachine(pybind11::module_& testing);
 void BindTestingPdRegistrations(pybind11::module_& testing);
+void BindTestingPicker(pybind11::module_& testing);
 void BindTestingPolicy(pybind11::module_& testing);
 void BindTestingPrefixEvents(pybind11::module_& testing);
 void BindTestingPeerSync(pybind11::module_& testing);

@@ -43,6 +43,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingBlockIndex(testing);
   BindTestingCache(testing);
   BindTestingClasses(testing);
+  BindTestingGrpc(testing);
   BindTestingHashing(testing);
   BindTestingHttp(testing);
   BindTestingEventApplier(testing);
@@ -53,6 +54,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingPd(testing);
   BindTestingPdMachine(testing);
   BindTestingPdRegistrations(testing);
+  BindTestingPicker(testing);
   BindTestingPolicy(testing);
   BindTestingPrefixEvents(testing);
   BindTestingPeerSync(testing);

@@ -16,6 +16,8 @@ ROWS = {
     "admission": {"hashing"},
     "http": {"base"},
     "net": {"base"},
+    "grpc": {"base"},
+    "picker": {"base"},
     "index": {"hashing", "worker"},
     "redis": {"net"},
     "policy": {"index"},
@@ -97,6 +99,7 @@ HEAVY = {
     "peer_sync/peer_endpoints,response_cache/cache_report,sessions/sessions_feature,shared_pool/pool_report,"
     "shared_pool/shared_pool_feature}.cc",
     "hiredis": "redis/{redis_command,redis_reply,resp_reader}.cc",
+    "nghttp2": "grpc/grpc_connection.cc",
     "openssl": "{net/*,hashing/aead,hashing/keyed_hash,hashing/sha256,simulation/websocket_frames}.cc",
     "prometheus": "proxy/telemetry/metrics_page.cc",
     "pybind11": "bindings/*",

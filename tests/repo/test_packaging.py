@@ -50,6 +50,7 @@ ALWAYS = (
     "libxxhash-dev",
     "libzmq3-dev",
     "libhiredis-dev",
+    "libnghttp2-dev",
 )  # what CMake finds without a package of its own
 # CMake's name for it, and the package that brings it.
 SYSTEM_PACKAGES = {

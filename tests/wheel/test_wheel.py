@@ -99,7 +99,7 @@ def test_it_names_the_libraries_that_it_contains_and_carries_their_notices(wheel
         notices = {name.rpartition("/")[2] for name in archive.namelist() if "/licenses/libraries/" in name}
     assert bill["bomFormat"] == "CycloneDX"
     versions = {part["name"]: part["version"] for part in bill["components"]}
-    assert {"abseil", "hiredis", "libc++", "openssl", "simdjson", "zeromq3"} <= set(versions)
+    assert {"abseil", "hiredis", "libc++", "nghttp2", "openssl", "simdjson", "zeromq3"} <= set(versions)
     assert re.match(r"3\.\d+\.\d+-", versions["openssl"])
     assert set(versions) == notices - {""}
 
