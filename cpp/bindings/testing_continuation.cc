@@ -17,6 +17,7 @@
 #include "continuation/text_digest.h"
 #include "continuation/transcript.h"
 #include "proxy/continuation/continuation_sink.h"
+#include "proxy/continuation/continued_stream.h"
 #include "proxy/exchange/body_sink.h"
 #include "routing/body_map.h"
 
@@ -32,6 +33,7 @@ constexpr std::string_view kContinueStates[] = {"live",  "seeking", "opening", "
 constexpr std::string_view kContinueLegs[] = {"none", "read", "paused"};
 constexpr std::string_view kTextKindNames[] = {
     "content", "reasoning", "refusal", "tool_name", "tool_arguments"};
+constexpr std::string_view kStreamCuts[] = {"lost", "server_error", "aborted", "dead", "idle", "drained"};
 constexpr std::string_view kEndings[] = {"none", "aborted", "server_error"};
 constexpr std::string_view kRerunStates[] = {"verifying", "caught_up", "differs"};
 
@@ -158,6 +160,12 @@ void BindTestingContinuation(py::module_& testing) {
     }
     return names;
   });
+  testing.def(
+      "continue_event_of",
+      [](const std::string& cut) {
+        return ContinueEventName(EventOf(ContinueByName<StreamCut>(kStreamCuts, cut)));
+      },
+      "cut"_a);
   testing.def("judge_continuation", &Judged, "path"_a, "body"_a);
   testing.def(
       "may_continue",
