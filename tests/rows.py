@@ -8,7 +8,10 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import pytest
+
 MOST_NAMED = 10
+PARAM: Any = type(pytest.param())
 
 
 def for_each_row(
@@ -28,11 +31,11 @@ def for_each_row(
     cases: list[tuple[str, tuple[Any, ...]]] = []
     given = None if ids is None or callable(ids) else list(ids)
     for number, row in enumerate(rows):
-        values = getattr(row, "values", None) if hasattr(row, "marks") else (row,) if single else tuple(row)
-        if getattr(row, "marks", ()):
+        if not isinstance(row, PARAM):
+            row = PARAM((row,) if single else tuple(row), (), None)
+        values, marks, name = row
+        if marks:
             raise TypeError(f"row {number} has marks; give them to the test, or use pytest.mark.parametrize")
-        name = getattr(row, "id", None) if hasattr(row, "marks") else None
-        assert values is not None
         if name is None and given is not None:
             name = given[number]
         elif name is None and callable(ids):

@@ -1,5 +1,5 @@
 // Which bytes are allowed where in HTTP/1.1, as one table of bits: every rule about bytes is a look-up.
-// Private to the http library. Pure; any thread.
+// For the http library, and for who takes the names of fields as settings. Pure; any thread.
 #pragma once
 
 #include <array>

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/text.h"
+#include "http/char_class.h"
 #include "proxy/api/server_options.h"
 
 namespace vllm_router {
@@ -22,17 +23,10 @@ constexpr std::array<std::string_view, 11> kNoNames = {"authorization",
                                                        "via",
                                                        "transfer-encoding"};
 
-bool IsHeaderName(std::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
-  });
-}
-
 Status CheckTenantHeader(std::string_view name) {
   const bool is_free = std::ranges::none_of(
       kNoNames, [name](std::string_view other) { return EqualsIgnoreCase(name, other); });
-  if (IsHeaderName(name) && is_free) return absl::OkStatus();
+  if (!name.empty() && All(name, kTokenChar) && is_free) return absl::OkStatus();
   return absl::InvalidArgumentError(Concat(
       "tenant_header is ", Quoted(name),
       "; it must be the name of a header that names tenants and holds no credential, such as X-Tenant-ID"));
