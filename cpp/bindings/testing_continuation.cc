@@ -17,7 +17,7 @@
 #include "continuation/text_digest.h"
 #include "continuation/transcript.h"
 #include "proxy/continuation/continuation_sink.h"
-#include "proxy/continuation/continued_stream.h"
+#include "proxy/continuation/stream_cut.h"
 #include "proxy/exchange/body_sink.h"
 #include "routing/body_map.h"
 
@@ -33,7 +33,7 @@ constexpr std::string_view kContinueStates[] = {"live",  "seeking", "opening", "
 constexpr std::string_view kContinueLegs[] = {"none", "read", "paused"};
 constexpr std::string_view kTextKindNames[] = {
     "content", "reasoning", "refusal", "tool_name", "tool_arguments"};
-constexpr std::string_view kStreamCuts[] = {"lost", "server_error", "aborted", "dead", "idle", "drained"};
+constexpr std::string_view kStreamCutNames[] = {"lost", "server_error", "aborted", "dead", "idle", "drained"};
 constexpr std::string_view kEndings[] = {"none", "aborted", "server_error"};
 constexpr std::string_view kRerunStates[] = {"verifying", "caught_up", "differs"};
 
@@ -163,7 +163,7 @@ void BindTestingContinuation(py::module_& testing) {
   testing.def(
       "continue_event_of",
       [](const std::string& cut) {
-        return ContinueEventName(EventOf(ContinueByName<StreamCut>(kStreamCuts, cut)));
+        return ContinueEventName(EventOf(ContinueByName<StreamCut>(kStreamCutNames, cut)));
       },
       "cut"_a);
   testing.def("judge_continuation", &Judged, "path"_a, "body"_a);
@@ -311,6 +311,7 @@ void BindTestingContinuation(py::module_& testing) {
           "client", [](const ContinuationSinkHarness& h) { return ContinueBytes(h.client().bytes()); })
       .def_property_readonly("whole", [](const ContinuationSinkHarness& h) { return h.client().whole(); })
       .def_property_readonly("hooks", &ContinuationSinkHarness::hooks)
+      .def_property_readonly("bytes", [](const ContinuationSinkHarness& h) { return h.sink().bytes(); })
       .def_property_readonly(
           "may_continue", [](const ContinuationSinkHarness& h) { return h.sink().may_continue(); })
       .def_property_readonly(

@@ -1,5 +1,7 @@
 #include "continuation/event_gate.h"
 
+#include <algorithm>
+
 #include "http/stream_tail.h"
 
 namespace vllm_router {
@@ -36,10 +38,8 @@ std::string_view EventGate::Take(std::string_view bytes) {
   while (ending_ == Ending::kNone && !passes_all_) {
     const std::string_view rest = std::string_view(held_).substr(passed);
     const size_t size = EventSize(rest);
-    if (size == std::string_view::npos) {
-      passes_all_ = rest.size() > kMaxHeldBytes;
-      break;
-    }
+    passes_all_ = std::min(size, rest.size()) > kMaxHeldBytes;
+    if (size == std::string_view::npos || passes_all_) break;
     ending_ = EndingOf(rest.substr(0, size));
     if (ending_ == Ending::kNone) passed += size;
   }

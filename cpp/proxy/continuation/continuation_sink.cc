@@ -46,6 +46,7 @@ BodySink::Took ContinuationSink::WriteRerun(std::string_view data, bool last) {
 BodySink::Took ContinuationSink::Pass(std::string_view data, bool last) {
   if (data.empty() && !last && std::exchange(started_, true)) return Took::kAll;
   started_ = true;
+  bytes_ += data.size();
   return next_.Write(data, last);
 }
 

@@ -56,6 +56,7 @@ class ContinuationSink final : public BodySink {
   const DeliveredText& delivered() const { return delivered_; }
   EventGate::Ending ending() const { return gate_.ending(); }
   RerunProblem problem() const { return verifier_ ? verifier_->problem() : RerunProblem::kNone; }
+  uint64_t bytes() const { return bytes_; }  // that went on, over all runs
   uint64_t dropped_bytes() const { return verifier_ ? verifier_->dropped_bytes() : 0; }
 
  private:
@@ -69,6 +70,7 @@ class ContinuationSink final : public BodySink {
   DeliveredText delivered_;
   std::optional<RerunVerifier> verifier_;
   std::string out_;
+  uint64_t bytes_ = 0;
   bool started_ = false;     // the next one has the first piece, which the head goes with
   bool passes_all_ = false;  // the first run is not understood
   bool has_event_ = false;   // of this run

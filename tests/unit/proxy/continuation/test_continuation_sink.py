@@ -53,6 +53,7 @@ def test_a_stream_goes_on_with_a_second_run(sink):
     assert sink.write(event(" sea is", run="2") + event(" blue", end="stop", run="2") + DONE, True)
     assert sink.client == event("The ") + event("sea") + event(" is") + event(" blue", end="stop") + DONE
     assert sink.hooks == ["first_event", "caught_up"]
+    assert sink.bytes == len(sink.client)
     assert sink.whole
     assert sink.dropped_bytes == 7
 

@@ -1,6 +1,16 @@
-#include "proxy/continuation/continued_stream.h"
+#include "proxy/continuation/stream_cut.h"
+
+#include <array>
 
 namespace vllm_router {
+namespace {
+
+constexpr std::array<std::string_view, kStreamCuts> kNames = {"lost", "server_error", "aborted",
+                                                              "dead", "idle",         "drained"};
+
+}  // namespace
+
+std::string_view StreamCutName(StreamCut cut) { return kNames[static_cast<size_t>(cut)]; }
 
 ContinueEventType EventOf(StreamCut cut) {
   switch (cut) {

@@ -1,4 +1,4 @@
-"""cpp/proxy/continuation/continued_stream.h: what the machine is told of a stream that ends too early."""
+"""cpp/proxy/continuation/stream_cut.h: what the machine is told of a stream that ends too early."""
 
 from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
