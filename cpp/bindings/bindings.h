@@ -42,6 +42,7 @@ void BindTestingRedis(pybind11::module_& testing);
 void BindTestingRedisResponses(pybind11::module_& testing);
 void BindTestingRouting(pybind11::module_& testing);
 void BindTestingConditions(pybind11::module_& testing);
+void BindTestingContinuation(pybind11::module_& testing);
 void BindTestingHoldout(pybind11::module_& testing);
 void BindTestingDashboard(pybind11::module_& testing);
 void BindTestingReceipts(pybind11::module_& testing);

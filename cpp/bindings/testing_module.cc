@@ -65,6 +65,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingRedisResponses(testing);
   BindTestingRouting(testing);
   BindTestingConditions(testing);
+  BindTestingContinuation(testing);
   BindTestingHoldout(testing);
   BindTestingDashboard(testing);
   BindTestingReceipts(testing);

@@ -31,6 +31,7 @@ ROWS = {
     "sessions": {"policy", "routing"},
     "holdout": {"policy"},
     "conditions": {"worker"},
+    "continuation": {"routing", "http"},
     "disaggregation": {"routing", "events"},
     "proxy/api": {"response_cache", "disaggregation", "http"},
     "proxy/telemetry": {"proxy/api", "routing", "tracing"},
@@ -51,6 +52,7 @@ ROWS = {
     "proxy/shared_pool": {"proxy/exchange", "proxy/admin", "shared_pool"},
     "proxy/tracing": {"proxy/exchange", "proxy/admin", "tracing"},
     "proxy/holdout": {"proxy/exchange", "proxy/admin", "holdout"},
+    "proxy/continuation": {"proxy/exchange", "proxy/admin", "continuation"},
     "proxy/dashboard": {"proxy/admin", "conditions", "receipts"},
     "proxy/steps": {
         "proxy/exchange",
@@ -83,6 +85,7 @@ FEATURES = {
     "proxy/shared_pool",
     "proxy/tracing",
     "proxy/holdout",
+    "proxy/continuation",
     "proxy/dashboard",
 }
 

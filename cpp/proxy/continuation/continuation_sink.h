@@ -1,0 +1,80 @@
+// ContinuationSink: a stream on its way to the client that may go on with another run of its request.
+//
+//   Relay ─▶ EventGate ──────────────────────────▶ next, the client's      the first run
+//                └─▶ DeliveredText
+//   Relay ─▶ EventGate ─▶ RerunVerifier ─────────▶ next                    after Rerun()
+//                               └─▶ DeliveredText
+//
+// The client gets whole events (continuation/event_gate.h), and a worker's failure only if nothing follows it:
+//
+//   relay's end, or ending()  ─▶ Rerun()    bytes of the new run come: what the client has of them is verified and dropped
+//                             ─▶ Release()  what was held goes on: the client sees how the stream ended
+//
+// A run that differs ends its relay: Write() returns kClosed, and problem() says why. Events of another shape than those of
+// completions and chat completions end may_continue(), and then all bytes pass as they come.
+//
+// The hooks are called within Write(), before the bytes go on. Cost: that of what it is made of
+// (benchmarks/micro/continuation.cc). One thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "continuation/delivered_text.h"
+#include "continuation/event_gate.h"
+#include "continuation/rerun_verifier.h"
+#include "proxy/exchange/body_sink.h"
+
+namespace vllm_router {
+
+class ContinuationSink final : public BodySink {
+ public:
+  // Of a second run; each may be null and is called with `context`, once for each run.
+  struct Hooks {
+    void (*first_event)(void* context) = nullptr;
+    void (*caught_up)(void* context) = nullptr;
+    void* context = nullptr;
+  };
+
+  // `next` outlives it.
+  ContinuationSink(BodySink& next, const Hooks& hooks) : next_(next), hooks_(hooks) {}
+
+  Took Write(std::string_view data, bool last) override;
+  Task<Took> Flush() override { return next_.Flush(); }
+
+  // The bytes that follow are of a second run, or of another one after that; what was held is dropped. REQUIRES:
+  // may_continue().
+  void Rerun();
+  // The stream does not go on. What was held goes to the client; `last`: as the end of the body. Nothing is held, and
+  // that is not the end: kAll.
+  Took Release(bool last);
+
+  // What the client has is known, and not the end of the stream.
+  bool may_continue() const { return !passes_all_ && delivered_.ok() && !delivered_.done(); }
+  const DeliveredText& delivered() const { return delivered_; }
+  EventGate::Ending ending() const { return gate_.ending(); }
+  RerunProblem problem() const { return verifier_ ? verifier_->problem() : RerunProblem::kNone; }
+  uint64_t bytes() const { return bytes_; }  // that went on, over all runs
+  uint64_t dropped_bytes() const { return verifier_ ? verifier_->dropped_bytes() : 0; }
+
+ private:
+  Took WriteFirstRun(std::string_view data, bool last);
+  Took WriteRerun(std::string_view data, bool last);
+  Took Pass(std::string_view data, bool last);
+
+  BodySink& next_;
+  const Hooks hooks_;
+  EventGate gate_;
+  DeliveredText delivered_;
+  std::optional<RerunVerifier> verifier_;
+  std::string out_;
+  uint64_t bytes_ = 0;
+  bool started_ = false;     // the next one has the first piece, which the head goes with
+  bool passes_all_ = false;  // the first run is not understood
+  bool has_event_ = false;   // of this run
+  bool caught_up_ = false;
+};
+
+}  // namespace vllm_router

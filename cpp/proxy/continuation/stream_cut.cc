@@ -1,0 +1,30 @@
+#include "proxy/continuation/stream_cut.h"
+
+#include <array>
+
+namespace vllm_router {
+namespace {
+
+constexpr std::array<std::string_view, kStreamCuts> kNames = {"lost", "server_error", "aborted",
+                                                              "dead", "idle",         "drained"};
+
+}  // namespace
+
+std::string_view StreamCutName(StreamCut cut) { return kNames[static_cast<size_t>(cut)]; }
+
+ContinueEventType EventOf(StreamCut cut) {
+  switch (cut) {
+    case StreamCut::kLost:
+    case StreamCut::kServerError:
+    case StreamCut::kDead:
+      return ContinueEventType::kOldLost;
+    case StreamCut::kAborted:
+      return ContinueEventType::kOldAborted;
+    case StreamCut::kIdle:
+    case StreamCut::kDrained:
+      return ContinueEventType::kOldTimeout;
+  }
+  return ContinueEventType::kOldLost;
+}
+
+}  // namespace vllm_router
