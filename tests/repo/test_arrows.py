@@ -51,6 +51,7 @@ ROWS = {
     "proxy/shared_pool": {"proxy/exchange", "proxy/admin", "shared_pool"},
     "proxy/tracing": {"proxy/exchange", "proxy/admin", "tracing"},
     "proxy/holdout": {"proxy/exchange", "proxy/admin", "holdout"},
+    "proxy/picker": {"proxy/exchange", "proxy/admin", "grpc", "picker"},
     "proxy/dashboard": {"proxy/admin", "conditions", "receipts"},
     "proxy/steps": {
         "proxy/exchange",
@@ -65,7 +66,7 @@ ROWS = {
         "proxy/tracing",
         "proxy/holdout",
     },
-    "proxy/server": {"proxy/steps", "proxy/peer_sync", "proxy/dashboard"},
+    "proxy/server": {"proxy/steps", "proxy/peer_sync", "proxy/dashboard", "proxy/picker"},
     "simulation": {"routing", "peer_sync", "holdout", "http", "net"},
 }
 ROWS["bindings"] = set(ROWS)
@@ -84,6 +85,7 @@ FEATURES = {
     "proxy/tracing",
     "proxy/holdout",
     "proxy/dashboard",
+    "proxy/picker",
 }
 
 # Headers that cost seconds each time they are compiled, and the few sources that may include them. No header
