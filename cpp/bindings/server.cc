@@ -17,6 +17,8 @@
 #include "bindings/py_router.h"
 #include "bindings/server_options.h"
 #include "proxy/api/server_option_table.h"
+#include "proxy/control/services.h"
+#include "proxy/picker/picker_service.h"
 
 namespace vllm_router {
 namespace py = pybind11;
@@ -117,6 +119,20 @@ void BindServer(py::module_& module) {
       .def_property_readonly("host", [](const Server& server) { return server.options().host; })
       .def("metrics_text", &Server::MetricsText, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("admin_port", &Server::admin_port)
+      .def_property_readonly(
+          "epp_port",
+          [](const Server& server) -> std::optional<uint16_t> {
+            const auto* const picker = server.services().Find<PickerService>();
+            if (picker == nullptr) return std::nullopt;
+            return picker->port();
+          })
+      .def_property_readonly(
+          "epp_health_port",
+          [](const Server& server) -> std::optional<uint16_t> {
+            const auto* const picker = server.services().Find<PickerService>();
+            if (picker == nullptr) return std::nullopt;
+            return picker->health_port();
+          })
       .def_property_readonly("configuration", &Server::configuration)
       .def_property_readonly("has_something_to_reload", &Server::has_something_to_reload)
       .def(

@@ -73,6 +73,8 @@ class ExtProcStream {
   // stream is to be ended then.
   StatusOr<Progress> Take(const ProcessingRequest& request);
 
+  // The data plane waits for no response, so that a choice would be for nothing.
+  bool observes() const { return observes_; }
   // Of the request: fields with ":method" and ":path" among them.
   std::span<const HeaderField> head() const { return head_; }
   // What has come of it; empty after the pick.

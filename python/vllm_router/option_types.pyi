@@ -197,6 +197,11 @@ class ServerOptions(TypedDict, total=False):
     holdout_percent: float
     holdout_policy: Literal["least_load", "power_of_two", "random", "least_loaded", "least_request"]
     holdout_secret_file: str | None
+    epp_port: int | None
+    epp_host: str
+    epp_health_port: int | None
+    epp_metadata_namespace: str
+    epp_subset_namespace: str
     max_concurrent_requests: int
     queue_size: int
     queue_timeout_secs: float

@@ -53,6 +53,7 @@ ROWS = {
     "proxy/tracing": {"proxy/exchange", "proxy/admin", "tracing"},
     "proxy/holdout": {"proxy/exchange", "proxy/admin", "holdout"},
     "proxy/continuation": {"proxy/exchange", "proxy/admin", "continuation"},
+    "proxy/picker": {"proxy/exchange", "proxy/admin", "grpc", "picker"},
     "proxy/dashboard": {"proxy/admin", "conditions", "receipts"},
     "proxy/steps": {
         "proxy/exchange",
@@ -67,7 +68,7 @@ ROWS = {
         "proxy/tracing",
         "proxy/holdout",
     },
-    "proxy/server": {"proxy/steps", "proxy/peer_sync", "proxy/dashboard"},
+    "proxy/server": {"proxy/steps", "proxy/peer_sync", "proxy/dashboard", "proxy/picker"},
     "simulation": {"routing", "peer_sync", "holdout", "http", "net"},
 }
 ROWS["bindings"] = set(ROWS)
@@ -87,6 +88,7 @@ FEATURES = {
     "proxy/holdout",
     "proxy/continuation",
     "proxy/dashboard",
+    "proxy/picker",
 }
 
 # Headers that cost seconds each time they are compiled, and the few sources that may include them. No header

@@ -17,6 +17,7 @@ TABLES = {"FixedOptions", "Settings", "RequestInfo"}
 # These are still to be divided.
 LARGE = {
     "PeerSyncService",
+    "PickedRequest",
     "RequestBody",
     "Server",
     "Telemetry",

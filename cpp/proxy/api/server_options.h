@@ -57,6 +57,12 @@ struct FixedOptions {
   std::string prometheus_host = "127.0.0.1";
   int32_t prometheus_port = -1;  // -1: no metrics listener; 0: any free port
 
+  std::string epp_host = "0.0.0.0";
+  int32_t epp_port = -1;                            // -1: no endpoint picker; 0: any free port
+  int32_t epp_health_port = -1;                     // -1: its health is on epp_port alone
+  std::string epp_metadata_namespace = "envoy.lb";  // of the choice, and of the endpoint that served
+  std::string epp_subset_namespace = "envoy.lb.subset_hint";
+
   KvEventsMode kv_events = KvEventsMode::kAuto;
   KvEventsEngine kv_events_engine = KvEventsEngine::kAuto;  // kTrtllm: workers are polled for their events
   std::vector<std::string> kv_event_sources;         // worker=endpoint[,endpoint...] (events/kv_source.h)

@@ -10,6 +10,7 @@
 #include "proxy/events/events_feature.h"
 #include "proxy/holdout/holdout_feature.h"
 #include "proxy/peer_sync/peer_sync_feature.h"
+#include "proxy/picker/picker_feature.h"
 #include "proxy/receipts/receipts_feature.h"
 #include "proxy/response_cache/response_cache_feature.h"
 #include "proxy/sessions/sessions_feature.h"
@@ -22,7 +23,8 @@ std::span<const Feature* const> Features() {
   static constexpr std::array kFeatures = {
       &kDisaggregationFeature, &kEventsFeature,   &kResponseCacheFeature, &kSharedPoolFeature,
       &kSessionsFeature,       &kReceiptsFeature, &kPeerSyncFeature,      &kConditionsFeature,
-      &kTracingFeature,        &kHoldoutFeature,  &kDashboardFeature,     &kAdmissionFeature};
+      &kTracingFeature,        &kHoldoutFeature,  &kDashboardFeature,     &kAdmissionFeature,
+      &kPickerFeature};
   return kFeatures;
 }
 

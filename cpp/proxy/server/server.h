@@ -54,6 +54,7 @@ class Server {
   std::optional<uint16_t> metrics_port() const;
   std::optional<uint16_t> admin_port() const;
   const ServerOptions& options() const { return options_; }
+  const Services& services() const { return *services_; }
   // Whether a worker has passed a health check since the start; true if health checks are off.
   bool any_worker_responded() const;
   std::string MetricsText() const { return metrics_->Text(); }

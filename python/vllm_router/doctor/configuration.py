@@ -115,6 +115,10 @@ def _ports(args: RouterArgs) -> Iterator[Finding]:
     wanted = [("--port", args.host, args.port)]
     if args.admin_port is not None:
         wanted.append(("--admin-port", args.admin_host, args.admin_port))
+    if args.epp_port is not None:
+        wanted.append(("--epp-port", args.epp_host, args.epp_port))
+    if args.epp_health_port is not None:
+        wanted.append(("--epp-health-port", args.epp_host, args.epp_health_port))
     if args.prometheus_port is not None and args.prometheus_host is not None:
         wanted.append(("--prometheus-port", args.prometheus_host, args.prometheus_port))
     with contextlib.ExitStack() as bound:  # until all are, so that no two are the same

@@ -103,6 +103,7 @@ _shutdown = partial(option, group="Shutdown", scope="server", live="request")
 _logs = partial(option, group="Logging and metrics", scope="server", live="restart")
 _traces = partial(option, group="Tracing", scope="server", live="restart")
 _holdout = partial(option, group="Hold-out", scope="server", live="restart")
+_picker = partial(option, group="Endpoint picker", scope="server", live="restart")
 _resilience = partial(option, group="Retries, breaker, admission", scope="server", live="request")
 _security = partial(option, group="Security", scope="server", live="restart")
 
@@ -1718,6 +1719,32 @@ class Table:
         "the file of the secret that decides which conversations --holdout-percent holds out",
         more="It has 16 bytes or more. Routers with the same secret hold the same conversations out, also "
         "after a restart. Unset: a new secret for each run.",
+    )
+
+    epp_port: int | None = _picker(
+        None,
+        Number(0, 65535),
+        "the port at which gateways have workers picked for their requests, by Envoy's ext_proc",
+        more="Plain gRPC; it is for a network of your own. 0 takes any free port and logs it at level info. "
+        "Unset: no such port. See docs/how-to/pick_endpoints_for_a_gateway.md.",
+    )
+    epp_host: str = _picker("0.0.0.0", Text("ADDRESS"), "the address of --epp-port and --epp-health-port")
+    epp_health_port: int | None = _picker(
+        None,
+        Number(0, 65535),
+        "a second port for the health service of --epp-port, alone",
+        more="For probes that expect it elsewhere: those of the Gateway API Inference Extension use 9003.",
+    )
+    epp_metadata_namespace: str = _picker(
+        "envoy.lb",
+        Text("NAMESPACE"),
+        "the namespace of dynamic metadata in which the gateway gets the worker, and names the one that "
+        "served",
+    )
+    epp_subset_namespace: str = _picker(
+        "envoy.lb.subset_hint",
+        Text("NAMESPACE"),
+        "the namespace of metadata in which the gateway lists the endpoints to pick from",
     )
 
     max_concurrent_requests: int = _resilience(

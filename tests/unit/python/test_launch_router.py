@@ -207,6 +207,7 @@ def test_help_all_is_grouped_and_says_what_is_not_built() -> None:
         "Logging and metrics:",
         "Tracing:",
         "Hold-out:",
+        "Endpoint picker:",
         "Retries, breaker, admission:",
         "Security:",
         "Prefill/decode:",

@@ -329,6 +329,11 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "receipts": ("100", 100),
     "receipt-detail-every": ("4", 4),
     "dashboard": ("", True),  # likewise
+    "epp-port": ("9002", 9002),
+    "epp-host": ("127.0.0.1", "127.0.0.1"),
+    "epp-health-port": ("9003", 9003),
+    "epp-metadata-namespace": ("gateway.lb", "gateway.lb"),
+    "epp-subset-namespace": ("gateway.subset", "gateway.subset"),
     "record-log": ("/var/log/traffic", "/var/log/traffic"),
     "record-log-salt-file": ("/etc/router/salt", "/etc/router/salt"),
 }

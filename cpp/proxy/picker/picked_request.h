@@ -1,0 +1,129 @@
+// PickedRequest: one HTTP request at a data plane, from the head of its stream to the end of its response: it finds the
+// worker, as a request to the router itself does, and has the load there until the response has ended.
+//
+//   stream ──▶ Take() ──▶ rate limit ──▶ model, key ──▶ permit ──▶ WorkerChoice ──▶ messages with the choice
+//                                                        └── may wait in the queue
+//          ──▶ Take() ──▶ response head: status, breaker, the endpoint that served ──▶ its end: the ticket's
+//          ──▶ End()      the stream is over, at any time
+//
+// What it writes goes to its Peer. It is shared, since a wait may outlast the stream: End() ends the wait, and from then on
+// nothing is written. One thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/header_field.h"
+#include "grpc/grpc_frame.h"
+#include "net/task.h"
+#include "picker/ext_proc_stream.h"
+#include "proxy/exchange/eligible_workers.h"
+#include "proxy/exchange/server_errors.h"
+#include "proxy/exchange/worker_choice.h"
+#include "proxy/picker/picker_counts.h"
+#include "proxy/picker/subset_choice.h"
+#include "proxy/picker/worker_endpoints.h"
+#include "proxy/telemetry/request_info.h"
+#include "proxy/thread/body_claim.h"
+#include "proxy/thread/permit.h"
+
+namespace vllm_router {
+
+struct IoThread;
+struct Settings;
+
+class PickedRequest : public std::enable_shared_from_this<PickedRequest> {
+ public:
+  class Peer {
+   public:
+    virtual void Send(int32_t stream, std::string_view message) = 0;
+    virtual void Finish(int32_t stream, GrpcCode code, std::string_view text) = 0;
+
+   protected:
+    ~Peer() = default;
+  };
+  // How a stream ended.
+  enum class Ending : uint8_t {
+    kDone,      // the data plane needs no more of it
+    kBroken,    // it was reset, or the connection was lost
+    kShutdown,  // the router stops: the data plane goes on by itself
+  };
+
+  // All outlive the request, but the peer until End() only.
+  PickedRequest(
+      IoThread& thread, const ExtProcOptions& options, PickerCounts& counts, Peer& peer, int32_t stream,
+      std::string client);
+  ~PickedRequest();
+
+  void Take(std::string_view message);
+  // No more comes, and nothing is written any more. Further calls do nothing.
+  void End(Ending ending);
+
+ private:
+  void TakeRequest();
+  bool Begin();
+  bool IsShed();
+  bool ReadsModel() const;
+  bool HasEnough() const;
+  bool HoldBody();
+  Task<void> Pick(std::shared_ptr<PickedRequest> self);
+  bool FindModel();
+  bool FindWorkersOf(std::string name, bool must_exist);
+  void MakeKey();
+  // It can be named to the data plane, and is in the request's subset.
+  bool Passes(const Worker& worker) const;
+  bool FindsSubset() const;
+  Task<bool> AwaitPermit(bool again);
+  std::optional<WorkerChoice::Selected> Select();
+  SubsetChoice SelectAny();
+  SubsetChoice SelectPassing();
+  void Choose(WorkerChoice::Selected selected);
+  void Reject(PickResult result, HttpError error, std::string message = {}, int64_t retry_after_ns = 0);
+  void TakeResponse();
+  void Settle(int status);
+  void FollowServed();
+  void FinishTicket(Outcome::End end);
+  void Fail(const Status& status);
+  void Finish();
+  void Count(PickResult result);
+  void SendMessages();
+
+  IoThread& thread_;
+  PickerCounts& counts_;
+  Peer* peer_;  // null: the stream is over
+  const int32_t id_;
+  const std::shared_ptr<const Settings> settings_;
+  ExtProcStream stream_;
+
+  // Of the request.
+  std::vector<HeaderField> fields_;  // within stream_, without ":method" and its like
+  std::string_view path_;
+  std::string_view query_;
+  RequestInfo info_;
+  RoutingKey key_;
+  EligibleWorkers workers_;
+  WorkerEndpoints endpoints_;
+  std::shared_ptr<const FleetView> fleet_;  // of the names that endpoints_ has
+  BodyClaim memory_;
+  Permit permit_;
+  bool begun_ = false;
+  bool needs_body_ = false;
+  bool picking_ = false;
+  bool waiting_ = false;  // a coroutine holds this
+  bool rejected_ = false;
+  bool counted_ = false;  // its result
+  bool finished_ = false;
+  Ending ending_ = Ending::kDone;
+
+  // Of the choice.
+  Ticket ticket_;
+  std::optional<BreakerPass> pass_;
+  ServerErrors server_errors_;
+  std::string endpoint_;
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,103 @@
+"""cpp/proxy/picker/picker_connection.h: calls of one connection, good and bad."""
+
+import re
+import socket
+
+import grpc
+import pytest
+
+from tests.fakes.data_plane import BUFFERED, DUPLEX, body, head, response_head
+from tests.fakes.wire import PATIENCE
+
+
+def protocol_errors(router):
+    (found,) = re.findall(r"epp_protocol_errors_total (\d+)", router.server.metrics_text())
+    return int(found)
+
+
+def test_many_streams_share_a_connection(harness, data_plane):
+    worker = harness.worker()
+    router = harness.router(worker, epp_port=0)
+    plane = data_plane(router)
+    streams = [plane.stream() for _ in range(50)]
+    for stream in streams:
+        stream.send(head())
+    assert {stream.choice() for stream in streams} == {worker.authority}
+    assert sum(router.loads()) == 50
+    for stream in streams:
+        stream.send(response_head(end=True))
+        stream.close()
+    router.wait_for_load(0)
+
+
+def test_a_body_larger_than_all_windows_comes_back(harness, data_plane):
+    router = harness.router(harness.worker(), epp_port=0)
+    stream = data_plane(router).stream()
+    stream.send(head(method="POST", mode=DUPLEX, end=False))
+    stream.choice()
+    pieces = [bytes([i]) * 1_000_000 for i in range(20)]
+    stream.send(*(body(piece, end=i == 19) for i, piece in enumerate(pieces)))
+    came, ended = b"", False
+    while not ended:
+        part = stream.receive().request_body.response.body_mutation.streamed_response
+        came += part.body
+        ended = part.end_of_stream
+    assert came == b"".join(pieces)
+    stream.close()
+
+
+@pytest.mark.parametrize("what", [b"\xff", b"\x12\x05abc"], ids=("tag", "length"))
+def test_a_malformed_message_ends_its_stream_alone(harness, what):
+    router = harness.router(harness.worker(), epp_port=0)
+    with harness.keeping_descriptors():
+        channel = grpc.insecure_channel(f"127.0.0.1:{router.server.epp_port}")
+        call = channel.stream_stream("/envoy.service.ext_proc.v3.ExternalProcessor/Process")(
+            iter([what]), timeout=PATIENCE
+        )
+        with pytest.raises(grpc.RpcError) as caught:
+            next(call)
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert protocol_errors(router) == 1
+    channel.close()
+
+
+def test_a_method_that_is_not_served_is_unimplemented(harness):
+    router = harness.router(harness.worker(), epp_port=0)
+    with harness.keeping_descriptors():
+        channel = grpc.insecure_channel(f"127.0.0.1:{router.server.epp_port}")
+        with pytest.raises(grpc.RpcError) as caught:
+            channel.unary_unary("/a.Service/Method")(b"", timeout=PATIENCE)
+    assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+    channel.close()
+
+
+def test_a_client_of_http_1_is_sent_away(harness):
+    router = harness.router(harness.worker(), epp_port=0)
+    client = harness.client_at(router.server.epp_port)
+    client.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    client.read_to_end()
+    assert protocol_errors(router) == 1
+
+
+def test_a_client_that_says_nothing_is_closed(harness):
+    router = harness.router(harness.worker(), epp_port=0, client_head_timeout_secs=0.2)
+    with socket.create_connection(("127.0.0.1", router.server.epp_port), PATIENCE) as silent:
+        while silent.recv(4096):
+            pass
+
+
+def test_a_lost_connection_returns_the_load_of_all_its_streams(harness, data_plane):
+    router = harness.router(harness.worker(), policy="consistent_hash", epp_port=0)
+    plane = data_plane(router)
+    streams = [plane.stream() for _ in range(10)]
+    for stream in streams[:5]:
+        stream.send(head())
+        stream.choice()
+    for stream in streams[5:]:
+        stream.send(head(method="POST", mode=BUFFERED))
+        stream.receive()
+    assert sum(router.loads()) == 5
+    plane.__exit__()
+    router.must_rest()
+    for stream in streams:
+        stream.cancel()
