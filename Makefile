@@ -55,6 +55,8 @@ $(VENV)/.deps-package: pyproject.toml | build/.deps-build
 
 $(VENV)/.deps: $(VENV)/.deps-package
 	$(venv_python) -m pip install --quiet --group dev
+	@# xds-protos has older modules of the same names.
+	$(venv_python) -m pip install --quiet --force-reinstall --no-deps 'opentelemetry-proto>=1.27'
 	@touch $@
 
 $(VENV)/.deps-%: $(VENV)/.deps

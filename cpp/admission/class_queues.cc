@@ -130,6 +130,16 @@ bool ClassQueues::Remove(Waiter* waiter) {
   return true;
 }
 
+ClassQueues::Waiter* ClassQueues::RemoveOldest() {
+  for (Queue& queue : queues_) {
+    Waiter* const waiter = queue.oldest;
+    if (waiter == nullptr) continue;
+    Remove(waiter);
+    return waiter;
+  }
+  return nullptr;
+}
+
 void ClassQueues::Settle(const Waiter& waiter, uint64_t actual) {
   QueueOf(waiter).fair.Settle(waiter, actual);
   ChargeClass(waiter, static_cast<double>(actual) - static_cast<double>(waiter.cost));
@@ -151,28 +161,33 @@ ClassQueues::Waiter* ClassQueues::NextOf(size_t of_class, std::span<const uint32
   return waiter;
 }
 
-ClassQueues::Waiter* ClassQueues::AgedIn(size_t upper, int64_t now_ns) const {
-  if (upper + 1 >= kClasses) return nullptr;
-  Waiter* const waiter = queues_[upper + 1].oldest;
+bool ClassQueues::AgesInto(size_t upper, int64_t now_ns) const {
+  if (upper + 1 >= kClasses) return false;
+  const Waiter* const waiter = queues_[upper + 1].oldest;
   const int64_t age_ms = settings_->classes[upper + 1].age_after_ms;
-  if (waiter == nullptr || age_ms == 0 || now_ns - waiter->queued_ns < age_ms * 1'000'000) return nullptr;
+  if (waiter == nullptr || age_ms == 0 || now_ns - waiter->queued_ns < age_ms * 1'000'000) return false;
   const Waiter* const other = queues_[upper].oldest;
-  return other == nullptr || waiter->queued_ns < other->queued_ns ? waiter : nullptr;
+  return other == nullptr || waiter->queued_ns < other->queued_ns;
 }
 
 ClassQueues::Dispatched ClassQueues::NextStrict(const Workers& workers, int64_t now_ns) {
   for (size_t i = 0; i < kClasses; ++i) {
-    Waiter* const aged = AgedIn(i, now_ns);
-    const bool fits = aged != nullptr && !workers[i].empty() &&
-                      (!aged->worker || std::ranges::binary_search(workers[i], *aged->worker));
-    if (fits) {
-      Queue& queue = QueueOf(*aged);
-      const size_t before = queue.fair.WaitersOf(aged->tenant);
-      queue.fair.Take(aged);
-      Left(&queue, aged, before);
-      return {.waiter = aged, .kind = DispatchKind::kAged};
+    Queue& queue = queues_[i];
+    const bool ages = AgesInto(i, now_ns);
+    // Else those who are served as they came would be older than all of the class for ever.
+    const bool is_its_turn = !queue.aged_last || queue.oldest == nullptr;
+    const auto aged = [&]() -> Waiter* { return ages ? NextOf(i + 1, workers[i]) : nullptr; };
+    Waiter* older = is_its_turn ? aged() : nullptr;
+    if (older == nullptr) {
+      if (Waiter* const own = NextOf(i, workers[i])) {
+        queue.aged_last = false;
+        return {.waiter = own};
+      }
+      if (!is_its_turn) older = aged();
     }
-    if (Waiter* const waiter = NextOf(i, workers[i])) return {.waiter = waiter};
+    if (older == nullptr) continue;
+    queue.aged_last = true;
+    return {.waiter = older, .kind = DispatchKind::kAged};
   }
   return {};
 }

@@ -10,9 +10,9 @@
 //   default       [c d d d]
 //   batch         [e e e e e e]        -> newest: displaced first
 //
-// Strict order: the highest class that has a waiter and a worker with room. The oldest waiter of a class that has waited for
-// age_after_ms counts one class higher: it is next there if nothing waits longer in that class, and needs a worker with room
-// for that class. Weighted order: of the classes that have both, the one with the lowest virtual time, which is the cost
+// Strict order: the highest class that has a waiter and a worker with room. A class whose oldest waiter has waited for
+// age_after_ms, and longer than all of the class above, counts as that one: every second request is of it, by the order of
+// its own tenants, on a worker with room for the class above. Weighted order: of the classes that have both, the one with the lowest virtual time, which is the cost
 // that was dispatched over the weight; a class whose queue was empty begins at the time that was dispatched last. There
 // nothing ages, since no class starves.
 //
@@ -80,6 +80,9 @@ class ClassQueues {
   // REQUIRES: as Requeue().
   void Settle(const Waiter& waiter, uint64_t actual);
 
+  // The oldest waiter of the highest class, which waits no more; null: there is none.
+  Waiter* RemoveOldest();
+
   size_t waiters(PriorityClass of_class) const { return queues_[Index(of_class)].fair.waiters(); }
   bool empty() const;
   // Bit i: class i has waiters.
@@ -97,6 +100,7 @@ class ClassQueues {
     std::set<std::pair<size_t, uint64_t>> backlogs;  // how many waiters a tenant has, and the tenant
     uint64_t cost = 0;                               // of all waiters
     double time = 0;                                 // virtual, of the weighted order
+    bool aged_last = false;                          // the last one dispatched as one of this class was not
   };
 
   static size_t Index(PriorityClass of_class) { return static_cast<size_t>(of_class); }
@@ -109,8 +113,8 @@ class ClassQueues {
   static void Joined(Queue* queue, Waiter* waiter, size_t before);
   static void Left(Queue* queue, Waiter* waiter, size_t before);
   Waiter* FindDisplaced(const Waiter& newcomer) const;
-  // The oldest waiter of the class below, if it is next in this one; null: it is not.
-  Waiter* AgedIn(size_t upper, int64_t now_ns) const;
+  // The class below counts as this one.
+  bool AgesInto(size_t upper, int64_t now_ns) const;
   Waiter* NextOf(size_t of_class, std::span<const uint32_t> workers);
   Dispatched NextStrict(const Workers& workers, int64_t now_ns);
   Dispatched NextWeighted(const Workers& workers);

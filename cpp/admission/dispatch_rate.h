@@ -23,6 +23,11 @@ class DispatchRate {
     Decay(now_ns);
     sum_ += static_cast<double>(cost);
   }
+  // One that was added a moment ago was not dispatched after all.
+  void Remove(uint64_t cost, int64_t now_ns) {
+    Decay(now_ns);
+    sum_ = std::max(0.0, sum_ - static_cast<double>(cost));
+  }
   // Cost per second; 0: unknown.
   double At(int64_t now_ns) const { return sum_ * Kept(now_ns) / (kMemoryNs / 1e9); }
 

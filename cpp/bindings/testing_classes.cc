@@ -176,14 +176,16 @@ class TestClassPool {
     waiter->cost = cost;
     waiter->tell = [](ClassPool::Waiter* told, WaitEnd end) {
       auto* const one = static_cast<Waiter*>(told);
-      constexpr std::array<const char*, 5> kEnds = {"dispatched", "full", "displaced", "timeout", "left"};
+      constexpr std::array<const char*, 6> kEnds = {"dispatched", "full", "displaced",
+                                                    "timeout",    "left", "moved"};
       one->owner->told_.emplace_back(one->number, kEnds[static_cast<size_t>(end)]);
     };
     const ClassPool::Entered entered = pool_.Enqueue(waiter.get(), 0, now_ns_);
     return {entered.queued, entered.retry_after_ns / 1'000'000};
   }
   bool Leave(uint64_t number) { return pool_.Leave(waiters_.at(number).get(), 0, now_ns_); }
-  void Requeue(uint64_t number) { pool_.Requeue(waiters_.at(number).get()); }
+  bool Retire() { return pool_.Retire(now_ns_); }
+  void Requeue(uint64_t number) { pool_.Requeue(waiters_.at(number).get(), now_ns_); }
   void Settle(uint64_t number, uint64_t actual) { pool_.Settle(*waiters_.at(number), actual); }
   void Pump() { pool_.Pump(*fleet_, Limits(), now_ns_); }
   std::vector<std::pair<uint64_t, std::string>> Told() { return std::exchange(told_, {}); }
@@ -285,7 +287,8 @@ void BindTestingClasses(py::module_& testing) {
           "must_wait", [](TestClassPool& self,
                           const std::string& of_class) { return self.pool().MustWait(ClassOf(of_class)); })
       .def("dispatch_all", [](TestClassPool& self) { self.pool().DispatchAll(0); })
-      .def("retire", [](TestClassPool& self) { return self.pool().Retire(); });
+      .def("retire", &TestClassPool::Retire)
+      .def("move_all", [](TestClassPool& self) { self.pool().MoveAll(); });
   // The body that an engine gets, by the lines of the file and the class.
   testing.def(
       "priority_edits", [](const std::string& body, const std::string& lines, const std::string& of_class) {
@@ -324,7 +327,8 @@ void BindTestingClasses(py::module_& testing) {
       .def(
           "find",
           [](ClassPools& self, uint64_t number) {
-            return reinterpret_cast<uintptr_t>(self.Find(number, "", self.rules().Load()->settings).get());
+            return reinterpret_cast<uintptr_t>(
+                self.Find({.number = number}, "", self.rules().Load()->settings).get());
           })
       .def_property_readonly("pools", [](const ClassPools& self) { return self.All().size(); });
 }

@@ -211,6 +211,9 @@ def _scrape(stack: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> dict[
         for name in heard
         if any(part in name for part in ("_peer_sync_", "_coarse_index_", "_rate_limit_"))
     }
+    # One that picks workers for a gateway.
+    heard = parse(harness.router(prometheus_port=0, epp_port=0).server.metrics_text())
+    shown |= {name: heard[name] for name in heard if "_epp_" in name}
     # And one with files that can be read again.
     certificate = Authority(tmp_path_factory.mktemp("tls")).certify("localhost")
     guarded = harness.router(prometheus_port=0, tls_cert_path=certificate.cert, tls_key_path=certificate.key)

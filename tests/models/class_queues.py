@@ -49,6 +49,8 @@ class Queue:
     waiters: list[Waiter] = field(default_factory=list)
     time: float = 0.0
 
+    aged_last: bool = False  # the last one dispatched as one of this class was of the class below
+
     def backlog(self, tenant: int) -> int:
         return sum(waiter.tenant == tenant for waiter in self.waiters)
 
@@ -110,36 +112,36 @@ class ClassQueues:
             order = sorted(order, key=lambda place: self.queues[place].time)
         for place in order:
             queue = self.queues[place]
-            aged = None if weights else self._aged(place, now_ms)
-            if aged is not None and room[place]:
-                self._take(aged)
-                return aged.number, "aged"
+            is_turn = not queue.aged_last or not queue.waiters
+            ages = not weights and room[place] and self._ages(place, now_ms)
+            if ages and is_turn:
+                queue.aged_last = True
+                return self._first(self.queues[place + 1]).number, "aged"
             if not room[place] or not queue.waiters:
                 continue
-            fair = queue.fair.next([7])
-            waiter = next(waiter for waiter in queue.waiters if waiter.number == fair.number)
-            queue.waiters.remove(waiter)
-            self.taken[waiter.number] = waiter
+            waiter = self._first(queue)
+            queue.aged_last = False
             if weights:
                 self.virtual_time = max(self.virtual_time, queue.time)
                 queue.time += waiter.cost / weights[place]
             return waiter.number, "queued"
         return None
 
-    def _aged(self, upper: int, now_ms: int) -> Waiter | None:
+    def _ages(self, upper: int, now_ms: int) -> bool:
         if upper + 1 >= len(CLASSES) or not self.queues[upper + 1].waiters:
-            return None
+            return False
         waiter, age_ms = self.queues[upper + 1].waiters[0], self.settings.ages_ms[upper + 1]
         if age_ms == 0 or now_ms - waiter.queued_ms < age_ms:
-            return None
+            return False
         others = self.queues[upper].waiters
-        return waiter if not others or waiter.queued_ms < others[0].queued_ms else None
+        return not others or waiter.queued_ms < others[0].queued_ms
 
-    def _take(self, waiter: Waiter) -> None:
-        queue = self.queues[waiter.of_class]
+    def _first(self, queue: Queue) -> Waiter:
+        fair = queue.fair.next([7])
+        waiter = next(waiter for waiter in queue.waiters if waiter.number == fair.number)
         queue.waiters.remove(waiter)
-        queue.fair.take(waiter.number)
         self.taken[waiter.number] = waiter
+        return waiter
 
     def requeue(self, number: int) -> None:
         waiter = self.taken.pop(number)

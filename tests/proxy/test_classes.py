@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from tests.fakes.harness import error_of
+from tests.fakes.harness import QUIET, error_of
+from tests.fakes.models import ModelWorker, wait_until_known
 from tests.fakes.wire import chunk, chunked, eventually, request, response
 from vllm_router import _core
 
@@ -237,6 +238,67 @@ def test_an_engine_is_told_the_class(harness):
     served(client)
     told = [body.get("priority") for body in bodies if body is not None]
     assert told == [10, None, 10, None]
+
+
+class HeldModel(ModelWorker):
+    """A worker of a model whose responses are held until `gate` is opened; `order`: who is there."""
+
+    def __init__(self, harness, *models):
+        self.order, self.gate = [], threading.Semaphore(0)
+        super().__init__(harness, *models)
+
+    def _serve(self, connection, message):
+        self.order.append(message.get("x-who"))
+        assert self.gate.acquire(timeout=30)
+        connection.send(response(200, b"{}"))
+
+
+def test_who_waits_for_a_model_goes_with_its_workers(harness):
+    workers = [HeldModel(harness, name) for name in "abbc"]
+    router = harness.router(
+        *workers, load_poll_interval_secs=0, admission_config=IDLE, model_refresh_secs=3600
+    )
+    wait_until_known(router, 3)
+
+    def ask_for(model, who):
+        body = json.dumps({"model": model, "prompt": "hi", "stream": True}).encode()
+        return ask(harness, router, "batch", who, body)
+
+    def pools():
+        page = json.loads(harness.client(router).ask("GET", "/admin/admission").body)
+        return {pool["model"]: pool["workers"] for pool in page["pools"]}
+
+    clients = [ask_for("b", "holder"), ask_for("b", "holder"), ask_for("c", "c0")]
+    eventually(lambda: all(worker.order for worker in workers[1:]))
+    clients += [ask_for("b", "b1"), ask_for("c", "c1")]
+    eventually(lambda: waiting(router) == [0, 0, 2])
+    assert pools() == {"b": 2, "c": 1}
+    # The others have other positions now, and b has other workers.
+    for worker in workers[:2]:
+        router.core.remove_worker(worker.url)
+    eventually(lambda: pools() == {"b": 1, "c": 1})
+    assert waiting(router) == [0, 0, 2]
+    workers[3].gate.release(2)
+    eventually(lambda: workers[3].order == ["c0", "c1"])
+    assert waiting(router) == [0, 0, 1]
+    for worker in workers[1:3]:
+        worker.gate.release(2)
+    served(*clients)
+    assert workers[2].order == ["holder", "b1"]
+
+
+def test_who_waits_goes_on_when_there_are_no_classes_any_more(harness):
+    held = Held(harness)
+    settings = {name: value for name, value in QUIET.items() if name in _core.Server.live_option_names}
+    settings["load_poll_interval_secs"] = 0
+    router = harness.router(held, routing=ONE, load_poll_interval_secs=0, **TRUSTED)
+    first = hold(harness, router, held)
+    router.server.apply({**settings, "admission_config": "class batch"}, None, 0.0, 0.0, False)
+    clients = [ask(harness, router) for _ in range(4)]
+    eventually(lambda: waiting(router) == [0, 4, 0])
+    router.server.apply({**settings, "admission_config": ""}, None, 0.0, 0.0, False)
+    held.end(5)
+    served(first, *clients)
 
 
 def test_a_retry_is_not_admitted_again(harness):

@@ -129,7 +129,7 @@ class Story {
           break;
         }
         ++counts_.back;
-        pool_.Requeue(&one);
+        pool_.Requeue(&one, 1);
         Pump();
         dispatched = Wait(one, random, told);
       }

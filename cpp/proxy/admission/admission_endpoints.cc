@@ -39,10 +39,10 @@ json::array Classes(const AdmissionSettings& settings) {
 }
 
 json::object Describe(
-    const ClassPool& pool, const ClassPools& pools, const AdmissionSettings& settings, IoThread& control,
+    ClassPool& pool, const ClassPools& pools, const AdmissionSettings& settings, IoThread& control,
     const std::shared_ptr<const FleetView>& whole) {
   const int64_t now = control.clock.NowNanos();
-  const std::shared_ptr<const FleetView> fleet = FleetOf(pool, whole);
+  const std::shared_ptr<const FleetView> fleet = pool.ViewIn(whole);
   const RoomLimits limits = LimitsOf(pools, settings, control);
   const PoolRoom room = pool.RoomNow(*fleet, limits, now);
   const OpenWorkers open = FindOpen(*fleet, limits, room, now);
@@ -66,6 +66,7 @@ json::object Describe(
   if (!pool.model().empty()) row["model"] = pool.model();
   row["workers"] = room.workers;
   row["choosing"] = report.choosing;
+  row["free_permits"] = limits.free_permits;
   row["idle_only_prefills"] = room.idle_only_prefills;
   row["higher_class_active"] = room.higher_class_active;
   row["classes"] = std::move(classes);

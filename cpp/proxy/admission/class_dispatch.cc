@@ -16,7 +16,7 @@ namespace vllm_router {
 namespace {
 
 void PumpNow(ClassPool& pool, const ClassPools& pools, const AdmissionSettings& settings, IoThread& thread) {
-  const std::shared_ptr<const FleetView> fleet = FleetOf(pool, thread.fleet.Get());
+  const std::shared_ptr<const FleetView> fleet = pool.ViewIn(thread.fleet.Get());
   pool.Pump(*fleet, LimitsOf(pools, settings, thread), thread.clock.NowNanos());
 }
 
@@ -25,7 +25,11 @@ void PumpNow(ClassPool& pool, const ClassPools& pools, const AdmissionSettings& 
 ClassDispatch::ClassDispatch(
     Request& request, ThreadClasses& thread, std::shared_ptr<const AdmissionSettings> settings,
     const Claim& claim)
-    : request_(request), thread_(thread), settings_(std::move(settings)), claim_(claim) {
+    : request_(request),
+      thread_(thread),
+      settings_(std::move(settings)),
+      claim_(claim),
+      past_prompt_(request, thread.pools.whole(), claim.is_whole, &ClassDispatch::OnPastPrompt, this) {
   place_.owner = this;
   place_.tell = &ClassDispatch::OnTold;
   place_.of_class = claim.of_class;
@@ -36,8 +40,7 @@ ClassDispatch::ClassDispatch(
 
 bool ClassDispatch::TryPass() {
   IoThread& thread = request_.thread;
-  const std::shared_ptr<const FleetView> fleet = request_.workers.Now(thread);
-  pool_ = thread_.PoolOf(*fleet, request_.workers.model.get(), settings_);
+  const std::shared_ptr<const FleetView> fleet = FindPool();
   const int64_t now = thread.clock.NowNanos();
   const ClassGate gate = settings_->of(place_.of_class).room.gate;
   if (gate != ClassGate::kIdleOnly) pool_->HigherCame(now);
@@ -70,25 +73,41 @@ Task<Verdict> ClassDispatch::Run() {
     co_return Verdict::kEnd;
   }
   FindHolders();
-  ClassPool::Entered entered = pool_->Enqueue(&place_, RandomShare(), thread.clock.NowNanos());
-  while (entered.retired) {
-    const std::shared_ptr<const FleetView> fleet = request_.workers.Now(thread);
-    pool_ = thread_.PoolOf(*fleet, request_.workers.model.get(), settings_);
-    entered = pool_->Enqueue(&place_, RandomShare(), thread.clock.NowNanos());
-  }
-  WaitEnd end = WaitEnd::kFull;
-  if (entered.queued) {
-    end = co_await Wait();
-  } else {
-    place_.retry_after_ns = entered.retry_after_ns;
-  }
+  const WaitEnd end = co_await WaitOn(/*is_queued=*/false);
   const Verdict verdict = co_await Settled(end);
   co_return verdict;
 }
 
+std::shared_ptr<const FleetView> ClassDispatch::FindPool() {
+  IoThread& thread = request_.thread;
+  std::shared_ptr<const FleetView> fleet = request_.workers.Now(thread);
+  pool_ = thread_.PoolOf(*fleet, *thread.fleet.Get(), request_.workers.model.get(), settings_);
+  return fleet;
+}
+
+// Of one that stepped back only a later event finds a place: its own would be the one that it just did not get.
+Task<WaitEnd> ClassDispatch::WaitOn(bool is_queued) {
+  IoThread& thread = request_.thread;
+  bool stepped_back = is_queued;
+  for (;;) {
+    while (!is_queued) {
+      const ClassPool::Entered entered = pool_->Enqueue(&place_, RandomShare(), thread.clock.NowNanos());
+      is_queued = entered.queued;
+      if (entered.queued) break;
+      place_.retry_after_ns = entered.retry_after_ns;
+      if (!entered.retired) co_return WaitEnd::kFull;
+      FindPool();
+    }
+    const WaitEnd end = co_await Wait(/*pumps=*/!std::exchange(stepped_back, false));
+    if (end != WaitEnd::kMoved) co_return end;
+    is_queued = false;
+    FindPool();
+  }
+}
+
 // A client that leaves gives up its place. If its body has not been read, only the end of its connection can be watched
 // for.
-Task<WaitEnd> ClassDispatch::Wait() {
+Task<WaitEnd> ClassDispatch::Wait(bool pumps) {
   IoThread& thread = request_.thread;
   OnCancel leave(request_.scope, [this] { Leave(WaitEnd::kLeft); });
   if (request_.stream_body) request_.client.watch().BeginEnd();
@@ -102,7 +121,7 @@ Task<WaitEnd> ClassDispatch::Wait() {
       &ClassDispatch::OnTimeout, this);
   ArmHoldersTimer();
   // Room that appeared before it was in the queue was announced to no waiter.
-  Pump();
+  if (pumps) Pump();
   if (request_.is_cancelled()) Leave(WaitEnd::kLeft);
   co_await ended_;
   timer_.Disarm();
@@ -202,63 +221,50 @@ WorkerGate::Positions ClassDispatch::Closed(const FleetView& fleet) const {
 
 void ClassDispatch::Chosen() {
   if (state_ != State::kChoosing) return;
-  state_ = State::kChosen;
-  chosen_ns_ = request_.thread.clock.NowNanos();
-  pool_->Chosen();
-  if (claim_.is_whole != nullptr) ArmPrefillTimer();
+  Left();
+  past_prompt_.Begin();
   Pump();
 }
 
 Task<Verdict> ClassDispatch::WaitAgain() {
-  Chosen();
-  timer_.Disarm();
+  past_prompt_.End();
   EndPrefill();
-  WaitEnd end = WaitEnd::kFull;
-  if (std::exchange(charged_, false)) {
-    pool_->Requeue(&place_);
-    end = co_await Wait();
-    const Verdict verdict = co_await Settled(end);
-    co_return verdict;
+  if (thread_.rules.Get()->settings == nullptr) {  // there are no classes any more
+    End(0);
+    co_return Verdict::kNext;
   }
-  const Verdict verdict = co_await Run();
+  IoThread& thread = request_.thread;
+  // In the queue before it is no request under way, so that its pool is in use.
+  const bool is_queued = std::exchange(charged_, false) && pool_->Requeue(&place_, thread.clock.NowNanos());
+  Left();
+  if (pool_->retired()) FindPool();
+  const WaitEnd end = co_await WaitOn(is_queued);
+  const Verdict verdict = co_await Settled(end);
   co_return verdict;
 }
 
+// It is under way to its choice no more.
+void ClassDispatch::Left() {
+  if (state_ == State::kChoosing) pool_->Chosen();
+  state_ = State::kChosen;
+}
+
+// By the rules of now: the request may have come when there were others.
+const AdmissionSettings& ClassDispatch::Rules() {
+  const std::shared_ptr<const AdmissionSettings>& now = thread_.rules.Get()->settings;
+  return now != nullptr ? *now : *settings_;
+}
+
 void ClassDispatch::Pump() {
-  if (pool_->any_waiting()) PumpNow(*pool_, thread_.pools, *settings_, request_.thread);
+  if (pool_->any_waiting()) PumpNow(*pool_, thread_.pools, Rules(), request_.thread);
 }
 
 // ---- its prompt, and the end
 
-void ClassDispatch::ArmPrefillTimer() {
-  const int64_t passed_ns = request_.thread.clock.NowNanos() - chosen_ns_;
-  const int64_t left_ns = WholeResponses::PrefillNs(request_.info.prefill_tokens) - passed_ns;
-  timer_.Arm(
-      request_.thread.loop.timers(), std::max<int64_t>(1, left_ns / kNanosPerMs),
-      &ClassDispatch::OnPrefillTimer, this);
-}
-
-// When the timer was armed the worker was being chosen, so the number of tokens may be known only now.
-void ClassDispatch::OnPrefillTimer(void* dispatch) {
+void ClassDispatch::OnPastPrompt(void* dispatch) {
   auto* const self = static_cast<ClassDispatch*>(dispatch);
-  const RequestInfo& info = self->request_.info;
-  const int64_t passed_ns = self->request_.thread.clock.NowNanos() - self->chosen_ns_;
-  if (info.worker == nullptr || passed_ns < WholeResponses::PrefillNs(info.prefill_tokens)) {
-    self->ArmPrefillTimer();
-    return;
-  }
-  // Most have responded by now, so that their bodies need not be read for this.
-  if (self->claim_.is_whole(self->request_)) self->CountPastPrompt();
-}
-
-void ClassDispatch::CountPastPrompt() {
-  const RequestInfo& info = request_.info;
-  if (past_prompt_ || responded_ || info.retries != 0) return;
-  past_prompt_ = info.worker->id;
-  past_tokens_ = info.prefill_tokens;
-  thread_.pools.whole().Add(*past_prompt_, past_tokens_, 1);
-  EndPrefill();
-  Pump();
+  self->EndPrefill();
+  self->Pump();
 }
 
 void ClassDispatch::EndPrefill() {
@@ -267,22 +273,19 @@ void ClassDispatch::EndPrefill() {
 
 void ClassDispatch::Responded() {
   if (pool_ == nullptr || state_ != State::kChosen || std::exchange(responded_, true)) return;
-  timer_.Disarm();
-  if (request_.info.stream) EndPastPrompt();  // else its ticket counts it as waiting to the end
+  past_prompt_.Stop();
+  if (request_.info.stream) past_prompt_.End();  // else its ticket counts it as waiting to the end
   EndPrefill();
   PumpSoon();
-}
-
-void ClassDispatch::EndPastPrompt() {
-  if (past_prompt_) thread_.pools.whole().Add(*std::exchange(past_prompt_, std::nullopt), past_tokens_, -1);
 }
 
 // When a response is seen its ticket has not yet, though it does in this turn of the loop.
 void ClassDispatch::PumpSoon() {
   if (!pool_->any_waiting()) return;
   IoThread& thread = request_.thread;
-  thread.loop.Post([&thread, &pools = thread_.pools, pool = pool_, settings = settings_] {
-    PumpNow(*pool, pools, *settings, thread);
+  thread.loop.Post([&thread, &classes = thread_, pool = pool_] {
+    const std::shared_ptr<const AdmissionSettings> rules = classes.rules.Get()->settings;
+    if (rules != nullptr) PumpNow(*pool, classes.pools, *rules, thread);
   });
 }
 
@@ -290,7 +293,7 @@ void ClassDispatch::End(std::optional<uint64_t> actual) {
   if (pool_ == nullptr) return;
   timer_.Disarm();
   holders_timer_.Disarm();
-  EndPastPrompt();
+  past_prompt_.End();
   EndPrefill();
   if (state_ == State::kChoosing) pool_->Chosen();
   state_ = State::kNew;

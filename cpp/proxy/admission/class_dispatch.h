@@ -16,6 +16,7 @@
 #include "net/task.h"
 #include "net/timer_wheel.h"
 #include "proxy/admission/class_pools.h"
+#include "proxy/admission/past_prompt.h"
 #include "proxy/exchange/worker_gate.h"
 #include "worker/worker.h"
 
@@ -36,9 +37,7 @@ class ClassDispatch final : public WorkerGate {
     double weight = 1;    // of the tenant
     uint64_t prompt = 0;  // tokens, as estimated
     uint64_t output = 0;  // likewise
-    // The response to the body, which is held until a worker responds, comes in one piece; null: not known, as of a body
-    // that is not held.
-    bool (*is_whole)(const Request& request) = nullptr;
+    PastPrompt::IsWhole is_whole = nullptr;
   };
 
   // All outlive it.
@@ -69,23 +68,24 @@ class ClassDispatch final : public WorkerGate {
     ClassDispatch* owner = nullptr;
   };
 
-  Task<WaitEnd> Wait();
+  std::shared_ptr<const FleetView> FindPool();
+  Task<WaitEnd> WaitOn(bool is_queued);
+  Task<WaitEnd> Wait(bool pumps);
+  void Left();
+  const AdmissionSettings& Rules();
   Task<Verdict> Settled(WaitEnd end);
   void Dispatched();
   void Leave(WaitEnd why);
   void EndPrefill();
-  void EndPastPrompt();
   void Pump();
   void PumpSoon();
   double RandomShare();
   void FindHolders();
   void ArmHoldersTimer();
-  void ArmPrefillTimer();
-  void CountPastPrompt();
   static void OnTold(ClassPool::Waiter* waiter, WaitEnd end);
   static void OnTimeout(void* dispatch);
   static void OnHoldersTimer(void* dispatch);
-  static void OnPrefillTimer(void* dispatch);
+  static void OnPastPrompt(void* dispatch);
 
   Request& request_;
   ThreadClasses& thread_;
@@ -100,13 +100,10 @@ class ClassDispatch final : public WorkerGate {
   bool counted_ = false;  // in the metrics, once
   Signal ended_;
   WaitEnd end_ = WaitEnd::kDispatched;
-  Timer timer_;  // of the wait, then of its prompt
+  Timer timer_;  // of the wait
   Timer holders_timer_;
   int64_t deadline_ns_ = 0;
-  int64_t chosen_ns_ = 0;
-  // In WholeResponses.
-  std::optional<WorkerId> past_prompt_;
-  uint32_t past_tokens_ = 0;
+  PastPrompt past_prompt_;
 };
 
 }  // namespace vllm_router

@@ -17,8 +17,22 @@ uint64_t HalfOf(const PoolRoom& pool) { return std::max<uint64_t>(1, pool.worker
 
 }  // namespace
 
-ClassPool::ClassPool(std::string model, std::shared_ptr<const AdmissionSettings> settings)
-    : model_(std::move(model)), queues_(std::move(settings)) {}
+ClassPool::ClassPool(
+    std::string model, std::shared_ptr<const AdmissionSettings> settings, std::vector<WorkerId> workers)
+    : model_(std::move(model)), workers_(std::move(workers)), queues_(std::move(settings)) {}
+
+std::shared_ptr<const FleetView> ClassPool::ViewIn(const std::shared_ptr<const FleetView>& whole) {
+  if (workers_.empty()) return whole;
+  const MutexLock lock(view_mutex_);
+  if (whole_ == whole) return view_;
+  std::vector<uint32_t> positions;
+  for (uint32_t position = 0; position < whole->members().size(); ++position) {
+    if (std::ranges::binary_search(workers_, whole->worker(position).id)) positions.push_back(position);
+  }
+  view_ = std::make_shared<const FleetView>(whole->PoolOf(positions, 0));
+  whole_ = whole;
+  return view_;
+}
 
 void ClassPool::Follow(std::shared_ptr<const AdmissionSettings> settings) {
   const MutexLock lock(mutex_);
@@ -72,7 +86,9 @@ ClassPool::Entered ClassPool::Enqueue(Waiter* waiter, double random, int64_t now
       return RetryAfterNs(queues_.QueuedCost(of_class), rate, random);
     };
     entered.retry_after_ns = retry_after(waiter->of_class);
-    const ClassQueues::Entered result = queues_.Enqueue(waiter, now_ns);
+    // One that was moved from another pool came before.
+    const int64_t came_ns = waiter->queued_ns != 0 ? waiter->queued_ns : now_ns;
+    const ClassQueues::Entered result = queues_.Enqueue(waiter, came_ns);
     entered.queued = result.queued;
     displaced = static_cast<Waiter*>(result.displaced);
     if (displaced != nullptr) displaced->retry_after_ns = retry_after(displaced->of_class);
@@ -102,10 +118,16 @@ void ClassPool::SetHolders(Waiter* waiter, const Holders& holders) {
   if (waiter->is_queued) waiter->holders = holders;
 }
 
-void ClassPool::Requeue(Waiter* waiter) {
+bool ClassPool::Requeue(Waiter* waiter, int64_t now_ns) {
   const MutexLock lock(mutex_);
+  rates_[static_cast<size_t>(waiter->of_class)].Remove(waiter->cost, now_ns);
+  if (retired_.load(std::memory_order_relaxed)) {
+    queues_.Settle(*waiter, 0);
+    return false;
+  }
   queues_.Requeue(waiter);
   waiting_.store(queues_.mask(), std::memory_order_release);
+  return true;
 }
 
 void ClassPool::Settle(const Waiter& waiter, uint64_t actual) {
@@ -113,11 +135,26 @@ void ClassPool::Settle(const Waiter& waiter, uint64_t actual) {
   queues_.Settle(waiter, actual);
 }
 
-bool ClassPool::Retire() {
+bool ClassPool::Retire(int64_t now_ns) {
   const MutexLock lock(mutex_);
-  if (!queues_.empty()) return false;
+  const bool is_used = choosing_.load(std::memory_order_acquire) > 0 ||
+                       prefills_.load(std::memory_order_relaxed) > 0 ||
+                       now_ns - higher_came_ns_.load(std::memory_order_relaxed) < kActiveNs;
+  if (is_used || !queues_.empty()) return false;
   retired_.store(true, std::memory_order_release);
   return true;
+}
+
+void ClassPool::MoveAll() {
+  std::vector<Waiter*> moved;
+  {
+    const MutexLock lock(mutex_);
+    retired_.store(true, std::memory_order_release);
+    while (ClassQueues::Waiter* const waiter = queues_.RemoveOldest())
+      moved.push_back(static_cast<Waiter*>(waiter));
+    waiting_.store(0, std::memory_order_release);
+  }
+  for (Waiter* const waiter : moved) waiter->tell(waiter, WaitEnd::kMoved);
 }
 
 void ClassPool::Pump(const FleetView& fleet, const RoomLimits& limits, int64_t now_ns) {

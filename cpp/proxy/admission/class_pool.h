@@ -16,19 +16,22 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "admission/admission_settings.h"
 #include "admission/class_queues.h"
 #include "admission/dispatch_rate.h"
 #include "base/mutex.h"
 #include "proxy/admission/pool_room.h"
+#include "worker/worker.h"
 
 namespace vllm_router {
 
 class FleetView;
 
 // What became of a waiter.
-enum class WaitEnd : uint8_t { kDispatched, kFull, kDisplaced, kTimeout, kLeft };
+// kMoved: its workers are another pool's now.
+enum class WaitEnd : uint8_t { kDispatched, kFull, kDisplaced, kTimeout, kLeft, kMoved };
 
 class ClassPool {
  public:
@@ -42,10 +45,15 @@ class ClassPool {
 
   using Holders = std::array<FairQueue::Holder, 4>;
 
-  // `model`: of the workers; empty: any worker will do.
-  ClassPool(std::string model, std::shared_ptr<const AdmissionSettings> settings);
+  // `model`: for people. `workers`: their ids, ascending; empty: all of the fleet.
+  ClassPool(
+      std::string model, std::shared_ptr<const AdmissionSettings> settings,
+      std::vector<WorkerId> workers = {});
 
   const std::string& model() const { return model_; }
+  // The part of the fleet that is the pool's.
+  std::shared_ptr<const FleetView> ViewIn(const std::shared_ptr<const FleetView>& whole)
+      ABSL_LOCKS_EXCLUDED(view_mutex_);
 
   // A request of a class that is not idle_only has come.
   void HigherCame(int64_t now_ns);
@@ -64,8 +72,9 @@ class ClassPool {
   bool IsSearched(const Waiter& waiter) const;
   // What they hold now. No effect on one that waits no more.
   void SetHolders(Waiter* waiter, const Holders& holders);
-  // Of one that was dispatched from the queue and has to wait on: at its old place. REQUIRES: it is not settled.
-  void Requeue(Waiter* waiter);
+  // Of one that was dispatched from the queue and has to wait on: at its old place. REQUIRES: it is not settled. False: the
+  // pool is not used any more, and it is settled now.
+  bool Requeue(Waiter* waiter, int64_t now_ns);
   // A dispatched request has chosen its worker, or will choose none.
   void Chosen() { choosing_.fetch_sub(1, std::memory_order_acq_rel); }
   // A request of an idle_only class was dispatched; it has its first token, or has ended.
@@ -83,8 +92,10 @@ class ClassPool {
     return (waiting_.load(std::memory_order_acquire) & ((2u << static_cast<unsigned>(of_class)) - 1)) != 0;
   }
   void Follow(std::shared_ptr<const AdmissionSettings> settings);
-  // True: it has no waiter and takes none any more.
-  bool Retire();
+  // True: nobody uses it, and it takes no waiter any more.
+  bool Retire(int64_t now_ns);
+  // It takes no waiter any more; those that it has are told kMoved, in their order.
+  void MoveAll();
   bool retired() const { return retired_.load(std::memory_order_acquire); }
 
   struct Report {
@@ -103,6 +114,10 @@ class ClassPool {
   static constexpr int64_t kCameStepNs = 1'000'000'000;
 
   const std::string model_;
+  const std::vector<WorkerId> workers_;
+  Mutex view_mutex_;                                                     // leaf
+  std::shared_ptr<const FleetView> whole_ ABSL_GUARDED_BY(view_mutex_);  // of which view_ is
+  std::shared_ptr<const FleetView> view_ ABSL_GUARDED_BY(view_mutex_);
   std::atomic<uint32_t> waiting_{0};  // ClassQueues::mask()
   std::atomic<int64_t> choosing_{0};
   std::atomic<int64_t> prefills_{0};

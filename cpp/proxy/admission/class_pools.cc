@@ -1,18 +1,47 @@
 #include "proxy/admission/class_pools.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
+#include "hashing/hash.h"
 #include "proxy/exchange/requested_model.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/server_limits.h"
 #include "routing/router.h"
 #include "worker/fleet_view.h"
+#include "worker/model_catalog.h"
 
 namespace vllm_router {
 namespace {
 
 constexpr size_t kMostFound = 256;  // pools that a thread knows
+
+ClassPools::Number NumberOf(std::span<const WorkerId> ids) {
+  const uint64_t hash = Xxh3({reinterpret_cast<const char*>(ids.data()), ids.size_bytes()});
+  return hash == 0 ? 1 : hash;
+}
+
+ClassPools::Workers WorkersAt(const FleetView& whole, std::span<const uint32_t> positions) {
+  ClassPools::Workers workers;
+  for (const uint32_t position : positions) workers.ids.push_back(whole.worker(position).id);
+  std::ranges::sort(workers.ids);
+  workers.number = NumberOf(workers.ids);
+  return workers;
+}
+
+// The model that its workers list, if one does; else the request's.
+std::string_view NameOf(
+    const ClassPools::Workers& workers, const FleetView& whole, std::string_view requested) {
+  const ModelPools* const models = whole.models().get();
+  if (workers.number == 0 || models == nullptr) return requested;
+  for (const std::string& base : models->names->bases) {
+    const ModelPools::Name* const known = models->Find(base);
+    if (known == nullptr || !known->has_pool()) continue;
+    if (WorkersAt(whole, models->names->pools[known->pool].workers).number == workers.number) return base;
+  }
+  return requested;
+}
 
 }  // namespace
 
@@ -43,11 +72,21 @@ Status ClassPools::Follow(std::string_view lines) {
   return absl::OkStatus();
 }
 
+ClassPools::Workers ClassPools::WorkersOf(const FleetView& fleet) {
+  if (fleet.models() != nullptr) return {};
+  std::vector<uint32_t> positions;
+  for (uint32_t position = 0; position < fleet.members().size(); ++position) {
+    if (!fleet.members()[position].elsewhere()) positions.push_back(position);
+  }
+  return WorkersAt(fleet, positions);
+}
+
 std::shared_ptr<ClassPool> ClassPools::Find(
-    Number number, std::string_view model, const std::shared_ptr<const AdmissionSettings>& settings) {
+    Workers workers, std::string_view model, const std::shared_ptr<const AdmissionSettings>& settings) {
   const MutexLock lock(mutex_);
-  Kept& kept = pools_[number];
-  if (kept.pool == nullptr) kept.pool = std::make_shared<ClassPool>(std::string(model), settings);
+  Kept& kept = pools_[workers.number];
+  if (kept.pool == nullptr)
+    kept.pool = std::make_shared<ClassPool>(std::string(model), settings, std::move(workers.ids));
   kept.idle_ns = 0;
   return kept.pool;
 }
@@ -90,39 +129,68 @@ void ClassPools::NoteClosed(const OpenWorkers& open, const ClassPool::Report& re
   }
 }
 
+void ClassPools::MoveStale(const std::shared_ptr<const FleetView>& whole) {
+  const bool is_new = seen_ == nullptr || seen_->membership_version() != whole->membership_version() ||
+                      seen_->models()->names != whole->models()->names;
+  const bool has_flipped = decides_ != whole->models()->decides();
+  seen_ = whole;
+  if (is_new) {
+    const ModelPools::Names& names = *whole->models()->names;
+    decides_ = names.decides;
+    current_ = {0, WorkersAt(*whole, names.anything).number};
+    for (const ModelPools::Members& members : names.pools)
+      current_.insert(WorkersAt(*whole, members.workers).number);
+  }
+  std::vector<std::shared_ptr<ClassPool>> stale;
+  {
+    const MutexLock lock(mutex_);
+    absl::erase_if(pools_, [&](auto& entry) {
+      if (current_.contains(entry.first) && !(entry.first == 0 && has_flipped)) return false;
+      stale.push_back(entry.second.pool);
+      return true;
+    });
+  }
+  for (const std::shared_ptr<ClassPool>& pool : stale) pool->MoveAll();
+}
+
 void ClassPools::Tick(IoThread& thread, int64_t passed_ns) {
   const std::shared_ptr<const AdmissionSettings> settings = rules_.Load()->settings;
   const int64_t now = thread.clock.NowNanos();
   const std::shared_ptr<const FleetView> whole = thread.router->fleet();
+  MoveStale(whole);
   for (const std::shared_ptr<ClassPool>& pool : All()) {
     if (!pool->any_waiting()) continue;
     if (settings == nullptr) {
       pool->DispatchAll(now);
       continue;
     }
-    const std::shared_ptr<const FleetView> fleet = FleetOf(*pool, whole);
+    const std::shared_ptr<const FleetView> fleet = pool->ViewIn(whole);
     const RoomLimits limits = LimitsOf(*this, *settings, thread);
     const OpenWorkers open = FindOpen(*fleet, limits, pool->RoomNow(*fleet, limits, now), now);
     NoteClosed(open, pool->Read(now), passed_ns);
     pool->Pump(*fleet, limits, now);
   }
   const MutexLock lock(mutex_);
-  absl::erase_if(pools_, [passed_ns](auto& entry) {
+  absl::erase_if(pools_, [passed_ns, now](auto& entry) {
     Kept& kept = entry.second;
     kept.idle_ns = kept.pool->any_waiting() ? 0 : kept.idle_ns + passed_ns;
-    return kept.idle_ns >= kKeptNs && kept.pool->Retire();
+    return kept.idle_ns >= kKeptNs && kept.pool->Retire(now);
   });
 }
 
 const std::shared_ptr<ClassPool>& ThreadClasses::PoolOf(
-    const FleetView& fleet, const RequestedModel* model,
+    const FleetView& fleet, const FleetView& whole, const RequestedModel* model,
     const std::shared_ptr<const AdmissionSettings>& settings) {
-  if (found.size() > kMostFound) found.clear();
-  std::shared_ptr<ClassPool>& pool = found[fleet.pool()];
-  if (pool == nullptr || pool->retired()) {
-    const std::string_view name = model != nullptr ? std::string_view(model->name()) : std::string_view();
-    pool = pools.Find(fleet.pool(), name, settings);
-  }
+  if (std::exchange(found_members, whole.membership_version()) != whole.membership_version() ||
+      found.size() > kMostFound)
+    found.clear();
+  const bool has_number = fleet.models() != nullptr || fleet.pool() != 0;
+  std::shared_ptr<ClassPool>& pool = has_number ? found[fleet.pool()] : found_last;
+  if (has_number && pool != nullptr && !pool->retired()) return pool;
+  ClassPools::Workers workers = ClassPools::WorkersOf(fleet);
+  const std::string_view name =
+      NameOf(workers, whole, model != nullptr ? std::string_view(model->name()) : std::string_view());
+  pool = pools.Find(std::move(workers), name, settings);
   return pool;
 }
 
@@ -134,12 +202,6 @@ RoomLimits LimitsOf(const ClassPools& pools, const AdmissionSettings& settings, 
       .whole = pools.whole(),
       .max_worker_requests = thread.router->options().max_worker_requests,
       .free_permits = permits.permits() - std::min(permits.permits(), in_use)};
-}
-
-std::shared_ptr<const FleetView> FleetOf(
-    const ClassPool& pool, const std::shared_ptr<const FleetView>& whole) {
-  if (pool.model().empty() || !whole->models()->decides()) return whole;
-  return RequestedModel(pool.model()).FleetIn(whole);
 }
 
 }  // namespace vllm_router

@@ -1,12 +1,11 @@
 // ClassPools: the classes of a server: their settings, and a ClassPool for each pool of workers that has requests.
 //
 //   settings     Follow(lines)              what the operator's file says now (admission/admission_settings.h); empty: no classes
-//   request      thread.PoolOf(fleet, …)    found by the number of the fleet's view (FleetView::pool), in a cache of the thread
+//   request      thread.PoolOf(fleet, …)    that of the workers of the view, found in a cache of the thread
 //   tick         All(), Tick()              every 100 ms while anything waits (dispatch_service.h)
 //
-// A pool's number is that of its workers' places in the fleet, so a change of the fleet may give a model another pool. Those
-// that wait in the former one stay there, and have the workers of their model as before. A pool without waiters that no
-// request asked for in a minute is retired.
+// A pool is a set of workers: those of a model and its adapters, or the whole fleet. When a model's workers change it has
+// another pool, and the tick moves those that wait there. A pool that is not used for a minute is retired.
 //
 // Thread-safe. A mutex only where a thread does not know a pool yet.
 #pragma once
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include <absl/container/flat_hash_map.h>
+#include <absl/container/flat_hash_set.h>
 
 #include "admission/admission_settings.h"
 #include "base/mutex.h"
@@ -43,7 +43,14 @@ class ClassPools final : public PlaceQueues {
   struct Rules {
     std::shared_ptr<const AdmissionSettings> settings;
   };
-  using Number = uint64_t;  // FleetView::pool
+  using Number = uint64_t;
+  // The workers of a pool.
+  struct Workers {
+    Number number = 0;          // of the set of ids; 0: the whole fleet
+    std::vector<WorkerId> ids;  // ascending
+  };
+  // `fleet`: the whole one or a part of it, as a request has it.
+  static Workers WorkersOf(const FleetView& fleet);
 
   ClassPools() : rules_(std::make_shared<const Rules>()) {}
 
@@ -53,15 +60,15 @@ class ClassPools final : public PlaceQueues {
   Status Follow(std::string_view lines) ABSL_LOCKS_EXCLUDED(mutex_);
   const Snapshot<Rules>& rules() const { return rules_; }
 
-  // The pool, which is made if there is none. `model`: of the request that wants it; empty: any worker will do.
+  // The pool, which is made if there is none. `model`: for people.
   std::shared_ptr<ClassPool> Find(
-      Number number, std::string_view model, const std::shared_ptr<const AdmissionSettings>& settings)
+      Workers workers, std::string_view model, const std::shared_ptr<const AdmissionSettings>& settings)
       ABSL_LOCKS_EXCLUDED(mutex_);
   std::vector<std::shared_ptr<ClassPool>> All() const ABSL_LOCKS_EXCLUDED(mutex_);
   bool any_waiting() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Those of idle_only classes wait for idle workers, not for more.
   int64_t WaitingFor(std::string_view model) const override ABSL_LOCKS_EXCLUDED(mutex_);
-  // Dispatches what has room, and notes why the others wait, `passed_ns` after the last call. One thread.
+  // Moves who waits for workers that are another pool's now, dispatches what has room, and notes why the others wait, `passed_ns` after the last call. One thread.
   void Tick(IoThread& thread, int64_t passed_ns) ABSL_LOCKS_EXCLUDED(mutex_);
 
   WholeResponses& whole() { return whole_; }
@@ -78,6 +85,7 @@ class ClassPools final : public PlaceQueues {
     int64_t idle_ns = 0;  // how long it has been without waiters
   };
 
+  void MoveStale(const std::shared_ptr<const FleetView>& whole) ABSL_LOCKS_EXCLUDED(mutex_);
   void NoteClosed(const OpenWorkers& open, const ClassPool::Report& report, int64_t passed_ns);
 
   Snapshot<Rules> rules_;
@@ -86,6 +94,10 @@ class ClassPools final : public PlaceQueues {
   mutable Mutex mutex_;
   std::string lines_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Number, Kept> pools_ ABSL_GUARDED_BY(mutex_);
+  // Of the tick.
+  std::shared_ptr<const FleetView> seen_;
+  absl::flat_hash_set<Number> current_;  // pools of the fleet that was seen last
+  bool decides_ = false;                 // the workers of a request depended on its model there
 };
 
 // A thread's part of them. Used by that thread; any other may read the counters.
@@ -98,13 +110,17 @@ struct ThreadClasses {
   explicit ThreadClasses(ClassPools& pools) : pools(pools), rules(&pools.rules()) {}
 
   // REQUIRES: there are classes, which `settings` are.
+  // `whole`: the fleet of which `fleet` is the part that the request may have.
   const std::shared_ptr<ClassPool>& PoolOf(
-      const FleetView& fleet, const RequestedModel* model,
+      const FleetView& fleet, const FleetView& whole, const RequestedModel* model,
       const std::shared_ptr<const AdmissionSettings>& settings);
 
   ClassPools& pools;  // the server's
   Snapshot<ClassPools::Rules>::Cached rules;
-  absl::flat_hash_map<ClassPools::Number, std::shared_ptr<ClassPool>> found;
+  // By FleetView::pool() of a part, as long as the members are the same; 0: the whole fleet.
+  absl::flat_hash_map<uint64_t, std::shared_ptr<ClassPool>> found;
+  uint64_t found_members = 0;
+  std::shared_ptr<ClassPool> found_last;  // of a part that has no number
 
   std::array<std::array<Counter, kDispatchKinds>, kPriorityClasses> dispatched;
   std::array<std::array<Counter, kRejections>, kPriorityClasses> rejected;
@@ -113,8 +129,5 @@ struct ThreadClasses {
 
 // What bounds all pools now. What it refers to outlives the call that gets it.
 RoomLimits LimitsOf(const ClassPools& pools, const AdmissionSettings& settings, IoThread& thread);
-// The workers that a pool's waiters may have.
-std::shared_ptr<const FleetView> FleetOf(
-    const ClassPool& pool, const std::shared_ptr<const FleetView>& whole);
 
 }  // namespace vllm_router

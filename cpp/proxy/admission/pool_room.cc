@@ -53,6 +53,7 @@ bool HaveRoom(
   const ClassRoom& settings = limits.settings.of(of_class).room;
   int64_t places = 0;
   for (const uint32_t position : fleet.eligible()) {
+    if (!fleet.worker(position).breaker.Admits()) continue;  // its one probe is under way
     const WorkerRoom facts = RoomFacts(fleet.worker(position), limits.whole, now_ns);
     if (RoomOf(facts, settings, pool) != ClosedBy::kNone) continue;
     places += PlacesAt(facts, settings.gate, limits.max_worker_requests);
@@ -75,6 +76,7 @@ WorkerGate::Positions ClosedFor(
 OpenWorkers FindOpen(const FleetView& fleet, const RoomLimits& limits, const PoolRoom& pool, int64_t now_ns) {
   OpenWorkers open;
   for (const uint32_t position : fleet.eligible()) {
+    if (!fleet.worker(position).breaker.Admits()) continue;  // its one probe is under way
     const WorkerRoom facts = RoomFacts(fleet.worker(position), limits.whole, now_ns);
     for (size_t i = 0; i < open.ids.size(); ++i) {
       const ClosedBy closed = RoomOf(facts, limits.settings.classes[i].room, pool);

@@ -423,7 +423,7 @@ std::optional<WorkerChoice::Selected> PickedRequest::Select() {
 
 SubsetChoice PickedRequest::SelectAny() {
   WorkerChoice choice(thread_, *settings_);
-  choice.Begin({.key = &key_, .path = path_, .model = workers_.model.get(), .stage = workers_.first_stage()});
+  choice.Begin({.key = &key_, .path = path_, .stage = workers_.first_stage(), .model = workers_.model.get()});
   SubsetChoice found{.selected = choice.Select({})};
   found.all_full = choice.all_full();
   if (!found.selected) found.message = choice.message();

@@ -67,6 +67,7 @@ class _Class:
     age_after_ms: int = 0
     weight: float | None = None
     line: int = 0
+    has_own_ceiling: bool = False
 
     @property
     def gate(self) -> str:
@@ -229,6 +230,7 @@ def _class_of(row: _Place, classes: dict[str, _Class]) -> _Class:
         one.idle_only = _switch(given["idle_only"])
     if "kv_ceiling" in given:
         one.kv_ceiling = _share(given["kv_ceiling"])
+        one.has_own_ceiling = True
     elif one.idle_only and one.kv_ceiling is None:
         one.kv_ceiling = 0.5
     elif not one.idle_only and one.name == "batch":
@@ -276,6 +278,8 @@ def _check_ceilings(classes: dict[str, _Class], source: str) -> None:
     gates = ("open", "gated", "idle_only")
     order = [classes[name] for name in CLASSES]
     for above, one in itertools.pairwise(order):
+        if above.kv_ceiling is not None and one.kv_ceiling is not None and not one.has_own_ceiling:
+            one.kv_ceiling = min(above.kv_ceiling, one.kv_ceiling)
         where = f"{source}, line {one.line or above.line}"
         if gates.index(one.gate) < gates.index(above.gate):
             raise ValueError(

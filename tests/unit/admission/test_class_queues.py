@@ -47,6 +47,19 @@ def test_the_oldest_of_a_class_that_ages_counts_one_class_higher():
     assert made.next([True, False, False], 1500) == (2, "aged")
 
 
+def test_a_class_that_ages_gets_every_second_place_by_the_order_of_its_tenants():
+    made = queues("class default age_after_ms=1000")
+    for number in range(4):
+        made.enqueue(number, "default", tenant=1)
+    made.enqueue(4, "default", tenant=2)
+    for number in (10, 11, 12):
+        made.enqueue(number, "interactive", now_ms=2000)
+    assert made.next([False, False, False], 5000) is None
+    assert made.next(ALL, 5000) == (0, "aged")
+    assert made.next([False, False, False], 5000) is None  # which is no one's turn
+    assert [number for number, _ in drained(made, now_ms=5000)] == [10, 4, 11, 1, 12, 2, 3]
+
+
 def test_one_that_came_later_than_the_class_above_waits_behind_it():
     made = queues("class default age_after_ms=1000")
     made.enqueue(0, "interactive", now_ms=0)

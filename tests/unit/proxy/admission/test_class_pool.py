@@ -174,3 +174,24 @@ def test_a_pool_that_retires_takes_no_waiter(empty):
         pool.enqueue(0, "batch")
     assert pool.retire() == empty
     assert pool.enqueue(1, "batch")[0] != empty
+
+
+def test_a_pool_in_use_does_not_retire():
+    pool = testing.ClassPool(1)
+    assert pool.try_pass("batch")
+    assert not pool.retire()  # it is under way
+    pool.chosen()
+    assert not pool.retire()  # and has no first token
+    pool.end_prefill()
+    assert pool.retire()
+
+
+def test_who_waits_is_moved_in_order_and_keeps_how_long_it_has_waited():
+    pool = testing.ClassPool(1)
+    pool.set_load(0, requests=1, waiting=1, queued_prefill=4000)
+    for number, of_class in enumerate(["batch", "default", "batch"]):
+        pool.enqueue(number, of_class)
+    pool.move_all()
+    assert pool.told() == [(1, "moved"), (0, "moved"), (2, "moved")]
+    assert waiting(pool) == [0, 0, 0]
+    assert not pool.enqueue(3, "batch")[0]

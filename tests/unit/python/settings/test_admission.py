@@ -37,6 +37,11 @@ def test_what_is_left_out_has_its_default(text):
     assert lines_of(text) == DEFAULTS
 
 
+def test_a_ceiling_that_is_not_given_is_at_most_that_of_the_class_above():
+    lines = lines_of("classes: [{name: interactive, kv_ceiling: 0.3}]")
+    assert [line.partition("kv_ceiling=")[2].split()[0] for line in lines] == ["0.3", "0.3", "0.3"]
+
+
 def test_weights():
     lines = lines_of("classes: [{name: batch}]\norder: {weighted: {interactive: 8, default: 3, batch: 0.5}}")
     assert [line.rpartition(" ")[2] for line in lines] == ["weight=8.0", "weight=3.0", "weight=0.5"]
@@ -101,7 +106,7 @@ def test_members(row, words):
             "batch, which is below it",
         ),
         (
-            "classes:\n  - {name: default, kv_ceiling: 0.4}\n  - {name: batch}",
+            "classes:\n  - {name: default, kv_ceiling: 0.4}\n  - {name: batch, kv_ceiling: 0.5}",
             "line 3: the kv_ceiling of batch is 0.5 and that of default, which is above it, 0.4",
         ),
         ("classes: [{name: batch}]\norder: fair", "line 2: order is fair; it must be strict"),
