@@ -83,7 +83,7 @@ def test_the_extension_is_small_and_exports_its_entry_only(wheel, tmp_path):
     command = ["nm", "-D", "--defined-only", extension]
     table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert [line.split()[-1] for line in table.splitlines()] == ["PyInit__core"]
-    assert wheel.stat().st_size < 6_000_000, "it is about 4.3 MB; the extension, stripped, 10 MB"
+    assert wheel.stat().st_size < 7_000_000, "it is about 6.0 MB; the extension, stripped, 13 MB"
 
 
 def test_it_runs_on_the_oldest_glibc_that_is_promised(wheel):
