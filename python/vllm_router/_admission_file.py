@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vllm_router._watched_file import Look, WatchedFile, WatchedFileError
+from vllm_router._watched_file import Look, WatchedFile, WatchedFileError, text_of
 from vllm_router.settings.admission import admission_of_yaml
 
 __all__ = ["AdmissionFile"]
@@ -70,9 +70,4 @@ class AdmissionFile:
 
 def _lines_of(content: bytes, path: str) -> str:
     name = Path(path).name
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise ValueError(f"{name}, line {line}: this is not UTF-8 text; save the file as UTF-8") from None
-    return admission_of_yaml(text, name)
+    return admission_of_yaml(text_of(content, name), name)

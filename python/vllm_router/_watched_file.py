@@ -36,6 +36,19 @@ class WatchedFileError(Exception):
         self.kind = kind
 
 
+def text_of(content: bytes, source: str) -> str:
+    """The text of a file's content, without a byte order mark.
+
+    Raises:
+        ValueError: it is not UTF-8; the message has `source` and the line.
+    """
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise ValueError(f"{source}, line {line}: this is not UTF-8 text; save the file as UTF-8") from None
+
+
 class _Identity(NamedTuple):
     """What tells a file that has changed from one that has not."""
 

@@ -28,7 +28,7 @@ from vllm_router._core import worker_key
 from vllm_router._messages import did_you_mean, show
 from vllm_router._secrets import described, shown_urls
 from vllm_router._version import __version__
-from vllm_router._watched_file import Look, WatchedFile, WatchedFileError
+from vllm_router._watched_file import Look, WatchedFile, WatchedFileError, text_of
 from vllm_router.discovery.source import MAX_WORKERS, Listing, Source, SourceError, WorkerSpec, keys_of
 from vllm_router.settings.kinds import NotYet, Unfit
 from vllm_router.settings.names import name_only
@@ -133,7 +133,7 @@ class FileSource(Source):
     def _workers_of(self, content: bytes) -> list[WorkerSpec]:
         self._read_error = None
         try:
-            return workers_of_text(_decoded(content, self._path), self._path)
+            return workers_of_text(text_of(content, self._path), self._path)
         except ValueError as error:
             self._read_error = self._failure("invalid", str(error))
             raise self._read_error from None
@@ -152,14 +152,6 @@ def _is_whole(content: bytes) -> bool:
         return True
     # A text in braces that is cut off lacks the last of them, and cannot be read.
     return content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
-
-
-def _decoded(content: bytes, source: str) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise ValueError(f"{source}, line {line}: this is not UTF-8 text; save the file as UTF-8") from None
 
 
 def workers_of_text(text: str, source: str) -> list[WorkerSpec]:
