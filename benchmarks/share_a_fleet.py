@@ -59,8 +59,8 @@ class Arm:
     errors: int = 0
 
 
-def words(dice: random.Random, count: int) -> str:
-    return " ".join(f"{dice.randrange(100_000):05d}"[:4] for _ in range(count))
+def words(rng: random.Random, count: int) -> str:
+    return " ".join(f"{rng.randrange(100_000):05d}"[:4] for _ in range(count))
 
 
 async def ask(arm: Arm, of_class: str, messages: list[dict[str, str]], tokens: int) -> Response | None:
@@ -104,25 +104,25 @@ async def ask(arm: Arm, of_class: str, messages: list[dict[str, str]], tokens: i
 
 
 async def chat(arm: Arm, number: int) -> None:
-    dice = random.Random(number)
-    await asyncio.sleep(dice.uniform(0, PAUSE_S))
+    rng = random.Random(number)
+    await asyncio.sleep(rng.uniform(0, PAUSE_S))
     while time.monotonic() < arm.deadline:
-        messages = [{"role": "system", "content": words(dice, SYSTEM_WORDS)}]
+        messages = [{"role": "system", "content": words(rng, SYSTEM_WORDS)}]
         for _ in range(TURNS):
-            messages.append({"role": "user", "content": words(dice, TURN_WORDS)})
+            messages.append({"role": "user", "content": words(rng, TURN_WORDS)})
             response = await ask(arm, "interactive", messages, RESPONSE_TOKENS)
             if response is not None:
                 arm.users.append(response)
-            messages.append({"role": "assistant", "content": words(dice, RESPONSE_TOKENS)})
-            await asyncio.sleep(dice.expovariate(1 / PAUSE_S))
+            messages.append({"role": "assistant", "content": words(rng, RESPONSE_TOKENS)})
+            await asyncio.sleep(rng.expovariate(1 / PAUSE_S))
             if time.monotonic() >= arm.deadline:
                 return
 
 
 async def flood(arm: Arm, number: int) -> None:
-    dice = random.Random(10_000 + number)
+    rng = random.Random(10_000 + number)
     while time.monotonic() < arm.deadline:
-        prompt = [{"role": "user", "content": words(dice, BATCH_WORDS)}]
+        prompt = [{"role": "user", "content": words(rng, BATCH_WORDS)}]
         response = await ask(arm, "batch", prompt, BATCH_TOKENS)
         if response is not None:
             arm.batch.append(response)

@@ -9,6 +9,7 @@
 #include "holdout/turn.h"
 #include "routing/conversation.h"
 #include "routing/request_view.h"
+#include "usual_headers.h"
 
 namespace vllm_router {
 namespace {
@@ -16,16 +17,7 @@ namespace {
 constexpr size_t kTurnsPerTake = 1024;
 
 std::vector<HeaderField> Headers(bool with_session) {
-  std::vector<HeaderField> headers = {
-      {"Host", "router:30000"},
-      {"User-Agent", "OpenAI/Python 1.99"},
-      {"Accept", "*/*"},
-      {"Accept-Encoding", "gzip, deflate"},
-      {"Connection", "keep-alive"},
-      {"Content-Type", "application/json"},
-      {"Content-Length", "4096"},
-      {"Authorization", "Bearer x"},
-      {"X-Stainless-Lang", "python"}};
+  std::vector<HeaderField> headers(std::begin(kUsualHeaders), std::end(kUsualHeaders) - 1);
   if (with_session) headers.push_back({"X-Session-ID", "conversation-12345"});
   return headers;
 }

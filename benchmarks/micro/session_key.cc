@@ -6,26 +6,17 @@
 
 #include <benchmark/benchmark.h>
 
+#include "usual_headers.h"
+
 namespace vllm_router {
 namespace {
 
 // `count` headers as clients send them; the last one is the session's, or none is.
 std::vector<HeaderField> Headers(int64_t count, bool with_session) {
-  constexpr HeaderField kUsual[] = {
-      {"Host", "router:30000"},
-      {"User-Agent", "OpenAI/Python 1.99"},
-      {"Accept", "*/*"},
-      {"Accept-Encoding", "gzip, deflate"},
-      {"Connection", "keep-alive"},
-      {"Content-Type", "application/json"},
-      {"Content-Length", "4096"},
-      {"Authorization", "Bearer x"},
-      {"X-Stainless-Lang", "python"},
-      {"X-Stainless-OS", "Linux"}};
   std::vector<HeaderField> headers;
   for (int64_t i = 0; i + 1 < count; ++i)
-    headers.push_back(kUsual[static_cast<size_t>(i) % std::size(kUsual)]);
-  headers.push_back(with_session ? HeaderField{"X-Session-ID", "conversation-12345"} : kUsual[0]);
+    headers.push_back(kUsualHeaders[static_cast<size_t>(i) % std::size(kUsualHeaders)]);
+  headers.push_back(with_session ? HeaderField{"X-Session-ID", "conversation-12345"} : kUsualHeaders[0]);
   return headers;
 }
 
