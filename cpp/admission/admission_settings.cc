@@ -87,6 +87,18 @@ class Reading {
   const size_t line_;
 };
 
+// Calls `take` with each NAME=VALUE of the line.
+template <typename Take>
+Status EachMember(std::string_view rest, const Reading& reading, Take take) {
+  for (std::string_view word = TakeWord(&rest); !word.empty(); word = TakeWord(&rest)) {
+    const size_t sign = word.find('=');
+    if (sign == std::string_view::npos)
+      return reading.Say(Concat(Quoted(word), " has no value; write NAME=VALUE"));
+    ROUTER_RETURN_IF_ERROR(take(word.substr(0, sign), word.substr(sign + 1)));
+  }
+  return absl::OkStatus();
+}
+
 Status ReadClass(
     std::string_view rest, const Reading& reading, std::array<bool, kPriorityClasses>* said,
     AdmissionSettings* settings) {
@@ -95,13 +107,9 @@ Status ReadClass(
   if (!named) return reading.Wrong("class", name, kPriorityClassNames);
   if (std::exchange((*said)[static_cast<size_t>(*named)], true))
     return reading.Say(Concat("the class ", PriorityClassName(*named), " appears twice; keep one of them"));
-  for (std::string_view word = TakeWord(&rest); !word.empty(); word = TakeWord(&rest)) {
-    const size_t sign = word.find('=');
-    if (sign == std::string_view::npos)
-      return reading.Say(Concat(Quoted(word), " has no value; write NAME=VALUE"));
-    ROUTER_RETURN_IF_ERROR(reading.Set(word.substr(0, sign), word.substr(sign + 1), &settings->of(*named)));
-  }
-  return absl::OkStatus();
+  return EachMember(rest, reading, [&](std::string_view member, std::string_view value) {
+    return reading.Set(member, value, &settings->of(*named));
+  });
 }
 
 Status ReadAlias(std::string_view rest, const Reading& reading, AdmissionSettings* settings) {
@@ -143,26 +151,24 @@ Status ReadEngine(std::string_view rest, const Reading& reading, AdmissionSettin
   engine.larger_first = kind == "sglang";
   if (!engine.larger_first && kind != "vllm" && kind != "sglang-low-first")
     return reading.Wrong("engine", kind, "vllm, sglang or sglang-low-first");
-  for (std::string_view word = TakeWord(&rest); !word.empty(); word = TakeWord(&rest)) {
-    const size_t sign = std::min(word.find('='), word.size());
-    const std::string_view name = word.substr(0, sign);
-    const std::string_view value = word.substr(std::min(sign + 1, word.size()));
+  return EachMember(rest, reading, [&](std::string_view name, std::string_view value) -> Status {
     if (name == "client") {
       const auto found = std::ranges::find(kClients, value);
       if (found == kClients.end()) return reading.Wrong(name, value, "keep, clamp or replace");
       engine.client = static_cast<EnginePriority::Client>(found - kClients.begin());
-      continue;
+      return absl::OkStatus();
     }
     const std::optional<PriorityClass> of_class = PriorityClassByName(name);
-    if (!of_class) return reading.Say(Concat(Quoted(word), " is not a known member of engine"));
+    if (!of_class)
+      return reading.Say(Concat(Quoted(Concat(name, "=", value)), " is not a known member of engine"));
     const std::optional<double> number = ParseReal(value);
     if (!number || std::abs(*number) > kMaxEnginePriority || *number != std::trunc(*number)) {
       return reading.Wrong(
           name, value, Concat("a whole number between -", kMaxEnginePriority, " and ", kMaxEnginePriority));
     }
     engine.values[static_cast<size_t>(*of_class)] = static_cast<int32_t>(*number);
-  }
-  return absl::OkStatus();
+    return absl::OkStatus();
+  });
 }
 
 // What single lines cannot show.

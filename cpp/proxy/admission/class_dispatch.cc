@@ -238,6 +238,7 @@ Task<Verdict> ClassDispatch::WaitAgain() {
   const bool is_queued = std::exchange(charged_, false) && pool_->Requeue(&place_, thread.clock.NowNanos());
   Left();
   if (pool_->retired()) FindPool();
+  if (!is_queued) FindHolders();
   const WaitEnd end = co_await WaitOn(is_queued);
   const Verdict verdict = co_await Settled(end);
   co_return verdict;

@@ -157,10 +157,10 @@ void ClassPool::MoveAll() {
   for (Waiter* const waiter : moved) waiter->tell(waiter, WaitEnd::kMoved);
 }
 
-void ClassPool::Pump(const FleetView& fleet, const RoomLimits& limits, int64_t now_ns) {
-  if (!any_waiting()) return;
+OpenWorkers ClassPool::Pump(const FleetView& fleet, const RoomLimits& limits, int64_t now_ns) {
+  if (!any_waiting()) return {};
   PoolRoom pool = RoomNow(fleet, limits, now_ns);
-  const OpenWorkers open = FindOpen(fleet, limits, pool, now_ns);
+  OpenWorkers open = FindOpen(fleet, limits, pool, now_ns);
   const bool is_empty = fleet.in_rotation() == 0;
   const bool is_shut = !is_empty && fleet.eligible().empty();
   absl::InlinedVector<Waiter*, 8> told;
@@ -197,6 +197,7 @@ void ClassPool::Pump(const FleetView& fleet, const RoomLimits& limits, int64_t n
     waiting_.store(queues_.mask(), std::memory_order_release);
   }
   for (Waiter* const waiter : told) waiter->tell(waiter, WaitEnd::kDispatched);
+  return open;
 }
 
 void ClassPool::DispatchAll(int64_t now_ns) {

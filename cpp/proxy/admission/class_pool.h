@@ -82,8 +82,8 @@ class ClassPool {
   // What a dispatched waiter has cost.
   void Settle(const Waiter& waiter, uint64_t actual);
 
-  // Dispatches what has room.
-  void Pump(const FleetView& fleet, const RoomLimits& limits, int64_t now_ns);
+  // Dispatches what has room. Returns the workers that had it.
+  OpenWorkers Pump(const FleetView& fleet, const RoomLimits& limits, int64_t now_ns);
   // All, whatever has room: there are no classes any more.
   void DispatchAll(int64_t now_ns);
   bool any_waiting() const { return waiting_.load(std::memory_order_acquire) != 0; }

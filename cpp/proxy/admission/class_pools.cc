@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "hashing/hash.h"
+#include "proxy/exchange/request.h"
 #include "proxy/exchange/requested_model.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/server_limits.h"
@@ -81,6 +82,14 @@ ClassPools::Workers ClassPools::WorkersOf(const FleetView& fleet) {
   return WorkersAt(fleet, positions);
 }
 
+std::shared_ptr<ClassPool> ClassPools::Known(Number number) {
+  const MutexLock lock(mutex_);
+  const auto found = pools_.find(number);
+  if (found == pools_.end()) return nullptr;
+  found->second.idle_ns = 0;
+  return found->second.pool;
+}
+
 std::shared_ptr<ClassPool> ClassPools::Find(
     Workers workers, std::string_view model, const std::shared_ptr<const AdmissionSettings>& settings) {
   const MutexLock lock(mutex_);
@@ -130,12 +139,12 @@ void ClassPools::NoteClosed(const OpenWorkers& open, const ClassPool::Report& re
 }
 
 void ClassPools::MoveStale(const std::shared_ptr<const FleetView>& whole) {
-  const bool is_new = seen_ == nullptr || seen_->membership_version() != whole->membership_version() ||
-                      seen_->models()->names != whole->models()->names;
-  const bool has_flipped = decides_ != whole->models()->decides();
-  seen_ = whole;
-  if (is_new) {
-    const ModelPools::Names& names = *whole->models()->names;
+  const std::shared_ptr<const ModelPools::Names>& of_models = whole->models()->names;
+  const bool has_flipped = decides_ != of_models->decides;
+  if (seen_names_ != of_models || seen_members_ != whole->membership_version()) {
+    const ModelPools::Names& names = *of_models;
+    seen_names_ = of_models;
+    seen_members_ = whole->membership_version();
     decides_ = names.decides;
     current_ = {0, WorkersAt(*whole, names.anything).number};
     for (const ModelPools::Members& members : names.pools)
@@ -165,10 +174,8 @@ void ClassPools::Tick(IoThread& thread, int64_t passed_ns) {
       continue;
     }
     const std::shared_ptr<const FleetView> fleet = pool->ViewIn(whole);
-    const RoomLimits limits = LimitsOf(*this, *settings, thread);
-    const OpenWorkers open = FindOpen(*fleet, limits, pool->RoomNow(*fleet, limits, now), now);
-    NoteClosed(open, pool->Read(now), passed_ns);
-    pool->Pump(*fleet, limits, now);
+    const ClassPool::Report report = pool->Read(now);
+    NoteClosed(pool->Pump(*fleet, LimitsOf(*this, *settings, thread), now), report, passed_ns);
   }
   const MutexLock lock(mutex_);
   absl::erase_if(pools_, [passed_ns, now](auto& entry) {
@@ -188,10 +195,23 @@ const std::shared_ptr<ClassPool>& ThreadClasses::PoolOf(
   std::shared_ptr<ClassPool>& pool = has_number ? found[fleet.pool()] : found_last;
   if (has_number && pool != nullptr && !pool->retired()) return pool;
   ClassPools::Workers workers = ClassPools::WorkersOf(fleet);
+  pool = pools.Known(workers.number);
+  if (pool != nullptr) return pool;
   const std::string_view name =
       NameOf(workers, whole, model != nullptr ? std::string_view(model->name()) : std::string_view());
   pool = pools.Find(std::move(workers), name, settings);
   return pool;
+}
+
+PriorityClass ClassOf(const Request& request) {
+  const IdentityInfo* const identity = request.info.identity.get();
+  if (identity == nullptr) return PriorityClass::kDefault;
+  return PriorityClassByName(identity->priority_class).value_or(PriorityClass::kDefault);
+}
+
+std::shared_ptr<const AdmissionSettings> ClassSettingsOf(const Request& request) {
+  auto* const thread = request.thread.features.Find<ThreadClasses>();
+  return thread != nullptr ? thread->rules.Get()->settings : nullptr;
 }
 
 RoomLimits LimitsOf(const ClassPools& pools, const AdmissionSettings& settings, IoThread& thread) {

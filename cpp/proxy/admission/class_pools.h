@@ -36,6 +36,7 @@ namespace vllm_router {
 class FleetView;
 class RequestedModel;
 struct IoThread;
+struct Request;
 
 class ClassPools final : public PlaceQueues {
  public:
@@ -60,6 +61,8 @@ class ClassPools final : public PlaceQueues {
   Status Follow(std::string_view lines) ABSL_LOCKS_EXCLUDED(mutex_);
   const Snapshot<Rules>& rules() const { return rules_; }
 
+  // Null: there is none.
+  std::shared_ptr<ClassPool> Known(Number number) ABSL_LOCKS_EXCLUDED(mutex_);
   // The pool, which is made if there is none. `model`: for people.
   std::shared_ptr<ClassPool> Find(
       Workers workers, std::string_view model, const std::shared_ptr<const AdmissionSettings>& settings)
@@ -95,9 +98,10 @@ class ClassPools final : public PlaceQueues {
   std::string lines_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Number, Kept> pools_ ABSL_GUARDED_BY(mutex_);
   // Of the tick.
-  std::shared_ptr<const FleetView> seen_;
-  absl::flat_hash_set<Number> current_;  // pools of the fleet that was seen last
-  bool decides_ = false;                 // the workers of a request depended on its model there
+  uint64_t seen_members_ = 0;
+  std::shared_ptr<const void> seen_names_;  // of models
+  absl::flat_hash_set<Number> current_;     // pools of the fleet that was seen last
+  bool decides_ = false;                    // the workers of a request depended on its model there
 };
 
 // A thread's part of them. Used by that thread; any other may read the counters.
@@ -127,6 +131,10 @@ struct ThreadClasses {
   std::array<WorkerWaitHistogram, kPriorityClasses> waits;  // of those that had to
 };
 
+// That of the request, by which it waits.
+PriorityClass ClassOf(const Request& request);
+// The classes that are in force on its thread. Null: there are none.
+std::shared_ptr<const AdmissionSettings> ClassSettingsOf(const Request& request);
 // What bounds all pools now. What it refers to outlives the call that gets it.
 RoomLimits LimitsOf(const ClassPools& pools, const AdmissionSettings& settings, IoThread& thread);
 

@@ -23,24 +23,16 @@ constexpr uint64_t kBytesPerToken = 4;  // of a prompt that the policy does not 
 // A WebSocket is no request for a response.
 bool TakesPlace(const Request& request) { return request.route().computes && request.head->method == "POST"; }
 
-// Null: there are no classes.
-const std::shared_ptr<const AdmissionSettings>* SettingsFor(const Request& request) {
-  auto* const thread = request.thread.features.Find<ThreadClasses>();
-  if (thread == nullptr) return nullptr;
-  const std::shared_ptr<const AdmissionSettings>& settings = thread->rules.Get()->settings;
-  return settings != nullptr && TakesPlace(request) ? &settings : nullptr;
-}
-
 uint64_t BytesNeeded(const Request& request) {
-  return SettingsFor(request) != nullptr ? kRoutedBodyBytes : 0;
+  return TakesPlace(request) && ClassSettingsOf(request) != nullptr ? kRoutedBodyBytes : 0;
 }
 
 bool IsWhole(const Request& request) { return !WantsStream(BodyMap::Read(request.body->held())); }
 
 ClassDispatch::Claim ClaimOf(const Request& request, const AdmissionSettings& settings) {
   ClassDispatch::Claim claim;
+  claim.of_class = ClassOf(request);
   if (const IdentityInfo* const identity = request.info.identity.get()) {
-    claim.of_class = PriorityClassByName(identity->priority_class).value_or(PriorityClass::kDefault);
     claim.tenant = Xxh3(identity->tenant);
     claim.weight = settings.WeightOf(identity->tenant);
   }
@@ -54,11 +46,11 @@ ClassDispatch::Claim ClaimOf(const Request& request, const AdmissionSettings& se
 }
 
 bool MustWait(Request& request) {
-  const std::shared_ptr<const AdmissionSettings>* const settings = SettingsFor(request);
-  if (settings == nullptr) return false;
+  const std::shared_ptr<const AdmissionSettings> settings = ClassSettingsOf(request);
+  if (settings == nullptr || !TakesPlace(request)) return false;
   auto& thread = *request.thread.features.Find<ThreadClasses>();
   ClassDispatch& dispatch =
-      request.state.Emplace<ClassDispatch>(request, thread, *settings, ClaimOf(request, **settings));
+      request.state.Emplace<ClassDispatch>(request, thread, settings, ClaimOf(request, *settings));
   return !dispatch.TryPass();
 }
 

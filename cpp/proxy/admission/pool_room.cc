@@ -10,13 +10,6 @@ namespace {
 
 uint64_t NotNegative(int64_t value) { return static_cast<uint64_t>(std::max<int64_t>(0, value)); }
 
-ClosedBy ClosedAt(
-    const FleetView& fleet, uint32_t position, PriorityClass of_class, const RoomLimits& limits,
-    const PoolRoom& pool, int64_t now_ns) {
-  return RoomOf(
-      RoomFacts(fleet.worker(position), limits.whole, now_ns), limits.settings.of(of_class).room, pool);
-}
-
 }  // namespace
 
 WorkerRoom RoomFacts(const Worker& worker, const WholeResponses& whole, int64_t now_ns) {
@@ -65,10 +58,11 @@ bool HaveRoom(
 WorkerGate::Positions ClosedFor(
     const FleetView& fleet, PriorityClass of_class, const RoomLimits& limits, const PoolRoom& pool,
     int64_t now_ns) {
+  const ClassRoom& settings = limits.settings.of(of_class).room;
   WorkerGate::Positions positions;
   for (const uint32_t position : fleet.eligible()) {
-    if (ClosedAt(fleet, position, of_class, limits, pool, now_ns) != ClosedBy::kNone)
-      positions.push_back(position);
+    const WorkerRoom facts = RoomFacts(fleet.worker(position), limits.whole, now_ns);
+    if (RoomOf(facts, settings, pool) != ClosedBy::kNone) positions.push_back(position);
   }
   return positions;
 }
