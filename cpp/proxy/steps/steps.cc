@@ -4,6 +4,7 @@
 
 #include "proxy/admission/admission_feature.h"
 #include "proxy/conditions/conditions_feature.h"
+#include "proxy/continuation/continuation_feature.h"
 #include "proxy/disaggregation/disaggregation_feature.h"
 #include "proxy/events/events_feature.h"
 #include "proxy/holdout/holdout_feature.h"
@@ -44,7 +45,7 @@ std::span<const Step* const> Steps() {
       // With a permit.
       &kAdmitStep, &kTokensStep, &kSharedPrefixesStep, &kSharedPoolStep, &kStoredResponseStep,
       // At workers.
-      &kUpstreamStep, &kRelayStep, &kOutcomesStep};
+      &kUpstreamStep, &kContinuationStep, &kRelayStep, &kOutcomesStep};
   return kSteps;
 }
 
