@@ -32,6 +32,7 @@ bool DeliveredText::TakeEvent(std::string_view data) {
   }
   const std::optional<ChoiceEvent> event = ReadChoiceEvent(data);
   if (!event || !TakeHead(*event)) return false;
+  if (event->choices.empty()) ++events_without_choice_;
   std::vector<Choice*> of_event;
   for (const EventChoice& choice : event->choices) {
     if (ChoiceOf(choice.index) == nullptr) return false;

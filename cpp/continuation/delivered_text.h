@@ -47,6 +47,8 @@ class DeliveredText {
   // Where its first choice is.
   ContinuePhase phase() const;
   std::span<const Choice> choices() const { return choices_; }
+  // Events of no choice, as the one that has the usage alone.
+  uint64_t events_without_choice() const { return events_without_choice_; }
   // Of the first event, as spelled; empty if it had none.
   const std::string& id() const { return id_; }
   const std::string& created() const { return created_; }
@@ -59,6 +61,7 @@ class DeliveredText {
 
   SseReader reader_;
   std::vector<Choice> choices_;
+  uint64_t events_without_choice_ = 0;
   std::string id_;
   std::string created_;
   std::string model_;

@@ -37,6 +37,7 @@ std::string_view RerunProblemName(RerunProblem problem) {
 
 RerunVerifier::RerunVerifier(const DeliveredText& delivered)
     : reader_(DeliveredText::kMaxEventBytes),
+      known_without_choice_(delivered.events_without_choice()),
       id_(delivered.id()),
       created_(delivered.created()),
       model_(delivered.model()) {
@@ -85,6 +86,7 @@ bool RerunVerifier::TakeEvent(std::string_view data, std::string* to_client) {
     if (place == kMostChoices) return Fail(RerunProblem::kUnreadable);
     parts_.push_back({.choice = place, .is_first = !std::exchange(choices_[place].begun, true)});
   }
+  if (event->choices.empty()) ++without_choice_;
   if (!TakeTexts(*event) || !TakeEnds(*event)) return false;
   if (!IsNews(*event)) return true;
   EditRest(*event);
@@ -151,7 +153,7 @@ bool RerunVerifier::TakeEnds(const ChoiceEvent& event) {
 
 // The client has not all that the event says.
 bool RerunVerifier::IsNews(const ChoiceEvent& event) const {
-  if (event.choices.empty()) return AllCaughtUp();
+  if (event.choices.empty()) return without_choice_ > known_without_choice_ && AllCaughtUp();
   for (size_t i = 0; i < parts_.size(); ++i) {
     const Part& part = parts_[i];
     const Choice& choice = choices_[part.choice];

@@ -103,9 +103,11 @@ class RerunVerifier {
 
   SseReader reader_;
   std::vector<Choice> choices_;
-  std::vector<Part> parts_;  // of the event under way, as its choices
-  std::vector<Edit> edits_;  // as the texts of the event, and others
-  size_t taken_ = 0;         // of the text before, which may be repeated
+  std::vector<Part> parts_;              // of the event under way, as its choices
+  std::vector<Edit> edits_;              // as the texts of the event, and others
+  size_t taken_ = 0;                     // of the text before, which may be repeated
+  const uint64_t known_without_choice_;  // events that the client has; the first ones of the new run
+  uint64_t without_choice_ = 0;          // events of the new run
   const std::string id_;
   const std::string created_;
   const std::string model_;

@@ -90,10 +90,12 @@ class Delivered:
     def __init__(self) -> None:
         self.choices: dict[int, Choice] = {}
         self.head: dict[str, Any] = {}
+        self.without_choice = 0  # events
 
     def add(self, event: dict[str, Any]) -> None:
         if not self.head:
             self.head = {name: event.get(name) for name in ("id", "created", "model")}
+        self.without_choice += not event["choices"]
         for said in event["choices"]:
             choice = self.choices.setdefault(said.get("index", 0), Choice())
             for place in places_of(said):
@@ -106,6 +108,7 @@ class Verifier:
         self.delivered = delivered
         self.runs: dict[int, Transcript] = {index: Transcript() for index in delivered.choices}
         self.begun: set[int] = set()
+        self.without_choice = 0
 
     def caught_up(self, index: int) -> bool:
         known = self.delivered.choices.get(index)
@@ -126,11 +129,13 @@ class Verifier:
                 raise DiffersError("short")
             return data
         event = json.loads(data)
+        self.without_choice += not event["choices"]
+        is_new = self.without_choice > self.delivered.without_choice and self.all_caught_up
         news = [self._take(said) for said in event["choices"]]
         for said in event["choices"]:
             if said.get("finish_reason") is not None and not self.caught_up(said.get("index", 0)):
                 raise DiffersError("short")
-        if not (any(news) if news else self.all_caught_up):
+        if not (any(news) if news else is_new):
             return None
         for said in event["choices"]:
             known = self.delivered.choices.get(said.get("index", 0))

@@ -207,6 +207,15 @@ def test_a_usage_in_front_of_the_place_is_dropped():
     assert verify([text("ab")], [USAGE, text("abc"), USAGE]) == (CAUGHT_UP, [text("c"), USAGE])
 
 
+def test_a_usage_that_the_client_has_is_not_repeated():
+    first = [text("a"), text("", end="stop"), USAGE]
+    assert verify(first, [*first, DONE]) == (CAUGHT_UP, [DONE])
+    assert verify([USAGE, text("a")], [USAGE, *first, DONE]) == (
+        CAUGHT_UP,
+        [text("", end="stop"), USAGE, DONE],
+    )
+
+
 @for_each_row("event", ["x", '{"error":{"message":"x"}}', '{"choices":[{"delta":{"speech":"x"}}]}'])
 def test_an_event_of_another_shape_is_unreadable(event):
     assert verify([text("ab")], [text("a"), event]) == (("differs", "unreadable"), [])
