@@ -90,6 +90,17 @@ def stream(*, stop_after=None, then="reset", **how):
     return turn
 
 
+def die(after):
+    """Sends so many events, and then its worker's process ends."""
+
+    def turn(worker, connection, message):
+        connection.send(HEAD + b"".join(chunk(event) for event in events_of(message.target)[:after]))
+        connection.wait_until_read()
+        worker.die(connection)
+
+    return turn
+
+
 def hang(after):
     """Sends so many events, and nothing until the worker's `stuck` opens; its connection stands."""
 

@@ -45,7 +45,8 @@ void WriteMetrics(const Threads& threads, const ContinueMemory& memory, MetricsP
       "continue_gap_seconds",
       "The longest time for which a client had nothing new of a stream that another worker finished.");
   gap.AddTo(page);
-  page->Gauge("continue_memory_bytes", "Memory that is held for streams that may go on (--continue-memory-mb).");
+  page->Gauge(
+      "continue_memory_bytes", "Memory that is held for streams that may go on (--continue-memory-mb).");
   page->Add(memory.bytes());
   page->Counter(
       "streams_not_remembered_total",
@@ -64,12 +65,10 @@ Status Add(const ServerParts& server) {
   const auto& memory = *server.limits.features.Own(std::make_unique<ContinueMemory>());
   Threads threads;
   for (const std::unique_ptr<IoThread>& thread : server.threads) {
-    threads.push_back(thread->features.Own(
-        std::make_unique<ThreadContinuation>(
+    threads.push_back(thread->features.Own(std::make_unique<ThreadContinuation>(
         ContinueOptions{}, *server.limits.features.Find<ContinueMemory>())));
   }
-  server.services.AddMetrics(
-      [threads, &memory](MetricsPage* page) { WriteMetrics(threads, memory, page); });
+  server.services.AddMetrics([threads, &memory](MetricsPage* page) { WriteMetrics(threads, memory, page); });
   return absl::OkStatus();
 }
 

@@ -28,8 +28,8 @@ uint8_t Narrowed(uint32_t number) {
 // As far as the heads and the attempts say. An old client would take the end of its connection for that of the stream.
 bool MayBegin(const Request& request) {
   const ResponseHead& response = request.attempts->response().head();
-  const bool is_plain_stream = response.status == 200 && response.event_stream &&
-                               !FindHeader(response.fields, "content-encoding");
+  const bool is_plain_stream =
+      response.status == 200 && response.event_stream && !FindHeader(response.fields, "content-encoding");
   return is_plain_stream && request.head->method == "POST" && request.head->minor_version > 0 &&
          request.fully_read() && !request.stream_body && request.attempts == &request.retry_loop &&
          request.attempts->sent() && !request.attempts->response().is_kept() && !request.workers.holder &&

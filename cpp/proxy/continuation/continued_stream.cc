@@ -53,8 +53,7 @@ BodySink& ContinuedStream::Begin(BodySink& client) {
 
 bool ContinuedStream::MayResume() const {
   if (!sink_ || !sink_->may_continue() || machine_.over()) return false;
-  const auto fleet =
-      FleetFor(request_.thread, request_.workers.model.get(), request_.workers.first_stage());
+  const auto fleet = FleetFor(request_.thread, request_.workers.model.get(), request_.workers.first_stage());
   return std::ranges::any_of(fleet->eligible(), [this, &fleet](uint32_t position) {
     return fleet->worker(position).id != request_.info.worker->id;
   });
@@ -86,8 +85,9 @@ Task<ContinuedStream::Resumed> ContinuedStream::Resume(Relay::End end) {
   const bool is_done = end == Relay::End::kDone && sink_->ending() == EventGate::Ending::kNone;
   if (is_verifying && (is_done || sink_->problem() != RerunProblem::kNone)) {
     Post(ContinueEventType::kNewReceipt);
-    Post(sink_->problem() == RerunProblem::kNone ? ContinueEventType::kNewShort
-                                                 : ContinueEventType::kNewDiffers);
+    Post(
+        sink_->problem() == RerunProblem::kNone ? ContinueEventType::kNewShort
+                                                : ContinueEventType::kNewDiffers);
     co_return Resumed::kDiffers;
   }
   if (!cut) co_return Resumed::kEnds;
@@ -105,14 +105,16 @@ Task<ContinuedStream::Resumed> ContinuedStream::GoOn(StreamCut cut) {
   if (cut == StreamCut::kAborted || !sink_->may_continue()) co_return Resumed::kEnds;
   if (!first_cut_) first_cut_ = cut;
   if (waits_since_ns_ == 0) waits_since_ns_ = request_.thread.clock.NowNanos();
+  const bool is_loss = EventOf(cut) == ContinueEventType::kOldLost;
   if (machine_.state() == ContinueState::kLive) {
     machine_.Step({.type = EventOf(cut), .methods = Rerun()});
   } else {
-    Post(
-        EventOf(cut) == ContinueEventType::kOldLost ? ContinueEventType::kNewLost
-                                                    : ContinueEventType::kNewTimeout);
+    Post(is_loss ? ContinueEventType::kNewLost : ContinueEventType::kNewTimeout);
   }
-  if (machine_.state() != ContinueState::kSeeking) co_return Resumed::kEnds;
+  if (machine_.state() != ContinueState::kSeeking) {
+    if (attempts_ != nullptr && is_loss && cut != StreamCut::kServerError) attempts_->ReportLoss();
+    co_return Resumed::kEnds;
+  }
   const bool runs = co_await RunAgain(cut);
   co_return runs ? Resumed::kResumed : Resumed::kEnds;
 }

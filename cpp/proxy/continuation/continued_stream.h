@@ -66,10 +66,10 @@ class ContinuedStream final : public ResumableResponse {
   std::optional<ContinuationSink> sink_;
   const uint64_t memory_bytes_;
   std::optional<StreamCut> first_cut_;
-  std::string_view cut_why_;              // a reason that the machine does not know; usually empty
-  bool caught_up_ = false;                // the client gets new text of a second run
-  int64_t waits_since_ns_ = 0;            // for new text; 0: it does not
-  int64_t gap_ns_ = 0;                    // the longest such wait
+  std::string_view cut_why_;    // a reason that the machine does not know; usually empty
+  bool caught_up_ = false;      // the client gets new text of a second run
+  int64_t waits_since_ns_ = 0;  // for new text; 0: it does not
+  int64_t gap_ns_ = 0;          // the longest such wait
 };
 
 }  // namespace vllm_router

@@ -78,6 +78,10 @@ Task<bool> RerunAttempts::RunAgain(
   co_return false;
 }
 
+void RerunAttempts::ReportLoss() {
+  if (attempt_) losses_.Report(message_, *attempt_->worker(), attempt_->first_sent_ns(), request_.id.id);
+}
+
 // The pause before the next attempt; nullopt: there is none, for why_not().
 std::optional<int64_t> RerunAttempts::After(
     FailedAttempt failed, const std::shared_ptr<Worker>& worker, int64_t sent_ns) {
@@ -90,10 +94,10 @@ std::optional<int64_t> RerunAttempts::After(
   const int64_t now = thread.clock.NowNanos();
   const std::optional<int64_t> pause = plan_.Next(failed, now, thread.ids);
   const bool makes_load = failed.how != AttemptFailure::kConnect;
-  why_not_ = losses_.IsSuspected()   ? WhyNot::kSuspected
-             : !failed.untried_left  ? WhyNot::kNoWorker
-             : !pause                ? WhyNot::kRetries
-             : !makes_load           ? WhyNot::kNone
+  why_not_ = losses_.IsSuspected()           ? WhyNot::kSuspected
+             : !failed.untried_left          ? WhyNot::kNoWorker
+             : !pause                        ? WhyNot::kRetries
+             : !makes_load                   ? WhyNot::kNone
              : thread.retry_budget.Take(now) ? WhyNot::kNone
                                              : WhyNot::kRetries;
   if (why_not_ != WhyNot::kNone) return std::nullopt;

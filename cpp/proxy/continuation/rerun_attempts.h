@@ -41,6 +41,8 @@ class RerunAttempts final : public Attempts {
   // The attempt at this worker failed like this. `sent_ns`: when it got the first byte of the request.
   Task<bool> RunAgain(const FailedAttempt& failed, std::shared_ptr<Worker> worker, int64_t sent_ns);
   WhyNot why_not() const { return why_not_; }
+  // The last worker was lost with the request, and there is no other attempt.
+  void ReportLoss();
 
   // Not called: what is served is known already.
   Task<End> Run(const Call& /*call*/) override { co_return End::kFailed; }
@@ -49,8 +51,8 @@ class RerunAttempts final : public Attempts {
   void WorkerDied(const Worker& worker) override;
   bool WorkerDrained(const Worker& worker) override;
   void AddWaits(const Worker& worker, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) override;
-  bool MoveFrom(const Worker& /*worker*/, const HangDetector::Doubt& /*doubt*/, size_t* /*reads_bodies*/)
-      override {
+  bool MoveFrom(
+      const Worker& /*worker*/, const HangDetector::Doubt& /*doubt*/, size_t* /*reads_bodies*/) override {
     return false;
   }
   bool sent() const override { return attempt_ && attempt_->sent(); }

@@ -43,7 +43,7 @@ struct ThreadContinuation {
   std::array<Counter, kStreamCuts> continued{};  // streams that went on, by what ended the worker's
   LabeledCounters cut;                           // streams that did not, by why
   Counter without_memory;                        // streams that may not go on for want of memory
-  DurationHistogram gap;                         // the longest time without anything new, of streams that went on
+  DurationHistogram gap;  // the longest time without anything new, of streams that went on
 };
 
 }  // namespace vllm_router

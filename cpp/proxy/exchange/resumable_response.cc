@@ -16,9 +16,7 @@ bool ResumableResponse::LeaveWorker(CancelReason reason) {
   return true;
 }
 
-void MakeResumable(Request& request, ResumableResponse& response) {
-  request.state.Emplace<Slot>(&response);
-}
+void MakeResumable(Request& request, ResumableResponse& response) { request.state.Emplace<Slot>(&response); }
 
 void MakeUnresumable(Request& request) {
   if (auto* const slot = request.state.Find<Slot>()) slot->response = nullptr;

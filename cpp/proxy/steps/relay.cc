@@ -135,9 +135,9 @@ void RecordRelayEnd(
   switch (end) {
     case Relay::End::kDone:
       attempts.ResponseEnded(ResponseEndOf(said));
-      request.lease_reusable =
-          worker_keeps && attempts.sent() && attempts.response().in().empty() && !rest_missing &&
-          (resumable == nullptr || resumable->left_worker() == CancelReason::kNone);
+      request.lease_reusable = worker_keeps && attempts.sent() && attempts.response().in().empty() &&
+                               !rest_missing &&
+                               (resumable == nullptr || resumable->left_worker() == CancelReason::kNone);
       if (said) {
         request.worker_failed = true;
         info.end = *said;
@@ -247,8 +247,8 @@ Task<Verdict> RelayResponse(Request& request) {
   uint64_t stalls = 0;
   do {
     relay.emplace(
-        request.thread.loop, request.attempts->response().socket(), *sink, request.settings.stream_idle_timeout_ms,
-        hooks);
+        request.thread.loop, request.attempts->response().socket(), *sink,
+        request.settings.stream_idle_timeout_ms, hooks);
     client.set_relay(chunked && info.stream ? &*relay : nullptr);
     request.relaying = true;
     end = co_await relay->Run(request.attempts->response().in(), reader);
