@@ -17,6 +17,12 @@
 namespace vllm_router {
 namespace {
 
+// What another run may follow, and why none does.
+constexpr StreamCut kFollowed[] = {
+    StreamCut::kLost, StreamCut::kDead, StreamCut::kServerError, StreamCut::kDrained};
+constexpr std::string_view kReasons[] = {"no_worker", "diverged",   "retries",
+                                         "suspected", "lost_again", "max"};
+
 // The counters of all threads.
 using Threads = std::vector<const ThreadContinuation*>;
 
@@ -25,12 +31,15 @@ void WriteMetrics(const Threads& threads, const ContinueMemory& memory, MetricsP
       "streams_continued_total",
       "Event streams that another worker finished, by what ended the first one: lost, dead, server_error or "
       "drained (--continue-streams).");
-  for (size_t cut = 0; cut < kStreamCuts; ++cut) {
+  for (const StreamCut cut : kFollowed) {
     uint64_t count = 0;
-    for (const ThreadContinuation* const thread : threads) count += thread->continued[cut].count();
-    page->AddUnlessZero(count, {{"why", StreamCutName(static_cast<StreamCut>(cut))}});
+    for (const ThreadContinuation* const thread : threads) {
+      count += thread->continued[static_cast<size_t>(cut)].count();
+    }
+    page->Add(count, {{"why", StreamCutName(cut)}});
   }
   std::map<std::string_view, uint64_t> cut;
+  for (const std::string_view why : kReasons) cut[why] = 0;
   uint64_t without_memory = 0;
   TimeSum<buckets::kDuration> gap;
   for (const ThreadContinuation* const thread : threads) {
@@ -54,19 +63,19 @@ void WriteMetrics(const Threads& threads, const ContinueMemory& memory, MetricsP
   page->Add(without_memory);
 }
 
-// TODO: an option, --continue-streams verified, in place of the environment.
+// No option says it yet.
 bool IsOn() {
   const char* const value = std::getenv("VLLM_ROUTER_CONTINUE_STREAMS");
   return value != nullptr && std::string_view(value) == "verified";
 }
 
 Status Add(const ServerParts& server) {
-  if (!IsOn()) return absl::OkStatus();
+  const ContinueOptions options{.enabled = IsOn()};
   const auto& memory = *server.limits.features.Own(std::make_unique<ContinueMemory>());
   Threads threads;
   for (const std::unique_ptr<IoThread>& thread : server.threads) {
-    threads.push_back(thread->features.Own(std::make_unique<ThreadContinuation>(
-        ContinueOptions{}, *server.limits.features.Find<ContinueMemory>())));
+    threads.push_back(thread->features.Own(
+        std::make_unique<ThreadContinuation>(options, *server.limits.features.Find<ContinueMemory>())));
   }
   server.services.AddMetrics([threads, &memory](MetricsPage* page) { WriteMetrics(threads, memory, page); });
   return absl::OkStatus();

@@ -46,13 +46,14 @@ bool MayRerun(const Request& request) {
 
 // A body that may be sent again is whole, and so is one that is judged.
 uint64_t BytesNeeded(const Request& request) {
-  const bool is_on = request.thread.features.Find<ThreadContinuation>() != nullptr;
+  const auto* const thread = request.thread.features.Find<ThreadContinuation>();
+  const bool is_on = thread != nullptr && thread->options.enabled;
   return is_on && ContinueApiOf(request.head->path).has_value() ? kRoutedBodyBytes : 0;
 }
 
 bool BeginContinuing(Request& request) {
   auto* const thread = request.thread.features.Find<ThreadContinuation>();
-  if (thread == nullptr || !MayBegin(request) || !MayRerun(request)) return false;
+  if (thread == nullptr || !thread->options.enabled || !MayBegin(request) || !MayRerun(request)) return false;
   const uint64_t bytes = request.body->bytes() + kStreamBytes;
   if (!thread->memory.Take(bytes, thread->options.memory_bytes)) {
     thread->without_memory.Add();

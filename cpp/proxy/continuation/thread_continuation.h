@@ -30,11 +30,11 @@ class ContinueMemory {
 };
 
 struct ContinueOptions {
+  bool enabled = false;
   uint8_t max_continuations = 2;  // of one stream
   uint64_t memory_bytes = uint64_t{256} << 20;
 };
 
-// Absent: no stream goes on.
 struct ThreadContinuation {
   ThreadContinuation(const ContinueOptions& given, ContinueMemory& shared) : options(given), memory(shared) {}
 

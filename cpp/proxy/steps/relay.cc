@@ -239,13 +239,13 @@ Task<Verdict> RelayResponse(Request& request) {
   std::optional<UsageSink> merging;
   if (usage != nullptr) sink = &merging.emplace(*usage, *sink);
   if (resumable != nullptr) sink = &resumable->Begin(*sink);
-  Relay::Hooks hooks = HooksFor(request);
-  if (info.stream && usage == nullptr) hooks.client_left = &ClientWatch::OnLeft;
   std::optional<Relay> relay;
   Relay::End end{};
   ResumableResponse::Resumed resumed{};
   uint64_t stalls = 0;
   do {
+    Relay::Hooks hooks = HooksFor(request);  // of this worker
+    if (info.stream && usage == nullptr) hooks.client_left = &ClientWatch::OnLeft;
     relay.emplace(
         request.thread.loop, request.attempts->response().socket(), *sink,
         request.settings.stream_idle_timeout_ms, hooks);

@@ -28,16 +28,6 @@ def test_a_stream_goes_on_twice_at_most(harness):
     assert counts(router, "streams_cut_total") == {"max": 1}
 
 
-def test_a_worker_that_refuses_is_followed_by_another(harness):
-    def refuse(_worker, connection, _message):
-        connection.send(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
-
-    fleet = Fleet(harness, 3, stream(stop_after=5), refuse)
-    router = harness.router(*fleet.workers, retry_budget=1, **ON)
-    assert got(harness.client(router), CHAT, body()) == (whole(CHAT), True)
-    router.must_rest()
-
-
 def test_a_stream_whose_worker_aborts_ends_as_ever(harness):
     abort = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"abort"}]}\n\n'
 
