@@ -5,6 +5,7 @@
 #include "proxy/admin/feature.h"
 #include "proxy/admission/admission_feature.h"
 #include "proxy/conditions/conditions_feature.h"
+#include "proxy/continuation/continuation_feature.h"
 #include "proxy/dashboard/dashboard_feature.h"
 #include "proxy/disaggregation/disaggregation_feature.h"
 #include "proxy/events/events_feature.h"
@@ -24,7 +25,7 @@ std::span<const Feature* const> Features() {
       &kDisaggregationFeature, &kEventsFeature,   &kResponseCacheFeature, &kSharedPoolFeature,
       &kSessionsFeature,       &kReceiptsFeature, &kPeerSyncFeature,      &kConditionsFeature,
       &kTracingFeature,        &kHoldoutFeature,  &kDashboardFeature,     &kAdmissionFeature,
-      &kPickerFeature};
+      &kPickerFeature,         &kContinuationFeature};
   return kFeatures;
 }
 
