@@ -1,6 +1,5 @@
 #include "proxy/continuation/continuation_feature.h"
 
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -8,6 +7,7 @@
 
 #include "proxy/admin/feature.h"
 #include "proxy/admin/telemetry_sums.h"
+#include "proxy/api/server_options.h"
 #include "proxy/continuation/thread_continuation.h"
 #include "proxy/control/services.h"
 #include "proxy/telemetry/metrics_page.h"
@@ -19,7 +19,7 @@ namespace {
 
 // What another run may follow, and why none does.
 constexpr StreamCut kFollowed[] = {
-    StreamCut::kLost, StreamCut::kDead, StreamCut::kServerError, StreamCut::kDrained};
+    StreamCut::kLost, StreamCut::kDead, StreamCut::kServerError, StreamCut::kAborted, StreamCut::kDrained};
 constexpr std::string_view kReasons[] = {"no_worker", "diverged",   "retries",
                                          "suspected", "lost_again", "max"};
 
@@ -29,8 +29,8 @@ using Threads = std::vector<const ThreadContinuation*>;
 void WriteMetrics(const Threads& threads, const ContinueMemory& memory, MetricsPage* page) {
   page->Counter(
       "streams_continued_total",
-      "Event streams that another worker finished, by what ended the first one: lost, dead, server_error or "
-      "drained (--continue-streams).");
+      "Event streams that another worker finished, by what ended the first one: lost, dead, server_error, "
+      "aborted or drained (--continue-streams).");
   for (const StreamCut cut : kFollowed) {
     uint64_t count = 0;
     for (const ThreadContinuation* const thread : threads) {
@@ -63,19 +63,12 @@ void WriteMetrics(const Threads& threads, const ContinueMemory& memory, MetricsP
   page->Add(without_memory);
 }
 
-// No option says it yet.
-bool IsOn() {
-  const char* const value = std::getenv("VLLM_ROUTER_CONTINUE_STREAMS");
-  return value != nullptr && std::string_view(value) == "verified";
-}
-
 Status Add(const ServerParts& server) {
-  const ContinueOptions options{.enabled = IsOn()};
-  const auto& memory = *server.limits.features.Own(std::make_unique<ContinueMemory>());
+  ContinueMemory& memory =
+      *server.limits.features.Own(std::make_unique<ContinueMemory>(server.options.continue_memory_bytes));
   Threads threads;
   for (const std::unique_ptr<IoThread>& thread : server.threads) {
-    threads.push_back(thread->features.Own(
-        std::make_unique<ThreadContinuation>(options, *server.limits.features.Find<ContinueMemory>())));
+    threads.push_back(thread->features.Own(std::make_unique<ThreadContinuation>(memory)));
   }
   server.services.AddMetrics([threads, &memory](MetricsPage* page) { WriteMetrics(threads, memory, page); });
   return absl::OkStatus();

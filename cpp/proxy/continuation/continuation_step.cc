@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <string_view>
 
 #include "base/limits.h"
+#include "base/text.h"
 #include "continuation/eligibility.h"
 #include "http/head.h"
 #include "proxy/api/settings.h"
@@ -20,9 +22,23 @@ namespace vllm_router {
 namespace {
 
 constexpr uint64_t kStreamBytes = 4096;  // that one stream holds beside the body of its request
+constexpr std::string_view kHeader = "x-vllm-router-continue";
+constexpr std::string_view kNever = "never";
 
 uint8_t Narrowed(uint32_t number) {
   return static_cast<uint8_t>(std::min<uint32_t>(number, std::numeric_limits<uint8_t>::max()));
+}
+
+// A client may forbid it, and cannot ask for it.
+bool IsForbidden(const RequestHead& head) {
+  return std::ranges::any_of(head.fields, [](const HeaderField& field) {
+    return EqualsIgnoreCase(field.name, kHeader) && EqualsIgnoreCase(field.value, kNever);
+  });
+}
+
+bool IsOn(const Request& request) {
+  return request.settings.continuation.streams == ContinueStreams::kVerified &&
+         request.thread.features.Find<ThreadContinuation>() != nullptr && !IsForbidden(*request.head);
 }
 
 // As far as the heads and the attempts say. An old client would take the end of its connection for that of the stream.
@@ -46,29 +62,27 @@ bool MayRerun(const Request& request) {
 
 // A body that may be sent again is whole, and so is one that is judged.
 uint64_t BytesNeeded(const Request& request) {
-  const auto* const thread = request.thread.features.Find<ThreadContinuation>();
-  const bool is_on = thread != nullptr && thread->options.enabled;
-  return is_on && ContinueApiOf(request.head->path).has_value() ? kRoutedBodyBytes : 0;
+  return IsOn(request) && ContinueApiOf(request.head->path).has_value() ? kRoutedBodyBytes : 0;
 }
 
 bool BeginContinuing(Request& request) {
-  auto* const thread = request.thread.features.Find<ThreadContinuation>();
-  if (thread == nullptr || !thread->options.enabled || !MayBegin(request) || !MayRerun(request)) return false;
+  if (!IsOn(request) || !MayBegin(request) || !MayRerun(request)) return false;
+  ThreadContinuation& thread = *request.thread.features.Find<ThreadContinuation>();
   const uint64_t bytes = request.body->bytes() + kStreamBytes;
-  if (!thread->memory.Take(bytes, thread->options.memory_bytes)) {
-    thread->without_memory.Add();
+  if (!thread.memory.Take(bytes)) {
+    thread.without_memory.Add();
     return false;
   }
   ContinueLimits limits{
-      .max_continuations = thread->options.max_continuations,
+      .max_continuations = request.settings.continuation.max,
       .max_losses = Narrowed(request.client_restricted ? 0 : request.settings.retry.lost_retries)};
   limits.methods.Add(ContinueMethod::kRerun);
-  MakeResumable(request, request.state.Emplace<ContinuedStream>(request, *thread, limits, bytes));
+  MakeResumable(request, request.state.Emplace<ContinuedStream>(request, thread, limits, bytes));
   return false;
 }
 
 void EndContinuing(Request& request) {
-  if (auto* const stream = request.state.Find<ContinuedStream>()) stream->Count();
+  if (auto* const stream = request.state.Find<ContinuedStream>()) stream->Record();
 }
 
 }  // namespace

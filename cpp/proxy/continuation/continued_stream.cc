@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "base/time_units.h"
+#include "proxy/api/settings.h"
 #include "proxy/continuation/rerun_attempts.h"
 #include "proxy/continuation/thread_continuation.h"
 #include "proxy/exchange/request.h"
@@ -13,6 +15,10 @@
 
 namespace vllm_router {
 namespace {
+
+// What aborts a stream as its worker ends is known for leaving within this time: three failed checks, a second apart.
+constexpr int64_t kLongestDoubtNs = 3 * kNanosPerSecond;
+constexpr int64_t kLookNs = 50 * kNanosPerMs;
 
 // How it counts among the failures of attempts, and its code in the record of attempts.
 struct Failure {
@@ -28,9 +34,17 @@ Failure FailureOf(StreamCut cut) {
       return {{.how = AttemptFailure::kLost}, "worker_dead"};
     case StreamCut::kDrained:
       return {{.how = AttemptFailure::kDrained}, "worker_drained"};
+    case StreamCut::kAborted:
+      return {{.how = AttemptFailure::kDrained}, "worker_aborted"};
     default:
       return {{.how = AttemptFailure::kLost}, "worker_closed"};
   }
+}
+
+ResponseEnd EndOf(StreamCut cut) {
+  return cut == StreamCut::kServerError ? ResponseEnd::kServerError
+         : cut == StreamCut::kAborted   ? ResponseEnd::kAborted
+                                        : ResponseEnd::kBrokeOff;
 }
 
 ContinueMethods Rerun() {
@@ -88,13 +102,18 @@ Task<ContinuedStream::Resumed> ContinuedStream::Resume(Relay::End end) {
     Post(
         sink_->problem() == RerunProblem::kNone ? ContinueEventType::kNewShort
                                                 : ContinueEventType::kNewDiffers);
+    comment_due_.Disarm();
     co_return Resumed::kDiffers;
   }
-  if (!cut) co_return Resumed::kEnds;
+  if (!cut) {
+    comment_due_.Disarm();
+    co_return Resumed::kEnds;
+  }
   resuming_ = true;
   const Resumed resumed = co_await GoOn(*cut);
   resuming_ = false;
   const CancelReason left = std::exchange(left_worker_, CancelReason::kNone);
+  if (resumed != Resumed::kResumed) comment_due_.Disarm();
   if (resumed == Resumed::kResumed || request_.is_cancelled()) co_return resumed;
   co_await Release(end == Relay::End::kDone);
   if (left != CancelReason::kNone) request_.Cancel(left);
@@ -102,14 +121,20 @@ Task<ContinuedStream::Resumed> ContinuedStream::Resume(Relay::End end) {
 }
 
 Task<ContinuedStream::Resumed> ContinuedStream::GoOn(StreamCut cut) {
-  if (cut == StreamCut::kAborted || !sink_->may_continue()) co_return Resumed::kEnds;
-  if (!first_cut_) first_cut_ = cut;
-  if (waits_since_ns_ == 0) waits_since_ns_ = request_.thread.clock.NowNanos();
+  if (!sink_->may_continue()) co_return Resumed::kEnds;
+  if (cut == StreamCut::kAborted) {
+    const bool leaves = co_await WorkerLeaves();
+    if (!leaves) co_return Resumed::kEnds;
+  }
+  BeginWait(cut);
   const bool is_loss = EventOf(cut) == ContinueEventType::kOldLost;
   if (machine_.state() == ContinueState::kLive) {
     machine_.Step({.type = EventOf(cut), .methods = Rerun()});
   } else {
-    Post(is_loss ? ContinueEventType::kNewLost : ContinueEventType::kNewTimeout);
+    Post(
+        is_loss                      ? ContinueEventType::kNewLost
+        : cut == StreamCut::kAborted ? ContinueEventType::kNewFailed
+                                     : ContinueEventType::kNewTimeout);
   }
   if (machine_.state() != ContinueState::kSeeking) {
     if (attempts_ != nullptr && is_loss && cut != StreamCut::kServerError) attempts_->ReportLoss();
@@ -117,6 +142,38 @@ Task<ContinuedStream::Resumed> ContinuedStream::GoOn(StreamCut cut) {
   }
   const bool runs = co_await RunAgain(cut);
   co_return runs ? Resumed::kResumed : Resumed::kEnds;
+}
+
+void ContinuedStream::BeginWait(StreamCut cut) {
+  if (!first_cut_) {
+    first_cut_ = cut;
+    first_worker_ = request_.info.worker;
+  }
+  if (waits_since_ns_ != 0) return;
+  waits_since_ns_ = request_.thread.clock.NowNanos();
+  ArmComment();
+}
+
+// It drains, is unhealthy, or has been removed.
+bool ContinuedStream::IsLeaving(const Worker& worker) const {
+  const std::shared_ptr<const FleetView>& fleet = request_.thread.fleet.Get();
+  const std::optional<uint32_t> position = fleet->Find(worker.id);
+  return !position || !fleet->members()[*position].in_rotation();
+}
+
+// An engine that ends aborts what it generates, and so does one that was told to. Its health says which.
+Task<bool> ContinuedStream::WorkerLeaves() {
+  IoThread& thread = request_.thread;
+  const std::shared_ptr<Worker> worker = request_.info.worker;
+  const int64_t until_ns = thread.clock.NowNanos() + kLongestDoubtNs;
+  thread.health.suspect(worker);
+  for (;;) {
+    if (IsLeaving(*worker)) co_return true;
+    const bool is_known = !worker->suspected.load(std::memory_order_relaxed);
+    if (is_known || thread.clock.NowNanos() >= until_ns) co_return false;
+    const bool go_on = co_await request_.scope.Pause(thread.loop, kLookNs);
+    if (!go_on) co_return false;
+  }
 }
 
 // False: no worker runs it. The times of the record stay those of the first run, which the client has seen.
@@ -156,8 +213,7 @@ Task<int64_t> ContinuedStream::EndAttempt(StreamCut cut, std::string_view error)
   RequestInfo& info = request_.info;
   Attempts& attempts = *request_.attempts;
   if (cut != StreamCut::kDrained) {
-    attempts.ResponseEnded(
-        cut == StreamCut::kServerError ? ResponseEnd::kServerError : ResponseEnd::kBrokeOff);
+    attempts.ResponseEnded(EndOf(cut));
   }
   co_await attempts.Finished();
   ArrivingResponse& response = attempts.response();
@@ -187,17 +243,44 @@ void ContinuedStream::OnFirstEvent(void* self) {
 void ContinuedStream::OnCaughtUp(void* self) {
   auto& stream = *static_cast<ContinuedStream*>(self);
   stream.Post(ContinueEventType::kNewMatched);
-  stream.caught_up_ = true;
+  ++stream.times_;
+  stream.comment_due_.Disarm();
   const int64_t waited = stream.request_.thread.clock.NowNanos() - std::exchange(stream.waits_since_ns_, 0);
   stream.gap_ns_ = std::max(stream.gap_ns_, waited);
 }
 
-void ContinuedStream::Count() {
+void ContinuedStream::ArmComment() {
+  comment_due_.Arm(
+      request_.thread.loop.timers(), request_.settings.continuation.keepalive_ms,
+      &ContinuedStream::OnCommentDue, this);
+}
+
+void ContinuedStream::OnCommentDue(void* self) {
+  auto& stream = *static_cast<ContinuedStream*>(self);
+  if (stream.request_.is_cancelled()) return;  // the sink may be gone
+  stream.ArmComment();
+  const std::optional<BodySink::Took> took = stream.sink_->WriteComment();
+  if (took == BodySink::Took::kAll || took == BodySink::Took::kNotYet) ++stream.comments_;
+  if (took == BodySink::Took::kGone) stream.request_.Cancel(CancelReason::kClientGone);
+}
+
+void ContinuedStream::Record() {
   if (!first_cut_) return;
-  const RequestInfo& info = request_.info;
+  RequestInfo& info = request_.info;
   const bool is_cut = info.end == ExchangeEnd::kWorkerGone || info.end == ExchangeEnd::kWorkerError ||
                       machine_.state() == ContinueState::kCut;
-  if (is_cut) thread_.cut.Add(!cut_why_.empty() ? cut_why_ : ContinueCutName(machine_.why()));
+  const std::string_view why = !cut_why_.empty() ? cut_why_ : ContinueCutName(machine_.why());
+  info.keepalives += comments_;
+  info.continued = std::make_unique<ContinuedInfo>();
+  *info.continued = {
+      .first_worker = first_worker_,
+      .why = StreamCutName(*first_cut_),
+      .end = is_cut               ? why
+             : info.ended_early() ? std::string_view()
+                                  : std::string_view("whole"),
+      .times = times_,
+      .gap_ns = gap_ns_};
+  if (is_cut) thread_.cut.Add(why);
   if (!resumed()) return;
   thread_.continued[static_cast<size_t>(*first_cut_)].Add();
   thread_.gap.Add(gap_ns_);

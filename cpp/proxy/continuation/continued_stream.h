@@ -10,19 +10,23 @@
 //   dead           the worker was found dead                                a loss
 //   server_error   the last event says that the server failed               counts as a response of status 500
 //   drained        the worker's drain is over                               nobody's fault
+//   aborted        the engine ended the generation, and its worker drains   nobody's fault
+//                  or is found down
 //
 // The request runs again at a worker that it was not sent to, by the rules of any retry (retry_state.h). The client's
-// stream waits meanwhile. If the second run says something else, or no worker has it, the stream is cut as it is without
-// all this. Streams that engines abort are not continued: a client may have asked for that.
+// stream waits meanwhile, with a comment at times. If the second run says something else, or no worker has it, the stream
+// is cut as it is without all this. What an engine aborts that stays is not continued: somebody may have asked for that.
 //
 // The memory that it claims is returned by its destructor. One thread.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
 
 #include "continuation/continue_machine.h"
+#include "net/timer_wheel.h"
 #include "proxy/continuation/continuation_sink.h"
 #include "proxy/continuation/stream_cut.h"
 #include "proxy/exchange/resumable_response.h"
@@ -31,6 +35,7 @@ namespace vllm_router {
 
 class RerunAttempts;
 struct ThreadContinuation;
+struct Worker;
 
 class ContinuedStream final : public ResumableResponse {
  public:
@@ -44,21 +49,27 @@ class ContinuedStream final : public ResumableResponse {
   bool MayResume() const override;
   Task<Resumed> Resume(Relay::End end) override;
   uint64_t bytes() const override { return sink_->bytes(); }
-  bool resumed() const override { return machine_.continuations() > 0 && caught_up_; }
+  bool resumed() const override { return times_ != 0; }
 
-  // The exchange is over. Counts what became of a stream whose worker did not finish it; once.
-  void Count();
+  // The exchange is over. Counts what became of a stream whose worker did not finish it, and adds it to the request's
+  // record; once.
+  void Record();
 
  private:
   std::optional<StreamCut> CutOf(Relay::End end) const;
+  bool IsLeaving(const Worker& worker) const;
+  Task<bool> WorkerLeaves();
+  void BeginWait(StreamCut cut);
   Task<Resumed> GoOn(StreamCut cut);
   Task<bool> RunAgain(StreamCut cut);
   Task<void> Release(bool last);
   Task<int64_t> EndAttempt(StreamCut cut, std::string_view error);
   void Post(ContinueEventType type);
+  void ArmComment();
 
   static void OnFirstEvent(void* self);
   static void OnCaughtUp(void* self);
+  static void OnCommentDue(void* self);
 
   ThreadContinuation& thread_;
   ContinueMachine machine_;
@@ -66,8 +77,11 @@ class ContinuedStream final : public ResumableResponse {
   std::optional<ContinuationSink> sink_;
   const uint64_t memory_bytes_;
   std::optional<StreamCut> first_cut_;
-  std::string_view cut_why_;    // a reason that the machine does not know; usually empty
-  bool caught_up_ = false;      // the client gets new text of a second run
+  std::shared_ptr<Worker> first_worker_;  // null: its stream was not cut
+  std::string_view cut_why_;              // a reason that the machine does not know; usually empty
+  uint32_t times_ = 0;                    // that the client got new text of another run
+  Timer comment_due_;
+  uint32_t comments_ = 0;       // that the client was sent
   int64_t waits_since_ns_ = 0;  // for new text; 0: it does not
   int64_t gap_ns_ = 0;          // the longest such wait
 };

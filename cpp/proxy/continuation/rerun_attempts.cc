@@ -38,8 +38,8 @@ RerunAttempts::RerunAttempts(Request& request)
   choice_.Begin(
       {.key = &request.key,
        .path = request.head->path,
-       .model = request.workers.model.get(),
-       .stage = request.workers.first_stage()});
+       .stage = request.workers.first_stage(),
+       .model = request.workers.model.get()});
   CountAttemptsBefore();
 }
 

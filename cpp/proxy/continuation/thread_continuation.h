@@ -14,11 +14,13 @@ namespace vllm_router {
 
 class ContinueMemory {
  public:
-  // False: there is no room below `limit`, and nothing was taken.
-  bool Take(uint64_t bytes, uint64_t limit) {
+  explicit ContinueMemory(uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}
+
+  // False: there is no room below the limit, and nothing was taken.
+  bool Take(uint64_t bytes) {
     uint64_t held = bytes_.load(std::memory_order_relaxed);
     do {
-      if (held > limit || bytes > limit - held) return false;
+      if (bytes > limit_bytes_ - held) return false;
     } while (!bytes_.compare_exchange_weak(held, held + bytes, std::memory_order_relaxed));
     return true;
   }
@@ -26,19 +28,13 @@ class ContinueMemory {
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
-  std::atomic<uint64_t> bytes_{0};
-};
-
-struct ContinueOptions {
-  bool enabled = false;
-  uint8_t max_continuations = 2;  // of one stream
-  uint64_t memory_bytes = uint64_t{256} << 20;
+  const uint64_t limit_bytes_;
+  std::atomic<uint64_t> bytes_{0};  // never more than the limit
 };
 
 struct ThreadContinuation {
-  ThreadContinuation(const ContinueOptions& given, ContinueMemory& shared) : options(given), memory(shared) {}
+  explicit ThreadContinuation(ContinueMemory& shared) : memory(shared) {}
 
-  const ContinueOptions options;
   ContinueMemory& memory;                        // the server's
   std::array<Counter, kStreamCuts> continued{};  // streams that went on, by what ended the worker's
   LabeledCounters cut;                           // streams that did not, by why

@@ -92,8 +92,11 @@ void Exchange::WorkerDied(const Worker& worker) {
 
 void Exchange::WorkerDrained(const Worker& worker) {
   ResumableResponse* const resumable = ResumableOf(request_);
-  const bool is_resuming = resumable != nullptr && resumable->resuming();
-  const bool is_relayed = client_.has_bytes() && request_.info.worker.get() == &worker && !is_resuming;
+  if (resumable != nullptr && resumable->resuming()) {
+    request_.attempts->WorkerDrained(worker);
+    return;
+  }
+  const bool is_relayed = client_.has_bytes() && request_.info.worker.get() == &worker;
   if (is_relayed && resumable != nullptr && resumable->LeaveWorker(CancelReason::kDrained)) return;
   if (is_relayed || !request_.attempts->WorkerDrained(worker)) Cancel(CancelReason::kDrained);
 }
