@@ -9,11 +9,14 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding
 TEXT = "The sea is blue, the sky is grey, and both are wide: ⛵ sails far."
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 ON = {
+    "continue_streams": "verified",
+    "continue_keepalive_secs": 0,
     "disable_retries": False,
     "retry_initial_backoff_ms": 1,
     "retry_max_backoff_ms": 5,
     "health_check_interval_secs": 3600,  # checks come from suspicion alone
 }
+ABORT = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"abort"}]}\n\n'
 SERVER_ERROR = b'data: {"error": {"message": "x", "type": "InternalServerError", "code": 500}}\n\n'
 
 
@@ -53,12 +56,14 @@ class Fleet:
     def __init__(self, harness, count, *turns):
         self.turns = list(turns)
         self.served = []  # by the worker's number
+        self.checked = set()  # likewise: their health
         self.workers = [harness.worker(self._answerer(number)) for number in range(count)]
 
     def _answerer(self, number):
         def answer(connection, message):
             if message.method != "POST":  # a health check
                 connection.send(response(200, b""))
+                self.checked.add(number)
                 return
             self.served.append(number)
             turn = self.turns.pop(0) if self.turns else stream()
@@ -101,6 +106,28 @@ def die(after):
     return turn
 
 
+def abort(after):
+    """Sends so many events and, once the worker's `stuck` opens, one by which its engine aborts."""
+
+    def turn(worker, connection, message):
+        worker.stuck = worker.gate()
+        connection.send(HEAD + b"".join(chunk(event) for event in events_of(message.target)[:after]))
+        worker.stuck.wait()
+        connection.send(chunk(ABORT) + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+
+    return turn
+
+
+def late():
+    """Begins its response when the worker's `stuck` opens."""
+
+    def turn(worker, connection, message):
+        worker.stuck.wait()
+        stream()(worker, connection, message)
+
+    return turn
+
+
 def hang(after):
     """Sends so many events, and nothing until the worker's `stuck` opens; its connection stands."""
 
@@ -116,9 +143,9 @@ def body(**more):
     return json.dumps({"model": "m", "prompt": "a", "stream": True, "temperature": 0, **more}).encode()
 
 
-def got(client, path, sent):
+def got(client, path, sent, *fields):
     """What comes of the body, and whether it has its end."""
-    client.send(request("POST", path, body=sent))
+    client.send(request("POST", path, *fields, body=sent))
     head = client.read_head()
     assert head.status == 200
     data = b""

@@ -21,11 +21,6 @@ from tests.fakes.continued import (
 from tests.fakes.wire import eventually, request
 
 
-@pytest.fixture(autouse=True)
-def continuing(monkeypatch):
-    monkeypatch.setenv("VLLM_ROUTER_CONTINUE_STREAMS", "verified")
-
-
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 def test_a_lost_stream_is_that_of_an_undisturbed_run_at_every_cut(harness, path):
     fleet = Fleet(harness, 3)
@@ -92,14 +87,30 @@ def test_a_seed_makes_a_sampled_stream_one_that_repeats(harness):
     assert got(harness.client(router), CHAT, body(temperature=1, seed=4)) == (whole(CHAT), True)
 
 
-def test_off_it_is_cut(harness, monkeypatch):
-    monkeypatch.delenv("VLLM_ROUTER_CONTINUE_STREAMS")
+def test_off_it_is_cut(harness):
     fleet = Fleet(harness, 2, stream(stop_after=3, then="half"))
-    router = harness.router(*fleet.workers, **ON)
+    router = harness.router(*fleet.workers, **{**ON, "continue_streams": "off"})
     cut = b"".join(events_of(CHAT)[:3]) + events_of(CHAT)[3][:9]
     assert got(harness.client(router), CHAT, body()) == (cut, False)
     assert len(fleet.served) == 1
     assert counts(router, "streams_cut_total") == {}
+
+
+@pytest.mark.parametrize("value", ["never", "Never"])
+def test_a_client_may_forbid_it(harness, value):
+    fleet = Fleet(harness, 2, stream(stop_after=3))
+    router = harness.router(*fleet.workers, **ON)
+    field = ("X-VLLM-Router-Continue", value)
+    assert got(harness.client(router), CHAT, body(), field) == (b"".join(events_of(CHAT)[:3]), False)
+    assert len(fleet.served) == 1
+
+
+def test_a_client_cannot_ask_for_it(harness):
+    fleet = Fleet(harness, 2, stream(stop_after=3))
+    router = harness.router(*fleet.workers, **{**ON, "continue_streams": "off"})
+    field = ("x-vllm-router-continue", "verified")
+    assert got(harness.client(router), CHAT, body(), field) == (b"".join(events_of(CHAT)[:3]), False)
+    assert len(fleet.served) == 1
 
 
 def test_another_text_never_follows(harness):

@@ -1,17 +1,10 @@
 """cpp/proxy/continuation/rerun_attempts.h: attempts at other workers, by the rules of any retry."""
 
-import pytest
-
 from tests.fakes.continued import CHAT, ON, Fleet, body, counts, events_of, got, stream, whole
 
 
 def refuse(_worker, connection, _message):
     connection.send(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
-
-
-@pytest.fixture(autouse=True)
-def continuing(monkeypatch):
-    monkeypatch.setenv("VLLM_ROUTER_CONTINUE_STREAMS", "verified")
 
 
 def test_a_worker_that_refuses_is_followed_by_another(harness):

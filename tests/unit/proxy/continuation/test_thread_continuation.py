@@ -2,12 +2,11 @@
 
 import json
 
-from tests.fakes.continued import CHAT, ON, Fleet, body, counts, hang, stream
+from tests.fakes.continued import CHAT, ON, Fleet, body, counts, events_of, got, hang, stream
 from tests.fakes.wire import eventually, request
 
 
-def test_memory_is_held_while_a_stream_may_go_on(harness, monkeypatch):
-    monkeypatch.setenv("VLLM_ROUTER_CONTINUE_STREAMS", "verified")
+def test_memory_is_held_while_a_stream_may_go_on(harness):
     fleet = Fleet(harness, 1, hang(4))
     router = harness.router(*fleet.workers, **ON)
     client = harness.client(router)
@@ -21,8 +20,18 @@ def test_memory_is_held_while_a_stream_may_go_on(harness, monkeypatch):
     eventually(lambda: counts(router, "continue_memory_bytes") == {}, "memory that nobody returned")
 
 
-def test_each_stream_counts_once_however_often_it_goes_on(harness, monkeypatch):
-    monkeypatch.setenv("VLLM_ROUTER_CONTINUE_STREAMS", "verified")
+def test_a_stream_beyond_the_memory_is_cut_as_ever(harness):
+    fleet = Fleet(harness, 2, stream(stop_after=3))
+    router = harness.router(*fleet.workers, continue_memory_mb=1, **ON)
+    sent = body(prompt="a" * (1 << 20))
+    assert got(harness.client(router), CHAT, sent) == (b"".join(events_of(CHAT)[:3]), False)
+    router.must_rest()
+    assert len(fleet.served) == 1
+    assert counts(router, "streams_not_remembered_total") == {"": 1}
+    assert counts(router, "streams_cut_total") == {}
+
+
+def test_each_stream_counts_once_however_often_it_goes_on(harness):
     fleet = Fleet(harness, 3, stream(stop_after=3, then="error"), stream(stop_after=6))
     router = harness.router(*fleet.workers, retry_lost_requests=2, retry_budget=1, **ON)
     answer = harness.client(router).ask("POST", CHAT, body=body())

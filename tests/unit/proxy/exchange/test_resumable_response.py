@@ -8,11 +8,6 @@ from tests.fakes.continued import CHAT, ON, Fleet, body, counts, events_of, hang
 from tests.fakes.wire import EndedEarlyError, request
 
 
-@pytest.fixture(autouse=True)
-def continuing(monkeypatch):
-    monkeypatch.setenv("VLLM_ROUTER_CONTINUE_STREAMS", "verified")
-
-
 def begin(client):
     """The first events, of a worker that says no more."""
     client.send(request("POST", CHAT, body=body()))
