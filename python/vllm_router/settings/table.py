@@ -1871,7 +1871,7 @@ class Table:
     continue_streams: str = _continued(
         "off",
         Choice(("off", "verified")),
-        "the event streams that go on at another worker when their own is lost, fails, or drains for too long",
+        "the event streams that go on at another worker when their own is lost, fails or drains for too long",
         more="verified: those of completions and chats with temperature 0 or a seed. The request runs again, "
         "and what the client has must be the start of that run; else the stream is cut. off: none; they "
         "are cut. See docs/how-to/continue_streams.md.",
