@@ -18,8 +18,8 @@ namespace vllm_router {
 namespace {
 
 // What another run may follow, and why none does.
-constexpr StreamCut kFollowed[] = {
-    StreamCut::kLost, StreamCut::kDead, StreamCut::kServerError, StreamCut::kAborted, StreamCut::kDrained};
+constexpr StreamCut kFollowed[] = {StreamCut::kLost,    StreamCut::kDead, StreamCut::kServerError,
+                                   StreamCut::kAborted, StreamCut::kIdle, StreamCut::kDrained};
 constexpr std::string_view kReasons[] = {"no_worker", "diverged",   "retries",
                                          "suspected", "lost_again", "max"};
 
@@ -29,7 +29,8 @@ using Threads = std::vector<const ThreadContinuation*>;
 void WriteMetrics(const Threads& threads, const ContinueMemory& memory, MetricsPage* page) {
   page->Counter(
       "streams_continued_total",
-      "Event streams that another worker finished, by what ended the first one: lost, dead, server_error, "
+      "Event streams that another worker finished, by what ended the first one: lost, dead, idle, "
+      "server_error, "
       "aborted or drained (--continue-streams).");
   for (const StreamCut cut : kFollowed) {
     uint64_t count = 0;

@@ -36,6 +36,8 @@ Failure FailureOf(StreamCut cut) {
       return {{.how = AttemptFailure::kDrained}, "worker_drained"};
     case StreamCut::kAborted:
       return {{.how = AttemptFailure::kDrained}, "worker_aborted"};
+    case StreamCut::kIdle:
+      return {{.how = AttemptFailure::kMoved}, CodeOfCut(CancelReason::kIdleTimeout)};
     default:
       return {{.how = AttemptFailure::kLost}, "worker_closed"};
   }
@@ -85,6 +87,7 @@ std::optional<StreamCut> ContinuedStream::CutOf(Relay::End end) const {
     case Relay::End::kClosed:
       if (left_worker_ == CancelReason::kWorkerDead) return StreamCut::kDead;
       if (left_worker_ == CancelReason::kDrained) return StreamCut::kDrained;
+      if (left_worker_ == CancelReason::kIdleTimeout) return StreamCut::kIdle;
       return std::nullopt;
     case Relay::End::kClientGone:
       return std::nullopt;

@@ -9,6 +9,7 @@
 //   lost           the worker's connection ended, or its framing broke      a loss for the quarantine
 //   dead           the worker was found dead                                a loss
 //   server_error   the last event says that the server failed               counts as a response of status 500
+//   idle           it sent nothing for --stream-idle-timeout-secs           counts as a response that broke off
 //   drained        the worker's drain is over                               nobody's fault
 //   aborted        the engine ended the generation, and its worker drains   nobody's fault
 //                  or is found down

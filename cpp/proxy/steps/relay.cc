@@ -70,9 +70,16 @@ void CancelFor(void* context) {
   static_cast<Request*>(context)->Cancel(kReason);
 }
 
+void OnWorkerIdle(void* context) {
+  auto* request = static_cast<Request*>(context);
+  ResumableResponse* const resumable = ResumableOf(*request);
+  if (resumable != nullptr && resumable->LeaveWorker(CancelReason::kIdleTimeout)) return;
+  request->Cancel(CancelReason::kIdleTimeout);
+}
+
 Relay::Hooks HooksFor(Request& request) {
   return {
-      .worker_idle = &CancelFor<CancelReason::kIdleTimeout>,
+      .worker_idle = &OnWorkerIdle,
       .first_byte = &OnFirstByte,
       .context = &request,
       .progress = ProgressOf(request)};

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.fakes.continued import CHAT, ON, Fleet, body, counts, events_of, hang, stream, whole
-from tests.fakes.wire import EndedEarlyError, request
+from tests.fakes.continued import CHAT, ON, Fleet, body, counts, events_of, hang, late, stream, whole
+from tests.fakes.wire import EndedEarlyError, eventually, request
 
 
 def begin(client):
@@ -41,6 +41,30 @@ def test_a_worker_that_is_found_dead_gets_no_grace(harness):
     assert data + client.read_to_last_chunk() == whole(CHAT)
     router.must_rest()
     assert counts(router, "streams_continued_total") == {"dead": 1}
+
+
+def test_a_worker_that_says_nothing_for_too_long_is_left(harness):
+    fleet = Fleet(harness, 2, hang(4), stream())
+    router = harness.router(*fleet.workers, stream_idle_timeout_secs=0.5, **ON)
+    client = harness.client(router)
+    assert begin(client) + client.read_to_last_chunk() == whole(CHAT)
+    router.must_rest()
+    assert counts(router, "streams_continued_total") == {"idle": 1}
+
+
+def test_a_client_that_leaves_meanwhile_costs_no_other_worker(harness):
+    fleet = Fleet(harness, 3, stream(stop_after=3, then="error"), late())
+    for worker in fleet.workers:
+        worker.stuck = worker.gate()
+    router = harness.router(*fleet.workers, retry_budget=1, **ON)
+    client = harness.client(router)
+    begin(client)
+    eventually(lambda: len(fleet.served) == 2, "it does not go on")
+    fleet.workers[fleet.served[1]].stuck.wait_for_someone()
+    client.close()
+    router.must_rest()
+    assert len(fleet.served) == 2
+    assert counts(router, "streams_cut_total") == {}
 
 
 def test_without_another_worker_a_drain_cuts_as_ever(harness):
