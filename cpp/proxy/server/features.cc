@@ -22,9 +22,9 @@ namespace vllm_router {
 
 std::span<const Feature* const> Features() {
   static constexpr std::array kFeatures = {
-      &kDisaggregationFeature, &kEventsFeature,   &kResponseCacheFeature, &kSharedPoolFeature,
-      &kSessionsFeature,       &kReceiptsFeature, &kPeerSyncFeature,      &kConditionsFeature,
-      &kTracingFeature,        &kHoldoutFeature,  &kDashboardFeature,     &kAdmissionFeature,
+      &kDisaggregationFeature, &kEventsFeature,      &kResponseCacheFeature, &kSharedPoolFeature,
+      &kSessionsFeature,       &kReceiptsFeature,    &kPeerSyncFeature,      &kConditionsFeature,
+      &kTracingFeature,        &kHoldoutFeature,     &kDashboardFeature,     &kAdmissionFeature,
       &kPickerFeature,         &kContinuationFeature};
   return kFeatures;
 }
