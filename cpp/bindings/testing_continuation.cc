@@ -3,7 +3,9 @@
 
 #include <map>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #include "continuation/rerun_verifier.h"
 #include "continuation/text_digest.h"
 #include "continuation/transcript.h"
+#include "net/task.h"
 #include "proxy/continuation/continuation_sink.h"
 #include "proxy/continuation/stream_cut.h"
 #include "proxy/exchange/body_sink.h"
@@ -115,9 +118,36 @@ py::object ReadEvent(const std::string& text) {
 }
 
 // A client that takes everything at once.
+// A client that, if it is slow, takes a piece only when it is waited for.
+class UnhurriedClient final : public BodySink {
+ public:
+  explicit UnhurriedClient(CapturedBody& body) : body_(body) {}
+
+  Took Write(std::string_view data, bool last) override {
+    if (waits_) throw std::logic_error("a piece was written before the last one was taken");
+    if (!slow) return body_.Write(data, last);
+    waits_ = true;
+    data_ = data;
+    last_ = last;
+    return Took::kNotYet;
+  }
+  Task<Took> Flush() override {
+    waits_ = false;
+    co_return body_.Write(data_, last_);
+  }
+
+  bool slow = false;
+
+ private:
+  CapturedBody& body_;
+  std::string data_;
+  bool last_ = false;
+  bool waits_ = false;
+};
+
 class ContinuationSinkHarness {
  public:
-  ContinuationSinkHarness() : sink_(client_, {&OnFirstEvent, &OnCaughtUp, this}) {}
+  ContinuationSinkHarness() : sink_(taker_, {&OnFirstEvent, &OnCaughtUp, this}) {}
   ContinuationSinkHarness(const ContinuationSinkHarness&) = delete;
   ContinuationSinkHarness& operator=(const ContinuationSinkHarness&) = delete;
 
@@ -125,6 +155,17 @@ class ContinuationSinkHarness {
   bool Write(const std::string& data, bool last) { return sink_.Write(data, last) == BodySink::Took::kAll; }
   void Rerun() { sink_.Rerun(); }
   void Release(bool last) { sink_.Release(last); }
+  // Whether the client is sent one.
+  bool WriteComment() { return sink_.WriteComment().has_value(); }
+  bool Flush() {
+    bool took = false;
+    Spawn([](ContinuationSink& sink, bool& all) -> Task<void> {
+      const BodySink::Took end = co_await sink.Flush();
+      all = end == BodySink::Took::kAll;
+    }(sink_, took));
+    return took;
+  }
+  void SetSlow(bool slow) { taker_.slow = slow; }
 
   const ContinuationSink& sink() const { return sink_; }
   const CapturedBody& client() const { return client_; }
@@ -139,6 +180,7 @@ class ContinuationSinkHarness {
   }
 
   CapturedBody client_{size_t{4} << 20};
+  UnhurriedClient taker_{client_};
   std::vector<std::string> hooks_;
   ContinuationSink sink_;
 };
@@ -307,6 +349,9 @@ void BindTestingContinuation(py::module_& testing) {
       .def("write", &ContinuationSinkHarness::Write, "data"_a, "last"_a)
       .def("rerun", &ContinuationSinkHarness::Rerun)
       .def("release", &ContinuationSinkHarness::Release, "last"_a)
+      .def("write_comment", &ContinuationSinkHarness::WriteComment)
+      .def("flush", &ContinuationSinkHarness::Flush)
+      .def("set_slow", &ContinuationSinkHarness::SetSlow, "slow"_a)
       .def_property_readonly(
           "client", [](const ContinuationSinkHarness& h) { return ContinueBytes(h.client().bytes()); })
       .def_property_readonly("whole", [](const ContinuationSinkHarness& h) { return h.client().whole(); })

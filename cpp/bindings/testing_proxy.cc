@@ -220,6 +220,15 @@ RequestInfo MakeRecord(const py::kwargs& fields) {
       }
     } else if (name == "worker") {
       record.worker = value.cast<WorkerHandle>().worker;
+    } else if (name == "continued") {
+      const auto [times, why, end, gap_ns, first] =
+          value.cast<std::tuple<uint32_t, std::string, std::string, int64_t, WorkerHandle>>();
+      record.continued = std::make_unique<ContinuedInfo>(ContinuedInfo{
+          .first_worker = first.worker,
+          .why = Forever(why),
+          .end = Forever(end),
+          .times = times,
+          .gap_ns = gap_ns});
     } else if (name == "reason") {
       if (!record.decision.has_value()) record.decision.emplace();
       record.decision->reason = ByName<Reason>(value.cast<std::string>(), kReasonCount, &ReasonName);

@@ -221,6 +221,10 @@ class ServerOptions(TypedDict, total=False):
     cb_timeout_duration_secs: float
     cb_window_duration_secs: float
     disable_circuit_breaker: bool
+    continue_streams: Literal["off", "verified"]
+    continue_max: int
+    continue_memory_mb: int
+    continue_keepalive_secs: float
     api_key_validation_urls: list[str] | tuple[str, ...]
     api_key_validation_cache_secs: float
     api_key_validation_timeout_secs: float

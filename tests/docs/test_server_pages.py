@@ -495,6 +495,7 @@ EVERYTHING = {
     "reused": True,
     "retries": 1,
     "stale_retry": True,
+    "continued": (1, "lost", "max", 1, testing.WorkerHandle("http://gpu-3:8000")),
     "prompt_tokens": 1,
     "completion_tokens": 1,
     "cached_tokens": 1,
@@ -510,7 +511,8 @@ def test_the_example_of_a_line_of_text_has_the_form_of_one() -> None:
     example = re.search(r"^    (2026-11-21 .*)$", ACCESS_LOG, re.MULTILINE)
     assert example
     fields = EVERYTHING | {"error": "", "rule": "", "end": "done", "client": "10.0.0.7", "cache": ""}
-    for name in ("tenant", "priority_class", "claimed_class", "dispatch"):  # clients are not told apart there
+    # Clients are not told apart there, and its worker ended it.
+    for name in ("tenant", "priority_class", "claimed_class", "dispatch", "continued"):
         del fields[name]
     line = testing.access_line("text", "consistent_hash", **fields).decode().rstrip("\n")
     shape = re.compile(r"(?<==)\S+")

@@ -67,6 +67,7 @@ ROWS = {
         "proxy/shared_pool",
         "proxy/tracing",
         "proxy/holdout",
+        "proxy/continuation",
     },
     "proxy/server": {"proxy/steps", "proxy/peer_sync", "proxy/dashboard", "proxy/picker"},
     "simulation": {"routing", "peer_sync", "holdout", "http", "net"},

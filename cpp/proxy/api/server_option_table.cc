@@ -5,17 +5,21 @@ namespace {
 
 constexpr uint64_t kMebibyte = 1 << 20;
 
-constexpr OptionMember<FixedOptions> kBodyMemory = {
-    .kind = OptionKind::kCount,
-    .scale = 1,
-    .largest = static_cast<double>(std::numeric_limits<uint64_t>::max() / kMebibyte),
-    .get = [](const FixedOptions& options) -> OptionValue { return options.body_memory_bytes / kMebibyte; },
-    .set =
-        [](FixedOptions& options, const OptionValue& value) {
-          const auto* const mebibytes = std::get_if<uint64_t>(&value);
-          if (mebibytes != nullptr) options.body_memory_bytes = *mebibytes * kMebibyte;
-          return mebibytes != nullptr;
-        }};
+// Kept in bytes.
+template <uint64_t FixedOptions::*kBytes>
+constexpr OptionMember<FixedOptions> Mebibytes() {
+  return {
+      .kind = OptionKind::kCount,
+      .scale = 1,
+      .largest = static_cast<double>(std::numeric_limits<uint64_t>::max() / kMebibyte),
+      .get = [](const FixedOptions& options) -> OptionValue { return options.*kBytes / kMebibyte; },
+      .set =
+          [](FixedOptions& options, const OptionValue& value) {
+            const auto* const mebibytes = std::get_if<uint64_t>(&value);
+            if (mebibytes != nullptr) options.*kBytes = *mebibytes * kMebibyte;
+            return mebibytes != nullptr;
+          }};
+}
 
 constexpr OptionMember<Settings> kCorsOrigins = {
     .kind = OptionKind::kTexts,
@@ -55,7 +59,7 @@ const OptionTable<FixedOptions>& FixedOptionTable() {
       {.name = "holdout_percent", .member = UpTo(20, Member<&O::holdout_percent>())},
       {.name = "holdout_policy", .member = Member<&O::holdout_policy>()},
       {.name = "holdout_secret_file", .member = Member<&O::holdout_secret_file>()},
-      {.name = "body_memory_mb", .member = kBodyMemory},
+      {.name = "body_memory_mb", .member = Mebibytes<&O::body_memory_bytes>()},
       {.name = "api_key", .member = Member<&O::api_key>()},
       {.name = "client_api_key_file", .member = Member<&O::client_api_key_file>()},
       {.name = "api_key_validation_urls", .member = Member<&O::api_key_validation_urls>()},
@@ -151,6 +155,7 @@ const OptionTable<FixedOptions>& FixedOptionTable() {
       {.name = "vllm_discovery_address", .member = Member<&O::vllm_discovery_address>()},
       {.name = "vllm_discovery_allow", .member = Member<&O::vllm_discovery_allow>()},
       {.name = "discovery_forget_secs", .member = Seconds<&O::discovery_forget_ms>()},
+      {.name = "continue_memory_mb", .member = Mebibytes<&O::continue_memory_bytes>()},
       {.name = "enable_trace", .member = Member<&O::enable_trace>()},
       {.name = "otlp_traces_endpoint", .member = Member<&O::otlp_traces_endpoint>()},
       {.name = "otel_sampling_ratio", .member = Member<&O::otel_sampling_ratio>()},
@@ -168,6 +173,7 @@ const OptionTable<Settings>& SettingsTable() {
   using O = Settings;
   using Pd = PdSettings;
   using Cache = ResponseCacheSettings;
+  using Continue = ContinueSettings;
   static const auto* table = new OptionTable<O>{
       {.name = "max_payload_size", .member = Member<&O::max_payload_size>()},
       {.name = "queue_timeout_secs", .member = Seconds<&O::queue_timeout_ms>()},
@@ -287,6 +293,11 @@ const OptionTable<Settings>& SettingsTable() {
       {.name = "response_cache_replay_events_per_second",
        .member = Member<&O::response_cache, &Cache::replay_events_per_second>()},
       {.name = "response_cache_invalidate_on", .member = Member<&O::response_cache, &Cache::invalidate_on>()},
+      {.name = "continue_streams",
+       .member = Word<&O::continuation, &Continue::streams>(),
+       .words = {{"off", ContinueStreams::kOff}, {"verified", ContinueStreams::kVerified}}},
+      {.name = "continue_max", .member = Member<&O::continuation, &Continue::max>()},
+      {.name = "continue_keepalive_secs", .member = Seconds<&O::continuation, &Continue::keepalive_ms>()},
       {.name = "health_compat", .member = Member<&O::health_compat>()},
       {.name = "preserve_host", .member = Member<&O::preserve_host>()},
       {.name = "trust_forwarded", .member = Member<&O::trust_forwarded>()},

@@ -125,6 +125,8 @@ struct FixedOptions {
   std::string holdout_policy = "least_load";
   std::string holdout_secret_file;  // that decides which; empty: a random secret that ends with the server
 
+  uint64_t continue_memory_bytes = 256ull << 20;  // of the streams that may go on at another worker
+
   bool enable_trace = false;
   bool dashboard = true;  // GET /dashboard and its events
   std::string

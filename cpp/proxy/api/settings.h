@@ -26,6 +26,7 @@
 
 #include "base/limits.h"
 #include "base/time_units.h"
+#include "proxy/api/continue_settings.h"
 #include "proxy/api/cors.h"
 #include "proxy/api/pd_settings.h"
 #include "proxy/api/response_cache_settings.h"
@@ -71,6 +72,7 @@ struct Settings {
   BreakerOptions breaker;
   PdSettings pd;
   ResponseCacheSettings response_cache;
+  ContinueSettings continuation;
 
   bool preserve_host = false;
   bool trust_forwarded = true;

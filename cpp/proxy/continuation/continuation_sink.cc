@@ -5,6 +5,11 @@
 #include "base/check.h"
 
 namespace vllm_router {
+namespace {
+
+constexpr std::string_view kComment = ": keep-alive\n\n";
+
+}  // namespace
 
 BodySink::Took ContinuationSink::Write(std::string_view data, bool last) {
   if (passes_all_) return Pass(data, last);
@@ -47,7 +52,37 @@ BodySink::Took ContinuationSink::Pass(std::string_view data, bool last) {
   if (data.empty() && !last && std::exchange(started_, true)) return Took::kAll;
   started_ = true;
   bytes_ += data.size();
-  return next_.Write(data, last);
+  return Forward(data, last);
+}
+
+// What `next` has yet to take of a comment is in front.
+BodySink::Took ContinuationSink::Forward(std::string_view data, bool last) {
+  if (waits_ == Waits::kComment) {
+    waits_ = Waits::kPieceBehindComment;
+    piece_ = data;
+    last_ = last;
+    return Took::kNotYet;
+  }
+  const Took took = next_.Write(data, last);
+  if (took == Took::kNotYet) waits_ = Waits::kPiece;
+  return took;
+}
+
+Task<BodySink::Took> ContinuationSink::Flush() {
+  Took took = co_await next_.Flush();
+  if (took == Took::kAll && waits_ == Waits::kPieceBehindComment) {
+    took = next_.Write(piece_, last_);
+    if (took == Took::kNotYet) took = co_await next_.Flush();
+  }
+  waits_ = Waits::kNothing;
+  co_return took;
+}
+
+std::optional<BodySink::Took> ContinuationSink::WriteComment() {
+  if (waits_ != Waits::kNothing || !started_ || !may_continue()) return std::nullopt;
+  const Took took = next_.Write(kComment, /*last=*/false);
+  if (took == Took::kNotYet) waits_ = Waits::kComment;
+  return took;
 }
 
 void ContinuationSink::Rerun() {
@@ -61,7 +96,7 @@ void ContinuationSink::Rerun() {
 BodySink::Took ContinuationSink::Release(bool last) {
   out_ = gate_.held();
   gate_ = EventGate();
-  if (out_.empty() && !last) return Took::kAll;
+  if (out_.empty() && !last) return waits_ == Waits::kComment ? Forward({}, false) : Took::kAll;
   return Pass(out_, last);
 }
 

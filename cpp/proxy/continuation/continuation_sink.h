@@ -13,6 +13,9 @@
 // A run that differs ends its relay: Write() returns kClosed, and problem() says why. Events of another shape than those of
 // completions and chat completions end may_continue(), and then all bytes pass as they come.
 //
+// While a client waits for a second run it may be sent comments, which every reader of event streams skips: WriteComment().
+// What the client does not take of one at once is in front of the next piece.
+//
 // The hooks are called within Write(), before the bytes go on. Cost: that of what it is made of
 // (benchmarks/micro/continuation.cc). One thread.
 #pragma once
@@ -42,7 +45,7 @@ class ContinuationSink final : public BodySink {
   ContinuationSink(BodySink& next, const Hooks& hooks) : next_(next), hooks_(hooks) {}
 
   Took Write(std::string_view data, bool last) override;
-  Task<Took> Flush() override { return next_.Flush(); }
+  Task<Took> Flush() override;
 
   // The bytes that follow are of a second run, or of another one after that; what was held is dropped. REQUIRES:
   // may_continue().
@@ -50,6 +53,9 @@ class ContinuationSink final : public BodySink {
   // The stream does not go on. What was held goes to the client; `last`: as the end of the body. Nothing is held, and
   // that is not the end: kAll.
   Took Release(bool last);
+
+  // Behind whole events. nullopt: something else waits for the client, or the stream does not go on.
+  std::optional<Took> WriteComment();
 
   // What the client has is known, and not the end of the stream.
   bool may_continue() const { return !passes_all_ && delivered_.ok() && !delivered_.done(); }
@@ -63,6 +69,10 @@ class ContinuationSink final : public BodySink {
   Took WriteFirstRun(std::string_view data, bool last);
   Took WriteRerun(std::string_view data, bool last);
   Took Pass(std::string_view data, bool last);
+  Took Forward(std::string_view data, bool last);
+
+  // Of what was written, `next` has yet to take.
+  enum class Waits : uint8_t { kNothing, kPiece, kComment, kPieceBehindComment };
 
   BodySink& next_;
   const Hooks hooks_;
@@ -70,7 +80,10 @@ class ContinuationSink final : public BodySink {
   DeliveredText delivered_;
   std::optional<RerunVerifier> verifier_;
   std::string out_;
+  std::string_view piece_;  // that is behind a comment
   uint64_t bytes_ = 0;
+  Waits waits_ = Waits::kNothing;
+  bool last_ = false;        // piece_ is
   bool started_ = false;     // the next one has the first piece, which the head goes with
   bool passes_all_ = false;  // the first run is not understood
   bool has_event_ = false;   // of this run

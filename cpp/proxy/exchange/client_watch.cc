@@ -41,7 +41,7 @@ void ClientWatch::OnReadable(void* context) {
       return;  // from now on only a write shows whether it left
     if (!read.ok()) {
       Relay* const relay = request.client.relay();
-      if (relay == nullptr || !relay->client_has_all()) {
+      if (relay == nullptr || !request.relaying || !relay->client_has_all()) {
         request.Cancel(CancelReason::kClientGone);
       } else {
         relay->LeaveClient();

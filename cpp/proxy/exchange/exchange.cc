@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "proxy/api/settings.h"
 #include "proxy/exchange/connection.h"
+#include "proxy/exchange/resumable_response.h"
 #include "proxy/exchange/step.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
@@ -74,8 +75,12 @@ void Exchange::Cancel(CancelReason reason) {
 void Exchange::WorkerDied(const Worker& worker) {
   Request& request = request_;
   const bool is_relayed = request.info.worker.get() == &worker;
-  if (!client_.has_bytes() || !is_relayed) {
+  ResumableResponse* const resumable = ResumableOf(request);
+  const bool is_resuming = resumable != nullptr && resumable->resuming();
+  if (!client_.has_bytes() || !is_relayed || is_resuming) {
     request.attempts->WorkerDied(worker);
+  } else if (resumable != nullptr && resumable->LeaveWorker(CancelReason::kWorkerDead)) {
+    return;
   } else if (request.relaying && request.settings.dead_worker_grace_ms == 0) {
     Cancel(CancelReason::kWorkerDead);
   } else if (request.relaying) {
@@ -86,7 +91,13 @@ void Exchange::WorkerDied(const Worker& worker) {
 }
 
 void Exchange::WorkerDrained(const Worker& worker) {
+  ResumableResponse* const resumable = ResumableOf(request_);
+  if (resumable != nullptr && resumable->resuming()) {
+    request_.attempts->WorkerDrained(worker);
+    return;
+  }
   const bool is_relayed = client_.has_bytes() && request_.info.worker.get() == &worker;
+  if (is_relayed && resumable != nullptr && resumable->LeaveWorker(CancelReason::kDrained)) return;
   if (is_relayed || !request_.attempts->WorkerDrained(worker)) Cancel(CancelReason::kDrained);
 }
 
@@ -172,7 +183,9 @@ void Exchange::FinishTicket(Ticket& ticket) {
                 : request_.worker_failed || info.end == ExchangeEnd::kTimeout ? Outcome::End::kWorkerFailed
                 : info.attempts == 0                                          ? Outcome::End::kNotSent
                                                                               : Outcome::End::kFinished;
-  if (info.first_body_ns != 0) {
+  const ResumableResponse* const resumable = ResumableOf(request_);
+  const bool has_first_token = resumable == nullptr || !resumable->resumed();
+  if (info.first_body_ns != 0 && has_first_token) {
     outcome.first_token_ms = static_cast<double>(info.first_body_ns - info.head_ns) / 1e6;
   }
   outcome.prompt_tokens = info.prompt_tokens;

@@ -5,6 +5,7 @@
 #include "proxy/admin/feature.h"
 #include "proxy/admission/admission_feature.h"
 #include "proxy/conditions/conditions_feature.h"
+#include "proxy/continuation/continuation_feature.h"
 #include "proxy/dashboard/dashboard_feature.h"
 #include "proxy/disaggregation/disaggregation_feature.h"
 #include "proxy/events/events_feature.h"
@@ -21,10 +22,10 @@ namespace vllm_router {
 
 std::span<const Feature* const> Features() {
   static constexpr std::array kFeatures = {
-      &kDisaggregationFeature, &kEventsFeature,   &kResponseCacheFeature, &kSharedPoolFeature,
-      &kSessionsFeature,       &kReceiptsFeature, &kPeerSyncFeature,      &kConditionsFeature,
-      &kTracingFeature,        &kHoldoutFeature,  &kDashboardFeature,     &kAdmissionFeature,
-      &kPickerFeature};
+      &kDisaggregationFeature, &kEventsFeature,      &kResponseCacheFeature, &kSharedPoolFeature,
+      &kSessionsFeature,       &kReceiptsFeature,    &kPeerSyncFeature,      &kConditionsFeature,
+      &kTracingFeature,        &kHoldoutFeature,     &kDashboardFeature,     &kAdmissionFeature,
+      &kPickerFeature,         &kContinuationFeature};
   return kFeatures;
 }
 

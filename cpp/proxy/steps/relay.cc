@@ -13,6 +13,7 @@
 #include "proxy/exchange/downstream.h"
 #include "proxy/exchange/relay.h"
 #include "proxy/exchange/request.h"
+#include "proxy/exchange/resumable_response.h"
 #include "proxy/exchange/step.h"
 #include "proxy/exchange/tunnel.h"
 #include "proxy/exchange/usage_sink.h"
@@ -57,7 +58,8 @@ ResponseProgress* ProgressOf(const Request& request) {
 
 void OnFirstByte(void* context) {
   auto* request = static_cast<Request*>(context);
-  request->info.first_body_ns = request->thread.clock.NowNanos();
+  // Of a stream that goes on at another worker, the first one's counts.
+  if (request->info.first_body_ns == 0) request->info.first_body_ns = request->thread.clock.NowNanos();
   ArrivingResponse& response = request->attempts->response();
   if (request->info.stream && response.ticket() != nullptr) response.ticket()->FirstToken();
   response.CountFirstByte();
@@ -68,9 +70,16 @@ void CancelFor(void* context) {
   static_cast<Request*>(context)->Cancel(kReason);
 }
 
+void OnWorkerIdle(void* context) {
+  auto* request = static_cast<Request*>(context);
+  ResumableResponse* const resumable = ResumableOf(*request);
+  if (resumable != nullptr && resumable->LeaveWorker(CancelReason::kIdleTimeout)) return;
+  request->Cancel(CancelReason::kIdleTimeout);
+}
+
 Relay::Hooks HooksFor(Request& request) {
   return {
-      .worker_idle = &CancelFor<CancelReason::kIdleTimeout>,
+      .worker_idle = &OnWorkerIdle,
       .first_byte = &OnFirstByte,
       .context = &request,
       .progress = ProgressOf(request)};
@@ -82,10 +91,19 @@ void DropHead(ArrivingResponse& response) {
   response.ForgetHead();
 }
 
-// Nothing is sent again once a response is being relayed, and a stream may last for minutes.
+// Nothing is sent again once a response is being relayed, unless another worker may finish it. A stream may last for
+// minutes.
 void ForgetRequest(Request& request) {
   request.attempts->ForgetRequest();
-  request.Forget();
+  if (ResumableOf(request) == nullptr) request.Forget();
+}
+
+bool KeepsConnection(const ResponseHead& response) {
+  return response.keep_alive && response.framing != BodyFraming::kUntilClose;
+}
+
+BodyReader ReaderOf(const ResponseHead& response) {
+  return {response.framing, response.content_length, MessageKind::kResponse};
 }
 
 std::optional<ExchangeEnd> EndSaid(const Request& request, const StreamSummary& summary) {
@@ -120,11 +138,13 @@ void RecordRelayEnd(
   RequestInfo& info = request.info;
   Attempts& attempts = *request.attempts;
   const std::optional<ExchangeEnd> said = EndSaid(request, summary);
+  const ResumableResponse* const resumable = ResumableOf(request);
   switch (end) {
     case Relay::End::kDone:
       attempts.ResponseEnded(ResponseEndOf(said));
-      request.lease_reusable =
-          worker_keeps && attempts.sent() && attempts.response().in().empty() && !rest_missing;
+      request.lease_reusable = worker_keeps && attempts.sent() && attempts.response().in().empty() &&
+                               !rest_missing &&
+                               (resumable == nullptr || resumable->left_worker() == CancelReason::kNone);
       if (said) {
         request.worker_failed = true;
         info.end = *said;
@@ -156,6 +176,19 @@ void RecordRelayEnd(
   }
 }
 
+// What came of another worker is no continuation of what the client has. The first worker is to blame.
+void RecordDivergence(Request& request) {
+  request.info.end = ExchangeEnd::kWorkerGone;
+  request.info.error = "worker_closed";
+  request.client.Cut();
+}
+
+// The stream did not come to its end here, and it can be told whether it goes on.
+bool MayResume(const Request& request, const Relay& relay, Relay::End end) {
+  return ResumableOf(request) != nullptr && !request.is_cancelled() && !relay.client_left() &&
+         end != Relay::End::kClientGone;
+}
+
 // What steps still have to do with the response. The client has all of it: neither its departure nor a deadline changes
 // what became of the request.
 std::vector<Task<void>> WorkAfter(Request& request, bool whole) {
@@ -178,7 +211,7 @@ Task<Verdict> RelayResponse(Request& request) {
   const ResponseHead& response = attempts.response().head();
   info.stream = response.event_stream;
   const bool old_client = request.head->minor_version == 0;
-  const bool worker_keeps = response.keep_alive && response.framing != BodyFraming::kUntilClose;
+  bool worker_keeps = KeepsConnection(response);
   const bool until_close =
       response.framing == BodyFraming::kChunked || response.framing == BodyFraming::kUntilClose;
   const bool chunked = (until_close && !old_client) || client.sent_head();
@@ -192,12 +225,14 @@ Task<Verdict> RelayResponse(Request& request) {
                                                      : response.framing;
   const std::string client_head =
       client.sent_head() ? client.TakeUnsent() : client.HeadFor(response, framing);
-  BodyReader reader(response.framing, response.content_length, MessageKind::kResponse);
+  BodyReader reader = ReaderOf(response);
   const bool may_change = response.event_stream && response.framing != BodyFraming::kLength &&
                           !FindHeader(response.fields, "content-encoding");
   const std::string* const usage = may_change ? attempts.prefill_usage() : nullptr;
   std::vector<BodySink*> taps;
   request.pipeline.AddTaps(request, response, &taps);
+  if (!chunked || usage != nullptr) MakeUnresumable(request);
+  ResumableResponse* const resumable = ResumableOf(request);
   DropHead(attempts.response());
   // A worker that responds early may still be taking the body, which must then stay.
   if (attempts.sent()) ForgetRequest(request);
@@ -210,23 +245,50 @@ Task<Verdict> RelayResponse(Request& request) {
   for (BodySink* const tap : taps) sink = tees.emplace_back(std::make_unique<TeeSink>(*tap, *sink)).get();
   std::optional<UsageSink> merging;
   if (usage != nullptr) sink = &merging.emplace(*usage, *sink);
-  Relay::Hooks hooks = HooksFor(request);
-  if (info.stream && usage == nullptr) hooks.client_left = &ClientWatch::OnLeft;
-  Relay relay(
-      request.thread.loop, attempts.response().socket(), *sink, request.settings.stream_idle_timeout_ms,
-      hooks);
-  client.set_relay(chunked && info.stream ? &relay : nullptr);
-  request.relaying = true;
-  const Relay::End end = co_await relay.Run(attempts.response().in(), reader);
-  request.relaying = false;
-  request.deadline.Disarm();
+  if (resumable != nullptr) sink = &resumable->Begin(*sink);
+  std::optional<Relay> relay;
+  Relay::End end{};
+  ResumableResponse::Resumed resumed{};
+  uint64_t stalls = 0;
+  do {
+    Relay::Hooks hooks = HooksFor(request);  // of this worker
+    if (info.stream && usage == nullptr) hooks.client_left = &ClientWatch::OnLeft;
+    relay.emplace(
+        request.thread.loop, request.attempts->response().socket(), *sink,
+        request.settings.stream_idle_timeout_ms, hooks);
+    client.set_relay(chunked && info.stream ? &*relay : nullptr);
+    request.relaying = true;
+    end = co_await relay->Run(request.attempts->response().in(), reader);
+    request.relaying = false;
+    request.deadline.Disarm();
+    stalls += relay->stalls();
+    resumed = ResumableResponse::Resumed::kEnds;
+    if (MayResume(request, *relay, end)) {
+      resumed = co_await resumable->Resume(end);
+      if (request.is_cancelled()) end = Relay::End::kClosed;
+    }
+    if (resumed == ResumableResponse::Resumed::kResumed) {
+      worker_keeps = KeepsConnection(request.attempts->response().head());
+      reader = ReaderOf(request.attempts->response().head());
+      DropHead(request.attempts->response());
+      if (request.attempts->sent()) ForgetRequest(request);
+    }
+  } while (resumed == ResumableResponse::Resumed::kResumed);
 
-  const StreamSummary summary = relay.tail().Summarize(FormOf(info));
-  ReadTail(request, relay, summary);
-  const bool rest_missing = relay.client_left() && end != Relay::End::kDone && !request.is_cancelled();
-  RecordRelayEnd(request, rest_missing ? Relay::End::kDone : end, rest_missing, worker_keeps, summary);
+  const StreamSummary summary = relay->tail().Summarize(FormOf(info));
+  ReadTail(request, *relay, summary);
+  info.client_stalls = static_cast<uint32_t>(stalls);
+  const bool was_resumed = resumable != nullptr && resumable->resumed();
+  if (was_resumed) info.bytes_out = resumable->bytes();
+  const bool rest_missing = relay->client_left() && end != Relay::End::kDone && !request.is_cancelled();
+  if (resumed == ResumableResponse::Resumed::kDiffers) {
+    RecordDivergence(request);
+  } else {
+    RecordRelayEnd(request, rest_missing ? Relay::End::kDone : end, rest_missing, worker_keeps, summary);
+  }
   client.set_relay(nullptr);
-  const bool whole = end == Relay::End::kDone && !relay.client_left();
+  // What two workers made is no response to keep.
+  const bool whole = end == Relay::End::kDone && !relay->client_left() && !was_resumed;
   std::vector<Task<void>> work = WorkAfter(request, whole);
   for (Task<void>& each : work) co_await std::move(each);
   co_return Verdict::kEnd;

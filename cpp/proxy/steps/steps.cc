@@ -4,6 +4,7 @@
 
 #include "proxy/admission/admission_feature.h"
 #include "proxy/conditions/conditions_feature.h"
+#include "proxy/continuation/continuation_feature.h"
 #include "proxy/disaggregation/disaggregation_feature.h"
 #include "proxy/events/events_feature.h"
 #include "proxy/holdout/holdout_feature.h"
@@ -45,7 +46,7 @@ std::span<const Step* const> Steps() {
       // With a worker that has room, and a permit.
       &kDispatchStep, &kAdmitStep, &kTokensStep, &kSharedPrefixesStep, &kSharedPoolStep, &kStoredResponseStep,
       // At workers.
-      &kUpstreamStep, &kRelayStep, &kOutcomesStep};
+      &kUpstreamStep, &kContinuationStep, &kRelayStep, &kOutcomesStep};
   return kSteps;
 }
 

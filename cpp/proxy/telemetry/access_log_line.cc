@@ -17,11 +17,11 @@ namespace {
 // A line is composed on the stack and appended at once. So the check for room is made once, at compile
 // time, and not for each of its hundred pieces.
 constexpr size_t kMaxFailedShown = 4;  // attempts
-// request_id, client, method, path, model, session, parent, agent, tenant, worker, prefill_worker, pair_id
-constexpr size_t kMostTexts = 12 + kMaxFailedShown;
+// request_id, client, method, path, model, session, parent, agent, tenant, worker, first_worker, prefill_worker, pair_id
+constexpr size_t kMostTexts = 13 + kMaxFailedShown;
 constexpr size_t kMostEscapedBytes = 6;  // \u00NN for one byte
 constexpr size_t kMostWordBytes = 64;    // of our own words; far more than any has
-constexpr size_t kMostFields = 51 + 2 * kMaxFailedShown;
+constexpr size_t kMostFields = 56 + 2 * kMaxFailedShown;
 constexpr size_t kMostFieldBytes = 24 + kMostWordBytes;  // its name, and a number or a word
 constexpr size_t kMostLineBytes =
     kMostTexts * kMaxLoggedTextBytes * kMostEscapedBytes + kMostFields * kMostFieldBytes;
@@ -249,6 +249,15 @@ void AccessLogLine::AppendJson(const RequestInfo& record, uint64_t number, std::
     line.True(R"(,"reused":)", record.reused);
     line.True(R"(,"stale_retry":)", record.stale_retry);
   }
+  if (record.continued != nullptr) {
+    const ContinuedInfo& continued = *record.continued;
+    if (continued.times != 0) line.Number(R"(,"continued":)", uint64_t{continued.times});
+    line.Word(R"(,"continue_why":)", continued.why);
+    line.Word(R"(,"continue_end":)", continued.end);
+    if (continued.gap_ns != 0)
+      line.Ms(R"(,"continue_gap_ms":)", record.head_ns, record.head_ns + continued.gap_ns);
+    line.Text(R"(,"first_worker":)", continued.first_worker->url.url);
+  }
   line.Ms(R"(,"body_ms":)", record.head_ns, record.body_ns);
   if (record.queue_ns != 0) line.Ms(R"(,"queue_ms":)", record.head_ns, record.head_ns + record.queue_ns);
   if (const auto nanos = record.decision_ns())
@@ -319,6 +328,7 @@ void AccessLogLine::AppendText(const RequestInfo& record, uint64_t number, std::
   if (record.pd != nullptr && record.pd->prefill != nullptr) plain(" prefill=", record.pd->prefill->url.url);
   if (record.worker != nullptr) plain(" worker=", record.worker->url.url);
   if (record.decision.has_value()) word(" reason=", ReasonName(record.decision->reason));
+  if (record.continued != nullptr) word(" continue_end=", record.continued->end);
   if (record.retries != 0) {
     line.Put(" retries=");
     line.Number(record.retries);

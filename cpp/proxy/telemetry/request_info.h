@@ -70,6 +70,15 @@ struct IdentityInfo {
   std::string_view dispatch;  // how it came to a worker: direct, queued or aged; empty: there are no classes
 };
 
+// Of an event stream that its worker did not end (proxy/continuation/).
+struct ContinuedInfo {
+  std::shared_ptr<Worker> first_worker;
+  std::string_view why;  // its stream ended: lost, dead …
+  std::string_view end;  // whole, or why it was cut; empty: something else ended it
+  uint32_t times = 0;    // that it went on at another worker
+  int64_t gap_ns = 0;    // the longest time without anything new for the client
+};
+
 // What an attempt gets of the response: all of it, or the part of one stage.
 enum class AttemptPhase : uint8_t { kInference, kPrefill, kDecode };
 std::string_view AttemptPhaseName(AttemptPhase phase);
@@ -107,8 +116,9 @@ struct RequestInfo {
   std::string method;
   std::string path;  // without query
   std::string model;
-  std::unique_ptr<SessionInfo> session;    // null: it names none
-  std::unique_ptr<IdentityInfo> identity;  // null: clients are not told apart
+  std::unique_ptr<SessionInfo> session;      // null: it names none
+  std::unique_ptr<IdentityInfo> identity;    // null: clients are not told apart
+  std::unique_ptr<ContinuedInfo> continued;  // null: its worker ended it, or no other might
   Route route = Route::kOther;
   bool stream = false;  // the response is an event stream
   ExchangeEnd end = ExchangeEnd::kDone;

@@ -531,6 +531,7 @@ def warnings_about(args: RouterArgs) -> list[str]:
             if getattr(args, name) is not None
         ]
     sentences += _about_response_cache(args)
+    sentences += _about_continued_streams(args)
     if args.peer_sync is None:
         sentences += [
             f"{FLAGS[name].spelling} has no effect without --peer-sync"
@@ -588,6 +589,21 @@ def warnings_about(args: RouterArgs) -> list[str]:
             "no worker URLs are given: requests get 503 until POST /add_worker?url=http://host:8000 adds one"
         )
     return sentences
+
+
+def _about_continued_streams(args: RouterArgs) -> list[str]:
+    if FLAGS["continue_streams"].check(args.continue_streams) == "off":
+        return [
+            f"{FLAGS[name].spelling} has no effect without --continue-streams verified"
+            for name in ("continue_max", "continue_memory_mb", "continue_keepalive_secs")
+            if not FLAGS[name].is_default(getattr(args, name))
+        ]
+    if args.vllm_pd_disaggregation:
+        return ["--continue-streams has no effect with --vllm-pd-disaggregation"]
+    if args.disable_retries or args.retry_max_retries == 1:
+        flag = "--disable-retries" if args.disable_retries else "--retry-max-retries 1"
+        return [f"--continue-streams has no effect with {flag}, since a stream goes on by a retry"]
+    return []
 
 
 def _about_response_cache(args: RouterArgs) -> list[str]:

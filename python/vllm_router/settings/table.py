@@ -105,6 +105,7 @@ _traces = partial(option, group="Tracing", scope="server", live="restart")
 _holdout = partial(option, group="Hold-out", scope="server", live="restart")
 _picker = partial(option, group="Endpoint picker", scope="server", live="restart")
 _resilience = partial(option, group="Retries, breaker, admission", scope="server", live="request")
+_continued = partial(option, group="Continued streams", scope="server", live="request")
 _security = partial(option, group="Security", scope="server", live="restart")
 
 
@@ -1809,7 +1810,8 @@ class Table:
         5,
         Number(1, 1000),
         "the maximum number of attempts of a request",
-        more="1 means no retries. No request is retried once the client has a byte of a response.",
+        more="1 means no retries. No request is retried once the client has a byte of a response, unless by "
+        "--continue-streams.",
     )
     retry_lost_requests: int = _resilience(
         1,
@@ -1865,6 +1867,34 @@ class Table:
         120, Seconds(), "the time for which a failure counts towards --cb-failure-threshold"
     )
     disable_circuit_breaker: bool = _resilience(False, Switch(), "keep all circuit breakers closed")
+
+    continue_streams: str = _continued(
+        "off",
+        Choice(("off", "verified")),
+        "the event streams that go on at another worker when their own is lost, fails or drains for too long",
+        more="verified: those of completions and chats with temperature 0 or a seed. The request runs again, "
+        "and what the client has must be the start of that run; else the stream is cut. off: none; they "
+        "are cut. See docs/how-to/continue_streams.md.",
+    )
+    continue_max: int = _continued(
+        2,
+        Number(1, 255),
+        "the maximum number of times that one stream goes on",
+        more="Each is a retry as well: the limits of retries hold.",
+    )
+    continue_memory_mb: int = _continued(
+        256,
+        Number(1, 2**20),
+        "the memory for requests whose streams may go on, in MiB",
+        more="Shared by all threads. A stream that begins while it is used up is cut if its worker is lost.",
+        live="restart",
+    )
+    continue_keepalive_secs: float = _continued(
+        5,
+        Seconds(low=0),
+        "the interval at which a client that waits for the rest of its stream is sent a comment",
+        more="So proxies between client and router do not take the connection for dead. 0: no comments.",
+    )
 
     api_key_validation_urls: list[str] = _security(
         [],

@@ -209,6 +209,7 @@ def test_help_all_is_grouped_and_says_what_is_not_built() -> None:
         "Hold-out:",
         "Endpoint picker:",
         "Retries, breaker, admission:",
+        "Continued streams:",
         "Security:",
         "Prefill/decode:",
         "Accepted from older scripts, without effect:",

@@ -10,6 +10,7 @@ from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 DONE = b"data: [DONE]\n\n"
+COMMENT = b": keep-alive\n\n"
 
 
 def event(said, end=None, run="1"):
@@ -141,6 +142,51 @@ def test_what_nothing_follows_is_released_once(sink):
     sink.release(False)
     assert sink.client == event("a") + event("b")[:5]
     assert not sink.whole
+
+
+def test_a_comment_is_between_events_and_not_of_the_body(sink):
+    assert not sink.write_comment()  # there is no head yet
+    sink.write(event("a") + event("b")[:5], False)
+    sink.rerun()
+    assert sink.write_comment()
+    assert sink.client == event("a") + COMMENT
+    assert sink.bytes == len(event("a"))
+    sink.write(event("ab", end="stop", run="2") + DONE, True)
+    assert sink.client == event("a") + COMMENT + event("b", end="stop") + DONE
+    assert not sink.write_comment()
+
+
+def test_a_comment_that_the_client_does_not_take_is_in_front_of_the_next_piece(sink):
+    sink.write(event("a"), False)
+    sink.rerun()
+    sink.set_slow(True)
+    assert sink.write_comment()
+    assert not sink.write_comment()  # one waits
+    assert not sink.write(event("ab", run="2"), False)
+    assert not sink.write_comment()
+    assert sink.client == event("a")
+    sink.set_slow(False)
+    assert sink.flush()
+    assert sink.client == event("a") + COMMENT + event("b")
+    assert sink.write_comment()
+
+
+def test_a_comment_that_waits_goes_on_with_what_is_released(sink):
+    sink.write(event("a") + event("b")[:5], False)
+    sink.set_slow(True)
+    assert sink.write_comment()
+    sink.set_slow(False)
+    sink.release(False)
+    assert sink.flush()
+    assert sink.client == event("a") + COMMENT + event("b")[:5]
+
+
+def test_no_comment_is_within_a_piece(sink):
+    sink.set_slow(True)
+    assert not sink.write(event("a"), False)
+    assert not sink.write_comment()
+    assert sink.flush()
+    assert sink.write_comment()
 
 
 WORDS = st.lists(st.sampled_from(["a", "b", "é", "ab"]), min_size=1, max_size=8)

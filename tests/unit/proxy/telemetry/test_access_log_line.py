@@ -215,9 +215,10 @@ def test_there_is_room_for_the_longest_line():
         | words
         | dict.fromkeys(("worker", "prefill_worker"), testing.WorkerHandle(url))
     )
+    fields["continued"] = (2**32 - 1, "e" * 5000, "e" * 5000, 2**62, testing.WorkerHandle(url))
     line = json_line(**fields | {"match": ("blocks", 2**64 - 1, 2**64 - 1)})
     assert all(line[name] == "\x01" * 1024 for name in longest)
-    assert line["worker"] == url[:1024]
+    assert line["worker"] == line["first_worker"] == url[:1024]
     assert line["bytes_in"] == line["match_total"] == 2**64 - 1
     assert line["error"] == "e" * 64
     assert text_line(**fields).count("\\x01") == 4 * 1024  # no model there
@@ -254,3 +255,16 @@ def test_a_line_names_the_client_where_clients_are_told_apart():
     assert " class=default dispatch=queued " in text_line(**CHAT, **client)
     assert {"tenant", "class", "claimed_class", "dispatch"}.isdisjoint(json_line(**CHAT))
     assert "class" not in text_line(**CHAT)
+
+
+def test_a_line_says_what_became_of_a_stream_that_its_worker_did_not_end():
+    first = testing.WorkerHandle("http://gpu-1:8000")
+    line = json_line(**CHAT | {"continued": (2, "lost", "whole", 1_500_999, first)})
+    assert (line["continued"], line["continue_why"], line["continue_end"]) == (2, "lost", "whole")
+    assert (line["continue_gap_ms"], line["first_worker"]) == (1.5, "http://gpu-1:8000")
+    cut = CHAT | {"continued": (0, "dead", "no_worker", 0, first)}
+    assert {"continued", "continue_gap_ms"}.isdisjoint(json_line(**cut))
+    assert " continue_end=no_worker " in text_line(**cut)
+    names = {"continued", "continue_why", "continue_end", "continue_gap_ms", "first_worker"}
+    assert names.isdisjoint(json_line(**CHAT))
+    assert "continue" not in text_line(**CHAT)

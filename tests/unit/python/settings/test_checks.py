@@ -928,3 +928,30 @@ def test_the_core_gets_the_workers_of_the_mode_that_is_on() -> None:
     assert (staged["worker_urls"], staged["decode_urls"]) == ([], ["http://d:8000"])
     regular = parsed(f"{PAIR} --worker-urls http://w:8000").router_options()
     assert (regular["worker_urls"], regular["decode_urls"]) == (["http://w:8000"], [])
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("--continue-streams verified", None),
+        ("--continue-streams verified --continue-max 1 --continue-memory-mb 8", None),
+        ("--continue-max 1", "--continue-max has no effect without --continue-streams verified"),
+        ("--continue-memory-mb 8", "--continue-memory-mb has no effect without --continue-streams verified"),
+        (
+            "--continue-streams verified --disable-retries",
+            "--continue-streams has no effect with --disable-retries, since a stream goes on by a retry",
+        ),
+        ("--continue-streams verified --retry-max-retries 1", "has no effect with --retry-max-retries 1"),
+    ],
+)
+def test_continued_streams_that_do_not_go_on_are_warned_of(line: str, sentence: str | None) -> None:
+    said = parsed(f"--worker-urls http://a:1 {line}").warnings()
+    assert len(said) == (sentence is not None)
+    assert sentence is None or sentence in said[0]
+
+
+def test_streams_of_two_stages_do_not_go_on() -> None:
+    stages = "--vllm-pd-disaggregation --prefill http://p:1 --decode http://d:1"
+    assert parsed(f"{stages} --continue-streams verified").warnings() == [
+        "--continue-streams has no effect with --vllm-pd-disaggregation"
+    ]

@@ -1,0 +1,20 @@
+// ContinueSettings: what an operator sets of streams that go on at another worker and may change while the server runs. Part
+// of Settings, so a request keeps those that it began with. Names, defaults and checks are those of
+// python/vllm_router/settings/table.py, where each name begins with continue_; the memory is in FixedOptions.
+#pragma once
+
+#include <cstdint>
+
+namespace vllm_router {
+
+// verified: the request runs again, and what the client has must be the beginning of that run.
+enum class ContinueStreams : uint8_t { kOff, kVerified };
+
+struct ContinueSettings {
+  ContinueStreams streams = ContinueStreams::kOff;
+  uint8_t max = 2;  // how often one stream goes on
+  int64_t keepalive_ms =
+      5'000;  // between comments to a client that waits for the rest of its stream; 0: none
+};
+
+}  // namespace vllm_router

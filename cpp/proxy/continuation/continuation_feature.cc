@@ -1,0 +1,82 @@
+#include "proxy/continuation/continuation_feature.h"
+
+#include <map>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "proxy/admin/feature.h"
+#include "proxy/admin/telemetry_sums.h"
+#include "proxy/api/server_options.h"
+#include "proxy/continuation/thread_continuation.h"
+#include "proxy/control/services.h"
+#include "proxy/telemetry/metrics_page.h"
+#include "proxy/thread/io_thread.h"
+#include "proxy/thread/server_limits.h"
+
+namespace vllm_router {
+namespace {
+
+// What another run may follow, and why none does.
+constexpr StreamCut kFollowed[] = {StreamCut::kLost,    StreamCut::kDead, StreamCut::kServerError,
+                                   StreamCut::kAborted, StreamCut::kIdle, StreamCut::kDrained};
+constexpr std::string_view kReasons[] = {"no_worker", "diverged",   "retries",
+                                         "suspected", "lost_again", "max"};
+
+// The counters of all threads.
+using Threads = std::vector<const ThreadContinuation*>;
+
+void WriteMetrics(const Threads& threads, const ContinueMemory& memory, MetricsPage* page) {
+  page->Counter(
+      "streams_continued_total",
+      "Event streams that another worker finished, by what ended the first one: lost, dead, idle, "
+      "server_error, "
+      "aborted or drained (--continue-streams).");
+  for (const StreamCut cut : kFollowed) {
+    uint64_t count = 0;
+    for (const ThreadContinuation* const thread : threads) {
+      count += thread->continued[static_cast<size_t>(cut)].count();
+    }
+    page->Add(count, {{"why", StreamCutName(cut)}});
+  }
+  std::map<std::string_view, uint64_t> cut;
+  for (const std::string_view why : kReasons) cut[why] = 0;
+  uint64_t without_memory = 0;
+  TimeSum<buckets::kDuration> gap;
+  for (const ThreadContinuation* const thread : threads) {
+    thread->cut.ForEach([&cut](std::string_view why, uint64_t count) { cut[why] += count; });
+    without_memory += thread->without_memory.count();
+    gap.Add(&thread->gap);
+  }
+  page->Counter(
+      "streams_cut_total", "Event streams that should have gone on at another worker and did not, by why.");
+  for (const auto& [why, count] : cut) page->Add(count, {{"why", why}});
+  page->Histogram(
+      "continue_gap_seconds",
+      "The longest time for which a client had nothing new of a stream that another worker finished.");
+  gap.AddTo(page);
+  page->Gauge(
+      "continue_memory_bytes", "Memory that is held for streams that may go on (--continue-memory-mb).");
+  page->Add(memory.bytes());
+  page->Counter(
+      "streams_not_remembered_total",
+      "Event streams that may not go on since --continue-memory-mb was reached when they began.");
+  page->Add(without_memory);
+}
+
+Status Add(const ServerParts& server) {
+  ContinueMemory& memory =
+      *server.limits.features.Own(std::make_unique<ContinueMemory>(server.options.continue_memory_bytes));
+  Threads threads;
+  for (const std::unique_ptr<IoThread>& thread : server.threads) {
+    threads.push_back(thread->features.Own(std::make_unique<ThreadContinuation>(memory)));
+  }
+  server.services.AddMetrics([threads, &memory](MetricsPage* page) { WriteMetrics(threads, memory, page); });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+extern constexpr Feature kContinuationFeature = {.name = "continuation", .add = &Add};
+
+}  // namespace vllm_router

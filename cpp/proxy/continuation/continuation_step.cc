@@ -1,0 +1,93 @@
+// Whether the stream of a worker that has just responded may go on at another one. Off, it costs a branch.
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "continuation/eligibility.h"
+#include "http/head.h"
+#include "proxy/api/settings.h"
+#include "proxy/continuation/continuation_feature.h"
+#include "proxy/continuation/continued_stream.h"
+#include "proxy/continuation/thread_continuation.h"
+#include "proxy/exchange/request.h"
+#include "proxy/exchange/resumable_response.h"
+#include "proxy/exchange/step.h"
+#include "proxy/thread/io_thread.h"
+#include "routing/body_map.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr uint64_t kStreamBytes = 4096;  // that one stream holds beside the body of its request
+constexpr std::string_view kHeader = "x-vllm-router-continue";
+constexpr std::string_view kNever = "never";
+
+uint8_t Narrowed(uint32_t number) {
+  return static_cast<uint8_t>(std::min<uint32_t>(number, std::numeric_limits<uint8_t>::max()));
+}
+
+// A client may forbid it, and cannot ask for it.
+bool IsForbidden(const RequestHead& head) {
+  return std::ranges::any_of(head.fields, [](const HeaderField& field) {
+    return EqualsIgnoreCase(field.name, kHeader) && EqualsIgnoreCase(field.value, kNever);
+  });
+}
+
+bool IsOn(const Request& request) {
+  return request.settings.continuation.streams == ContinueStreams::kVerified &&
+         request.thread.features.Find<ThreadContinuation>() != nullptr && !IsForbidden(*request.head);
+}
+
+// As far as the heads and the attempts say. An old client would take the end of its connection for that of the stream.
+bool MayBegin(const Request& request) {
+  const ResponseHead& response = request.attempts->response().head();
+  const bool is_plain_stream =
+      response.status == 200 && response.event_stream && !FindHeader(response.fields, "content-encoding");
+  return is_plain_stream && request.head->method == "POST" && request.head->minor_version > 0 &&
+         request.fully_read() && !request.stream_body && request.attempts == &request.retry_loop &&
+         request.attempts->sent() && !request.attempts->response().is_kept() && !request.workers.holder &&
+         !FindHeader(request.head->fields, "content-encoding");
+}
+
+bool MayRerun(const Request& request) {
+  const BodyMap* const members = request.edits.members();
+  const ContinueVerdict verdict =
+      members != nullptr ? JudgeContinuation(request.head->path, *members)
+                         : JudgeContinuation(request.head->path, BodyMap::Read(request.body->held()));
+  return verdict.WhyNot(ContinueMethod::kRerun, ContinuePhase::kText) == ContinueReason::kNone;
+}
+
+// A body that may be sent again is whole, and so is one that is judged.
+uint64_t BytesNeeded(const Request& request) {
+  return IsOn(request) && ContinueApiOf(request.head->path).has_value() ? kRoutedBodyBytes : 0;
+}
+
+bool BeginContinuing(Request& request) {
+  if (!IsOn(request) || !MayBegin(request) || !MayRerun(request)) return false;
+  ThreadContinuation& thread = *request.thread.features.Find<ThreadContinuation>();
+  const uint64_t bytes = request.body->bytes() + kStreamBytes;
+  if (!thread.memory.Take(bytes)) {
+    thread.without_memory.Add();
+    return false;
+  }
+  ContinueLimits limits{
+      .max_continuations = request.settings.continuation.max,
+      .max_losses = Narrowed(request.client_restricted ? 0 : request.settings.retry.lost_retries)};
+  limits.methods.Add(ContinueMethod::kRerun);
+  MakeResumable(request, request.state.Emplace<ContinuedStream>(request, thread, limits, bytes));
+  return false;
+}
+
+void EndContinuing(Request& request) {
+  if (auto* const stream = request.state.Find<ContinuedStream>()) stream->Record();
+}
+
+}  // namespace
+
+extern constexpr Step kContinuationStep = {
+    .name = "continuation", .begin = &BeginContinuing, .needs = &BytesNeeded, .on_end = &EndContinuing};
+
+}  // namespace vllm_router

@@ -1,0 +1,292 @@
+#include "proxy/continuation/continued_stream.h"
+
+#include <algorithm>
+#include <memory>
+#include <tuple>
+#include <utility>
+
+#include "base/time_units.h"
+#include "proxy/api/settings.h"
+#include "proxy/continuation/rerun_attempts.h"
+#include "proxy/continuation/thread_continuation.h"
+#include "proxy/exchange/request.h"
+#include "proxy/exchange/worker_choice.h"
+#include "proxy/thread/io_thread.h"
+
+namespace vllm_router {
+namespace {
+
+// What aborts a stream as its worker ends is known for leaving within this time: three failed checks, a second apart.
+constexpr int64_t kLongestDoubtNs = 3 * kNanosPerSecond;
+constexpr int64_t kLookNs = 50 * kNanosPerMs;
+
+// How it counts among the failures of attempts, and its code in the record of attempts.
+struct Failure {
+  FailedAttempt attempt;
+  std::string_view error;
+};
+
+Failure FailureOf(StreamCut cut) {
+  switch (cut) {
+    case StreamCut::kServerError:
+      return {{.how = AttemptFailure::kStatus, .status = 500}, "worker_error_event"};
+    case StreamCut::kDead:
+      return {{.how = AttemptFailure::kLost}, "worker_dead"};
+    case StreamCut::kDrained:
+      return {{.how = AttemptFailure::kDrained}, "worker_drained"};
+    case StreamCut::kAborted:
+      return {{.how = AttemptFailure::kDrained}, "worker_aborted"};
+    case StreamCut::kIdle:
+      return {{.how = AttemptFailure::kMoved}, CodeOfCut(CancelReason::kIdleTimeout)};
+    default:
+      return {{.how = AttemptFailure::kLost}, "worker_closed"};
+  }
+}
+
+ResponseEnd EndOf(StreamCut cut) {
+  return cut == StreamCut::kServerError ? ResponseEnd::kServerError
+         : cut == StreamCut::kAborted   ? ResponseEnd::kAborted
+                                        : ResponseEnd::kBrokeOff;
+}
+
+ContinueMethods Rerun() {
+  ContinueMethods methods;
+  methods.Add(ContinueMethod::kRerun);
+  return methods;
+}
+
+}  // namespace
+
+ContinuedStream::~ContinuedStream() { thread_.memory.Return(memory_bytes_); }
+
+BodySink& ContinuedStream::Begin(BodySink& client) {
+  return sink_.emplace(
+      client, ContinuationSink::Hooks{
+                  .first_event = &ContinuedStream::OnFirstEvent,
+                  .caught_up = &ContinuedStream::OnCaughtUp,
+                  .context = this});
+}
+
+bool ContinuedStream::MayResume() const {
+  if (!sink_ || !sink_->may_continue() || machine_.over()) return false;
+  const auto fleet = FleetFor(request_.thread, request_.workers.model.get(), request_.workers.first_stage());
+  return std::ranges::any_of(fleet->eligible(), [this, &fleet](uint32_t position) {
+    return fleet->worker(position).id != request_.info.worker->id;
+  });
+}
+
+std::optional<StreamCut> ContinuedStream::CutOf(Relay::End end) const {
+  switch (end) {
+    case Relay::End::kDone:
+      if (sink_->ending() == EventGate::Ending::kServerError) return StreamCut::kServerError;
+      if (sink_->ending() == EventGate::Ending::kAborted) return StreamCut::kAborted;
+      return std::nullopt;
+    case Relay::End::kWorkerGone:
+    case Relay::End::kBadFraming:
+      return StreamCut::kLost;
+    case Relay::End::kClosed:
+      if (left_worker_ == CancelReason::kWorkerDead) return StreamCut::kDead;
+      if (left_worker_ == CancelReason::kDrained) return StreamCut::kDrained;
+      if (left_worker_ == CancelReason::kIdleTimeout) return StreamCut::kIdle;
+      return std::nullopt;
+    case Relay::End::kClientGone:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+Task<ContinuedStream::Resumed> ContinuedStream::Resume(Relay::End end) {
+  const bool is_verifying =
+      machine_.state() == ContinueState::kOpening || machine_.state() == ContinueState::kVerifying;
+  const std::optional<StreamCut> cut = CutOf(end);
+  const bool is_done = end == Relay::End::kDone && sink_->ending() == EventGate::Ending::kNone;
+  if (is_verifying && (is_done || sink_->problem() != RerunProblem::kNone)) {
+    Post(ContinueEventType::kNewReceipt);
+    Post(
+        sink_->problem() == RerunProblem::kNone ? ContinueEventType::kNewShort
+                                                : ContinueEventType::kNewDiffers);
+    comment_due_.Disarm();
+    co_return Resumed::kDiffers;
+  }
+  if (!cut) {
+    comment_due_.Disarm();
+    co_return Resumed::kEnds;
+  }
+  resuming_ = true;
+  const Resumed resumed = co_await GoOn(*cut);
+  resuming_ = false;
+  const CancelReason left = std::exchange(left_worker_, CancelReason::kNone);
+  if (resumed != Resumed::kResumed) comment_due_.Disarm();
+  if (resumed == Resumed::kResumed || request_.is_cancelled()) co_return resumed;
+  co_await Release(end == Relay::End::kDone);
+  if (left != CancelReason::kNone) request_.Cancel(left);
+  co_return resumed;
+}
+
+Task<ContinuedStream::Resumed> ContinuedStream::GoOn(StreamCut cut) {
+  if (!sink_->may_continue()) co_return Resumed::kEnds;
+  if (cut == StreamCut::kAborted) {
+    const bool leaves = co_await WorkerLeaves();
+    if (!leaves) co_return Resumed::kEnds;
+  }
+  BeginWait(cut);
+  const bool is_loss = EventOf(cut) == ContinueEventType::kOldLost;
+  if (machine_.state() == ContinueState::kLive) {
+    machine_.Step({.type = EventOf(cut), .methods = Rerun()});
+  } else {
+    Post(
+        is_loss                      ? ContinueEventType::kNewLost
+        : cut == StreamCut::kAborted ? ContinueEventType::kNewFailed
+                                     : ContinueEventType::kNewTimeout);
+  }
+  if (machine_.state() != ContinueState::kSeeking) {
+    if (attempts_ != nullptr && is_loss && cut != StreamCut::kServerError) attempts_->ReportLoss();
+    co_return Resumed::kEnds;
+  }
+  const bool runs = co_await RunAgain(cut);
+  co_return runs ? Resumed::kResumed : Resumed::kEnds;
+}
+
+void ContinuedStream::BeginWait(StreamCut cut) {
+  if (!first_cut_) {
+    first_cut_ = cut;
+    first_worker_ = request_.info.worker;
+  }
+  if (waits_since_ns_ != 0) return;
+  waits_since_ns_ = request_.thread.clock.NowNanos();
+  ArmComment();
+}
+
+// It drains, is unhealthy, or has been removed.
+bool ContinuedStream::IsLeaving(const Worker& worker) const {
+  const std::shared_ptr<const FleetView>& fleet = request_.thread.fleet.Get();
+  const std::optional<uint32_t> position = fleet->Find(worker.id);
+  return !position || !fleet->members()[*position].in_rotation();
+}
+
+// An engine that ends aborts what it generates, and so does one that was told to. Its health says which.
+Task<bool> ContinuedStream::WorkerLeaves() {
+  IoThread& thread = request_.thread;
+  const std::shared_ptr<Worker> worker = request_.info.worker;
+  const int64_t until_ns = thread.clock.NowNanos() + kLongestDoubtNs;
+  thread.health.suspect(worker);
+  for (;;) {
+    if (IsLeaving(*worker)) co_return true;
+    const bool is_known = !worker->suspected.load(std::memory_order_relaxed);
+    if (is_known || thread.clock.NowNanos() >= until_ns) co_return false;
+    const bool go_on = co_await request_.scope.Pause(thread.loop, kLookNs);
+    if (!go_on) co_return false;
+  }
+}
+
+// False: no worker runs it. The times of the record stay those of the first run, which the client has seen.
+Task<bool> ContinuedStream::RunAgain(StreamCut cut) {
+  RequestInfo& info = request_.info;
+  const Failure failure = FailureOf(cut);
+  const std::shared_ptr<Worker> worker = info.worker;
+  const int64_t sent_ns = co_await EndAttempt(cut, failure.error);
+  if (attempts_ == nullptr && !request_.is_cancelled()) {
+    auto made = std::make_unique<RerunAttempts>(request_);
+    attempts_ = made.get();
+    request_.UseAttempts(std::move(made));
+  }
+  bool runs = false;
+  if (!request_.is_cancelled()) {
+    const auto times = std::tuple(info.chosen_ns, info.connected_ns, info.sent_ns, info.responded_ns);
+    runs = co_await attempts_->RunAgain(failure.attempt, worker, sent_ns);
+    std::tie(info.chosen_ns, info.connected_ns, info.sent_ns, info.responded_ns) = times;
+  }
+  if (request_.is_cancelled()) {
+    Post(ContinueEventType::kClientGone);
+    co_return false;
+  }
+  if (runs) {
+    Post(ContinueEventType::kAdmitted);
+    sink_->Rerun();
+    co_return true;
+  }
+  if (attempts_->why_not() == RerunAttempts::WhyNot::kSuspected) Post(ContinueEventType::kSuspected);
+  if (attempts_->why_not() == RerunAttempts::WhyNot::kRetries) cut_why_ = "retries";
+  Post(ContinueEventType::kNoTarget);
+  co_return false;
+}
+
+// Of the worker whose stream was cut. When it got the request.
+Task<int64_t> ContinuedStream::EndAttempt(StreamCut cut, std::string_view error) {
+  RequestInfo& info = request_.info;
+  Attempts& attempts = *request_.attempts;
+  if (cut != StreamCut::kDrained) {
+    attempts.ResponseEnded(EndOf(cut));
+  }
+  co_await attempts.Finished();
+  ArrivingResponse& response = attempts.response();
+  info.error = error;
+  response.AddAttemptTo(&info);
+  info.error = {};
+  response.ticket()->Finish(
+      {.end = cut == StreamCut::kDrained ? Outcome::End::kClientGone : Outcome::End::kWorkerFailed,
+       .status = info.status});
+  response.ReleaseConnection(/*reusable=*/false);
+  co_return info.attempts_made.back().sent_ns;
+}
+
+// What was held goes to the client, as the stream does not go on.
+Task<void> ContinuedStream::Release(bool last) {
+  BodySink::Took took = sink_->Release(last);
+  if (took == BodySink::Took::kNotYet) took = co_await sink_->Flush();
+  if (took == BodySink::Took::kGone) request_.Cancel(CancelReason::kClientGone);
+}
+
+void ContinuedStream::Post(ContinueEventType type) { machine_.Step({.type = type}); }
+
+void ContinuedStream::OnFirstEvent(void* self) {
+  static_cast<ContinuedStream*>(self)->Post(ContinueEventType::kNewReceipt);
+}
+
+void ContinuedStream::OnCaughtUp(void* self) {
+  auto& stream = *static_cast<ContinuedStream*>(self);
+  stream.Post(ContinueEventType::kNewMatched);
+  ++stream.times_;
+  stream.comment_due_.Disarm();
+  const int64_t waited = stream.request_.thread.clock.NowNanos() - std::exchange(stream.waits_since_ns_, 0);
+  stream.gap_ns_ = std::max(stream.gap_ns_, waited);
+}
+
+void ContinuedStream::ArmComment() {
+  comment_due_.Arm(
+      request_.thread.loop.timers(), request_.settings.continuation.keepalive_ms,
+      &ContinuedStream::OnCommentDue, this);
+}
+
+void ContinuedStream::OnCommentDue(void* self) {
+  auto& stream = *static_cast<ContinuedStream*>(self);
+  if (stream.request_.is_cancelled()) return;  // the sink may be gone
+  stream.ArmComment();
+  const std::optional<BodySink::Took> took = stream.sink_->WriteComment();
+  if (took == BodySink::Took::kAll || took == BodySink::Took::kNotYet) ++stream.comments_;
+  if (took == BodySink::Took::kGone) stream.request_.Cancel(CancelReason::kClientGone);
+}
+
+void ContinuedStream::Record() {
+  if (!first_cut_) return;
+  RequestInfo& info = request_.info;
+  const bool is_cut = info.end == ExchangeEnd::kWorkerGone || info.end == ExchangeEnd::kWorkerError ||
+                      machine_.state() == ContinueState::kCut;
+  const std::string_view why = !cut_why_.empty() ? cut_why_ : ContinueCutName(machine_.why());
+  info.keepalives += comments_;
+  info.continued = std::make_unique<ContinuedInfo>();
+  *info.continued = {
+      .first_worker = first_worker_,
+      .why = StreamCutName(*first_cut_),
+      .end = is_cut               ? why
+             : info.ended_early() ? std::string_view()
+                                  : std::string_view("whole"),
+      .times = times_,
+      .gap_ns = gap_ns_};
+  if (is_cut) thread_.cut.Add(why);
+  if (!resumed()) return;
+  thread_.continued[static_cast<size_t>(*first_cut_)].Add();
+  thread_.gap.Add(gap_ns_);
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,90 @@
+// ContinuedStream: one stream that may go on at another worker; the host of its ContinueMachine. In Request::state.
+//
+//   worker ─▶ relay ─▶ ContinuationSink ─▶ client
+//     ▲         │ ends early  ▲ whole events; of a second run those that are new, once the others were found equal
+//     │         ▼             │
+//     │      Resume() ── ContinueMachine ── RerunAttempts
+//     └───────────────────────┘
+//
+//   lost           the worker's connection ended, or its framing broke      a loss for the quarantine
+//   dead           the worker was found dead                                a loss
+//   server_error   the last event says that the server failed               counts as a response of status 500
+//   idle           it sent nothing for --stream-idle-timeout-secs           counts as a response that broke off
+//   drained        the worker's drain is over                               nobody's fault
+//   aborted        the engine ended the generation, and its worker drains   nobody's fault
+//                  or is found down
+//
+// The request runs again at a worker that it was not sent to, by the rules of any retry (retry_state.h). The client's
+// stream waits meanwhile, with a comment at times. If the second run says something else, or no worker has it, the stream
+// is cut as it is without all this. What an engine aborts that stays is not continued: somebody may have asked for that.
+//
+// The memory that it claims is returned by its destructor. One thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "continuation/continue_machine.h"
+#include "net/timer_wheel.h"
+#include "proxy/continuation/continuation_sink.h"
+#include "proxy/continuation/stream_cut.h"
+#include "proxy/exchange/resumable_response.h"
+
+namespace vllm_router {
+
+class RerunAttempts;
+struct ThreadContinuation;
+struct Worker;
+
+class ContinuedStream final : public ResumableResponse {
+ public:
+  // `memory_bytes`, which were taken from the thread's memory, are returned at the end. All references outlive it.
+  ContinuedStream(
+      Request& request, ThreadContinuation& thread, const ContinueLimits& limits, uint64_t memory_bytes)
+      : ResumableResponse(request), thread_(thread), machine_(limits), memory_bytes_(memory_bytes) {}
+  ~ContinuedStream() override;
+
+  BodySink& Begin(BodySink& client) override;
+  bool MayResume() const override;
+  Task<Resumed> Resume(Relay::End end) override;
+  uint64_t bytes() const override { return sink_->bytes(); }
+  bool resumed() const override { return times_ != 0; }
+
+  // The exchange is over. Counts what became of a stream whose worker did not finish it, and adds it to the request's
+  // record; once.
+  void Record();
+
+ private:
+  std::optional<StreamCut> CutOf(Relay::End end) const;
+  bool IsLeaving(const Worker& worker) const;
+  Task<bool> WorkerLeaves();
+  void BeginWait(StreamCut cut);
+  Task<Resumed> GoOn(StreamCut cut);
+  Task<bool> RunAgain(StreamCut cut);
+  Task<void> Release(bool last);
+  Task<int64_t> EndAttempt(StreamCut cut, std::string_view error);
+  void Post(ContinueEventType type);
+  void ArmComment();
+
+  static void OnFirstEvent(void* self);
+  static void OnCaughtUp(void* self);
+  static void OnCommentDue(void* self);
+
+  ThreadContinuation& thread_;
+  ContinueMachine machine_;
+  RerunAttempts* attempts_ = nullptr;  // the request's, once its stream was cut
+  std::optional<ContinuationSink> sink_;
+  const uint64_t memory_bytes_;
+  std::optional<StreamCut> first_cut_;
+  std::shared_ptr<Worker> first_worker_;  // null: its stream was not cut
+  std::string_view cut_why_;              // a reason that the machine does not know; usually empty
+  uint32_t times_ = 0;                    // that the client got new text of another run
+  Timer comment_due_;
+  uint32_t comments_ = 0;       // that the client was sent
+  int64_t waits_since_ns_ = 0;  // for new text; 0: it does not
+  int64_t gap_ns_ = 0;          // the longest such wait
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,208 @@
+#include "proxy/continuation/rerun_attempts.h"
+
+#include <utility>
+
+#include "http/head.h"
+#include "net/event_loop.h"
+#include "proxy/api/settings.h"
+#include "proxy/exchange/request.h"
+#include "proxy/telemetry/telemetry.h"
+#include "proxy/thread/io_thread.h"
+
+namespace vllm_router {
+namespace {
+
+UpstreamRequest::Message MessageOf(Request& request) {
+  return {
+      .head = request.head.get(),
+      .body = &*request.body,
+      .stream_body = false,
+      .client = ClientSideOf(request),
+      .copy = request.edits.copy()};
+}
+
+bool IsLoss(const FailedAttempt& failed) {
+  return failed.how == AttemptFailure::kLost || failed.how == AttemptFailure::kBroken;
+}
+
+}  // namespace
+
+RerunAttempts::RerunAttempts(Request& request)
+    : Attempts(request.thread),
+      request_(request),
+      message_(MessageOf(request)),
+      plan_(request.settings.retry, !request.client_restricted),
+      losses_(request.thread, request.settings),
+      choice_(request.thread, request.settings),
+      server_errors_(request.thread, request.settings.breaker) {
+  choice_.Begin(
+      {.key = &request.key,
+       .path = request.head->path,
+       .stage = request.workers.first_stage(),
+       .model = request.workers.model.get()});
+  CountAttemptsBefore();
+}
+
+// But for the last one, which is about to be said.
+void RerunAttempts::CountAttemptsBefore() {
+  const auto& made = request_.info.attempts_made;
+  for (size_t i = 0; i + 1 < made.size(); ++i) {
+    choice_.SetAttempted(made[i].worker->id);
+    const bool was_lost = made[i].error == ErrorOf(HttpError::kWorkerClosed).code;
+    any_lost_ = any_lost_ || was_lost;
+    const FailedAttempt failed{
+        .how = made[i].status != 0 ? AttemptFailure::kStatus
+               : was_lost          ? AttemptFailure::kLost
+                                   : AttemptFailure::kConnect,
+        .status = made[i].status,
+        .untried_left = true};
+    plan_.Next(failed, request_.thread.clock.NowNanos(), request_.thread.ids);
+  }
+}
+
+Task<bool> RerunAttempts::RunAgain(
+    const FailedAttempt& failed, std::shared_ptr<Worker> worker, int64_t sent_ns) {
+  std::optional<int64_t> pause = After(failed, worker, sent_ns);
+  while (pause) {
+    const bool go_on = co_await Pause(*pause);
+    if (!go_on || !Choose()) co_return false;
+    const UpstreamRequest::End end = co_await Attempt();
+    if (cancelled_) co_return false;
+    attempt_->RecordAttempt();
+    if (end == UpstreamRequest::End::kResponded && HasStream()) co_return true;
+    const FailedAttempt failure = EndFailedAttempt(end);
+    co_await attempt_->StopSending();
+    attempt_->ReleaseConnection(/*reusable=*/false);
+    pause = After(failure, attempt_->worker(), attempt_->first_sent_ns());
+  }
+  co_return false;
+}
+
+void RerunAttempts::ReportLoss() {
+  if (attempt_) losses_.Report(message_, *attempt_->worker(), attempt_->first_sent_ns(), request_.id.id);
+}
+
+// The pause before the next attempt; nullopt: there is none, for why_not().
+std::optional<int64_t> RerunAttempts::After(
+    FailedAttempt failed, const std::shared_ptr<Worker>& worker, int64_t sent_ns) {
+  IoThread& thread = request_.thread;
+  RequestInfo& info = request_.info;
+  if (IsLoss(failed)) losses_.Report(message_, *worker, sent_ns, request_.id.id);
+  any_lost_ = any_lost_ || IsLoss(failed);
+  choice_.SetAttempted(worker->id);
+  failed.untried_left = choice_.AnyUntried();
+  const int64_t now = thread.clock.NowNanos();
+  const std::optional<int64_t> pause = plan_.Next(failed, now, thread.ids);
+  const bool makes_load = failed.how != AttemptFailure::kConnect;
+  why_not_ = losses_.IsSuspected()           ? WhyNot::kSuspected
+             : !failed.untried_left          ? WhyNot::kNoWorker
+             : !pause                        ? WhyNot::kRetries
+             : !makes_load                   ? WhyNot::kNone
+             : thread.retry_budget.Take(now) ? WhyNot::kNone
+                                             : WhyNot::kRetries;
+  if (why_not_ != WhyNot::kNone) return std::nullopt;
+  ++info.retries;
+  thread.telemetry.Retried(
+      failed.how == AttemptFailure::kDrained ? nullptr : worker, plan_.failures(), *pause);
+  return pause;
+}
+
+Task<bool> RerunAttempts::Pause(int64_t pause_ns) {
+  Delay delay(request_.thread.loop);
+  pause_ = &delay;
+  co_await delay.For(pause_ns);
+  pause_ = nullptr;
+  co_return !cancelled_;
+}
+
+bool RerunAttempts::Choose() {
+  IoThread& thread = request_.thread;
+  RequestInfo& info = request_.info;
+  if (attempt_) attempt_->ReleasePass();
+  std::optional<WorkerChoice::Selected> selected =
+      choice_.Select({.after_loss = any_lost_, .untried = true, .last_resort = false});
+  info.chosen_ns = thread.clock.NowNanos();
+  if (!selected) {
+    why_not_ = WhyNot::kNoWorker;
+    return false;
+  }
+  info.worker = selected->ticket.shared_worker();
+  info.decision = selected->ticket.decision();
+  info.policy = selected->ticket.policy().name();
+  thread.telemetry.Decided(info.worker, *info.decision);
+  attempt_.emplace(
+      thread, request_.settings, info, server_errors_, message_, UpstreamRequest::Hooks{},
+      std::move(selected->ticket), std::move(selected->pass));
+  response_.Begin(*attempt_);
+  return true;
+}
+
+// Requests of a lost worker are spread over the others, as each may be what ended it.
+Task<UpstreamRequest::End> RerunAttempts::Attempt() {
+  request_.body->Rewind();
+  const std::shared_ptr<Worker> worker = attempt_->worker();
+  if (any_lost_) worker->lost_elsewhere.fetch_add(1, std::memory_order_relaxed);
+  attempting_ = true;
+  const UpstreamRequest::End end = co_await attempt_->Run(/*fresh_connection=*/any_lost_);
+  attempting_ = false;
+  if (any_lost_) worker->lost_elsewhere.fetch_sub(1, std::memory_order_relaxed);
+  co_return end;
+}
+
+bool RerunAttempts::HasStream() const {
+  const ResponseHead& head = attempt_->response();
+  return head.status == 200 && head.event_stream && !FindHeader(head.fields, "content-encoding");
+}
+
+// What it responded is not for the client, who has the beginning of a stream.
+FailedAttempt RerunAttempts::EndFailedAttempt(UpstreamRequest::End end) {
+  FailedAttempt failed{.how = attempt_->failure()};
+  if (end == UpstreamRequest::End::kResponded) {
+    const ResponseHead& head = attempt_->response();
+    failed = {
+        .how = AttemptFailure::kStatus,
+        .status = head.status,
+        .retry_after_ms = ParseRetryAfter(FindHeader(head.fields, "retry-after").value_or(""))};
+  }
+  attempt_->AddTo(&request_.info);
+  attempt_->ticket().Finish(
+      {.end = attempt_->drained() ? Outcome::End::kClientGone : Outcome::End::kWorkerFailed,
+       .status = failed.status});
+  return failed;
+}
+
+void RerunAttempts::Cancel() {
+  cancelled_ = true;
+  if (pause_ != nullptr) pause_->Cancel();
+  if (attempt_) attempt_->Cancel();
+}
+
+bool RerunAttempts::IsAt(const Worker& worker) const { return request_.info.worker.get() == &worker; }
+
+void RerunAttempts::WorkerDied(const Worker& /*worker*/) {
+  if (attempting_) attempt_->WorkerDied();
+}
+
+// Without an attempt no worker has the request.
+bool RerunAttempts::WorkerDrained(const Worker& /*worker*/) {
+  if (attempting_) attempt_->WorkerDrained();
+  return true;
+}
+
+void RerunAttempts::AddWaits(
+    const Worker& worker, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) {
+  const bool waits_there = attempting_ && IsAt(worker) && attempt_->AwaitsFirstByte();
+  if (waits_there) AddWait(*attempt_, request_.info.route, reads_bodies, waits);
+}
+
+void RerunAttempts::ResponseEnded(ResponseEnd end) {
+  if (!attempt_) return;
+  if (end == ResponseEnd::kWhole) losses_.ReportServed(*attempt_->worker(), request_.id.id);
+  attempt_->RecordResponseEnd(end);
+}
+
+Task<void> RerunAttempts::Finished() {
+  if (attempt_) co_await attempt_->StopSending();
+}
+
+}  // namespace vllm_router

@@ -1,0 +1,92 @@
+// RerunAttempts: attempts of a request whose stream its worker did not finish, at workers that have not had it, until one
+// sends a stream:
+//
+//   RerunAttempts attempts(request);           instead of those that it had (Request::UseAttempts)
+//   co_await attempts.RunAgain(failed, worker, sent_ns)     true: response() is the beginning of a stream
+//                                                           false: why_not()
+//
+// The rules are those of any retry: RetryPlan (the attempts before count), the budget, and the quarantine, which hears of
+// each worker that was lost. Belongs to one exchange. One thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "proxy/exchange/attempts.h"
+#include "proxy/exchange/request_losses.h"
+#include "proxy/exchange/server_errors.h"
+#include "proxy/exchange/upstream_request.h"
+#include "proxy/exchange/worker_choice.h"
+#include "routing/retry_plan.h"
+
+namespace vllm_router {
+
+class Delay;
+struct Request;
+
+class RerunAttempts final : public Attempts {
+ public:
+  enum class WhyNot : uint8_t {
+    kNone,
+    kNoWorker,   // all were attempted, or may not be chosen
+    kSuspected,  // the request may be what ends workers
+    kRetries,    // the failure is of no kind that is retried, there were too many, or the budget is used up
+  };
+
+  // The request outlives it, and has its head and its whole body.
+  explicit RerunAttempts(Request& request);
+
+  // The attempt at this worker failed like this. `sent_ns`: when it got the first byte of the request.
+  Task<bool> RunAgain(const FailedAttempt& failed, std::shared_ptr<Worker> worker, int64_t sent_ns);
+  WhyNot why_not() const { return why_not_; }
+  // The last worker was lost with the request, and there is no other attempt.
+  void ReportLoss();
+
+  // Not called: what is served is known already.
+  Task<End> Run(const Call& /*call*/) override { co_return End::kFailed; }
+  void Cancel() override;
+  bool IsAt(const Worker& worker) const override;
+  void WorkerDied(const Worker& worker) override;
+  bool WorkerDrained(const Worker& worker) override;
+  void AddWaits(const Worker& worker, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) override;
+  bool MoveFrom(
+      const Worker& /*worker*/, const HangDetector::Doubt& /*doubt*/, size_t* /*reads_bodies*/) override {
+    return false;
+  }
+  bool sent() const override { return attempt_ && attempt_->sent(); }
+  void ForgetRequest() override {
+    if (attempt_) attempt_->ForgetRequest();
+  }
+  void ResponseEnded(ResponseEnd end) override;
+  void RecordTimeout() override {
+    if (attempt_) attempt_->RecordTimeout();
+  }
+  void SettleServerErrors() override { server_errors_.Ended(); }
+  Task<void> Finished() override;
+
+ private:
+  void CountAttemptsBefore();
+  std::optional<int64_t> After(FailedAttempt failed, const std::shared_ptr<Worker>& worker, int64_t sent_ns);
+  Task<bool> Pause(int64_t pause_ns);
+  bool Choose();
+  Task<UpstreamRequest::End> Attempt();
+  bool HasStream() const;
+  FailedAttempt EndFailedAttempt(UpstreamRequest::End end);
+
+  Request& request_;
+  const UpstreamRequest::Message message_;
+  RetryPlan plan_;
+  RequestLosses losses_;
+  WorkerChoice choice_;
+  ServerErrors server_errors_;
+  std::optional<UpstreamRequest> attempt_;  // the last one; it may have been none
+  Delay* pause_ = nullptr;                  // before the next one
+  WhyNot why_not_ = WhyNot::kNone;
+  bool cancelled_ = false;
+  bool attempting_ = false;
+  bool any_lost_ = false;
+};
+
+}  // namespace vllm_router

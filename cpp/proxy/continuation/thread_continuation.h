@@ -1,0 +1,45 @@
+// ThreadContinuation: what a thread that serves clients keeps for streams that go on. Used by that thread; any other may
+// read the counters. ContinueMemory: the memory that such streams of all threads hold; any thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "proxy/continuation/stream_cut.h"
+#include "proxy/telemetry/counters.h"
+#include "proxy/telemetry/telemetry_shard.h"
+
+namespace vllm_router {
+
+class ContinueMemory {
+ public:
+  explicit ContinueMemory(uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}
+
+  // False: there is no room below the limit, and nothing was taken.
+  bool Take(uint64_t bytes) {
+    uint64_t held = bytes_.load(std::memory_order_relaxed);
+    do {
+      if (bytes > limit_bytes_ - held) return false;
+    } while (!bytes_.compare_exchange_weak(held, held + bytes, std::memory_order_relaxed));
+    return true;
+  }
+  void Return(uint64_t bytes) { bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
+  uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  const uint64_t limit_bytes_;
+  std::atomic<uint64_t> bytes_{0};  // never more than the limit
+};
+
+struct ThreadContinuation {
+  explicit ThreadContinuation(ContinueMemory& shared) : memory(shared) {}
+
+  ContinueMemory& memory;                        // the server's
+  std::array<Counter, kStreamCuts> continued{};  // streams that went on, by what ended the worker's
+  LabeledCounters cut;                           // streams that did not, by why
+  Counter without_memory;                        // streams that may not go on for want of memory
+  DurationHistogram gap;  // the longest time without anything new, of streams that went on
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,61 @@
+// ResumableResponse: an event stream on its way to a client that another worker may finish, should its own not. A step
+// makes one before the relay (MakeResumable), which finds it by ResumableOf().
+//
+//   worker ─▶ Relay ─▶ the sink of Begin() ─▶ client
+//
+//   the relay ended ─▶ Resume()   kResumed   Request::attempts has another response; its body goes to the same sink
+//                                 kEnds      the client's stream ends as the relay did
+//                                 kDiffers   what came is no continuation of what the client has, which gets no more
+//
+// A reason to cancel an exchange for its worker's sake may end the worker's stream alone: LeaveWorker().
+// Belongs to one Request. One thread.
+#pragma once
+
+#include <cstdint>
+
+#include "net/task.h"
+#include "proxy/exchange/body_sink.h"
+#include "proxy/exchange/relay.h"
+#include "proxy/exchange/request.h"
+
+namespace vllm_router {
+
+class ResumableResponse {
+ public:
+  enum class Resumed : uint8_t { kEnds, kResumed, kDiffers };
+
+  explicit ResumableResponse(Request& request) : request_(request) {}
+  virtual ~ResumableResponse() = default;
+  ResumableResponse(const ResumableResponse&) = delete;
+  ResumableResponse& operator=(const ResumableResponse&) = delete;
+
+  // What the relay writes to in place of `client`, which outlives it. Once.
+  virtual BodySink& Begin(BodySink& client) = 0;
+  // Another worker could finish it, if its own ended now.
+  virtual bool MayResume() const = 0;
+  // The relay has ended like this, and the client is there. Ends soon after Request::scope is cancelled.
+  virtual Task<Resumed> Resume(Relay::End end) = 0;
+  // Of the body, that went on to the client.
+  virtual uint64_t bytes() const = 0;
+  // More than one worker's response is part of it.
+  virtual bool resumed() const = 0;
+
+  // Ends the worker's stream, and not the exchange. False: no other worker can finish it now.
+  bool LeaveWorker(CancelReason reason);
+  CancelReason left_worker() const { return left_worker_; }
+  // Another worker is sought: Attempts has no response.
+  bool resuming() const { return resuming_; }
+
+ protected:
+  Request& request_;
+  CancelReason left_worker_ = CancelReason::kNone;  // why its stream was ended
+  bool resuming_ = false;
+};
+
+// `response` outlives the request's relay.
+void MakeResumable(Request& request, ResumableResponse& response);
+void MakeUnresumable(Request& request);
+// Null: no other worker can finish it.
+ResumableResponse* ResumableOf(const Request& request);
+
+}  // namespace vllm_router
