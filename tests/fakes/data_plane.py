@@ -10,6 +10,7 @@ with DataPlane(port) as plane:
 
 from __future__ import annotations
 
+import json
 import queue
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -61,15 +62,38 @@ def body(data: bytes, end: bool = True) -> ext_proc.ProcessingRequest:
     return ext_proc.ProcessingRequest(request_body=ext_proc.HttpBody(body=data, end_of_stream=end))
 
 
-def response_head(status: int = 200, end: bool = False, served: str = "") -> ext_proc.ProcessingRequest:
+def chat(text: str, **more: Any) -> bytes:
+    return json.dumps({"messages": [{"role": "user", "content": text}], **more}).encode()
+
+
+def post(
+    data: bytes,
+    *,
+    mode: int = DUPLEX,
+    path: str = "/v1/chat/completions",
+    fields: Mapping[str, str] | None = None,
+    subset: Any = None,
+) -> tuple[ext_proc.ProcessingRequest, ext_proc.ProcessingRequest]:
+    """The messages of a POST of JSON: its head and its body."""
+    named = {"content-type": "application/json", "content-length": str(len(data)), **(fields or {})}
+    return head(method="POST", path=path, fields=named, mode=mode, subset=subset), body(data)
+
+
+def response_head(
+    status: int = 200, end: bool = False, served: str = "", fields: Mapping[str, str] | None = None
+) -> ext_proc.ProcessingRequest:
     request = ext_proc.ProcessingRequest(
         response_headers=ext_proc.HttpHeaders(
-            headers=_header_map({":status": str(status)}), end_of_stream=end
+            headers=_header_map({":status": str(status), **(fields or {})}), end_of_stream=end
         )
     )
     if served:
         request.metadata_context.filter_metadata["envoy.lb"].update({f"{DESTINATION}-served": served})
     return request
+
+
+def response_body(data: bytes, end: bool = True) -> ext_proc.ProcessingRequest:
+    return ext_proc.ProcessingRequest(response_body=ext_proc.HttpBody(body=data, end_of_stream=end))
 
 
 class Stream:
@@ -88,7 +112,12 @@ class Stream:
         return next(self._call)
 
     def choice(self) -> str:
-        """The endpoint of the response that has one, which names it twice."""
+        """The endpoint of the response that has one, and no other."""
+        (chosen,) = self.choices()
+        return chosen
+
+    def choices(self) -> list[str]:
+        """The endpoints of the response that has them, which names them twice: in the order of attempts."""
         response = self.receive()
         kind = response.WhichOneof("response")
         assert kind in ("request_headers", "request_body"), response
@@ -99,7 +128,7 @@ class Stream:
         }
         assert response.dynamic_metadata["envoy.lb"][DESTINATION] == fields[DESTINATION]
         assert common.clear_route_cache
-        return fields[DESTINATION]
+        return fields[DESTINATION].split(",")
 
     def rejection(self) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body of a response to the client instead of a choice."""
