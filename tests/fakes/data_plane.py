@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import queue
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -161,8 +162,15 @@ class Stream:
 
 
 class DataPlane:
-    def __init__(self, port: int) -> None:
-        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1)])
+    """`ca`: the path of the certificate by which the picker's is checked; without one there is no TLS."""
+
+    def __init__(self, port: int, ca: str | None = None) -> None:
+        place, options = f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1)]
+        if ca is None:
+            self._channel = grpc.insecure_channel(place, options)
+        else:
+            trusted = grpc.ssl_channel_credentials(Path(ca).read_bytes())
+            self._channel = grpc.secure_channel(place, trusted, options)
         self._picker = ExternalProcessorStub(self._channel)
         self._health = health_pb2_grpc.HealthStub(self._channel)
 
@@ -197,9 +205,9 @@ def planes(harness: Any) -> Iterator[Any]:
     """For a fixture: opens data planes, which are closed when the test is over."""
     opened: list[DataPlane] = []
 
-    def open_one(router: Any, port: int | None = None) -> DataPlane:
+    def open_one(router: Any, port: int | None = None, ca: str | None = None) -> DataPlane:
         with harness.keeping_descriptors():  # grpcio keeps some for the process
-            opened.append(DataPlane(router.server.epp_port if port is None else port))
+            opened.append(DataPlane(router.server.epp_port if port is None else port, ca))
             opened[-1].health()
         return opened[-1]
 

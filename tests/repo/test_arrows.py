@@ -67,8 +67,9 @@ ROWS = {
         "proxy/shared_pool",
         "proxy/tracing",
         "proxy/holdout",
+        "proxy/picker",
     },
-    "proxy/server": {"proxy/steps", "proxy/peer_sync", "proxy/dashboard", "proxy/picker"},
+    "proxy/server": {"proxy/steps", "proxy/peer_sync", "proxy/dashboard"},
     "simulation": {"routing", "peer_sync", "holdout", "http", "net"},
 }
 ROWS["bindings"] = set(ROWS)

@@ -276,6 +276,8 @@ void PickedRequest::Choose(WorkerChoice::Selected selected) {
   const std::shared_ptr<Worker> worker = selected.ticket.shared_worker();
   worker_.Choose(std::move(selected), search_.EndpointOf(*worker));
   std::vector<std::string> endpoints = {worker_.endpoint()};
+  for (std::string& other : search_.Alternatives(*worker, thread_.options.epp_fallbacks))
+    endpoints.push_back(std::move(other));
   std::string rank;
   std::vector<HeaderField> headers;
   if (worker->url.rank) {

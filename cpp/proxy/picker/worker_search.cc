@@ -192,22 +192,23 @@ WorkerSearch::Found WorkerSearch::Select() {
   return found;
 }
 
+// Ranks of one engine share an endpoint, which is named once.
 std::vector<std::string> WorkerSearch::Alternatives(const Worker& chosen, size_t count) {
   std::vector<std::string> endpoints;
   if (count == 0) return endpoints;
   const std::shared_ptr<const FleetView> fleet = workers_.Now(thread_);
+  const std::string first = endpoints_.Of(chosen);
   WorkerGate::Positions left_out;
   for (const uint32_t position : fleet->eligible()) {
     const Worker& worker = fleet->worker(position);
-    const bool fits = worker.id != chosen.id && worker.breaker.Admits() && !worker.backoff.active() &&
-                      endpoints_.Of(worker) != endpoints_.Of(chosen) && Passes(worker);
+    const bool fits = worker.breaker.Admits() && !worker.backoff.active() && Passes(worker) &&
+                      endpoints_.Of(worker) != first;
     if (!fits) left_out.push_back(position);
   }
   key_.dry_run = true;
   key_.explanation = nullptr;  // it is of the choice, which has it
   for (const Decision& decision : thread_.router->Rank(key_, fleet->Without(left_out), count)) {
     std::string endpoint = endpoints_.Of(fleet->worker(decision.position));
-    // Ranks of one engine share it.
     if (std::ranges::find(endpoints, endpoint) == endpoints.end()) endpoints.push_back(std::move(endpoint));
   }
   key_.dry_run = false;

@@ -104,3 +104,60 @@ def test_one_in_back_off_is_passed_over(harness, data_plane):
     subset = [worker.authority for worker in workers[:2]]
     assert {plane.pick(head(subset=subset)) for _ in range(6)} == {workers[1].authority}
     assert plane.pick(head(subset=subset[:1])) == workers[0].authority
+
+
+# ---- endpoints for further attempts
+
+
+def endpoints_of(plane, *messages):
+    stream = plane.stream()
+    stream.send(*messages)
+    endpoints = stream.choices()
+    stream.send(response_head(end=True))
+    stream.close()
+    return endpoints
+
+
+@pytest.mark.parametrize("policy", ["round_robin", "consistent_hash", "cache_aware", "least_load"])
+def test_the_list_has_the_choices_that_follow(harness, data_plane, policy):
+    """The second is chosen where the first is not in the subset, and nothing is reserved there."""
+    workers = [harness.worker() for _ in range(4)]
+    routing = {"seed": 7}
+    with_list = harness.router(*workers, policy=policy, routing=routing, epp_port=0, epp_fallbacks=2)
+    plane = data_plane(with_list)
+    fields = {"x-session-id": "a"}
+    endpoints = endpoints_of(plane, *post(chat("hello"), fields=fields))
+    assert len(set(endpoints)) == 3
+    assert set(endpoints) <= {worker.authority for worker in workers}
+    with_list.wait_for_load(0)
+    if policy == "consistent_hash":
+        others = [worker.authority for worker in workers if worker.authority != endpoints[0]]
+        again = endpoints_of(plane, *post(chat("hello"), fields=fields, subset=others))
+        assert again[0] == endpoints[1]
+
+
+def test_a_list_changes_no_choice(harness, data_plane):
+    workers = [harness.worker() for _ in range(4)]
+    planes = [
+        data_plane(harness.router(*workers, policy="cache_aware", routing={"seed": 3}, epp_port=0, **more))
+        for more in ({}, {"epp_fallbacks": 3})
+    ]
+    for number in range(40):
+        messages = post(chat(f"conversation {number % 7} " * 50))
+        chosen, listed = (endpoints_of(plane, *messages) for plane in planes)
+        assert chosen == listed[:1]
+
+
+def test_a_list_is_within_the_subset_and_without_workers_that_are_broken(harness, data_plane):
+    workers = [harness.worker() for _ in range(4)]
+    router = harness.router(*workers, epp_port=0, epp_fallbacks=3)
+    plane = data_plane(router)
+    router.core.set_healthy(workers[0].url, False)
+    subset = [worker.authority for worker in workers[:3]]
+    assert set(endpoints_of(plane, head(subset=subset))) == set(subset[1:])
+
+
+def test_ranks_of_an_engine_are_one_endpoint(harness, data_plane):
+    worker, other = harness.worker(), harness.worker()
+    router = harness.router(f"{worker.url}@0", f"{worker.url}@1", other.url, epp_port=0, epp_fallbacks=5)
+    assert sorted(endpoints_of(data_plane(router), head())) == sorted([worker.authority, other.authority])
