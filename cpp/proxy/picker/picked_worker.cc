@@ -84,10 +84,8 @@ void PickedWorker::Finish(Outcome::End end) {
     outcome.prompt_tokens = info_.prompt_tokens = summary.prompt_tokens;
     outcome.cached_tokens = info_.cached_tokens = summary.cached_tokens;
     outcome.output_tokens = info_.completion_tokens = summary.completion_tokens;
-    if (info_.stream) {
-      outcome.first_token_ms =
-          static_cast<double>(info_.first_body_ns - info_.head_ns) / static_cast<double>(kNanosPerMs);
-    }
+    outcome.first_token_ms =
+        static_cast<double>(info_.first_body_ns - info_.head_ns) / static_cast<double>(kNanosPerMs);
   }
   ticket_.Finish(outcome);
 }
