@@ -56,7 +56,8 @@ class WorkerChoice {
     Stage stage = Stage::kAll;              // of a fleet with stages
     const RequestedModel* model = nullptr;  // null: any worker will do
     WorkerGate* gate = nullptr;             // for the first attempt; null: all workers may have it
-    // Which workers may have the request at all, in any attempt; empty: all. It outlives the choice.
+    // Which workers may have the request, in any attempt; empty: all. For Select() without a pinned worker; what it
+    // refers to outlives the choice.
     std::function<bool(const Worker& worker)> only = {};
   };
 

@@ -20,6 +20,7 @@ void PickedWorker::Choose(WorkerChoice::Selected selected, std::string endpoint)
   endpoint_ = std::move(endpoint);
   info_.worker = ticket_.shared_worker();
   info_.decision = ticket_.decision();
+  info_.policy = ticket_.policy().name();
   info_.prefill_tokens = ticket_.prefill_tokens();
   info_.attempts = 1;
   thread_.telemetry.Decided(info_.worker, *info_.decision);

@@ -26,6 +26,7 @@ def test_a_request_at_a_gateway_has_a_receipt(harness, data_plane):
     eventually(lambda: client.ask("GET", "/admin/receipts/of-a-gateway").status == 200)
     receipt = json.loads(client.ask("GET", "/admin/receipts/of-a-gateway").body)
     assert (receipt["worker"], receipt["status"], receipt["attempts"]) == (worker.url, 201, 1)
+    assert receipt["policy"] == router.core.policy
     assert [candidate["worker"] for candidate in receipt["candidates"]] == [worker.url]
 
 
