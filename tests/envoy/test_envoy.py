@@ -186,7 +186,7 @@ def test_many_requests_of_which_some_are_cancelled_leave_no_load(harness, gatewa
         thread.join()
     assert len(served) == 8
     router.must_rest()
-    assert counted(router, "epp_streams") == 0
+    eventually(lambda: counted(router, "epp_streams") == 0)
     assert counted(router, "epp_picks_total", result="picked") >= sum(served)
     assert sum(served) > 1_600
 
