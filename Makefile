@@ -28,7 +28,7 @@ cxx_files = $(shell git ls-files '*.h' '*.cc')
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help deps deps-bench build demo test test-browser test-clang test-agents test-collector test-engines test-hosts test-kubernetes property bench replay bench-smoke \
+.PHONY: help deps deps-bench build demo test test-browser test-clang test-agents test-collector test-engines test-envoy test-hosts test-kubernetes property bench replay bench-smoke \
   sanitize sanitize-asan sanitize-tsan stress-asan stress-tsan fuzz build-package build-fuzz lint tidy format wheel wheels docs release-check clean
 
 help: ## list the targets
@@ -93,7 +93,7 @@ demo: build-package ## route chats over three simulated workers and watch
 	$(call package,release) $(venv_python) -m vllm_router.launch_router demo $(DEMO_ARGS)
 
 test: build-release $(VENV)/.deps ## run the tests, the same examples each time (PYTEST_ARGS="-k name" chooses)
-	$(call package,release) $(venv_python) -m pytest -m "not agents and not browser and not cluster and not collector and not engines and not hosts and not wheel and not release" $(PYTEST_ARGS)
+	$(call package,release) $(venv_python) -m pytest -m "not agents and not browser and not cluster and not collector and not engines and not envoy and not hosts and not wheel and not release" $(PYTEST_ARGS)
 
 test-clang: build-clang $(VENV)/.deps ## build with clang, which checks what each mutex guards, and run the unit tests
 	$(call package,clang) $(venv_python) -m pytest tests/unit $(PYTEST_ARGS)
@@ -119,6 +119,10 @@ test-engines: build-package $(VENV)/.deps build/engines/.installed ## tests with
 build/engines/.installed: scripts/install_engines.sh scripts/make_tiny_model.py
 	scripts/install_engines.sh $(@D) $(PYTHON)
 	@touch $@
+
+test-envoy: build-package $(VENV)/.deps ## tests with Envoy as the gateway of the endpoint picker (opt-in: downloads 110 MB once)
+	scripts/install_envoy.sh "" $(PYTHON)
+	$(call package,release) $(venv_python) -m pytest -m envoy tests/envoy $(PYTEST_ARGS)
 
 # Each host in its own environment, which has pytest too; what the host warns of is its own affair.
 test-hosts: build-package build/hosts/.installed ## tests in LiteLLM and other hosts (opt-in: downloads 1 GB once; HOSTS="build/hosts/litellm-*" chooses)

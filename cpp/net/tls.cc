@@ -63,6 +63,7 @@ namespace {
 constexpr size_t kRecordBytes = 16 * 1024;  // maximum of a record
 constexpr size_t kRecordsPerWrite = 4;
 constexpr std::array<unsigned char, 9> kHttp11 = {8, 'h', 't', 't', 'p', '/', '1', '.', '1'};
+constexpr std::array<unsigned char, 3> kHttp2 = {2, 'h', '2'};
 
 // Returns OpenSSL's newest error and clears all of them.
 std::string TakeError() {
@@ -92,12 +93,13 @@ Status BadFile(std::string_view what, const std::string& path) {
 // Without this, OpenSSL would prompt for a password at the terminal and block.
 int NoPassword(char* /*room*/, int /*size*/, int /*writing*/, void* /*context*/) { return 0; }
 
+template <const auto& kSpoken>
 int ChooseProtocol(
     SSL* /*ssl*/, const unsigned char** chosen, unsigned char* size, const unsigned char* offered,
     unsigned int offered_size, void* /*context*/) {
   unsigned char* found = nullptr;
   const int result = SSL_select_next_proto(
-      &found, size, kHttp11.data(), static_cast<unsigned int>(kHttp11.size()), offered, offered_size);
+      &found, size, kSpoken.data(), static_cast<unsigned int>(kSpoken.size()), offered, offered_size);
   *chosen = found;
   return result == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_NOACK;
 }
@@ -199,7 +201,8 @@ StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Make(const ForClients& o
   SSL_CTX_set_num_tickets(context.get(), 1);
   constexpr unsigned char kName[] = "vllm-router";
   SSL_CTX_set_session_id_context(context.get(), kName, sizeof kName - 1);
-  SSL_CTX_set_alpn_select_cb(context.get(), &ChooseProtocol, nullptr);
+  SSL_CTX_set_alpn_select_cb(
+      context.get(), options.speaks_http2 ? &ChooseProtocol<kHttp2> : &ChooseProtocol<kHttp11>, nullptr);
   if (!options.client_ca_path.empty()) {
     STACK_OF(X509_NAME)* names = SSL_load_client_CA_file(options.client_ca_path.c_str());
     if (names == nullptr || SSL_CTX_load_verify_file(context.get(), options.client_ca_path.c_str()) != 1) {

@@ -42,6 +42,7 @@ class TlsContext {
     std::string client_ca_path;  // PEM; empty: clients need no certificate
     TlsVersion least = TlsVersion::k12;
     std::string ciphers = kDefaultTlsCiphers;  // REQUIRES: CheckTlsCiphers() is ok
+    bool speaks_http2 = false;                 // HTTP/2 alone (ALPN: h2), as gRPC needs it; else HTTP/1.1
   };
   // FailedPrecondition names the file and its error.
   static StatusOr<std::shared_ptr<const TlsContext>> Make(const ForClients& options);

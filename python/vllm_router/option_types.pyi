@@ -202,6 +202,9 @@ class ServerOptions(TypedDict, total=False):
     epp_health_port: int | None
     epp_metadata_namespace: str
     epp_subset_namespace: str
+    epp_fallbacks: int
+    epp_tls: bool
+    epp_only: bool
     max_concurrent_requests: int
     queue_size: int
     queue_timeout_secs: float

@@ -10,8 +10,10 @@ with DataPlane(port) as plane:
 
 from __future__ import annotations
 
+import json
 import queue
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -61,15 +63,38 @@ def body(data: bytes, end: bool = True) -> ext_proc.ProcessingRequest:
     return ext_proc.ProcessingRequest(request_body=ext_proc.HttpBody(body=data, end_of_stream=end))
 
 
-def response_head(status: int = 200, end: bool = False, served: str = "") -> ext_proc.ProcessingRequest:
+def chat(text: str, **more: Any) -> bytes:
+    return json.dumps({"messages": [{"role": "user", "content": text}], **more}).encode()
+
+
+def post(
+    data: bytes,
+    *,
+    mode: int = DUPLEX,
+    path: str = "/v1/chat/completions",
+    fields: Mapping[str, str] | None = None,
+    subset: Any = None,
+) -> tuple[ext_proc.ProcessingRequest, ext_proc.ProcessingRequest]:
+    """The messages of a POST of JSON: its head and its body."""
+    named = {"content-type": "application/json", "content-length": str(len(data)), **(fields or {})}
+    return head(method="POST", path=path, fields=named, mode=mode, subset=subset), body(data)
+
+
+def response_head(
+    status: int = 200, end: bool = False, served: str = "", fields: Mapping[str, str] | None = None
+) -> ext_proc.ProcessingRequest:
     request = ext_proc.ProcessingRequest(
         response_headers=ext_proc.HttpHeaders(
-            headers=_header_map({":status": str(status)}), end_of_stream=end
+            headers=_header_map({":status": str(status), **(fields or {})}), end_of_stream=end
         )
     )
     if served:
         request.metadata_context.filter_metadata["envoy.lb"].update({f"{DESTINATION}-served": served})
     return request
+
+
+def response_body(data: bytes, end: bool = True) -> ext_proc.ProcessingRequest:
+    return ext_proc.ProcessingRequest(response_body=ext_proc.HttpBody(body=data, end_of_stream=end))
 
 
 class Stream:
@@ -88,7 +113,12 @@ class Stream:
         return next(self._call)
 
     def choice(self) -> str:
-        """The endpoint of the response that has one, which names it twice."""
+        """The endpoint of the response that has one, and no other."""
+        (chosen,) = self.choices()
+        return chosen
+
+    def choices(self) -> list[str]:
+        """The endpoints of the response that has them, which names them twice: in the order of attempts."""
         response = self.receive()
         kind = response.WhichOneof("response")
         assert kind in ("request_headers", "request_body"), response
@@ -99,7 +129,7 @@ class Stream:
         }
         assert response.dynamic_metadata["envoy.lb"][DESTINATION] == fields[DESTINATION]
         assert common.clear_route_cache
-        return fields[DESTINATION]
+        return fields[DESTINATION].split(",")
 
     def rejection(self) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body of a response to the client instead of a choice."""
@@ -132,8 +162,15 @@ class Stream:
 
 
 class DataPlane:
-    def __init__(self, port: int) -> None:
-        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1)])
+    """`ca`: the path of the certificate by which the picker's is checked; without one there is no TLS."""
+
+    def __init__(self, port: int, ca: str | None = None) -> None:
+        place, options = f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1)]
+        if ca is None:
+            self._channel = grpc.insecure_channel(place, options)
+        else:
+            trusted = grpc.ssl_channel_credentials(Path(ca).read_bytes())
+            self._channel = grpc.secure_channel(place, trusted, options)
         self._picker = ExternalProcessorStub(self._channel)
         self._health = health_pb2_grpc.HealthStub(self._channel)
 
@@ -168,9 +205,9 @@ def planes(harness: Any) -> Iterator[Any]:
     """For a fixture: opens data planes, which are closed when the test is over."""
     opened: list[DataPlane] = []
 
-    def open_one(router: Any, port: int | None = None) -> DataPlane:
+    def open_one(router: Any, port: int | None = None, ca: str | None = None) -> DataPlane:
         with harness.keeping_descriptors():  # grpcio keeps some for the process
-            opened.append(DataPlane(router.server.epp_port if port is None else port))
+            opened.append(DataPlane(router.server.epp_port if port is None else port, ca))
             opened[-1].health()
         return opened[-1]
 

@@ -68,8 +68,9 @@ ROWS = {
         "proxy/tracing",
         "proxy/holdout",
         "proxy/continuation",
+        "proxy/picker",
     },
-    "proxy/server": {"proxy/steps", "proxy/peer_sync", "proxy/dashboard", "proxy/picker"},
+    "proxy/server": {"proxy/steps", "proxy/peer_sync", "proxy/dashboard"},
     "simulation": {"routing", "peer_sync", "holdout", "http", "net"},
 }
 ROWS["bindings"] = set(ROWS)

@@ -17,7 +17,6 @@ TABLES = {"FixedOptions", "Settings", "RequestInfo"}
 # These are still to be divided.
 LARGE = {
     "PeerSyncService",
-    "PickedRequest",
     "RequestBody",
     "Server",
     "Telemetry",

@@ -62,6 +62,9 @@ struct FixedOptions {
   int32_t epp_health_port = -1;                     // -1: its health is on epp_port alone
   std::string epp_metadata_namespace = "envoy.lb";  // of the choice, and of the endpoint that served
   std::string epp_subset_namespace = "envoy.lb.subset_hint";
+  uint32_t epp_fallbacks = 0;  // endpoints that are named besides the choice, for attempts after the first
+  bool epp_tls = false;        // epp_port speaks TLS, with the certificate for clients
+  bool epp_only = false;       // requests for workers are rejected where they would be proxied
 
   KvEventsMode kv_events = KvEventsMode::kAuto;
   KvEventsEngine kv_events_engine = KvEventsEngine::kAuto;  // kTrtllm: workers are polled for their events

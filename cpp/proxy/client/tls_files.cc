@@ -23,9 +23,14 @@ void Complain(const Status& status) { Log(LogLevel::kError, Concat("TLS: ", std:
 StatusOr<std::unique_ptr<TlsFiles>> TlsFiles::Open(const ServerOptions& options) {
   ROUTER_RETURN_IF_ERROR(CheckTlsCiphers(options.tls_ciphers));
   std::unique_ptr<TlsFiles> files(new TlsFiles(options));
-  StatusOr<Context> clients = files->MakeClients();
+  StatusOr<Context> clients = files->MakeClients(/*speaks_http2=*/false);
   if (!clients.ok()) return clients.status();
   files->clients_ = *std::move(clients);
+  if (options.epp_tls) {
+    StatusOr<Context> gateways = files->MakeClients(/*speaks_http2=*/true);
+    if (!gateways.ok()) return gateways.status();
+    files->gateways_ = *std::move(gateways);
+  }
   if (files->names_worker_files()) {
     StatusOr<Context> workers = files->MakeWorkers();
     if (!workers.ok()) return workers.status();
@@ -40,14 +45,15 @@ bool TlsFiles::names_worker_files() const {
 
 bool TlsFiles::any() const { return !options_.tls_cert_path.empty() || names_worker_files(); }
 
-StatusOr<Context> TlsFiles::MakeClients() const {
+StatusOr<Context> TlsFiles::MakeClients(bool speaks_http2) const {
   if (options_.tls_cert_path.empty()) return Context();
   return TlsContext::Make(TlsContext::ForClients{
       .cert_path = options_.tls_cert_path,
       .key_path = options_.tls_key_path,
       .client_ca_path = options_.tls_client_ca_file,
       .least = Least(options_),
-      .ciphers = options_.tls_ciphers});
+      .ciphers = options_.tls_ciphers,
+      .speaks_http2 = speaks_http2});
 }
 
 StatusOr<Context> TlsFiles::MakeWorkers() const {
@@ -63,6 +69,11 @@ StatusOr<Context> TlsFiles::MakeWorkers() const {
 Context TlsFiles::clients() const {
   MutexLock lock(mutex_);
   return clients_;
+}
+
+Context TlsFiles::gateways() const {
+  MutexLock lock(mutex_);
+  return gateways_;
 }
 
 Context TlsFiles::workers() {
@@ -101,9 +112,11 @@ std::optional<int64_t> TlsFiles::workers_certificate_ends() const {
 }
 
 Status TlsFiles::ReadAgain() {
-  StatusOr<Context> clients = MakeClients();
+  StatusOr<Context> clients = MakeClients(/*speaks_http2=*/false);
+  StatusOr<Context> gateways =
+      options_.epp_tls ? MakeClients(/*speaks_http2=*/true) : StatusOr<Context>(Context());
   StatusOr<Context> workers = names_worker_files() ? MakeWorkers() : StatusOr<Context>(Context());
-  for (const StatusOr<Context>& made : {clients, workers}) {
+  for (const StatusOr<Context>& made : {clients, gateways, workers}) {
     if (made.ok()) continue;
     Complain(made.status());
     Log(LogLevel::kError, "TLS: the previous certificates and keys stay in force");
@@ -112,6 +125,7 @@ Status TlsFiles::ReadAgain() {
   {
     MutexLock lock(mutex_);
     clients_ = *std::move(clients);
+    gateways_ = *std::move(gateways);
     others_ = nullptr;
     workers_ = *std::move(workers);  // without files of ours: loads the system CAs when next needed
   }

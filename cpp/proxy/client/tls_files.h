@@ -1,6 +1,7 @@
 // TlsFiles: the certificates, keys and CAs that the flags name, as last read.
 //
 //   --tls-cert-path, --tls-key-path     presented to clients; without them clients connect without TLS
+//   --epp-tls                           the same for gateways that have workers picked
 //   --worker-ca-file, …                 for workers at https://, whose certificates are checked
 //
 // A Reloadable: all of them are read again. If any has an error, it is logged and the previous ones stay
@@ -28,6 +29,8 @@ class TlsFiles final : public Reloadable {
 
   // Null: clients connect without TLS.
   std::shared_ptr<const TlsContext> clients() const;
+  // The same certificate for gateways that speak gRPC to --epp-port; null: they connect without TLS.
+  std::shared_ptr<const TlsContext> gateways() const;
   // Made on first use, which takes some ms if the system CAs are to be read; null if that fails.
   std::shared_ptr<const TlsContext> workers();
   // For external services: the system CAs, likewise.
@@ -42,7 +45,7 @@ class TlsFiles final : public Reloadable {
 
  private:
   explicit TlsFiles(const ServerOptions& options) : Reloadable("certificates"), options_(options) {}
-  StatusOr<std::shared_ptr<const TlsContext>> MakeClients() const;
+  StatusOr<std::shared_ptr<const TlsContext>> MakeClients(bool speaks_http2) const;
   StatusOr<std::shared_ptr<const TlsContext>> MakeWorkers() const;
   bool names_worker_files() const;
   Status ReadAgain() override;
@@ -50,6 +53,7 @@ class TlsFiles final : public Reloadable {
   const ServerOptions options_;
   mutable Mutex mutex_;  // leaf
   std::shared_ptr<const TlsContext> clients_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const TlsContext> gateways_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const TlsContext> workers_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const TlsContext> others_ ABSL_GUARDED_BY(mutex_);
 };

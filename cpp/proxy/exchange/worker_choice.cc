@@ -127,7 +127,8 @@ std::optional<WorkerChoice::Selected> WorkerChoice::SelectInDoubt(const How& how
     Worker& worker = *member.worker;
     if (!member.in_doubt || !member.in_rotation()) continue;
     if (worker.probe_due.load(std::memory_order_relaxed) < least) continue;
-    if (!MayHavePath(worker) || !FitsGroups(worker, how) || !worker.breaker.Admits()) continue;
+    if (!Passes(worker) || !MayHavePath(worker) || !FitsGroups(worker, how) || !worker.breaker.Admits())
+      continue;
     if (worker.probe_due.exchange(ProbeDue::kNone, std::memory_order_relaxed) == ProbeDue::kNone)
       continue;  // another thread was faster
     StatusOr<Ticket> ticket = thread_.router->Select(*request_.key, fleet_->Only(position), how.transferred);
@@ -146,7 +147,7 @@ std::optional<WorkerChoice::Selected> WorkerChoice::SelectInPanic(const How& how
   for (uint32_t position = 0; position < fleet_->members().size(); ++position) {
     if (!fleet_->members()[position].in_rotation()) continue;
     const Worker& worker = fleet_->worker(position);
-    if (!MayHavePath(worker)) continue;
+    if (!Passes(worker) || !MayHavePath(worker)) continue;
     if (how.untried && std::ranges::find(attempted_, worker.id) != attempted_.end()) continue;
     const bool fits = FitsGroups(worker, how);
     // So it may be chosen, and is at --max-worker-requests.
@@ -192,7 +193,7 @@ StatusOr<Ticket> WorkerChoice::Choose(const How& how) {
     StatusOr<Ticket> ticket = ChooseOpen(how);
     if (ticket.ok()) return ticket;
   }
-  const bool is_whole = attempted_.empty() && refused_.empty() && !Narrows(how);
+  const bool is_whole = attempted_.empty() && refused_.empty() && !Narrows(how) && !request_.only;
   if (is_whole && fleet_->all_admitting()) return select(*fleet_);
   const FleetView rest = Eligible(how);
   if (how.preferred) {
@@ -211,7 +212,7 @@ StatusOr<Ticket> WorkerChoice::Choose(const How& how) {
 StatusOr<Ticket> WorkerChoice::ChooseOpen(const How& how) {
   const WorkerGate::Positions closed = request_.gate->Closed(*fleet_);
   if (closed.empty()) return absl::NotFoundError("");
-  const bool is_whole = refused_.empty() && !Narrows(how) && fleet_->all_admitting();
+  const bool is_whole = refused_.empty() && !Narrows(how) && !request_.only && fleet_->all_admitting();
   const FleetView open = is_whole ? fleet_->Without(closed) : Eligible(how).Without(closed);
   if (open.eligible().empty()) return absl::NotFoundError("");
   return thread_.router->Select(*request_.key, open, how.transferred);
@@ -235,12 +236,13 @@ FleetView WorkerChoice::Eligible(const How& how) {
   return rest;
 }
 
-// Workers whose breakers admit no request are always left out, as are those whose kv_group does not fit.
+// Workers whose breakers admit no request are always left out, as are those whose kv_group does not fit, and those that the
+// request may not go to.
 FleetView WorkerChoice::Without(const How& how, std::span<const WorkerId> attempted, PassOver which) const {
   absl::InlinedVector<uint32_t, 16> positions;
   for (const uint32_t position : fleet_->eligible()) {
     const Worker& worker = fleet_->worker(position);
-    const bool left_out = !worker.breaker.Admits() || !FitsGroups(worker, how) ||
+    const bool left_out = !Passes(worker) || !worker.breaker.Admits() || !FitsGroups(worker, how) ||
                           (which >= PassOver::kBackoff && worker.backoff.active()) ||
                           (which == PassOver::kBackoffAndEndangered &&
                            worker.lost_elsewhere.load(std::memory_order_relaxed) != 0) ||
@@ -255,7 +257,7 @@ bool WorkerChoice::AnyUntried(bool with_room) const {
   const std::shared_ptr<const FleetView> fleet = Fleet();
   return std::ranges::any_of(fleet->eligible(), [this, with_room, &fleet](uint32_t position) {
     const Worker& worker = fleet->worker(position);
-    if (with_room && (IsFull(worker) || !MayHavePath(worker))) return false;
+    if (!Passes(worker) || (with_room && (IsFull(worker) || !MayHavePath(worker)))) return false;
     return worker.breaker.Admits() && std::ranges::find(attempted_, worker.id) == attempted_.end();
   });
 }

@@ -6,6 +6,7 @@
 //   in back-off (Retry-After)              passed over, while there are others
 //   endangered                             likewise, after a loss: it has a request that was in flight at a lost worker
 //
+// Workers that Request::only refuses are not chosen at all, as if the fleet had none of them.
 // A worker in doubt (worker/hang_detector.h) gets one request now and then. If no breaker admits a request, the worker
 // whose breaker opened first gets it (panic mode, after Envoy's).
 //
@@ -17,11 +18,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <absl/container/inlined_vector.h>
 
@@ -53,6 +56,9 @@ class WorkerChoice {
     Stage stage = Stage::kAll;              // of a fleet with stages
     const RequestedModel* model = nullptr;  // null: any worker will do
     WorkerGate* gate = nullptr;             // for the first attempt; null: all workers may have it
+    // Which workers may have the request, in any attempt; empty: all. For Select() without a pinned worker; what it
+    // refers to outlives the choice.
+    std::function<bool(const Worker& worker)> only = {};
   };
 
   // A worker with reserved load, admitted by its circuit breaker.
@@ -74,7 +80,7 @@ class WorkerChoice {
 
   WorkerChoice(IoThread& thread, const Settings& settings) : thread_(thread), settings_(settings) {}
 
-  void Begin(const Request& request) { request_ = request; }
+  void Begin(Request request) { request_ = std::move(request); }
   // Whether the first attempt may go to a worker in doubt, to find out whether it serves: early if another worker would
   // get the request then, else when no such request has come for a while.
   enum class Probe : uint8_t { kNever, kLate, kEarly };
@@ -112,6 +118,7 @@ class WorkerChoice {
   std::optional<Selected> SelectInDoubt(const How& how);
   bool MayHavePath(const Worker& worker) const;
   bool IsFull(const Worker& worker) const;
+  bool Passes(const Worker& worker) const { return !request_.only || request_.only(worker); }
   StatusOr<Ticket> Choose(const How& how);
   StatusOr<Ticket> ChooseOpen(const How& how);
   FleetView Eligible(const How& how);

@@ -98,6 +98,7 @@ Status Add(const ServerParts& server) {
       HoldoutService::Options{
           .percent = static_cast<double>(parts) / 100, .baseline = kept->baseline->name()},
       kept, std::move(threads));
+  DelegatedRequests::Of(server.limits.features).Add(kDelegatedTurns);
   return absl::OkStatus();
 }
 

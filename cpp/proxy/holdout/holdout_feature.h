@@ -2,6 +2,8 @@
 // is worth (GET /admin/holdout).
 #pragma once
 
+#include "proxy/thread/delegated_requests.h"
+
 namespace vllm_router {
 
 struct Feature;
@@ -9,5 +11,6 @@ struct Step;
 
 extern const Feature kHoldoutFeature;
 extern const Step kHoldoutStep;
+extern const DelegatedRequests::Hooks kDelegatedTurns;  // the same for requests that workers get from others
 
 }  // namespace vllm_router

@@ -1,9 +1,9 @@
 // PickedRequest: one HTTP request at a data plane, from the head of its stream to the end of its response: it finds the
 // worker, as a request to the router itself does, and has the load there until the response has ended.
 //
-//   stream ──▶ Take() ──▶ rate limit ──▶ model, key ──▶ permit ──▶ WorkerChoice ──▶ messages with the choice
+//   stream ──▶ Take() ──▶ rate limit ──▶ model, key ──▶ permit ──▶ WorkerSearch ──▶ messages with the choice
 //                                                        └── may wait in the queue
-//          ──▶ Take() ──▶ response head: status, breaker, the endpoint that served ──▶ its end: the ticket's
+//          ──▶ Take() ──▶ PickedWorker: the response's head, its body if that is sent, its end
 //          ──▶ End()      the stream is over, at any time
 //
 // What it writes goes to its Peer. It is shared, since a wait may outlast the stream: End() ends the wait, and from then on
@@ -15,20 +15,19 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "base/header_field.h"
 #include "grpc/grpc_frame.h"
 #include "net/task.h"
 #include "picker/ext_proc_stream.h"
-#include "proxy/exchange/eligible_workers.h"
-#include "proxy/exchange/server_errors.h"
+#include "policy/decision.h"
 #include "proxy/exchange/worker_choice.h"
+#include "proxy/picker/pick_rejection.h"
+#include "proxy/picker/picked_worker.h"
 #include "proxy/picker/picker_counts.h"
-#include "proxy/picker/subset_choice.h"
-#include "proxy/picker/worker_endpoints.h"
+#include "proxy/picker/worker_search.h"
 #include "proxy/telemetry/request_info.h"
 #include "proxy/thread/body_claim.h"
+#include "proxy/thread/delegated_requests.h"
 #include "proxy/thread/permit.h"
 
 namespace vllm_router {
@@ -67,26 +66,16 @@ class PickedRequest : public std::enable_shared_from_this<PickedRequest> {
   void TakeRequest();
   bool Begin();
   bool IsShed();
-  bool ReadsModel() const;
   bool HasEnough() const;
   bool HoldBody();
   Task<void> Pick(std::shared_ptr<PickedRequest> self);
   bool FindModel();
-  bool FindWorkersOf(std::string name, bool must_exist);
-  void MakeKey();
-  // It can be named to the data plane, and is in the request's subset.
-  bool Passes(const Worker& worker) const;
-  bool FindsSubset() const;
   Task<bool> AwaitPermit(bool again);
   std::optional<WorkerChoice::Selected> Select();
-  SubsetChoice SelectAny();
-  SubsetChoice SelectPassing();
   void Choose(WorkerChoice::Selected selected);
-  void Reject(PickResult result, HttpError error, std::string message = {}, int64_t retry_after_ns = 0);
-  void TakeResponse();
-  void Settle(int status);
-  void FollowServed();
-  void FinishTicket(Outcome::End end);
+  void Refuse(const PickRejection& rejection);
+  void TakeResponse(const ProcessingRequest& request);
+  void FinishWorker(Outcome::End end);
   void Fail(const Status& status);
   void Finish();
   void Count(PickResult result);
@@ -97,17 +86,12 @@ class PickedRequest : public std::enable_shared_from_this<PickedRequest> {
   Peer* peer_;  // null: the stream is over
   const int32_t id_;
   const std::shared_ptr<const Settings> settings_;
+  const DelegatedRequests* const features_;  // null: none takes part
   ExtProcStream stream_;
-
-  // Of the request.
-  std::vector<HeaderField> fields_;  // within stream_, without ":method" and its like
-  std::string_view path_;
-  std::string_view query_;
   RequestInfo info_;
-  RoutingKey key_;
-  EligibleWorkers workers_;
-  WorkerEndpoints endpoints_;
-  std::shared_ptr<const FleetView> fleet_;  // of the names that endpoints_ has
+  WorkerSearch search_;
+  DelegatedRequest delegated_;
+  PickedWorker worker_;
   BodyClaim memory_;
   Permit permit_;
   bool begun_ = false;
@@ -118,12 +102,6 @@ class PickedRequest : public std::enable_shared_from_this<PickedRequest> {
   bool counted_ = false;  // its result
   bool finished_ = false;
   Ending ending_ = Ending::kDone;
-
-  // Of the choice.
-  Ticket ticket_;
-  std::optional<BreakerPass> pass_;
-  ServerErrors server_errors_;
-  std::string endpoint_;
 };
 
 }  // namespace vllm_router

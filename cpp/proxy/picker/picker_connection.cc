@@ -4,7 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "net/tls.h"
 #include "proxy/api/settings.h"
+#include "proxy/client/tls_files.h"
+#include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
 
 namespace vllm_router {
@@ -40,13 +43,24 @@ void PickerConnection::Serve(PickerThread& picker, Socket socket, Endpoint peer,
   }(std::unique_ptr<PickerConnection>(connection)));
 }
 
+// False: they do not agree, or the peer sent nothing. The health service of its own port is plain, for probes know no TLS.
+Task<bool> PickerConnection::AgreeOnTls() {
+  std::shared_ptr<const TlsContext> tls = picks_ ? picker_.thread.tls.gateways() : nullptr;
+  if (tls == nullptr) co_return true;
+  socket_.StartTls(std::move(tls));
+  const bool agreed = co_await socket_.Handshake();
+  if (!agreed) picker_.thread.telemetry.tls_failures.fetch_add(1, std::memory_order_relaxed);
+  co_return agreed;
+}
+
 // A peer that sends nothing at first is no data plane.
 Task<void> PickerConnection::Run() {
   EventLoop& loop = picker_.thread.loop;
   timer_.Arm(
       loop.timers(), picker_.thread.settings.Get()->client_head_timeout_ms, &PickerConnection::OnTimeout,
       this);
-  for (;;) {
+  const bool agreed = co_await AgreeOnTls();
+  while (agreed) {
     const bool written = co_await WriteAllThatWaits();
     if (!written || grpc_.ended()) break;
     in_.Reserve(kReadRoom);

@@ -58,6 +58,7 @@ class PickerConnection final : public PickedRequest::Peer {
   void Finish(int32_t stream, GrpcCode code, std::string_view text) override;
 
   Task<void> Run();
+  Task<bool> AgreeOnTls();
   Task<bool> WriteAllThatWaits();
   void TakeEvents();
   void Take(GrpcEvent& event);

@@ -19,12 +19,31 @@ Status CheckNamespace(std::string_view option, const std::string& value) {
       Concat(option, " is empty; it is the namespace of metadata at the gateway, such as envoy.lb"));
 }
 
-Status Check(const ServerOptions& options, const Router& router) {
-  if (options.epp_port < 0) {
-    if (options.epp_health_port < 0) return absl::OkStatus();
+// Of a router that picks nothing.
+Status CheckWithout(const ServerOptions& options) {
+  if (options.epp_health_port >= 0) {
     return absl::InvalidArgumentError(Concat(
         "epp_health_port is ", options.epp_health_port,
         " and there is no endpoint picker whose health it would tell; set epp_port"));
+  }
+  if (options.epp_tls) {
+    return absl::InvalidArgumentError(
+        "epp_tls is set and there is no port of an endpoint picker to serve by TLS; set epp_port");
+  }
+  if (options.epp_only) {
+    return absl::InvalidArgumentError(
+        "epp_only is set and there is no endpoint picker, so that the router would serve no request; set "
+        "epp_port");
+  }
+  return absl::OkStatus();
+}
+
+Status Check(const ServerOptions& options, const Router& router) {
+  if (options.epp_port < 0) return CheckWithout(options);
+  if (options.epp_tls && options.tls_cert_path.empty()) {
+    return absl::InvalidArgumentError(
+        "epp_tls is set and there is no certificate to present to gateways; set tls_cert_path and "
+        "tls_key_path");
   }
   ROUTER_RETURN_IF_ERROR(CheckNamespace("epp_metadata_namespace", options.epp_metadata_namespace));
   ROUTER_RETURN_IF_ERROR(CheckNamespace("epp_subset_namespace", options.epp_subset_namespace));

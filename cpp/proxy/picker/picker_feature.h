@@ -5,7 +5,9 @@
 namespace vllm_router {
 
 struct Feature;
+struct Step;
 
 extern const Feature kPickerFeature;
+extern const Step kPickerOnlyStep;
 
 }  // namespace vllm_router

@@ -32,6 +32,7 @@ Status Add(const ServerParts& server) {
           .per_thread = per_thread, .candidates_every = server.options.receipt_detail_every}));
   for (size_t i = 0; i < server.threads.size(); ++i)
     server.threads[i]->features.Refer<ReceiptWriter>(&log->writer(i));
+  DelegatedRequests::Of(server.limits.features).Add(kDelegatedReceipts);
   return absl::OkStatus();
 }
 

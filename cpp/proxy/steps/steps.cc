@@ -8,6 +8,7 @@
 #include "proxy/disaggregation/disaggregation_feature.h"
 #include "proxy/events/events_feature.h"
 #include "proxy/holdout/holdout_feature.h"
+#include "proxy/picker/picker_feature.h"
 #include "proxy/receipts/receipts_feature.h"
 #include "proxy/response_cache/response_cache_feature.h"
 #include "proxy/sessions/sessions_feature.h"
@@ -38,7 +39,7 @@ std::span<const Step* const> Steps() {
   static constexpr std::array kSteps = {
       // From the head alone.
       &kHeadStep, &kTraceStep, &kRouteStep, &kAuthorizeStep, &kIdentifyStep, &kValidateStep, &kCacheableStep,
-      &kLimitStep, &kLocalStep,
+      &kLimitStep, &kLocalStep, &kPickerOnlyStep,
       // With the body.
       &kStagedPathStep, &kBodyStep, &kModelStep, &kClassStep, &kInvalidateStep, &kResponseCacheStep,
       &kKeyStep, &kHoldoutStep, &kReceiptStep, &kSessionStep, &kStagesStep, &kMessageStep,

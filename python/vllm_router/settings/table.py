@@ -1726,8 +1726,8 @@ class Table:
         None,
         Number(0, 65535),
         "the port at which gateways have workers picked for their requests, by Envoy's ext_proc",
-        more="Plain gRPC; it is for a network of your own. 0 takes any free port and logs it at level info. "
-        "Unset: no such port. See docs/how-to/pick_endpoints_for_a_gateway.md.",
+        more="Plain gRPC unless --epp-tls is set; it is for a network of your own. 0 takes any free port and "
+        "logs it at level info. Unset: no such port. See docs/how-to/pick_endpoints_for_a_gateway.md.",
     )
     epp_host: str = _picker("0.0.0.0", Text("ADDRESS"), "the address of --epp-port and --epp-health-port")
     epp_health_port: int | None = _picker(
@@ -1746,6 +1746,25 @@ class Table:
         "envoy.lb.subset_hint",
         Text("NAMESPACE"),
         "the namespace of metadata in which the gateway lists the endpoints to pick from",
+    )
+    epp_fallbacks: int = _picker(
+        0,
+        Number(0, 8),
+        "how many endpoints the gateway is told besides the chosen one, for attempts after the first",
+        more="The policy's choices without the first. Each costs about a decision; the gateway's cluster has "
+        "to take a list.",
+    )
+    epp_tls: bool = _picker(
+        False,
+        Switch(),
+        "serve --epp-port by TLS, with the certificate of --tls-cert-path",
+        more="--tls-client-ca-file and --tls-min-version hold there, too. --epp-health-port stays plain.",
+    )
+    epp_only: bool = _picker(
+        False,
+        Switch(),
+        "proxy no requests: --port serves the router's own endpoints alone",
+        more="Health, metrics and administration go on there.",
     )
 
     max_concurrent_requests: int = _resilience(

@@ -6,6 +6,7 @@ import socket
 import grpc
 import pytest
 
+from tests.fakes.authority import Authority
 from tests.fakes.data_plane import BUFFERED, DUPLEX, body, head, response_head
 from tests.fakes.wire import PATIENCE
 
@@ -101,3 +102,45 @@ def test_a_lost_connection_returns_the_load_of_all_its_streams(harness, data_pla
     router.must_rest()
     for stream in streams:
         stream.cancel()
+
+
+# ---- TLS
+
+
+@pytest.fixture
+def authority(tmp_path):
+    return Authority(tmp_path)
+
+
+def with_tls(harness, authority, **options):
+    files = authority.certify("127.0.0.1")
+    worker = harness.worker()
+    options |= {"tls_cert_path": files.cert, "tls_key_path": files.key}
+    return worker, harness.router(worker, epp_port=0, epp_health_port=0, epp_tls=True, **options)
+
+
+def test_a_gateway_is_served_by_tls(harness, data_plane, authority):
+    worker, router = with_tls(harness, authority)
+    plane = data_plane(router, ca=authority.path)
+    assert {plane.pick(head()) for _ in range(3)} == {worker.authority}
+    assert data_plane(router, router.server.epp_health_port).health() == "SERVING"
+
+
+def test_a_gateway_without_tls_is_closed_and_counted(harness, data_plane, authority):
+    _, router = with_tls(harness, authority)
+    assert data_plane(router).health() == "UNAVAILABLE"
+    assert re.search(r'reason="tls_handshake"\} [1-9]', router.server.metrics_text())
+
+
+def test_one_that_says_nothing_to_a_port_with_tls_is_closed(harness, authority):
+    _, router = with_tls(harness, authority, client_head_timeout_secs=0.2)
+    with socket.create_connection(("127.0.0.1", router.server.epp_port), PATIENCE) as silent:
+        while silent.recv(4096):
+            pass
+
+
+def test_without_the_option_the_certificate_is_for_clients_alone(harness, data_plane, authority):
+    files = authority.certify("127.0.0.1")
+    worker = harness.worker()
+    router = harness.router(worker, epp_port=0, tls_cert_path=files.cert, tls_key_path=files.key)
+    assert data_plane(router).pick(head()) == worker.authority

@@ -10,10 +10,13 @@ from vllm_router import Router, _core
     ("options", "complaint"),
     [
         ({"epp_health_port": 0}, "epp_health_port is 0 and there is no endpoint picker"),
+        ({"epp_tls": True}, "epp_tls is set and there is no port of an endpoint picker"),
+        ({"epp_only": True}, "epp_only is set and there is no endpoint picker"),
+        ({"epp_port": 0, "epp_tls": True}, "epp_tls is set and there is no certificate"),
         ({"epp_port": 0, "epp_metadata_namespace": ""}, "epp_metadata_namespace is empty"),
         ({"epp_port": 0, "epp_subset_namespace": ""}, "epp_subset_namespace is empty"),
     ],
-    ids=("health-alone", "metadata", "subset"),
+    ids=("health-alone", "tls-alone", "only-alone", "no-certificate", "metadata", "subset"),
 )
 def test_options_that_make_no_picker_are_rejected(harness, options, complaint):
     with pytest.raises(ValueError, match=complaint):

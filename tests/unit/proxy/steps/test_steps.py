@@ -49,6 +49,7 @@ ENDS = {
     "validate": ({}, [request("POST", "/health")], "method_not_allowed"),
     "limit": ({"rate_limit_tokens_per_second": 1}, [request("POST", "/x")] * 2, "rate_limited"),
     "local": ({}, [request("GET", "/admin/nothing")], "not_found"),
+    "picker_only": ({"epp_port": 0, "epp_only": True}, [request("POST", "/x")], "path_not_passed"),
     "body": ({}, [request("POST", "/x", CHUNKED) + b"zz\r\n"], "bad_chunk"),
     "upstream": ({}, [request("POST", "/x")], "no_workers"),
     "relay": ({}, [request("POST", "/x")], "worker_closed"),

@@ -338,6 +338,9 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "epp-health-port": ("9003", 9003),
     "epp-metadata-namespace": ("gateway.lb", "gateway.lb"),
     "epp-subset-namespace": ("gateway.subset", "gateway.subset"),
+    "epp-fallbacks": ("2", 2),
+    "epp-tls": ("", True),
+    "epp-only": ("", True),
     "record-log": ("/var/log/traffic", "/var/log/traffic"),
     "record-log-salt-file": ("/etc/router/salt", "/etc/router/salt"),
 }
