@@ -112,7 +112,8 @@ def test_a_request_above_the_whole_burst():
     assert limit.retry_after_ns == 0
     assert limit.message == (
         'Tenant "tokens" is limited to 600 tokens per minute, 100 of them at once, '
-        "and this request needs 101; send a shorter prompt or a lower max_tokens, since waiting does not help."
+        "and this request needs 101; send a shorter prompt or a lower max_tokens, since waiting does not "
+        "help."
     )
     assert ("x-should-retry", "false") in limit.fields()
 
