@@ -167,8 +167,6 @@ void TenantLimit::AddFields(
     AddRate(
         kOfTokens, LevelOf(pace, meter.tokens().Used(now_ns)), times, texts_.data() + kTextsOfRate, fields);
   }
-  if (rejected_.has_value() && rejected_->wait_ns == RateBucket::kNever)
-    fields->push_back({"x-should-retry", "false"});
 }
 
 }  // namespace vllm_router

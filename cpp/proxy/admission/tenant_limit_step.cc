@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -57,8 +58,17 @@ Task<Verdict> Reject(Request& request) {
   const IdentityInfo& identity = *request.info.identity;
   request.thread.features.Find<ThreadAdmission>()->tokens.Add(
       identity.tenant, identity.configured, RejectionOf(reason));
-  const std::string message = limit.Message();
-  co_await request.client.Reject(ErrorFor(reason), limit.retry_after_ns(), message);
+  std::string message = limit.Message();
+  const int64_t retry_after_ns = limit.retry_after_ns();
+  if (retry_after_ns != 0) {
+    co_await request.client.Reject(ErrorFor(reason), retry_after_ns, message);
+    co_return Verdict::kEnd;
+  }
+  // The clients of OpenAI and Anthropic would send it again.
+  const HeaderField never{"x-should-retry", "false"};
+  const std::span<const HeaderField> fields(&never, 1);
+  request.info.refusal = ErrorOf(ErrorFor(reason)).code;
+  co_await request.client.ReplyError(ErrorFor(reason), std::move(message), fields);
   co_return Verdict::kEnd;
 }
 

@@ -45,7 +45,7 @@ constexpr ErrorRow kRows[] = {
     {429, kInvalid, "tenant_rate_limited",
      "The tenant's limit of requests per minute is exceeded; see Retry-After.", true},
     {429, kInvalid, "tenant_tokens_limited",
-     "The tenant's limit of tokens per minute is exceeded; see Retry-After, or send a shorter prompt."},
+     "The tenant's limit of tokens per minute is exceeded; see Retry-After, or send a shorter prompt.", true},
     {429, kInvalid, "tenant_concurrency",
      "The tenant has as many requests under way as it may have; wait for the response to one of them.", true},
     {503, kServer, "no_body_memory", "The memory for request bodies is used up; retry later.", true},
