@@ -79,7 +79,36 @@ class Reading {
     return absl::OkStatus();
   }
 
+  // Likewise of a tenant.
+  Status Set(std::string_view name, std::string_view value, TenantSettings* settings) const {
+    TenantLimits& limits = settings->limits;
+    if (name == "concurrency") return SetCount(name, value, 0, kMaxTenantConcurrency, &limits.concurrency);
+    if (name == "requests_per_minute")
+      return SetCount(name, value, 0, kMaxTenantRequests, &limits.requests_per_minute);
+    if (name == "tokens_per_minute")
+      return SetCount(name, value, 0, kMaxTenantTokens, &limits.tokens_per_minute);
+    if (name == "burst_ms") {
+      uint64_t burst = 0;
+      ROUTER_RETURN_IF_ERROR(SetCount(name, value, 1, kMaxTenantBurstMs, &burst));
+      limits.burst_ms = static_cast<int64_t>(burst);
+      return absl::OkStatus();
+    }
+    if (name != "weight") return Say(Concat(Quoted(name), " is not a known member of a tenant"));
+    const std::optional<double> real = ParseReal(value);
+    if (!real || *real <= 0 || *real > kMaxClassWeight)
+      return Wrong(name, value, Concat("a number above 0, up to ", kMaxClassWeight));
+    settings->weight = *real;
+    return absl::OkStatus();
+  }
+
  private:
+  Status SetCount(
+      std::string_view name, std::string_view value, uint64_t least, uint64_t most, uint64_t* count) const {
+    const std::optional<uint64_t> read = ParseDecimal(value);
+    if (!read || *read < least || *read > most) return Wrong(name, value, Whole(least, most));
+    *count = *read;
+    return absl::OkStatus();
+  }
   static std::string Whole(uint64_t least, uint64_t most) {
     return Concat("a whole number between ", least, " and ", most);
   }
@@ -125,21 +154,24 @@ Status ReadAlias(std::string_view rest, const Reading& reading, AdmissionSetting
   return absl::OkStatus();
 }
 
+// The name is behind the members.
 Status ReadTenant(std::string_view rest, const Reading& reading, AdmissionSettings* settings) {
-  constexpr std::string_view kWeight = "weight=";
-  const std::string_view word = TakeWord(&rest);
-  const std::optional<double> weight =
-      word.starts_with(kWeight) ? ParseReal(word.substr(kWeight.size())) : std::nullopt;
-  if (!weight || *weight <= 0 || *weight > kMaxClassWeight)
-    return reading.Wrong("tenant", word, Concat(kWeight, "a number above 0, up to ", kMaxClassWeight));
-  const std::string_view name = TakeWord(&rest);
-  if (!IsTenantName(name))
+  TenantSettings tenant;
+  std::string_view word = TakeWord(&rest);
+  for (; word.find('=') != std::string_view::npos; word = TakeWord(&rest)) {
+    const size_t sign = word.find('=');
+    ROUTER_RETURN_IF_ERROR(reading.Set(word.substr(0, sign), word.substr(sign + 1), &tenant));
+  }
+  if (!IsTenantName(word)) {
     return reading.Wrong(
-        "the name of a tenant", name, Concat("1 to ", kMaxTenantBytes, " letters, digits or . _ - @ /"));
-  if (settings->weights.size() >= kMaxConfiguredTenants)
+        "the name of a tenant", word, Concat("1 to ", kMaxTenantBytes, " letters, digits or . _ - @ /"));
+  }
+  if (const std::string_view more = TakeWord(&rest); !more.empty())
+    return reading.Say(Concat(Quoted(more), " is behind the name of a tenant, which must be the last word"));
+  if (settings->tenants.size() >= kMaxConfiguredTenants)
     return reading.Say(Concat("there are more than ", kMaxConfiguredTenants, " tenants, which is the limit"));
-  if (!settings->weights.emplace(name, *weight).second)
-    return reading.Say(Concat("the tenant ", Quoted(name), " appears twice; keep one of them"));
+  if (!settings->tenants.emplace(word, tenant).second)
+    return reading.Say(Concat("the tenant ", Quoted(word), " appears twice; keep one of them"));
   return absl::OkStatus();
 }
 
@@ -244,10 +276,11 @@ std::optional<PriorityClass> AdmissionSettings::ClassOfAlias(std::string_view al
   return found != aliases.end() ? std::optional(found->second) : std::nullopt;
 }
 
-double AdmissionSettings::WeightOf(std::string_view tenant) const {
-  auto found = weights.find(tenant);
-  if (found == weights.end()) found = weights.find(kUnnamedTenants);
-  return found != weights.end() ? found->second : 1;
+const TenantSettings& AdmissionSettings::OfTenant(std::string_view tenant) const {
+  static constexpr TenantSettings kDefaults;
+  auto found = tenants.find(tenant);
+  if (found == tenants.end()) found = tenants.find(kUnnamedTenants);
+  return found != tenants.end() ? found->second : kDefaults;
 }
 
 }  // namespace vllm_router

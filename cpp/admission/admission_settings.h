@@ -5,7 +5,7 @@
 //   class default queue_size=512 queue_timeout_ms=60000 gate=gated kv_ceiling=0.95 age_after_ms=30000
 //   class batch queue_size=8192 queue_timeout_ms=600000 gate=idle_only kv_ceiling=0.5
 //   alias batch nightly
-//   tenant weight=4 search
+//   tenant weight=4 concurrency=64 requests_per_minute=1200 tokens_per_minute=600000 burst_ms=10000 search
 //   engine vllm client=keep interactive=-10 default=0 batch=10
 //
 // These lines are what the program that reads the operator's file (python/vllm_router/settings/admission.py) makes of it.
@@ -23,6 +23,7 @@
 
 #include "admission/priority_class.h"
 #include "admission/room.h"
+#include "admission/tenant_limits.h"
 #include "base/status.h"
 
 namespace vllm_router {
@@ -34,7 +35,7 @@ inline constexpr size_t kMaxConfiguredTenants = 4'096;
 inline constexpr int32_t kMaxEnginePriority = 1'000'000;
 inline constexpr double kMaxClassWeight = 1'000;
 
-// Stands for all tenants that have no weight of their own.
+// Stands for all tenants without a line of their own.
 inline constexpr std::string_view kUnnamedTenants = "default";
 
 std::string_view ClassGateName(ClassGate gate);
@@ -70,6 +71,13 @@ struct EnginePriority {
   bool operator==(const EnginePriority&) const = default;
 };
 
+struct TenantSettings {
+  double weight = 1;  // in the order of each class
+  TenantLimits limits;
+
+  bool operator==(const TenantSettings&) const = default;
+};
+
 struct AdmissionSettings {
   AdmissionSettings();  // the defaults of the three classes
 
@@ -82,13 +90,16 @@ struct AdmissionSettings {
   ClassSettings& of(PriorityClass priority_class) { return classes[static_cast<size_t>(priority_class)]; }
   bool weighted() const { return classes.front().weight > 0; }
   std::optional<PriorityClass> ClassOfAlias(std::string_view alias) const;
-  // Of the tenant, or of kUnnamedTenants.
-  double WeightOf(std::string_view tenant) const;
+  // Those of the tenant, of kUnnamedTenants, or the defaults. Live as long as these settings.
+  const TenantSettings& OfTenant(std::string_view tenant) const;
+  double WeightOf(std::string_view tenant) const { return OfTenant(tenant).weight; }
+  // Whether the tenant has a line of its own.
+  bool Names(std::string_view tenant) const { return tenant != kUnnamedTenants && tenants.contains(tenant); }
 
   std::array<ClassSettings, kPriorityClasses> classes;  // the highest first
   std::map<std::string, PriorityClass, std::less<>> aliases;
   EnginePriority engine;
-  std::map<std::string, double, std::less<>> weights;  // of tenants in the order of each class
+  std::map<std::string, TenantSettings, std::less<>> tenants;
 
   bool operator==(const AdmissionSettings&) const = default;
 };

@@ -10,18 +10,38 @@
 
 namespace vllm_router {
 
-TokenCounts& TokenCounts::operator+=(const TokenCounts& other) {
+TenantUse& TenantUse::operator+=(const TenantUse& other) {
   prompt += other.prompt;
   cached += other.cached;
   completion += other.completion;
+  for (size_t i = 0; i < rejected.size(); ++i) rejected[i] += other.rejected[i];
   return *this;
 }
 
-TokenCounts& TokenCounts::operator-=(const TokenCounts& other) {
+TenantUse& TenantUse::operator-=(const TenantUse& other) {
   prompt -= other.prompt;
   cached -= other.cached;
   completion -= other.completion;
+  for (size_t i = 0; i < rejected.size(); ++i) rejected[i] -= other.rejected[i];
   return *this;
+}
+
+bool TenantUse::covers(const TenantUse& other) const { return LargerOf(*this, other) == *this; }
+
+TenantUse RejectionOf(TenantRejection reason) {
+  TenantUse use;
+  use.rejected[static_cast<size_t>(reason)] = 1;
+  return use;
+}
+
+TenantUse LargerOf(const TenantUse& a, const TenantUse& b) {
+  TenantUse larger{
+      .prompt = std::max(a.prompt, b.prompt),
+      .cached = std::max(a.cached, b.cached),
+      .completion = std::max(a.completion, b.completion)};
+  for (size_t i = 0; i < larger.rejected.size(); ++i)
+    larger.rejected[i] = std::max(a.rejected[i], b.rejected[i]);
+  return larger;
 }
 
 // ---- counting
@@ -64,7 +84,7 @@ uint32_t TenantTokens::Shard::PlaceOf(std::string_view tenant, size_t most) {
   return place;
 }
 
-void TenantTokens::Add(std::string_view tenant, bool configured, const TokenCounts& tokens) {
+void TenantTokens::Add(std::string_view tenant, bool configured, const TenantUse& tokens) {
   Shard& shard = shard_[shards_ == 1 ? 0 : Xxh3(tenant) % kShards];
   const MutexLock lock(shard.mutex);
   Entry& entry = shard.entries[shard.PlaceOf(tenant, most_of_each_)];
@@ -156,7 +176,7 @@ std::vector<TenantRow> TenantLabels::Follow(const TenantSums& sums) {
   for (auto& [name, forgotten] : known_) End(&forgotten);
   ChooseOthers(&table);
   std::vector<TenantRow> rows;
-  TokenCounts other = sums.total;
+  TenantUse other = sums.total;
   other -= ended_;
   for (auto& [name, known] : table) {
     if (!known.labelled) continue;
@@ -167,9 +187,7 @@ std::vector<TenantRow> TenantLabels::Follow(const TenantSums& sums) {
   known_ = std::move(table);
   std::ranges::sort(rows, {}, &TenantRow::tenant);
   // A request that ended between the reading of its tenant and that of the total is in `other` until the next scrape.
-  other_ = {
-      std::max(other_.prompt, other.prompt), std::max(other_.cached, other.cached),
-      std::max(other_.completion, other.completion)};
+  other_ = LargerOf(other_, other);
   rows.push_back({.tenant = std::string(kOtherTenants), .tokens = other_});
   return rows;
 }

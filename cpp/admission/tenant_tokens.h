@@ -1,10 +1,11 @@
-// TenantTokens: the tokens of each tenant, in a table that no number of tenants makes larger, and which of them have a name
-// in metrics.
+// TenantTokens: the tokens of each tenant, and how often its limits rejected it, in a table that no number of tenants makes
+// larger, and which of them have a name in metrics.
 //
 //   tokens.Add("search", true, {.prompt = 812, .cached = 640, .completion = 97});     any thread
+//   tokens.Add("search", true, RejectionOf(TenantRejection::kTokens))
 //   for (const TenantRow& row : labels.Follow(tokens.Read()))                         a scrape
 //
-// Where the table is full, the tenant that was seen least recently is forgotten; its tokens stay in the total. Named tenants,
+// Where the table is full, the tenant that was seen least recently is forgotten; what it used stays in the total. Named tenants,
 // which the operator has configured, and the 64 busiest others have rows of their own; all the rest are in the row `other`,
 // whatever clients call themselves. No row ever decreases: a tenant that gets its row late begins there with what came since
 // the last scrape, and one that loses it ends. A row is lost to a tenant with more than twice as many tokens.
@@ -21,33 +22,37 @@
 
 #include <absl/container/flat_hash_map.h>
 
+#include "admission/tenant_limits.h"
 #include "base/mutex.h"
 
 namespace vllm_router {
 
-struct TokenCounts {
+struct TenantUse {
   uint64_t prompt = 0;  // cached ones included
   uint64_t cached = 0;
   uint64_t completion = 0;
+  std::array<uint64_t, kTenantRejections> rejected = {};  // requests
 
   uint64_t work() const { return prompt + completion; }
-  TokenCounts& operator+=(const TokenCounts& other);
-  TokenCounts& operator-=(const TokenCounts& other);
+  TenantUse& operator+=(const TenantUse& other);
+  TenantUse& operator-=(const TenantUse& other);
   // Of each kind.
-  bool covers(const TokenCounts& other) const {
-    return prompt >= other.prompt && cached >= other.cached && completion >= other.completion;
-  }
-  bool operator==(const TokenCounts&) const = default;
+  bool covers(const TenantUse& other) const;
+  bool operator==(const TenantUse&) const = default;
 };
+
+TenantUse RejectionOf(TenantRejection reason);
+// The larger one of each kind.
+TenantUse LargerOf(const TenantUse& a, const TenantUse& b);
 
 struct TenantSums {
   struct Tenant {
     std::string name;
     bool configured = false;
-    TokenCounts tokens;
+    TenantUse tokens;
   };
   std::vector<Tenant> tenants;
-  TokenCounts total;  // of all that there ever were
+  TenantUse total;  // of all that there ever were
 };
 
 // Thread-safe.
@@ -56,7 +61,7 @@ class TenantTokens {
   // > 0.
   explicit TenantTokens(size_t max_tenants);
 
-  void Add(std::string_view tenant, bool configured, const TokenCounts& tokens);
+  void Add(std::string_view tenant, bool configured, const TenantUse& tokens);
   TenantSums Read() const;
 
  private:
@@ -67,7 +72,7 @@ class TenantTokens {
 
   struct Entry {
     std::string name;
-    TokenCounts tokens;
+    TenantUse tokens;
     bool configured = false;
     uint32_t newer = kNone;
     uint32_t older = kNone;
@@ -78,7 +83,7 @@ class TenantTokens {
     std::vector<Entry> entries ABSL_GUARDED_BY(mutex);
     uint32_t newest ABSL_GUARDED_BY(mutex) = kNone;
     uint32_t oldest ABSL_GUARDED_BY(mutex) = kNone;
-    TokenCounts total ABSL_GUARDED_BY(mutex);
+    TenantUse total ABSL_GUARDED_BY(mutex);
 
     uint32_t PlaceOf(std::string_view tenant, size_t most) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
     void Unlink(uint32_t place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -92,7 +97,7 @@ class TenantTokens {
 
 struct TenantRow {
   std::string tenant;
-  TokenCounts tokens;
+  TenantUse tokens;
 
   bool operator==(const TenantRow&) const = default;
 };
@@ -109,9 +114,9 @@ class TenantLabels {
 
  private:
   struct Known {
-    TokenCounts now;
-    TokenCounts added;  // since the last scrape
-    TokenCounts shown;  // in its row
+    TenantUse now;
+    TenantUse added;  // since the last scrape
+    TenantUse shown;  // in its row
     bool configured = false;
     bool labelled = false;
   };
@@ -122,8 +127,8 @@ class TenantLabels {
 
   const size_t others_;
   Table known_;
-  TokenCounts ended_;  // in rows that there are no longer
-  TokenCounts other_;
+  TenantUse ended_;  // in rows that there are no longer
+  TenantUse other_;
 };
 
 }  // namespace vllm_router

@@ -51,6 +51,7 @@ void BindTestingSharedPool(pybind11::module_& testing);
 void BindTestingSimulation(pybind11::module_& testing);
 void BindTestingSourceState(pybind11::module_& testing);
 void BindTestingStages(pybind11::module_& testing);
+void BindTestingTenants(pybind11::module_& testing);  // and their limits
 void BindTestingTracing(pybind11::module_& testing);
 void BindTestingWorker(pybind11::module_& testing);
 void BindTestingZmq(pybind11::module_& testing);

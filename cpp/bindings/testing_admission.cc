@@ -1,6 +1,7 @@
 // Priority classes, names of tenants, attributes of keys, tokens of tenants, room and fair queues, without a server.
 #include <pybind11/stl.h>
 
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -55,10 +56,10 @@ py::dict GrantOf(const KeyGrant& grant) {
 
 using TenantCounts = std::tuple<uint64_t, uint64_t, uint64_t>;  // prompt, cached, completion
 
-TokenCounts TenantCountsOf(const TenantCounts& counts) {
+TenantUse TenantCountsOf(const TenantCounts& counts) {
   return {.prompt = std::get<0>(counts), .cached = std::get<1>(counts), .completion = std::get<2>(counts)};
 }
-TenantCounts TenantCountsOf(const TokenCounts& counts) {
+TenantCounts TenantCountsOf(const TenantUse& counts) {
   return {counts.prompt, counts.cached, counts.completion};
 }
 
@@ -69,6 +70,15 @@ class TestTenants {
 
   void Add(const std::string& tenant, const TenantCounts& counts, bool configured) {
     tokens_.Add(tenant, configured, TenantCountsOf(counts));
+  }
+  void Reject(const std::string& tenant, size_t reason) {
+    tokens_.Add(tenant, /*configured=*/false, RejectionOf(static_cast<TenantRejection>(reason)));
+  }
+  // Rejections of a scrape by tenant, of each reason.
+  std::map<std::string, std::array<uint64_t, kTenantRejections>> ScrapeRejected() {
+    std::map<std::string, std::array<uint64_t, kTenantRejections>> rows;
+    for (const TenantRow& row : labels_.Follow(tokens_.Read())) rows[row.tenant] = row.tokens.rejected;
+    return rows;
   }
   std::map<std::string, TenantCounts> Table() const {
     std::map<std::string, TenantCounts> table;
@@ -204,6 +214,8 @@ void BindTestingAdmission(py::module_& testing) {
   py::class_<TestTenants>(testing, "TenantTokens")
       .def(py::init<size_t, size_t>(), "max_tenants"_a, "others"_a = TenantLabels::kOthers)
       .def("add", &TestTenants::Add, "tenant"_a, "tokens"_a, "configured"_a = false)
+      .def("reject", &TestTenants::Reject, "tenant"_a, "reason"_a)
+      .def("scrape_rejected", &TestTenants::ScrapeRejected)
       .def("table", &TestTenants::Table)
       .def("total", &TestTenants::Total)
       .def("scrape", &TestTenants::Scrape);

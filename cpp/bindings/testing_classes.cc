@@ -56,6 +56,13 @@ py::dict SettingsRows(const std::string& lines) {
   }
   py::dict aliases;
   for (const auto& [alias, given] : settings.aliases) aliases[py::str(alias)] = PriorityClassName(given);
+  py::dict tenants;
+  for (const auto& [name, one] : settings.tenants) {
+    tenants[py::str(name)] = py::dict(
+        "weight"_a = one.weight, "concurrency"_a = one.limits.concurrency,
+        "requests_per_minute"_a = one.limits.requests_per_minute,
+        "tokens_per_minute"_a = one.limits.tokens_per_minute, "burst_ms"_a = one.limits.burst_ms);
+  }
   py::object engine = py::none();
   if (settings.engine.is_told) {
     std::vector<int32_t> values;
@@ -66,7 +73,7 @@ py::dict SettingsRows(const std::string& lines) {
         "client"_a = static_cast<int>(settings.engine.client), "values"_a = values);
   }
   return py::dict(
-      "engine"_a = engine, "classes"_a = classes, "aliases"_a = aliases, "tenants"_a = settings.weights,
+      "engine"_a = engine, "classes"_a = classes, "aliases"_a = aliases, "tenants"_a = tenants,
       "weighted"_a = settings.weighted());
 }
 

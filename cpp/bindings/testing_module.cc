@@ -74,6 +74,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingSimulation(testing);
   BindTestingSourceState(testing);
   BindTestingStages(testing);
+  BindTestingTenants(testing);
   BindTestingTracing(testing);
   BindTestingWorker(testing);
   BindTestingZmq(testing);

@@ -5,6 +5,7 @@
 
 #include <boost/json.hpp>
 
+#include "admission/tenant_table.h"
 #include "proxy/admin/admin_context.h"
 #include "proxy/admin/replies.h"
 #include "proxy/admission/class_pools.h"
@@ -18,6 +19,7 @@ namespace json = boost::json;
 namespace {
 
 constexpr double kNanosPerMillisecond = 1e6;
+constexpr size_t kMostTenants = 256;
 
 std::string_view NameOf(size_t of_class) { return PriorityClassName(static_cast<PriorityClass>(of_class)); }
 
@@ -73,8 +75,34 @@ json::object Describe(
   return row;
 }
 
+json::object Rate(const RatePace& pace, int64_t used_ns) {
+  const RateLevel level = LevelOf(pace, used_ns);
+  return {
+      {"per_minute", pace.per_minute},
+      {"limit", level.limit},
+      {"remaining", level.remaining},
+      {"reset_ms", static_cast<double>(level.reset_ns) / kNanosPerMillisecond}};
+}
+
+// Those with something under way, or less left than everything, by the limits of now.
+json::array Tenants(const TenantTable& tenants, const AdmissionSettings& settings, int64_t now_ns) {
+  json::array rows;
+  for (const TenantTable::Row& one : tenants.Read(now_ns, kMostTenants)) {
+    const TenantLimits& limits = settings.OfTenant(one.tenant).limits;
+    json::object row{{"tenant", one.tenant}, {"open", one.open}};
+    if (limits.concurrency != 0) row["concurrency"] = limits.concurrency;
+    if (const RatePace pace = PaceOfRequests(limits); pace.limits())
+      row["requests"] = Rate(pace, one.requests_used_ns);
+    if (const RatePace pace = PaceOfTokens(limits); pace.limits())
+      row["tokens"] = Rate(pace, one.tokens_used_ns);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 AdminReply Admission(AdminContext& admin, const PageCall& call) {
   const auto& pools = *call.thread.limits.features.Find<ClassPools>();
+  const auto& tenants = *call.thread.limits.features.Find<TenantTable>();
   const std::shared_ptr<const AdmissionSettings> settings = pools.rules().Load()->settings;
   if (settings == nullptr) return JsonReply(200, json::object{{"enabled", false}});
   const std::shared_ptr<const FleetView> whole = admin.router->fleet();
@@ -86,7 +114,8 @@ AdminReply Admission(AdminContext& admin, const PageCall& call) {
                {"enabled", true},
                {"order", settings->weighted() ? "weighted" : "strict"},
                {"classes", Classes(*settings)},
-               {"pools", std::move(rows)}});
+               {"pools", std::move(rows)},
+               {"tenants", Tenants(tenants, *settings, admin.control->clock.NowNanos())}});
 }
 
 constexpr OwnEndpoint kOwnEndpoints[] = {

@@ -1,4 +1,4 @@
-// GET /admin/admission: the priority classes, and what waits for which workers.
+// GET /admin/admission: the priority classes, what waits for which workers, and what tenants have left of their limits.
 #pragma once
 
 #include <span>

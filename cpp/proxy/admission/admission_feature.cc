@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "admission/tenant_table.h"
 #include "admission/tenant_tokens.h"
 #include "base/log.h"
 #include "proxy/admin/feature.h"
@@ -13,6 +14,7 @@
 #include "proxy/admission/class_pools.h"
 #include "proxy/admission/client_rules.h"
 #include "proxy/admission/dispatch_service.h"
+#include "proxy/admission/tenant_limit.h"
 #include "proxy/admission/thread_admission.h"
 #include "proxy/api/server_options.h"
 #include "proxy/control/services.h"
@@ -50,6 +52,8 @@ Status Add(const ServerParts& server) {
   const ClientRules& rules = *server.limits.features.Own(std::make_unique<ClientRules>(*std::move(made)));
   TenantTokens& tokens =
       *server.limits.features.Own(std::make_unique<TenantTokens>(server.options.max_tenants));
+  TenantTable& tenants =
+      *server.limits.features.Own(std::make_unique<TenantTable>(server.options.max_tenants));
   ClassPools& pools = *server.limits.features.Own(std::make_unique<ClassPools>());
   server.limits.features.Refer<PlaceQueues>(&pools);
   ROUTER_RETURN_IF_ERROR(pools.Follow(server.options.admission_classes));
@@ -60,6 +64,7 @@ Status Add(const ServerParts& server) {
   for (const std::unique_ptr<IoThread>& thread : server.threads) {
     ThreadClasses& classes = *thread->features.Own(std::make_unique<ThreadClasses>(pools));
     class_threads.push_back(&classes);
+    thread->features.Own(std::make_unique<ThreadTenants>(tenants));
     threads.push_back(thread->features.Own(std::unique_ptr<ThreadAdmission>(
         new ThreadAdmission{.rules = rules, .tokens = tokens, .classes = classes})));
     clients.all.push_back(thread.get());
@@ -69,7 +74,8 @@ Status Add(const ServerParts& server) {
   const auto* const class_metrics =
       server.services.Keep(std::make_unique<ClassMetrics>(pools, std::move(class_threads)));
   server.services.AddMetrics([class_metrics](MetricsPage* page) { class_metrics->Write(page); });
-  auto* const metrics = server.services.Keep(std::make_unique<AdmissionMetrics>(tokens, std::move(threads)));
+  auto* const metrics =
+      server.services.Keep(std::make_unique<AdmissionMetrics>(tokens, tenants, std::move(threads)));
   server.services.AddMetrics([metrics](MetricsPage* page) { metrics->Write(page); });
   return absl::OkStatus();
 }

@@ -1,5 +1,5 @@
 // Admission: who sends a request and which priority class it has, for logs, receipts, spans and metrics. With
-// --admission-config requests wait for a worker with room for their class.
+// --admission-config requests wait for a worker with room for their class, and tenants have limits.
 #pragma once
 
 namespace vllm_router {
@@ -9,8 +9,10 @@ struct Step;
 
 extern const Feature kAdmissionFeature;
 extern const Step kIdentifyStep;
+extern const Step kTenantLimitStep;
 extern const Step kClassStep;
 extern const Step kEnginePriorityStep;
+extern const Step kTenantTokensStep;
 extern const Step kDispatchStep;
 
 }  // namespace vllm_router

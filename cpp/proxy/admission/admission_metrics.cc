@@ -1,5 +1,7 @@
 #include "proxy/admission/admission_metrics.h"
 
+#include "admission/tenant_name.h"
+#include "admission/tenant_table.h"
 #include "proxy/admission/thread_admission.h"
 #include "proxy/telemetry/metrics_page.h"
 
@@ -41,6 +43,24 @@ void AdmissionMetrics::Write(MetricsPage* page) {
     page->Add(row.tokens.cached, {{"tenant", row.tenant}, {"kind", "cached"}});
     page->Add(row.tokens.completion, {{"tenant", row.tenant}, {"kind", "completion"}});
   }
+  page->Counter(
+      "tenant_rejected_total",
+      "Requests rejected by their tenant's limits, by tenant and reason, which is the code of the error. "
+      "Tenants have "
+      "names as in tenant_tokens_total; those that were never rejected are left out.");
+  for (const TenantRow& row : rows) {
+    for (size_t i = 0; i < kTenantRejections; ++i) {
+      const bool is_rest = row.tenant == kOtherTenants;
+      if (row.tokens.rejected[i] != 0 || is_rest)
+        page->Add(row.tokens.rejected[i], {{"tenant", row.tenant}, {"reason", kTenantRejectionCodes[i]}});
+    }
+  }
+  page->Gauge("limited_tenants", "Tenants with limits that are accounted for separately (--max-tenants).");
+  page->Add(tenants_.size());
+  page->Counter(
+      "tenant_limits_shared_total",
+      "Requests whose tenant shared its limits with other tenants, since --max-tenants had been reached.");
+  page->Add(tenants_.shared_finds());
 }
 
 }  // namespace vllm_router

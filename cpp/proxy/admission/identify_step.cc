@@ -29,7 +29,6 @@ struct Client {
   ThreadAdmission& admission;
   ClassClaims claims = {};
   ClassLimit limit = {};
-  bool configured = false;  // the operator has named the tenant
   bool clamped = false;
 };
 
@@ -55,8 +54,8 @@ bool Identify(Request& request) {
   const KeyMatch* const match = request.state.Find<KeyMatch>();
   auto* const admission = request.thread.features.Find<ThreadAdmission>();
   if (admission == nullptr) return false;
-  const bool has_classes = admission->classes.rules.Get()->settings != nullptr;
-  if (match == nullptr && !has_classes && !admission->rules.any()) return false;
+  const std::shared_ptr<const AdmissionSettings>& settings = admission->classes.rules.Get()->settings;
+  if (match == nullptr && settings == nullptr && !admission->rules.any()) return false;
   if (AccessOf(request) != Access::kClient) return false;
   const KeyGrant* const grant = match != nullptr ? match->grant.get() : nullptr;
   const ClientRules& rules = admission->rules;
@@ -77,7 +76,7 @@ bool Identify(Request& request) {
     identity->source = IdentityInfo::Source::kPeer;
   } else {
     identity->tenant = OwnTenant(match);
-    client.configured = grant != nullptr && match->in_file && !grant->tenant.empty();
+    identity->configured = grant != nullptr && match->in_file && !grant->tenant.empty();
     if (trusted && tenant.fields > 1) {
       identity->source = IdentityInfo::Source::kAmbiguous;
       admission->ambiguous_headers.Add();
@@ -85,6 +84,7 @@ bool Identify(Request& request) {
       admission->untrusted_headers.Add();
     }
   }
+  if (settings != nullptr && settings->Names(identity->tenant)) identity->configured = true;
   client.claims.headers = claim.claimed;
   client.limit.trusts_headers = trusted;
   if (grant != nullptr) {
@@ -102,12 +102,12 @@ void EndClient(Request& request) {
   if (client == nullptr) return;
   if (client->clamped) client->admission.clamped.Add();
   const RequestInfo& info = request.info;
-  const TokenCounts tokens{
+  const TenantUse tokens{
       .prompt = info.prompt_tokens.value_or(0),
       .cached = info.cached_tokens.value_or(0),
       .completion = info.completion_tokens.value_or(0)};
-  if (info.worker == nullptr || tokens == TokenCounts{}) return;
-  client->admission.tokens.Add(info.identity->tenant, client->configured, tokens);
+  if (info.worker == nullptr || tokens == TenantUse{}) return;
+  client->admission.tokens.Add(info.identity->tenant, info.identity->configured, tokens);
 }
 
 // ---- behind the body

@@ -41,6 +41,9 @@ enum class HttpError : uint8_t {
   kDisplaced,  // by a request of a higher priority class
   kQueueTimeout,
   kRateLimited,
+  kTenantRateLimited,
+  kTenantTokensLimited,
+  kTenantConcurrency,
   kNoBodyMemory,
   kNoWorkers,
   kModelNotFound,

@@ -45,7 +45,7 @@ Task<bool> Downstream::TakeShortBody() {
   co_return false;
 }
 
-Task<void> Downstream::Reject(HttpError error, int64_t retry_after_ns) {
+Task<void> Downstream::Reject(HttpError error, int64_t retry_after_ns, std::string_view message) {
   Request& request = request_;
   request.info.refusal = ErrorOf(error).code;
   if (IsRecorded(request) && request.info.prompt == nullptr) {  // its body was not read
@@ -58,8 +58,8 @@ Task<void> Downstream::Reject(HttpError error, int64_t retry_after_ns) {
       std::to_string(std::max<int64_t>(1, (retry_after_ns + kNanosPerSecond - 1) / kNanosPerSecond));
   const HeaderField retry_after{"Retry-After", seconds};
   const std::span<const HeaderField> extra(&retry_after, retry_after_ns != 0 ? 1 : 0);
-  std::string message;
-  co_await ReplyError(error, std::move(message), extra);
+  std::string text(message);
+  co_await ReplyError(error, std::move(text), extra);
 }
 
 Task<void> Downstream::ReplyBodyFailed(RequestBody::End end) {

@@ -39,11 +39,11 @@ std::span<const Step* const> Steps() {
   static constexpr std::array kSteps = {
       // From the head alone.
       &kHeadStep, &kTraceStep, &kRouteStep, &kAuthorizeStep, &kIdentifyStep, &kValidateStep, &kCacheableStep,
-      &kLimitStep, &kLocalStep, &kPickerOnlyStep,
+      &kTenantLimitStep, &kLimitStep, &kLocalStep, &kPickerOnlyStep,
       // With the body.
       &kStagedPathStep, &kBodyStep, &kModelStep, &kClassStep, &kInvalidateStep, &kResponseCacheStep,
       &kKeyStep, &kHoldoutStep, &kReceiptStep, &kSessionStep, &kStagesStep, &kMessageStep,
-      &kEnginePriorityStep, &kQuarantineStep,
+      &kEnginePriorityStep, &kQuarantineStep, &kTenantTokensStep,
       // With a worker that has room, and a permit.
       &kDispatchStep, &kAdmitStep, &kTokensStep, &kSharedPrefixesStep, &kSharedPoolStep, &kStoredResponseStep,
       // At workers.

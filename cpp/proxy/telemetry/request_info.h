@@ -65,6 +65,7 @@ struct IdentityInfo {
 
   std::string tenant;
   Source source = Source::kOwn;
+  bool configured = false;          // the operator has named the tenant
   std::string_view priority_class;  // its name
   std::string_view claimed_class;   // that the request claims; empty: none, or the same
   std::string_view dispatch;  // how it came to a worker: direct, queued or aged; empty: there are no classes

@@ -4,7 +4,8 @@
       - {name: interactive,         ->   class default queue_size=512 … gate=gated kv_ceiling=0.95 …
          queue_size: 256, …}             class batch queue_size=8192 … gate=idle_only kv_ceiling=0.5
     alias_classes: {nightly: batch}      alias batch nightly
-    tenants: {search: {weight: 4}}       tenant weight=4.0 search
+    tenants: {search: {weight: 4,        tenant weight=4.0 concurrency=64 search
+                       concurrency: 64}}
     engine_priority: {engine: vllm}      engine vllm client=keep interactive=-10 default=0 batch=10
 
 Pure. A mistake names the file, the line, the member, its value, the limit and the remedy.
@@ -34,6 +35,9 @@ MAX_SECS = 86_400
 MAX_WEIGHT = 1_000
 MAX_ALIASES = 256
 MAX_TENANTS = 4_096
+MAX_TENANT_CONCURRENCY = 1_000_000
+MAX_TENANT_REQUESTS = 60_000_000  # per minute
+MAX_TENANT_TOKENS = 100_000_000_000  # likewise
 MAX_ENGINE_PRIORITY = 1_000_000
 
 _WHAT = "file of priority classes"
@@ -46,7 +50,9 @@ _LATER = ("trusted_addresses", "fairness", "programs")
 # As in cpp/admission/tenant_name.h.
 _TENANT = re.compile(r"[A-Za-z0-9._@/-]{1,64}")
 _OTHERS = "other"
-_TENANT_LATER = ("concurrency", "requests_per_minute", "tokens_per_minute", "burst", "queue_size")
+_TENANT_MEMBERS = ("weight", "concurrency", "requests_per_minute", "tokens_per_minute", "burst")
+_TENANT_LATER = ("queue_size",)
+_ALL_TENANTS = "default"  # those that are not named
 
 
 _ENGINE_MEMBERS = ("engine", "values", "client")
@@ -96,6 +102,30 @@ def _defaults() -> dict[str, _Class]:
         "default": _Class("default", 512, 60_000, 0.95, age_after_ms=30_000),
         "batch": _Class("batch", 8192, 600_000, 0.5, idle_only=True),
     }
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tenant:
+    """What one tenant has; 0 is no limit."""
+
+    weight: float = 1.0
+    concurrency: int = 0
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
+    burst_ms: int = 10_000
+
+    def as_line(self, name: str) -> str:
+        """For the core."""
+        words = [f"tenant weight={self.weight!r}"]
+        if self.concurrency:
+            words.append(f"concurrency={self.concurrency}")
+        if self.requests_per_minute:
+            words.append(f"requests_per_minute={self.requests_per_minute}")
+        if self.tokens_per_minute:
+            words.append(f"tokens_per_minute={self.tokens_per_minute}")
+        if self.requests_per_minute or self.tokens_per_minute:
+            words.append(f"burst_ms={self.burst_ms}")
+        return " ".join([*words, name])
 
 
 class _Place(NamedTuple):
@@ -180,8 +210,8 @@ def admission_of_yaml(text: str, source: str) -> str:
     aliases = _aliases_of(sections.get("alias_classes"))
     lines = [one.as_line() for one in classes.values()]
     lines += [f"alias {given} {alias}" for alias, given in sorted(aliases.items())]
-    weights = _tenants_of(sections.get("tenants"))
-    lines += [f"tenant weight={weight!r} {tenant}" for tenant, weight in sorted(weights.items())]
+    tenants = _tenants_of(sections.get("tenants"))
+    lines += [one.as_line(tenant) for tenant, one in sorted(tenants.items())]
     lines += _engine_of(sections.get("engine_priority"))
     return "\n".join(lines)
 
@@ -311,35 +341,54 @@ def _aliases_of(place: _Place | None) -> dict[str, str]:
     return found
 
 
-def _tenants_of(place: _Place | None) -> dict[str, float]:
-    """Weights, by name."""
+def _tenants_of(place: _Place | None) -> dict[str, _Tenant]:
+    """By name; what one leaves out is as in `default`."""
     if place is None or place.value is None:
         return {}
     if not isinstance(place.value, dict):
         place.wrong("a mapping of tenants, such as {search: {weight: 4}}")
+    given = dict(place.pairs())
+    if len(given) > MAX_TENANTS:
+        raise ValueError(f"{place.where} has {len(given)} tenants; it must have at most {MAX_TENANTS}")
+    others = _Tenant()
+    if _ALL_TENANTS in given:
+        others = _tenant_of(given[_ALL_TENANTS], others)
     found = {}
-    for tenant, given in place.pairs():
+    for tenant, row in given.items():
         if _TENANT.fullmatch(tenant) is None or tenant == _OTHERS:
             raise ValueError(
-                f"{given.where} is no name of a tenant; it has 1 to 64 letters, digits or . _ - @ /, and is "
+                f"{row.where} is no name of a tenant; it has 1 to 64 letters, digits or . _ - @ /, and is "
                 f"not {_OTHERS}"
             )
-        if not isinstance(given.value, dict):
-            given.wrong("a mapping with weight, such as {weight: 4}")
-        for name, member in given.pairs():
-            if name in _TENANT_LATER:
-                raise ValueError(
-                    f"{member.where} is not implemented in vllm-router {__version__} yet; remove it"
-                )
-            if name != "weight":
-                hint = did_you_mean(name_only(name), ("weight",), "; a tenant has weight")
-                raise ValueError(
-                    f"{member.source}, line {member.line}: {given.name}.{name_only(name)} is not known{hint}"
-                )
-            found[tenant] = _weight(member)
-    if len(found) > MAX_TENANTS:
-        raise ValueError(f"{place.where} has {len(found)} tenants; it must have at most {MAX_TENANTS}")
+        found[tenant] = _tenant_of(row, others)
     return found
+
+
+def _tenant_of(row: _Place, others: _Tenant) -> _Tenant:
+    if not isinstance(row.value, dict):
+        row.wrong("a mapping with weight or limits, such as {weight: 4, requests_per_minute: 600}")
+    changes: dict[str, Any] = {}
+    for name, member in row.pairs():
+        if name in _TENANT_LATER:
+            raise ValueError(f"{member.where} is not implemented in vllm-router {__version__} yet; remove it")
+        if name not in _TENANT_MEMBERS:
+            hint = did_you_mean(
+                name_only(name), _TENANT_MEMBERS, f"; a tenant has {', '.join(_TENANT_MEMBERS)}"
+            )
+            raise ValueError(
+                f"{member.source}, line {member.line}: {row.name}.{name_only(name)} is not known{hint}"
+            )
+        if name == "weight":
+            changes["weight"] = _weight(member)
+        elif name == "concurrency":
+            changes["concurrency"] = _whole(member, 0, MAX_TENANT_CONCURRENCY)
+        elif name == "requests_per_minute":
+            changes["requests_per_minute"] = _whole(member, 0, MAX_TENANT_REQUESTS)
+        elif name == "tokens_per_minute":
+            changes["tokens_per_minute"] = _whole(member, 0, MAX_TENANT_TOKENS)
+        else:
+            changes["burst_ms"] = _milliseconds(member, zero=False)
+    return dataclasses.replace(others, **changes)
 
 
 def _engine_of(place: _Place | None) -> list[str]:

@@ -1964,8 +1964,9 @@ class Table:
     max_tenants: int = _security(
         65536,
         Number(1, 1_000_000),
-        "the number of tenants whose tokens are counted apart",
-        more="About 200 bytes each. Of more, the one that was seen least recently is forgotten.",
+        "the number of tenants whose tokens are counted apart, and of those whose limits are",
+        more="About 200 bytes each. Of more, the one that was seen least recently is forgotten; those whose "
+        "limits are in use are not, and the newcomers share limits.",
     )
     admin_api_key_file: str | None = _security(
         None,

@@ -19,8 +19,10 @@ def test_what_lines_set():
         "class batch kv_ceiling=0.25 weight=0.5\n"
         "alias batch nightly run\n"
         "alias interactive chat\n"
-        "tenant weight=4 search\n"
+        "tenant weight=4 concurrency=64 requests_per_minute=1200 tokens_per_minute=600000 "
+        "burst_ms=5000 search\n"
         "tenant weight=0.5 default\n"
+        "tenant named\n"
         "engine sglang client=replace interactive=-5"
     )
     assert settings["engine"] == {
@@ -28,7 +30,18 @@ def test_what_lines_set():
         "client": 2,
         "values": [5, 0, -10],
     }
-    assert settings["tenants"] == {"search": 4, "default": 0.5}
+    free = {"concurrency": 0, "requests_per_minute": 0, "tokens_per_minute": 0, "burst_ms": 10_000}
+    assert settings["tenants"] == {
+        "search": {
+            "weight": 4,
+            "concurrency": 64,
+            "requests_per_minute": 1200,
+            "tokens_per_minute": 600_000,
+            "burst_ms": 5000,
+        },
+        "default": {"weight": 0.5, **free},
+        "named": {"weight": 1, **free},
+    }
     assert settings["weighted"]
     assert settings["aliases"] == {"nightly run": "batch", "chat": "interactive"}
     assert settings["classes"]["interactive"] == {
@@ -73,9 +86,16 @@ def test_what_lines_set():
         ("engine vllm gold=1", '"gold=1" is not a known member of engine'),
         ("engine vllm batch=1.5", 'batch is "1.5"; it must be a whole number'),
         ("engine vllm\nengine vllm", "line 2: engine appears twice"),
-        ("tenant search", 'tenant is "search"; it must be weight=a number above 0, up to 1000'),
-        ("tenant weight=0 search", 'tenant is "weight=0"'),
-        ("tenant weight=1 a=b", 'the name of a tenant is "a=b"; it must be 1 to 64 letters'),
+        ("tenant weight=0 search", 'weight is "0"; it must be a number above 0, up to 1000'),
+        ("tenant concurrency=1000001 a", "it must be a whole number between 0 and 1000000"),
+        ("tenant requests_per_minute=60000001 a", "it must be a whole number between 0 and 60000000"),
+        ("tenant tokens_per_minute=100000000001 a", "a whole number between 0 and 100000000000"),
+        ("tenant tokens_per_minute=-1 a", 'tokens_per_minute is "-1"'),
+        ("tenant burst_ms=0 a", 'burst_ms is "0"; it must be a whole number between 1 and 86400000'),
+        ("tenant weight=1 a=b", '"a" is not a known member of a tenant'),
+        ("tenant wait=1 a", '"wait" is not a known member of a tenant'),
+        ("tenant a b", '"b" is behind the name of a tenant, which must be the last word'),
+        ("tenant other", 'the name of a tenant is "other"; it must be 1 to 64 letters'),
         ("tenant weight=1", "the name of a tenant"),
         ("tenant weight=1 a\ntenant weight=2 a", 'line 2: the tenant "a" appears twice'),
         ("\n".join(f"alias batch a{number}" for number in range(257)), "more than 256 aliases"),

@@ -115,3 +115,15 @@ def test_no_row_decreases_while_it_is_there(size, others):
         assert len([name for name in rows if name not in ("t3", "t30", "other")]) <= others
         assert grown <= tokens.total()[0]
         before = rows
+
+
+def test_rejections_have_rows_as_tokens_have():
+    tokens = testing.TenantTokens(100, others=1)
+    for tenant, reason in [("a", 0), ("a", 2), ("a", 2), ("b", 1)]:
+        tokens.reject(tenant, reason)
+    add(tokens, "a", 10)
+    assert tokens.scrape_rejected() == {"a": [1, 0, 2], "other": [0, 1, 0]}
+    tokens.reject("a", 1)
+    tokens.reject("b", 1)
+    assert tokens.scrape_rejected() == {"a": [1, 1, 2], "other": [0, 2, 0]}
+    assert tokens.scrape() == [("a", (10, 0, 0)), ("other", (0, 0, 0))]

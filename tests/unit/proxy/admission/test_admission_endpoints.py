@@ -38,3 +38,19 @@ def test_settings_and_pools(harness):
     assert (pool["model"], pool["workers"]) == (None, 1)
     assert [row["class"] for row in pool["classes"]] == ["interactive", "default", "batch"]
     assert {row["workers_with_room"] for row in pool["classes"]} == {1}
+
+
+def test_tenants_with_limits(harness):
+    lines = "tenant requests_per_minute=1 burst_ms=120000 default"
+    router = harness.router(harness.worker(), admission_config=lines)
+    assert page(harness, router)["tenants"] == []
+    assert harness.client(router).ask("POST", "/v1/completions", body=b"{}").status == 200
+    router.must_rest()
+    (row,) = page(harness, router)["tenants"]
+    reset_ms = row["requests"].pop("reset_ms")
+    assert row == {
+        "tenant": "anonymous",
+        "open": 0,
+        "requests": {"per_minute": 1, "limit": 2, "remaining": 1},
+    }
+    assert 0 < reset_ms <= 60_000

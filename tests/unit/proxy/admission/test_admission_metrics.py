@@ -36,3 +36,27 @@ def test_all_threads_and_kinds_are_counted(harness, tmp_path):
         ("b", "completion"): 12,
         **{("other", kind): 0 for kind in ("prompt", "cached", "completion")},
     }
+
+
+def test_rejections_and_tenants_are_there_without_limits(harness):
+    text = harness.router(harness.worker()).server.metrics_text()
+    for line in (
+        'vllm_router_tenant_rejected_total{tenant="other",reason="tenant_rate_limited"} 0',
+        'vllm_router_tenant_rejected_total{tenant="other",reason="tenant_tokens_limited"} 0',
+        'vllm_router_tenant_rejected_total{tenant="other",reason="tenant_concurrency"} 0',
+        "vllm_router_limited_tenants 0",
+        "vllm_router_tenant_limits_shared_total 0",
+    ):
+        assert f"\n{line}\n" in text
+
+
+def test_rejections_of_all_threads_are_counted(harness):
+    lines = "tenant requests_per_minute=1 burst_ms=1 default"
+    router = harness.router(harness.worker(), threads=2, admission_config=lines)
+    statuses = [
+        harness.client(router).ask("POST", "/v1/completions", body=b"{}").status for _ in range(8)
+    ]  # each on a connection of its own, which either thread may have
+    assert sorted(statuses) == [200] + [429] * 7
+    router.must_rest()
+    line = 'vllm_router_tenant_rejected_total{tenant="anonymous",reason="tenant_rate_limited"} 7'
+    assert f"\n{line}\n" in router.server.metrics_text()

@@ -47,6 +47,16 @@ ENDS = {
     "route": ({}, [request("POST", "/health%00")], "nul_in_path"),
     "authorize": ({}, [request("POST", "/x")], "missing_api_key"),
     "validate": ({}, [request("POST", "/health")], "method_not_allowed"),
+    "tenant_limit": (
+        {"admission_config": "tenant requests_per_minute=1 burst_ms=1 default"},
+        [request("POST", "/x")] * 2,
+        "tenant_rate_limited",
+    ),
+    "tenant_tokens": (
+        {"admission_config": "tenant tokens_per_minute=1 burst_ms=1 default"},
+        [request("POST", "/v1/completions", body=b"{}")] * 2,
+        "tenant_tokens_limited",
+    ),
     "limit": ({"rate_limit_tokens_per_second": 1}, [request("POST", "/x")] * 2, "rate_limited"),
     "local": ({}, [request("GET", "/admin/nothing")], "not_found"),
     "picker_only": ({"epp_port": 0, "epp_only": True}, [request("POST", "/x")], "path_not_passed"),

@@ -12,7 +12,11 @@ classes:
 order: strict
 alias_classes: {nightly: batch, "two words": interactive}
 engine_priority: {engine: sglang, client: clamp, values: {batch: 20}}
-tenants: {search: {weight: 4}, default: {weight: 0.5}, idle: {}}
+tenants:
+  default: {weight: 0.5, requests_per_minute: 60}
+  search:  {weight: 4, concurrency: 64, tokens_per_minute: 600000, burst: 5s}
+  idle:    {}
+  free:    {requests_per_minute: 0}
 """
 DEFAULTS = [
     "class interactive queue_size=256 queue_timeout_ms=30000 gate=open age_after_ms=0",
@@ -27,7 +31,13 @@ def lines_of(text):
 
 def test_a_whole_file():
     more = ["alias batch nightly", "alias interactive two words"]
-    more += ["tenant weight=0.5 default", "tenant weight=4.0 search"]
+    more += [
+        "tenant weight=0.5 requests_per_minute=60 burst_ms=10000 default",
+        "tenant weight=0.5 free",
+        "tenant weight=0.5 requests_per_minute=60 burst_ms=10000 idle",
+        "tenant weight=4.0 concurrency=64 requests_per_minute=60 tokens_per_minute=600000 "
+        "burst_ms=5000 search",
+    ]
     more += ["engine sglang client=clamp interactive=-10 default=0 batch=20"]
     assert lines_of(DESIGNED) == [*DEFAULTS, *more]
 
@@ -140,10 +150,33 @@ def test_members(row, words):
         ("classes: [{name: batch}]\ntenants: [a]", "line 2: tenants is"),
         ("classes: [{name: batch}]\ntenants: {a b: {weight: 1}}", "tenants.a b is no name of a tenant"),
         ("classes: [{name: batch}]\ntenants: {other: {weight: 1}}", "tenants.other is no name of a tenant"),
-        ("classes: [{name: batch}]\ntenants: {a: 4}", "tenants.a is 4; it must be a mapping with weight"),
+        (
+            "classes: [{name: batch}]\ntenants: {a: 4}",
+            "tenants.a is 4; it must be a mapping with weight or limits",
+        ),
         ("classes: [{name: batch}]\ntenants: {a: {weight: 0}}", "tenants.a.weight is 0"),
         ("classes: [{name: batch}]\ntenants: {a: {wait: 1}}", "line 2: tenants.a.wait is not known"),
-        ("classes: [{name: batch}]\ntenants: {a: {burst: 9s}}", "tenants.a.burst is not implemented"),
+        (
+            "classes: [{name: batch}]\ntenants: {a: {queue_size: 9}}",
+            "tenants.a.queue_size is not implemented",
+        ),
+        (
+            "classes: [{name: batch}]\ntenants: {a: {burst: 0}}",
+            "tenants.a.burst is 0; it must be a number of",
+        ),
+        (
+            "classes: [{name: batch}]\ntenants: {a: {concurrency: -1}}",
+            "tenants.a.concurrency is -1; it must be a whole number between 0 and 1000000",
+        ),
+        (
+            "classes: [{name: batch}]\ntenants: {a: {requests_per_minute: 0.5}}",
+            "tenants.a.requests_per_minute is 0.5; it must be a whole number between 0 and 60000000",
+        ),
+        (
+            "classes: [{name: batch}]\ntenants: {a: {tokens_per_minute: many}}",
+            "tenants.a.tokens_per_minute is many; it must be a whole number between 0 and 100000000000",
+        ),
+        ("classes: [{name: batch}]\ntenants: {a: {tokens_per_minut: 1}}", "did you mean tokens_per_minute"),
         ("classes: [{name: batch}]\nclases: 1", "did you mean classes"),
         ("classes: [{name: batch}]\nclasses: []", "line 2: classes is in line 1 already"),
     ],

@@ -1,0 +1,133 @@
+#include "admission/tenant_table.h"
+
+#include <algorithm>
+
+#include "hashing/hash.h"
+
+namespace vllm_router {
+namespace {
+
+constexpr int kGenerationShift = 32;
+
+uint32_t GenerationOf(uint64_t word) { return static_cast<uint32_t>(word >> kGenerationShift); }
+uint32_t HoldsOf(uint64_t word) { return static_cast<uint32_t>(word); }
+
+absl::string_view KeyOf(std::string_view text) { return {text.data(), text.size()}; }
+
+}  // namespace
+
+// ---- entries
+
+// The caller knows that it is not retired meanwhile. Returns the generation.
+uint32_t TenantTable::Entry::Take() { return GenerationOf(word.fetch_add(1, std::memory_order_acquire)); }
+
+bool TenantTable::Entry::TryTake(uint32_t generation) {
+  uint64_t now = word.load(std::memory_order_relaxed);
+  do {
+    if (GenerationOf(now) != generation) return false;
+  } while (!word.compare_exchange_weak(now, now + 1, std::memory_order_acquire, std::memory_order_relaxed));
+  return true;
+}
+
+// Begins another generation, if nothing holds it and its meter is like a new one. REQUIRES: its shard is locked.
+bool TenantTable::Entry::Retire(int64_t now_ns) {
+  uint64_t now = word.load(std::memory_order_relaxed);
+  if (HoldsOf(now) != 0 || !meter.IsUnused(now_ns)) return false;
+  const uint64_t next = uint64_t{GenerationOf(now) + 1u} << kGenerationShift;
+  if (!word.compare_exchange_strong(now, next, std::memory_order_acquire, std::memory_order_relaxed))
+    return false;
+  // Between the look and the exchange a thread may have held it and gone; from here on none can. Then it stays its tenant's.
+  return meter.IsUnused(now_ns);
+}
+
+TenantTable::Hold::~Hold() {
+  if (entry_ != nullptr) entry_->Release();
+}
+
+TenantMeter& TenantTable::Hold::operator*() const { return entry_->meter; }
+
+// ---- the table
+
+TenantTable::TenantTable(size_t max_tenants)
+    : shards_(max_tenants >= kManyTenants ? kShards : 1), most_of_each_(max_tenants / shards_) {}
+
+TenantTable::Hold TenantTable::Find(std::string_view tenant, int64_t now_ns, Cache* cache) {
+  const uint64_t hash = Xxh3(tenant);
+  Cache::Slot& slot = cache->slots_[hash / kShards % Cache::kSlots];
+  if (slot.entry != nullptr && slot.hash == hash && slot.entry->TryTake(slot.generation)) {
+    Hold found(slot.entry, /*shared=*/false);
+    if (slot.entry->name == tenant) return found;  // two names may have one hash
+  }
+  Shard& shard = shard_[hash % shards_];
+  {
+    const MutexLock lock(shard.mutex);
+    if (Entry* const entry = shard.FindOrAdd(tenant, most_of_each_, now_ns); entry != nullptr) {
+      slot = {.hash = hash, .entry = entry, .generation = entry->Take()};
+      return {entry, /*shared=*/false};
+    }
+  }
+  shared_finds_.fetch_add(1, std::memory_order_relaxed);
+  Entry& entry = shared_[hash / kShards % kShared];
+  entry.Take();
+  return {&entry, /*shared=*/true};
+}
+
+// Null: the shard is full.
+TenantTable::Entry* TenantTable::Shard::FindOrAdd(std::string_view tenant, size_t most, int64_t now_ns) {
+  if (const auto found = places.find(KeyOf(tenant)); found != places.end()) return found->second;
+  Entry* const entry = entries.size() < most ? &entries.emplace_back() : Reuse(now_ns);
+  if (entry == nullptr) return nullptr;
+  entry->name = tenant;
+  places.emplace(KeyOf(entry->name), entry);
+  return entry;
+}
+
+TenantTable::Entry* TenantTable::Shard::Reuse(int64_t now_ns) {
+  for (size_t looks = std::min(kLooks, entries.size()); looks > 0; --looks) {
+    Entry& entry = entries[hand];
+    hand = (hand + 1) % entries.size();
+    if (!entry.Retire(now_ns)) continue;
+    places.erase(KeyOf(entry.name));
+    return &entry;
+  }
+  return nullptr;
+}
+
+// ---- reading
+
+std::vector<TenantTable::Row> TenantTable::Read(int64_t now_ns, size_t most) const {
+  std::vector<Row> rows;
+  const auto before = [](const Row& a, const Row& b) {
+    return a.open != b.open ? a.open > b.open : a.tenant < b.tenant;
+  };
+  for (const Shard& shard : shard_) {
+    for (size_t next = 0, end = 1; next < end;) {
+      const MutexLock lock(shard.mutex);
+      end = shard.entries.size();
+      const size_t until = std::min(end, next + kReadAtOnce);
+      for (; next < until; ++next) {
+        const Entry& entry = shard.entries[next];
+        if (entry.meter.IsUnused(now_ns)) continue;
+        rows.push_back(
+            {.tenant = entry.name,
+             .open = entry.meter.open(),
+             .requests_used_ns = entry.meter.requests().Used(now_ns),
+             .tokens_used_ns = entry.meter.tokens().Used(now_ns)});
+      }
+    }
+  }
+  std::ranges::sort(rows, before);
+  if (rows.size() > most) rows.resize(most);
+  return rows;
+}
+
+size_t TenantTable::size() const {
+  size_t sum = 0;
+  for (const Shard& shard : shard_) {
+    const MutexLock lock(shard.mutex);
+    sum += shard.places.size();
+  }
+  return sum;
+}
+
+}  // namespace vllm_router

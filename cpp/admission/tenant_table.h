@@ -1,0 +1,123 @@
+// TenantTable: the meters of tenants with limits (tenant_limits.h), by name. At most `max_tenants` of them.
+//
+//   auto meter = table.Find("search", now, &cache)      held until it is destroyed
+//   meter->Begin(limits, now)
+//
+// A meter that nothing holds, and that is the same as a new one, may become another tenant's once the table is full. If none
+// of the few that are looked at is, the newcomer shares one of 256 meters with other such tenants, by a hash of their names.
+//
+// Most finds take no lock: a Cache remembers, per thread, which entry a tenant had in which generation, and an entry begins
+// another generation with another tenant. Thread-safe; a Cache belongs to one thread. The table outlives what it returns.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/strings/string_view.h>
+
+#include "admission/tenant_limits.h"
+#include "base/mutex.h"
+
+namespace vllm_router {
+
+class TenantTable {
+ private:
+  struct Entry;
+
+ public:
+  static constexpr size_t kShared = 256;  // meters of several tenants
+
+  // > 0.
+  explicit TenantTable(size_t max_tenants);
+  TenantTable(const TenantTable&) = delete;
+  TenantTable& operator=(const TenantTable&) = delete;
+
+  class Hold {
+   public:
+    Hold(Hold&& other) noexcept : entry_(std::exchange(other.entry_, nullptr)), shared_(other.shared_) {}
+    Hold& operator=(Hold&&) = delete;
+    ~Hold();
+
+    TenantMeter& operator*() const;
+    TenantMeter* operator->() const { return &**this; }
+    bool is_shared() const { return shared_; }
+
+   private:
+    friend class TenantTable;
+    Hold(Entry* entry, bool shared) : entry_(entry), shared_(shared) {}  // which is held already
+
+    Entry* entry_;
+    bool shared_;
+  };
+
+  class Cache {
+   private:
+    friend class TenantTable;
+    static constexpr size_t kSlots = 256;
+    struct Slot {
+      uint64_t hash = 0;
+      Entry* entry = nullptr;
+      uint32_t generation = 0;
+    };
+    std::array<Slot, kSlots> slots_;
+  };
+
+  Hold Find(std::string_view tenant, int64_t now_ns, Cache* cache);
+
+  // Of those that are not the same as new ones, the tenants with the most open requests, then by name.
+  struct Row {
+    std::string tenant;
+    uint64_t open = 0;
+    int64_t requests_used_ns = 0;
+    int64_t tokens_used_ns = 0;
+  };
+  std::vector<Row> Read(int64_t now_ns, size_t most) const;
+  // Tenants that have a meter of their own now.
+  size_t size() const;
+  // Finds that got a shared meter.
+  uint64_t shared_finds() const { return shared_finds_.load(std::memory_order_relaxed); }
+
+ private:
+  static constexpr size_t kShards = 16;
+  static constexpr size_t kManyTenants = 1024;  // from here on there are several shards
+  static constexpr size_t kLooks = 64;          // at entries, for one that can be reused
+  static constexpr size_t kReadAtOnce = 256;
+
+  struct Entry {
+    std::atomic<uint64_t> word{0};  // the generation, and in the lower half how many hold it
+    TenantMeter meter;
+    std::string name = {};  // does not change while the entry is held
+
+    uint32_t Take();
+    bool TryTake(uint32_t generation);
+    void Release() { word.fetch_sub(1, std::memory_order_release); }
+    bool Retire(int64_t now_ns);
+  };
+  struct Shard {
+    mutable Mutex mutex;  // leaf
+    // By the names of entries.
+    absl::flat_hash_map<absl::string_view, Entry*> places ABSL_GUARDED_BY(mutex);
+    std::deque<Entry> entries ABSL_GUARDED_BY(mutex);
+    size_t hand ABSL_GUARDED_BY(mutex) = 0;  // where the next look begins
+
+    Entry* FindOrAdd(std::string_view tenant, size_t most, int64_t now_ns)
+        ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    Entry* Reuse(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  };
+
+  const size_t shards_;
+  const size_t most_of_each_;
+  std::array<Shard, kShards> shard_;
+  std::array<Entry, kShared> shared_;
+  std::atomic<uint64_t> shared_finds_{0};
+};
+
+}  // namespace vllm_router

@@ -1,0 +1,106 @@
+"""The slow twins of cpp/admission/tenant_limits.h and tenant_table.h: drained buckets, and a list of tenants.
+
+Times are exact nanoseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+MINUTE = 60 * 10**9
+MOST_DEBT = 3600 * 10**9
+LOOKS = 64
+
+
+class RateBucket:
+    """`used`: how long what was taken lasted at `at`."""
+
+    def __init__(self, per_minute: int, burst: int) -> None:
+        self.per_minute = per_minute
+        self.burst = burst
+        self.used = 0
+        self.at = 0
+
+    def nanos_of(self, amount: int) -> int:
+        return -(-amount * MINUTE // self.per_minute)
+
+    @property
+    def capacity(self) -> int:
+        return max(self.burst, self.nanos_of(1))
+
+    def amount_in(self, nanos: int) -> int:
+        return nanos * self.per_minute // MINUTE
+
+    def drain(self, now: int) -> None:
+        self.used = max(0, self.used - (now - self.at))
+        self.at = now
+
+    def take(self, amount: int, now: int) -> int | None:
+        """0: taken. None: more than the burst. Else how long to wait."""
+        self.drain(now)
+        nanos = self.nanos_of(amount)
+        if nanos > self.capacity:
+            return None
+        if self.used + nanos > self.capacity:
+            return self.used + nanos - self.capacity
+        self.used += nanos
+        return 0
+
+    def settle(self, taken: int, actual: int, now: int) -> None:
+        self.drain(now)
+        more = self.nanos_of(actual) - self.nanos_of(taken)
+        if more > 0:
+            self.used = max(self.used, min(self.used + more, self.capacity + MOST_DEBT))
+        else:
+            self.used = max(0, self.used + more)
+
+    def level(self, now: int) -> tuple[int, int, int]:
+        """Limit, remaining, and the time until it is full."""
+        self.drain(now)
+        left = max(0, self.capacity - self.used)
+        return self.amount_in(self.capacity), self.amount_in(left), self.used
+
+
+@dataclass
+class Entry:
+    """One tenant's: how many hold it, and its bucket of one token per second."""
+
+    name: str
+    holds: int = 0
+    tokens: RateBucket = field(default_factory=lambda: RateBucket(60, MINUTE))
+
+
+class TenantTable:
+    """Of fewer than 1,024 tenants, which have one shard."""
+
+    def __init__(self, max_tenants: int) -> None:
+        self.max_tenants = max_tenants
+        self.entries: list[Entry] = []
+        self.hand = 0
+        self.shared_finds = 0
+
+    def find(self, tenant: str, now: int) -> Entry | None:
+        """None: it shares one. Who finds an entry holds it."""
+        for entry in self.entries:
+            if entry.name == tenant:
+                entry.holds += 1
+                return entry
+        entry = self._free(now)
+        if entry is None:
+            self.shared_finds += 1
+            return None
+        entry.name = tenant
+        entry.holds = 1
+        return entry
+
+    def _free(self, now: int) -> Entry | None:
+        if len(self.entries) < self.max_tenants:
+            self.entries.append(Entry(""))
+            return self.entries[-1]
+        for _ in range(min(LOOKS, len(self.entries))):
+            entry = self.entries[self.hand]
+            self.hand = (self.hand + 1) % len(self.entries)
+            entry.tokens.drain(now)
+            if entry.holds == 0 and entry.tokens.used == 0:
+                return entry
+        return None
