@@ -13,7 +13,7 @@ ROWS = {
     "base": set(),
     "hashing": {"base"},
     "worker": {"base"},
-    "admission": {"hashing"},
+    "admission": {"hashing", "worker"},
     "http": {"base"},
     "net": {"base"},
     "grpc": {"base"},
@@ -69,7 +69,7 @@ ROWS = {
         "proxy/holdout",
     },
     "proxy/server": {"proxy/steps", "proxy/peer_sync", "proxy/dashboard", "proxy/picker"},
-    "simulation": {"routing", "peer_sync", "holdout", "http", "net"},
+    "simulation": {"routing", "admission", "peer_sync", "holdout", "http", "net"},
 }
 ROWS["bindings"] = set(ROWS)
 
