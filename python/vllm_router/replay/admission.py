@@ -105,10 +105,11 @@ def shares_of(
 
     Returns:
         Two dicts by name, of classes and of tenants that have requests; empty where the trace has no such
-        column. Of more than MOST_TENANTS those with fewer requests are `other`. Each share has `requests`, `finished`, `rejected`, `ttft_p50_s`, `ttft_p99_s` (a request
-        without a first token waits for ever), `token_ms` (mean time between two tokens), `requests_per_s`,
-        `tokens_per_s` (of responses), `hit_share`, `wait_p50_s`, `wait_p99_s` (at the router; 0 without
-        admission), `queued` (that waited) and `aged`.
+        column. Of more than MOST_TENANTS those with fewer requests are `other`. Each share has `requests`,
+        `finished`, `rejected`, `ttft_p50_s`, `ttft_p99_s` (a request without a first token waits for ever),
+        `token_ms` (mean time between two tokens), `requests_per_s`, `tokens_per_s` (of responses),
+        `hit_share`, `wait_p50_s`, `wait_p99_s` (at the router; 0 without admission), `queued` (that waited)
+        and `aged`.
     """
     classes: dict[str, Share] = {}
     tenants: dict[str, Share] = {}
