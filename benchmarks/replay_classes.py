@@ -43,6 +43,7 @@ LOADS = (0.89, 0.98)
 FLOODED = "flood"
 WINDOW_PER_WORKER = 48
 FULL_PER_WORKER = 64
+BACKLOG_PER_WORKER = 200
 DOCUMENTS = (20, 60)
 # What the first requests do to an empty fleet is left out.
 WARM_SHARE = 0.2
@@ -144,7 +145,7 @@ def class_cell(fleet: Fleet, seed: int, sessions: int, arms: Sequence[Arm] = CLA
     rate = INTERACTIVE_LOAD * capacity(chats, fleet, seed=seed, policies=[POLICY]).rate
     people = of_class(chats.at_rate(rate), INTERACTIVE)
     window = Window(WARM_SHARE * people.span_s, people.span_s)
-    backlog = batch_requests(dice_of(seed, 0), 40 * fleet.workers, None)
+    backlog = batch_requests(dice_of(seed, 0), BACKLOG_PER_WORKER * fleet.workers, None)
     full = play_full(backlog, fleet, seed)
     cell = ClassCell(
         alone=share_of(people, play(people, DIRECT, fleet, seed), np.ones(len(people), bool), window),

@@ -1470,11 +1470,11 @@ class replay:  # noqa: N801
             `dispatch` uint8 (with admission, else empty: seconds at the router, and 0 dispatched at once, 1
             from its queue, 2 as of the class above, 255 not), `held_out` uint8 (1: its session is; empty with
             `holdout_percent` 0). `workers`: a dict of arrays, one entry per worker: `requests`,
-            `prompt_tokens`, `hit_tokens`, `output_tokens`, `computed_tokens` (of prompts), `fetched_tokens`, `steps`,
-            `evicted_blocks`, `held_blocks` (by requests, at the end) uint64, `busy_s` float64. `span_s`:
-            seconds from the first arrival to the last end. `load_spread`: the coefficient of variation of
-            open requests over the workers, mean over arrivals. `peer_sync_frames`, `peer_sync_bytes`: what
-            routers published.
+            `prompt_tokens`, `hit_tokens`, `output_tokens`, `computed_tokens` (of prompts), `fetched_tokens`,
+            `steps`, `evicted_blocks`, `held_blocks` (by requests, at the end) uint64, `busy_s` float64.
+            `span_s`: seconds from the first arrival to the last end. `load_spread`: the coefficient of
+            variation of open requests over the workers, mean over arrivals. `peer_sync_frames`,
+            `peer_sync_bytes`: what routers published.
 
         Raises:
             KeyError: an array that must be there is missing.

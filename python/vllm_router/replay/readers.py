@@ -43,9 +43,7 @@ from vllm_router.replay._format import (
 )
 from vllm_router.replay.agent_readers import SessionFormat, TraceLab, Weka
 from vllm_router.replay.sessions import checked_agents, closed_loop
-from vllm_router.replay.trace import DEFAULT_CLASS, Trace, TraceError
-
-NO_TENANT = "anonymous"
+from vllm_router.replay.trace import DEFAULT_CLASS, NO_TENANT, Trace, TraceError
 
 FORMATS = ("mooncake", "bailian", "azure", "record", "weka", "tracelab")
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vllm_router.replay.sessions import Turn, closed_loop
-from vllm_router.replay.trace import CLASSES, DEFAULT_CLASS, Trace
+from vllm_router.replay.trace import CLASSES, DEFAULT_CLASS, NO_TENANT, Trace
 
 BLOCK = 128
 
@@ -51,9 +51,11 @@ Dice = np.random.Generator
 def merged(name: str, parts: Sequence[Trace]) -> Trace:
     """Traces side by side, in order of arrival. Their blocks and sessions become different ones.
 
-    Requests of a trace without classes are `default`. Tenants with one name are one.
+    Requests of a trace without classes are `default`, those of one without tenants beside others `anonymous`.
+    Tenants with one name are one.
     """
-    names = list(dict.fromkeys(tenant for part in parts for tenant in part.tenant_names))
+    has_tenants = any(part.tenant_names for part in parts)
+    names = list(dict.fromkeys(tenant for part in parts for tenant in part.tenant_names or (NO_TENANT,)))
     block, session, row = 0, 0, 0
     columns: dict[str, list[NDArray[Any]]] = {}
     offsets: dict[str, int] = {}
@@ -87,8 +89,8 @@ def merged(name: str, parts: Sequence[Trace]) -> Trace:
         row += count
         classes = part.priority_classes
         add("priority_classes", classes if classes is not None else np.full(count, DEFAULT_CLASS, np.uint8))
-        if names:
-            place = np.array([names.index(tenant) for tenant in part.tenant_names] or [0], np.uint32)
+        if has_tenants:
+            place = np.array([names.index(name) for name in part.tenant_names or (NO_TENANT,)], np.uint32)
             add("tenants", place[part.tenants if part.tenants is not None else np.zeros(count, np.int64)])
     joined = {column: np.concatenate(values) for column, values in columns.items()}
     for column, end in offsets.items():
@@ -96,7 +98,9 @@ def merged(name: str, parts: Sequence[Trace]) -> Trace:
     if len(joined["after_rows"]) == 0:
         for column in ("after_rows", "after_offsets", "pause_s"):
             del joined[column]
-    trace = Trace(name=name, block_size=parts[0].block_size, tenant_names=tuple(names), **joined)
+    trace = Trace(
+        name=name, block_size=parts[0].block_size, tenant_names=tuple(names) if has_tenants else (), **joined
+    )
     return trace.take(np.argsort(trace.arrival_s, kind="stable"))
 
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 # The highest first, as the core numbers them.
 CLASSES = ("interactive", "default", "batch")
 DEFAULT_CLASS = CLASSES.index("default")
+NO_TENANT = "anonymous"
 
 # vLLM computes the last tokens of a prompt even when all of it is cached.
 ALWAYS_COMPUTED_TOKENS = 16

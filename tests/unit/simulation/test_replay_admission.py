@@ -1,4 +1,4 @@
-"""cpp/simulation/replay_admission.h, through `_core.replay.simulate`: who waits at the router, and who goes next."""
+"""cpp/simulation/replay_admission.h, through `_core.replay.simulate`: who waits, and who goes next."""
 
 import numpy as np
 import pytest
@@ -167,22 +167,24 @@ def test_a_worker_computes_one_prompt_of_batch_at_a_time():
     assert result["wait_s"][1] == pytest.approx(result["ttft_s"][0] - 0.01)
 
 
-def test_a_prompt_waits_for_the_worker_that_has_it():
-    """Two prompts, each cached at one of two workers; both come back when only the other's worker is free."""
-    prompt = {number: list(range(1 + 100 * number, 41 + 100 * number)) for number in range(2)}
-    rows = [(0.0, 640, 1, prompt[0]), (0.0, 640, 1, prompt[1])]
-    rows += [(1.0, 640, 100, [9, 9, 9]), (1.0, 640, 60, [8, 8, 8])]
-    rows += [(1.1, 640, 1, prompt[0]), (1.1, 640, 1, prompt[1])]
-    trace = columns([(at, tokens, out, ids) for at, tokens, out, ids in rows])
-    fleet = ONE | {"workers": 2}
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["as-before", "swapped"])
+def test_a_free_worker_gets_the_prompt_that_it_has_whichever_came_first(order):
+    """Two prompts, each cached at one worker, come back while both serve others; one is free first."""
+    prompts = [list(range(1 + 100 * number, 41 + 100 * number)) for number in range(2)]
+    rows = [(0.0, 640, 1, prompts[0]), (0.0, 640, 1, prompts[1])]
+    rows += [(1.0, 640, 100, [900]), (1.0, 640, 60, [901])]
+    rows += [(1.1, 640, 1, prompts[number]) for number in order]
     routing = {"policy": "cache_aware", "max_worker_requests": 1, "admission": PLACES}
-    worker = replay.simulate(trace, routing, fleet)["worker"]
-    # The worker of the shorter stream is free first, and takes the prompt that it has, whichever came first.
-    hits = replay.simulate(trace, routing, fleet)["hit_tokens"]
-    freed = worker[3]
-    first_back = 4 if worker[0] == freed else 5
-    assert worker[first_back] == freed
-    assert hits[first_back] > 0
+    result = replay.simulate(columns(rows), routing, ONE | {"workers": 2})
+    worker, waits = result["worker"], result["wait_s"]
+    assert worker[0] != worker[1]
+    has_it = 4 + order.index(0 if worker[0] == worker[3] else 1)
+    other = 9 - has_it
+    assert worker[has_it] == worker[3]
+    assert waits[has_it] < waits[other]
+    assert result["hit_tokens"][has_it] > 0
+    blind = replay.simulate(columns(rows), routing | {"admission_search": False}, ONE | {"workers": 2})
+    assert blind["wait_s"][4] < blind["wait_s"][5]
 
 
 # ---- tenants
