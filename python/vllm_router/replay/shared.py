@@ -92,7 +92,7 @@ def merged(name: str, parts: Sequence[Trace]) -> Trace:
         if has_tenants:
             place = np.array([names.index(name) for name in part.tenant_names or (NO_TENANT,)], np.uint32)
             add("tenants", place[part.tenants if part.tenants is not None else np.zeros(count, np.int64)])
-    joined = {column: np.concatenate(values) for column, values in columns.items()}
+    joined: dict[str, Any] = {column: np.concatenate(values) for column, values in columns.items()}
     for column, end in offsets.items():
         joined[column] = np.append(joined[column], end)
     if len(joined["after_rows"]) == 0:
