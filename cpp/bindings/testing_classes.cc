@@ -191,7 +191,7 @@ class TestClassPool {
   std::vector<std::pair<uint64_t, std::string>> Told() { return std::exchange(told_, {}); }
   // Positions by reason of the class, none if there is room.
   std::vector<uint32_t> Closed(const std::string& of_class) const {
-    const WorkerGate::Positions closed =
+    const WorkerPositions closed =
         ClosedFor(*fleet_, ClassOf(of_class), Limits(), pool_.RoomNow(*fleet_, Limits(), now_ns_), now_ns_);
     return {closed.begin(), closed.end()};
   }
