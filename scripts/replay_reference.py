@@ -76,6 +76,8 @@ one session each), `tracelab` TraceLab: sessions of coding agents, as [closed lo
 | `agents` | about 6,700 | 118,000 / 660 | 96 % | 40 coding agents, 120 sessions of 20 to 100 turns with pauses of 1 to 600 s, 44 % with subagents ([more](../explanation/agents.md)) |
 | `users` | 6,000 | 3,400 / 250 | 84 % | the chats of `chat`: 200 users, 1,200 chats, think time 5 s + Exp(30 s) |
 | `demo` | 1,920 | 443 / 24 | 75 % | what `vllm-router demo` sends: 12 users, 240 chats of 8 turns, think time 0.15 to 0.45 s |
+| `classes` | about 8,500 | 3,600 / 300 | 53 % | the chats of `chat` as `interactive`, and as `batch` a job of 4,000 + 400 tokens, one request for two turns |
+| `tenants` | about 16,400 | 6,000 / 130 | 95 % | 8 tenants, each with 20 documents of 6,000 tokens and 64 requests open, `flood` with 512; `light` with a request every two seconds |
 
 Blocks have 128 tokens, of `agents` 512, of `demo` 16. `--rate` and `--load` stretch the times; `--poisson` replaces them.
 
@@ -115,6 +117,21 @@ An event is `T:W`, worker W (counted from 0) at T seconds of the replay. A worke
 `--prompts-first` is an engine without chunked prefill: a step computes either prompts or next tokens. With `--whole-responses` no response
 streams, and the router takes each request for waiting until it ends.
 
+### Classes and tenants
+
+A line of `mooncake` and `bailian` may have `priority_class` (`interactive`, `default`, `batch`) and `tenant` (a name). With `--admission-config` requests wait in the
+router's own queues, [as in the server](../how-to/share_a_fleet.md): until a worker has room for their class, in an order that is fair to tenants. Workers report their KV caches once a second.
+Timeouts are seen within 0.1 s. Not with stages, nor with `--whole-responses`; a capacity is measured without classes.
+
+| figure of each class and tenant | meaning |
+|---|---|
+| `requests`, `finished`, `rejected` | that came, were served, had no place at the router |
+| `ttft_p50_s`, `ttft_p99_s`, `token_ms` | time to first token; without one, infinite; mean time between two tokens |
+| `requests_per_s`, `tokens_per_s`, `hit_share` | served; tokens of responses; cached share of prompt tokens |
+| `wait_p50_s`, `wait_p99_s`, `queued`, `aged` | time at the router; requests that waited, and that were dispatched as of the class above |
+
+`benchmarks/replay_classes.py` measures both workloads with and without classes.
+
 ## Terms
 
 | term | meaning |
@@ -144,7 +161,7 @@ Of a row of `run()` and of `rows` in `--json`:
 | `trace`, `policy`, `comparison`, `point`, `by_load`, `seed` | what was played, by which policy, as which point of a sweep |
 | `workers`, `prefill`, `decode`, `routers`, `cache_tokens` | the fleet (`prefill` and `decode` are 0 without stages); tokens of cache per worker, with stages of decode |
 | `load`, `rate` | fraction of the capacity (null where it was not measured), requests a second; of a closed loop those that came |
-| `requests`, `finished`, `refused`, `cut_short` | how requests ended: served, no worker there, worker failed after the first token |
+| `requests`, `finished`, `refused`, `cut_short`, `rejected` | how requests ended: served, no worker there, worker failed after the first token; queue full, displaced or timed out |
 | `hit_share`, `predicted_hit_share`, `ideal_hit_share` | of the prompt tokens: served from caches, expected by the router, possible |
 | `ttft_mean_s`, `ttft_p50_s`, `ttft_p90_s`, `ttft_p99_s` | time to first token; without one, infinite |
 | `e2e_mean_s`, `e2e_p50_s`, `e2e_p90_s`, `e2e_p99_s` | time to the last token, of the finished |
@@ -157,6 +174,7 @@ Of a row of `run()` and of `rows` in `--json`:
 | `holdout_percent`, `holdout_policy`, `holdout_conversations`, `policy_conversations` | with `--holdout`: what was set, and the sessions of each arm |
 | `holdout_cached_share`, `holdout_cached_share_low`, `holdout_cached_share_high` | policy minus held out, of the cached share of a session's prompt tokens, and the ends of its [interval](http_api.md#hold-out); null below 100 held-out sessions |
 | `holdout_ttft_ratio`, `holdout_ttft_ratio_low`, `holdout_ttft_ratio_high` | policy by held out, of times to first token behind a session's first turn, likewise |
+| `class_<name>_<figure>`, `tenant_<name>_<figure>` | where the trace has [classes or tenants](#classes-and-tenants) |
 | `capacity`, `slo_s`, `within_slo`, `goodput` | where a capacity was measured; goodput as a fraction of it, with `--goodput` |
 """
 

@@ -94,6 +94,8 @@ ReplayTrace TraceOf(Members& members) {
   members.Read("output_block_ids", "uint64", false, &trace.output_block_ids);
   members.Read("output_block_offsets", "int64", false, &trace.output_block_offsets);
   members.Read("session_ids", "uint64", false, &trace.session_ids);
+  members.Read("priority_classes", "uint8", false, &trace.priority_classes);
+  members.Read("tenants", "uint32", false, &trace.tenants);
   members.Read("after_rows", "int64", false, &trace.after_rows);
   members.Read("after_offsets", "int64", false, &trace.after_offsets);
   members.Read("pause_s", "float64", false, &trace.pause_s);
@@ -147,6 +149,18 @@ ReplayRouting RoutingOf(Members& members, const py::dict& given, uint64_t cache_
   members.Read("holdout_percent", &routing.holdout_percent);
   if (const py::object policy = members.Find("holdout_policy"); !policy.is_none())
     routing.holdout_policy = py::str(policy);
+  if (const py::object lines = members.Find("admission"); !lines.is_none()) {
+    if (!py::isinstance<py::str>(lines)) {
+      throw py::type_error(
+          "routing[\"admission\"] is " + Show(lines) +
+          "; it must be a text of lines such as \"class batch queue_size=100\", or None");
+    }
+    routing.admission = lines.cast<std::string>();
+  }
+  members.Read("admission_search", &routing.admission_search);
+  if (const py::object names = members.Find("tenant_names"); !names.is_none()) {
+    for (const py::handle name : py::iter(names)) routing.tenant_names.push_back(py::str(name));
+  }
   if (const py::object sync = members.Find("peer_sync"); !sync.is_none())
     routing.peer_sync = PeerSyncOf(sync);
   routing.router = RouterOptionsOf(given, members.names());
@@ -282,6 +296,7 @@ py::dict ResultOf(ReplayResult result) {
       "e2e_s"_a = Array(std::move(result.e2e_s)), "hit_tokens"_a = Array(std::move(result.hit_tokens)),
       "predicted_tokens"_a = Array(std::move(result.predicted_tokens)),
       "status"_a = Array(std::move(result.status)), "held_out"_a = Array(std::move(result.held_out)),
+      "wait_s"_a = Array(std::move(result.wait_s)), "dispatch"_a = Array(std::move(result.dispatch)),
       "workers"_a = summaries, "span_s"_a = result.span_s, "load_spread"_a = result.load_spread,
       "peer_sync_frames"_a = result.peer_sync_frames, "peer_sync_bytes"_a = result.peer_sync_bytes);
 }

@@ -11,17 +11,17 @@
 #include <vector>
 
 #include "admission/admission_settings.h"
+#include "admission/class_pool.h"
 #include "admission/class_queues.h"
 #include "admission/dispatch_rate.h"
+#include "admission/pool_room.h"
+#include "admission/whole_responses.h"
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
 #include "bindings/load_for_test.h"
 #include "bindings/py_router.h"
-#include "proxy/admission/class_pool.h"
 #include "proxy/admission/class_pools.h"
 #include "proxy/admission/engine_priority.h"
-#include "proxy/admission/pool_room.h"
-#include "proxy/admission/whole_responses.h"
 #include "routing/body_map.h"
 #include "routing/prompt_holders.h"
 #include "worker/fleet_view.h"
@@ -198,7 +198,7 @@ class TestClassPool {
   std::vector<std::pair<uint64_t, std::string>> Told() { return std::exchange(told_, {}); }
   // Positions by reason of the class, none if there is room.
   std::vector<uint32_t> Closed(const std::string& of_class) const {
-    const WorkerGate::Positions closed =
+    const WorkerPositions closed =
         ClosedFor(*fleet_, ClassOf(of_class), Limits(), pool_.RoomNow(*fleet_, Limits(), now_ns_), now_ns_);
     return {closed.begin(), closed.end()};
   }

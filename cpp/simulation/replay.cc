@@ -12,6 +12,8 @@
 
 #include <absl/container/flat_hash_map.h>
 
+#include "admission/admission_settings.h"
+#include "admission/class_pool.h"
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/random.h"
@@ -19,8 +21,10 @@
 #include "holdout/arm_chooser.h"
 #include "peer_sync/peer_sync.h"
 #include "policy/policy_registry.h"
+#include "routing/prompt_holders.h"
 #include "simulation/comparison_policies.h"
 #include "simulation/late_events.h"
+#include "simulation/replay_admission.h"
 
 namespace vllm_router {
 namespace {
@@ -33,8 +37,11 @@ constexpr uint32_t kTurnsPerQuestion = 1 << 16;  // events between two calls of 
 constexpr Picos kPicosPerNano = kPicosPerSecond / 1'000'000'000;
 constexpr Picos kPredictionHalfLife = kPicosPerSecond * 15 / 100;
 constexpr int64_t kPredictionRepeatNanos = 60'000'000'000;
-constexpr Picos kRetained = kPicosPerSecond * 30;  // frames on the bus, for a router that comes back
-constexpr Picos kPollInterval = kPicosPerSecond;   // of loads, by a router that hears no others
+constexpr Picos kRetained = kPicosPerSecond * 30;   // frames on the bus, for a router that comes back
+constexpr Picos kPollInterval = kPicosPerSecond;    // of loads, by a router that hears no others
+constexpr Picos kReportInterval = kPicosPerSecond;  // of the KV caches' use, where there are priority classes
+constexpr uint32_t kExpectedOutput = 256;           // tokens
+constexpr uint8_t kNotDispatched = 255;
 constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 
 std::string Plain(double number) {
@@ -267,6 +274,43 @@ Status CheckHoldout(const ReplayRouting& routing, bool is_staged) {
   return absl::OkStatus();
 }
 
+// Null: there are no classes.
+StatusOr<std::shared_ptr<const AdmissionSettings>> CheckAdmission(
+    const ReplayTrace& trace, const ReplayRouting& routing, const ReplayFleet& fleet) {
+  const size_t rows = trace.arrival_s.size();
+  if (!trace.priority_classes.empty()) {
+    ROUTER_RETURN_IF_ERROR(CheckLength("priority_classes", trace.priority_classes.size(), rows));
+  }
+  if (!trace.tenants.empty()) ROUTER_RETURN_IF_ERROR(CheckLength("tenants", trace.tenants.size(), rows));
+  for (size_t row = 0; row < trace.priority_classes.size(); ++row) {
+    const int given = trace.priority_classes[row];
+    if (given < kPriorityClasses) continue;
+    return Refuse(
+        "priority_classes of request ", row, " is ", given,
+        "; it must be 0 (interactive), 1 (default) or 2 (batch)");
+  }
+  for (size_t row = 0; row < trace.tenants.size() && !routing.tenant_names.empty(); ++row) {
+    if (trace.tenants[row] < routing.tenant_names.size()) continue;
+    return Refuse(
+        "tenants of request ", row, " is ", trace.tenants[row], ", but tenant_names has ",
+        routing.tenant_names.size(), " names; a tenant's number is the place of its name, from 0");
+  }
+  if (!routing.admission) return nullptr;
+  if (fleet.stages) {
+    return Refuse(
+        "admission is given for a fleet with stages; priority classes are for fleets of one stage: leave one "
+        "out");
+  }
+  if (!routing.streams) {
+    return Refuse(
+        "admission is given with streams false, where a router sees no first token here; leave one of them "
+        "out");
+  }
+  StatusOr<AdmissionSettings> settings = AdmissionSettings::Parse(*routing.admission);
+  if (!settings.ok()) return Refuse("admission, ", std::string(settings.status().message()));
+  return std::make_shared<const AdmissionSettings>(*std::move(settings));
+}
+
 constexpr const char* kKindNames[] = {"fail", "join", "drain", "wipe", "speed"};
 
 struct FleetState {
@@ -326,11 +370,13 @@ StatusOr<FleetState> CheckFleet(const ReplayFleet& fleet) {
 
 class Run {
  public:
-  Run(const ReplayTrace& trace, const ReplayRouting& routing, const ReplayFleet& fleet, FleetState state)
+  Run(const ReplayTrace& trace, const ReplayRouting& routing, const ReplayFleet& fleet, FleetState state,
+      std::shared_ptr<const AdmissionSettings> admission)
       : trace_(trace),
         routing_(routing),
         fleet_(fleet),
         state_(std::move(state)),
+        admission_(std::move(admission)),
         random_(routing.seed),
         rows_(trace.arrival_s.size()) {}
 
@@ -369,7 +415,9 @@ class Run {
     std::unique_ptr<Caches> caches;
     KvIndex* hearing = nullptr;  // the product's own index, if it hears events
     std::shared_ptr<Router> router;
-    std::shared_ptr<Policy> baseline;  // of sessions that are held out; null: none are
+    std::unique_ptr<ReplayAdmission> admission;  // null: nothing waits here
+    Picos reported = -kReportInterval;           // the last report of the KV caches
+    std::shared_ptr<Policy> baseline;            // of sessions that are held out; null: none are
     std::optional<Snapshot<FleetView>::Cached> fleet;
     // Of routers that tell each other. It sends at every other tick, and reads at each.
     std::unique_ptr<PeerSync> sync;
@@ -434,7 +482,19 @@ class Run {
   void Retire(Engine& engine);
 
   void Arrive(uint32_t row);
+  void Admit(uint32_t row);
+  ReplayAdmission::Claim ClaimOf(uint32_t row) const;
+  PromptHolders HoldersFor(Replica& replica, uint32_t row);
+  void Pump(Replica& replica);
+  void PumpTouched();
+  void Touch(uint32_t row);
+  void EndWait(const ReplayAdmission::Ended& ended);
+  void Told(uint32_t row);
+  void Leave(uint32_t row, std::optional<uint64_t> actual);
+  void TickAdmission(Replica& replica);
+  void ReportCaches(Replica& replica);
   void Dispatch(uint32_t row);
+  void Refused(Replica& replica, uint32_t row);
   void DispatchPair(Replica& replica, uint32_t row);
   BatchEngine::RequestId Send(
       uint32_t number, uint32_t row, Ticket ticket, const BatchEngine::Request& request);
@@ -477,6 +537,7 @@ class Run {
   const ReplayRouting& routing_;
   const ReplayFleet& fleet_;
   const FleetState state_;
+  const std::shared_ptr<const AdmissionSettings> admission_;  // null: there are no classes
   Random random_;
   const size_t rows_;
 
@@ -492,7 +553,10 @@ class Run {
   std::vector<Replica> replicas_;
   std::vector<Engine> engines_;
   std::priority_queue<Due> due_;
-  std::priority_queue<Due> sync_due_;  // ticks, by replica
+  std::priority_queue<Due> sync_due_;       // ticks, by replica
+  std::priority_queue<Due> admission_due_;  // ticks, by replica
+  std::vector<uint32_t> touched_;           // replicas of which a request has its first token or has ended
+  bool stepped_back_ = false;               // one was dispatched, and no worker had a place for it
   std::priority_queue<PairEvent> pair_events_;
   uint64_t planned_ = 0;
   absl::flat_hash_map<uint32_t, Pair> pairs_;  // by row, from the choice to the end of the transfer
@@ -630,6 +694,12 @@ Status Run::MakeRouters() {
             : Router::Create(options);
     ROUTER_RETURN_IF_ERROR(router.status());
     replica.router = *std::move(router);
+    if (admission_ != nullptr) {
+      replica.admission = std::make_unique<ReplayAdmission>(admission_, options.max_worker_requests);
+      // Routers that started at different times are out of step.
+      const Picos tick = ReplayAdmission::kTickNs * kPicosPerNano;
+      admission_due_.push({tick / routing_.routers * i, i});
+    }
     if (routing_.holdout_percent > 0) {
       PolicyOptions baseline = options.policy;
       baseline.policy = routing_.holdout_policy;
@@ -701,6 +771,10 @@ Status Run::Prepare() {
   result_.predicted_tokens.assign(rows_, 0);
   result_.status.assign(rows_, static_cast<uint8_t>(ReplayStatus::kRefused));
   if (routing_.holdout_percent > 0) result_.held_out.assign(rows_, 0);
+  if (admission_ != nullptr) {
+    result_.wait_s.assign(rows_, 0);
+    result_.dispatch.assign(rows_, kNotDispatched);
+  }
   return absl::OkStatus();
 }
 
@@ -734,7 +808,8 @@ Status Run::Go(const std::function<bool()>& go_on) {
     const Picos turn = turns_due_.empty() ? kNever : turns_due_.top().time;
     const Picos sync = NextSync();
     const Picos pair = pair_events_.empty() ? kNever : pair_events_.top().time;
-    now_ = std::min({step, event, arrival, turn, sync, pair});
+    const Picos tick = admission_due_.empty() ? kNever : admission_due_.top().time;
+    now_ = std::min({step, event, arrival, turn, sync, pair, tick});
     if (now_ > kLastTime) {
       return Refuse(
           "requests are still waiting after ", Plain(ToSeconds(kLastTime)),
@@ -750,6 +825,8 @@ Status Run::Go(const std::function<bool()>& go_on) {
       Happen(state_.events[happened_++]);
     } else if (sync == now_) {
       Sync(replicas_[sync_due_.top().engine]);
+    } else if (tick == now_) {
+      TickAdmission(replicas_[admission_due_.top().engine]);
     } else if (turn == now_) {
       const uint32_t row = turns_due_.top().engine;
       turns_due_.pop();
@@ -786,7 +863,114 @@ void Run::Arrive(uint32_t row) {
     if (mean > 0) spread_sum_ += std::sqrt(std::max(0.0, variance)) / mean;
     if (mean > 0) ++spread_samples_;
   }
+  if (admission_ != nullptr) return Admit(row);
   Dispatch(row);
+}
+
+// ---- priority classes
+
+ReplayAdmission::Claim Run::ClaimOf(uint32_t row) const {
+  ReplayAdmission::Claim claim{
+      .prompt_tokens = std::max(trace_.input_tokens[row], 1u), .output_tokens = kExpectedOutput};
+  if (!trace_.priority_classes.empty())
+    claim.of_class = static_cast<PriorityClass>(trace_.priority_classes[row]);
+  if (!trace_.tenants.empty()) claim.tenant = trace_.tenants[row];
+  claim.weight = admission_->WeightOf(
+      routing_.tenant_names.empty() || trace_.tenants.empty() ? kUnnamedTenants
+                                                              : routing_.tenant_names[claim.tenant]);
+  return claim;
+}
+
+PromptHolders Run::HoldersFor(Replica& replica, uint32_t row) {
+  if (!routing_.admission_search) return {};
+  MakeKey(replica, row);
+  return FindHolders(*replica.router, &key_, *replica.fleet->Get());
+}
+
+void Run::Admit(uint32_t row) {
+  Replica& replica = replicas_[replica_of_[row]];
+  ReplayAdmission& admission = *replica.admission;
+  if (admission.TryPass(row, ClaimOf(row), *replica.fleet->Get(), ClockOf(now_))) {
+    Told(row);
+  } else {
+    if (known_) Hear();
+    const PromptHolders held = HoldersFor(replica, row);
+    if (!admission.Enqueue(row, held, ClockOf(now_))) End(row, ReplayStatus::kQueueFull);
+  }
+  Pump(replica);
+}
+
+// Until nothing more has room: who is dispatched has its worker before the next are.
+void Run::Pump(Replica& replica) {
+  for (;;) {
+    replica.admission->Pump(*replica.fleet->Get(), ClockOf(now_));
+    const std::vector<ReplayAdmission::Ended> ended = replica.admission->TakeEnded();
+    if (ended.empty()) return;
+    for (const ReplayAdmission::Ended& one : ended) EndWait(one);
+    // Its place would be the one that it just did not get.
+    if (std::exchange(stepped_back_, false)) return;
+  }
+}
+
+void Run::Touch(uint32_t row) {
+  const uint32_t replica = replica_of_[row];
+  if (std::ranges::find(touched_, replica) == touched_.end()) touched_.push_back(replica);
+}
+
+void Run::PumpTouched() {
+  const std::vector<uint32_t> touched = std::exchange(touched_, {});
+  for (const uint32_t replica : touched) Pump(replicas_[replica]);
+}
+
+void Run::EndWait(const ReplayAdmission::Ended& ended) {
+  result_.wait_s[ended.row] = ToSeconds(now_ - arrivals_[ended.row]);
+  if (ended.end == WaitEnd::kDispatched) return Told(ended.row);
+  End(ended.row, ended.end == WaitEnd::kTimeout     ? ReplayStatus::kTimedOut
+                 : ended.end == WaitEnd::kDisplaced ? ReplayStatus::kDisplaced
+                                                    : ReplayStatus::kQueueFull);
+}
+
+void Run::Told(uint32_t row) {
+  result_.dispatch[row] = static_cast<uint8_t>(replicas_[replica_of_[row]].admission->KindOf(row));
+  Dispatch(row);
+}
+
+// It is no request of its router any more.
+void Run::Leave(uint32_t row, std::optional<uint64_t> actual) {
+  Replica& replica = replicas_[replica_of_[row]];
+  if (replica.admission == nullptr) return;
+  replica.admission->End(row, actual);
+  Touch(row);
+}
+
+void Run::TickAdmission(Replica& replica) {
+  admission_due_.pop();
+  admission_due_.push(
+      {now_ + ReplayAdmission::kTickNs * kPicosPerNano, static_cast<uint32_t>(replica.number)});
+  if (now_ - replica.reported >= kReportInterval) ReportCaches(replica);
+  if (replica.admission->waiting() != 0 && known_) Hear();
+  replica.admission->Tick([&](uint32_t row) { return HoldersFor(replica, row); }, ClockOf(now_));
+  Pump(replica);
+}
+
+// As the server's load poller does, of engines that answer at once. Routers that tell each other know of the others' requests.
+void Run::ReportCaches(Replica& replica) {
+  replica.reported = now_;
+  for (const FleetView::Member& member : replica.fleet->Get()->members()) {
+    const Engine& engine = engines_[replica.caches->engine_of[static_cast<size_t>(member.worker->id)]];
+    const BlockPool& pool = engine.batch->pool();
+    if (pool.capacity() > 0) {
+      const double use = static_cast<double>(pool.held()) / static_cast<double>(pool.capacity());
+      member.worker->kv_use.store(static_cast<float>(use), std::memory_order_relaxed);
+    }
+    if (replica.sync != nullptr || routing_.routers == 1) continue;
+    WorkerLoad& load = member.worker->load;
+    const BatchEngine::Load all = engine.batch->load();
+    const int64_t others =
+        std::max<int64_t>(0, static_cast<int64_t>(all.running + all.waiting) - load.open_requests());
+    const int64_t waiting = static_cast<int64_t>(all.waiting) - load.own_waiting();
+    load.SetPolled(others, std::clamp<int64_t>(waiting, 0, others));
+  }
 }
 
 // The key that routing/ would make of a request's body, made from the trace's columns.
@@ -795,7 +979,7 @@ void Run::MakeKey(const Replica& replica, uint32_t row) {
   const size_t blocks = PromptBlocksOf(row);
   const std::span<const uint64_t> prompt = NamesOf(row).first(blocks);
   key_.prompt_tokens = std::max(trace_.input_tokens[row], 1u);
-  key_.expected_output = 256;
+  key_.expected_output = kExpectedOutput;
   key_.now_ns = ClockOf(now_);
   if (fleet_.stages) key_.prompt_bytes = uint64_t{key_.prompt_tokens} * sizeof(uint32_t);
   if (Has(needs, KeyParts::kBlocks)) {
@@ -937,13 +1121,37 @@ void Run::Dispatch(uint32_t row) {
     key_.baseline = is_held_out ? replica.baseline.get() : nullptr;
     result_.held_out[row] = is_held_out ? 1 : 0;
   }
-  StatusOr<Ticket> ticket = replica.router->Select(key_, *replica.fleet->Get());
-  if (!ticket.ok()) return End(row, ReplayStatus::kRefused);
+  const FleetView& fleet = *replica.fleet->Get();
+  std::optional<FleetView> with_room;
+  if (replica.admission != nullptr) {
+    const WorkerPositions closed = replica.admission->Closed(row, fleet, ClockOf(now_));
+    // As the server: all of them where none has room any more.
+    if (!closed.empty() && closed.size() < fleet.eligible().size()) with_room = fleet.Without(closed);
+  }
+  StatusOr<Ticket> ticket = replica.router->Select(key_, with_room ? *with_room : fleet);
+  if (!ticket.ok()) return Refused(replica, row);
 
   const uint32_t number = EngineOf(replica, *ticket);
+  if (replica.admission != nullptr) replica.admission->Chosen(row);
   if (known_) replica.caches->Send(number, NamesOf(row).first(PromptBlocksOf(row)));
   Predict(row, ticket->decision());
   Send(number, row, *std::move(ticket), RequestOf(row));
+}
+
+// Where all workers have as many requests as they may, one that was admitted waits on.
+void Run::Refused(Replica& replica, uint32_t row) {
+  if (replica.admission != nullptr) {
+    const bool are_full =
+        routing_.router.max_worker_requests != 0 && !replica.fleet->Get()->eligible().empty();
+    if (are_full && replica.admission->IsChoosing(row)) {
+      result_.dispatch[row] = kNotDispatched;
+      stepped_back_ = true;
+      if (replica.admission->WaitAgain(row, ClockOf(now_))) return;
+      return End(row, ReplayStatus::kQueueFull);
+    }
+    Leave(row, 0);
+  }
+  End(row, ReplayStatus::kRefused);
 }
 
 // As the server: the bypass, else prefill and then decode, whose load is reserved from now on.
@@ -1038,9 +1246,11 @@ void Run::Step(uint32_t number) {
     flight.ticket.Finish(outcome);
     engine.summary.output_tokens += trace_.output_tokens[row];
     result_.e2e_s[row] = ToSeconds(now_ - arrivals_[row]);
+    Leave(row, CostOf(trace_.input_tokens[row] - event.hit_tokens, trace_.output_tokens[row]));
     End(row, ReplayStatus::kFinished);
   }
   Reschedule(number);
+  if (!touched_.empty()) PumpTouched();
 }
 
 void Run::BeginResponse(uint32_t number, Flight& flight, const BatchEngine::Event& event) {
@@ -1048,6 +1258,10 @@ void Run::BeginResponse(uint32_t number, Flight& flight, const BatchEngine::Even
   Replica& replica = replicas_[replica_of_[row]];
   if (routing_.streams) flight.ticket.FirstToken(ClockOf(now_));
   flight.first_token = true;
+  if (replica.admission != nullptr) {
+    replica.admission->FirstToken(row);
+    Touch(row);
+  }
   result_.ttft_s[row] = ToSeconds(now_ - arrivals_[row]);
   if (!fleet_.stages && known_) replica.caches->Computed(number, NamesOf(row).first(PromptBlocksOf(row)));
   if (result_.prefill_worker[row] < 0) {
@@ -1164,11 +1378,13 @@ void Run::Fail(uint32_t number) {
     if (flight.ticket.finished()) continue;
     flight.ticket.Finish({.end = Outcome::End::kWorkerFailed, .blocks = NamesOf(flight.row)});
     if (flight.first_token) {
+      Leave(flight.row, std::nullopt);
       End(flight.row, ReplayStatus::kCutShort);
     } else {
       Dispatch(flight.row);
     }
   }
+  PumpTouched();
 }
 
 void Run::Retire(Engine& engine) {
@@ -1201,7 +1417,9 @@ StatusOr<ReplayResult> Simulate(
   if (routing.peer_sync) ROUTER_RETURN_IF_ERROR(CheckPeerSync(*routing.peer_sync, routing.routers));
   StatusOr<FleetState> state = CheckFleet(fleet);
   ROUTER_RETURN_IF_ERROR(state.status());
-  Run run(trace, routing, fleet, *std::move(state));
+  StatusOr<std::shared_ptr<const AdmissionSettings>> admission = CheckAdmission(trace, routing, fleet);
+  ROUTER_RETURN_IF_ERROR(admission.status());
+  Run run(trace, routing, fleet, *std::move(state), *std::move(admission));
   ROUTER_RETURN_IF_ERROR(run.Prepare());
   ROUTER_RETURN_IF_ERROR(run.Go(go_on));
   return run.Result();

@@ -19,6 +19,12 @@
 // A transfer takes the egress link of the one and the ingress link of the other worker for bytes / rate, one
 // transfer at a time on each, in the order in which decode workers admit requests; and then the latency.
 //
+// With priority classes (ReplayRouting::admission) a request that has come waits at its router, in the server's own queues,
+// until a worker has room for its class; what the policy knows of the prompt decides with the tenants who goes next.
+//
+//   arrival ──▶ ReplayAdmission ── at once, or at a first token, an end, a tick ──▶ Router::Select among those with room
+//                  └─▶ rejected: its queue is full, another displaced it, or its class's timeout
+//
 // Time is the engines' (whole picoseconds); equal arguments give equal results, bit for bit. 100,000
 // requests per second and more on one core. One thread per call; calls share nothing.
 //
@@ -51,7 +57,11 @@ struct ReplayTrace {
   std::span<const uint64_t> output_block_ids;
   std::span<const int64_t> output_block_offsets;
   std::span<const uint64_t> session_ids;  // empty: each request is a session of its own
-  uint32_t block_size = 512;              // tokens
+  // PriorityClass of each; empty: all are kDefault.
+  std::span<const uint8_t> priority_classes;
+  // Tenants by number; empty: all are of one.
+  std::span<const uint32_t> tenants;
+  uint32_t block_size = 512;  // tokens
 
   // Of a closed loop of turns, as agents make it: request i arrives pause_s[i] after the last of the requests
   // after_rows[after_offsets[i]:after_offsets[i + 1]] ended, each of which has a smaller number; one that names
@@ -101,6 +111,13 @@ struct ReplayRouting {
   // Sessions that `holdout_policy` routes instead, as behind --holdout-percent; all replicas hold the same ones out.
   double holdout_percent = 0;
   std::string holdout_policy = "least_load";
+  // Priority classes, as the lines of admission/admission_settings.h; nullopt: no request waits at a router. Workers report
+  // the use of their KV caches every second. Not with stages, nor without `streams`.
+  std::optional<std::string> admission = {};
+  // False: no waiter knows which workers have its prompt, so that it goes to any with room.
+  bool admission_search = true;
+  // Of the trace's tenants, by number, as `admission` gives them weights; empty: all have that of unnamed ones.
+  std::vector<std::string> tenant_names = {};
   uint64_t seed = 0;  // of arrivals and replicas; policies have their own
 };
 
@@ -138,6 +155,10 @@ enum class ReplayStatus : uint8_t {
   kFinished,
   kRefused,   // no worker was available
   kCutShort,  // its worker failed after the first token
+  // Behind a wait at the router, or without one.
+  kQueueFull,
+  kDisplaced,
+  kTimedOut,
 };
 
 struct ReplayWorker {
@@ -164,6 +185,10 @@ struct ReplayResult {
   std::vector<uint32_t> predicted_tokens;  // tokens that the router expected to be cached
   std::vector<uint8_t> status;             // ReplayStatus
   std::vector<uint8_t> held_out;           // 1: its session is; empty: none are
+  // With priority classes; else empty. How long it waited at its router, and how it was dispatched (DispatchKind); 255: it
+  // was not.
+  std::vector<double> wait_s;
+  std::vector<uint8_t> dispatch;
   std::vector<ReplayWorker> workers;
   uint64_t peer_sync_frames = 0;  // that routers published, and their bytes
   uint64_t peer_sync_bytes = 0;

@@ -1409,6 +1409,8 @@ class replay:  # noqa: N801
                   the response fills, with which later prompts may start. Without them a response's blocks
                   fill the caches, but no later prompt has them;
                 - optional `session_ids` uint64[n]; without them each request is a session of its own;
+                - optional `priority_classes` uint8[n]: 0 interactive, 1 default (without them all), 2 batch;
+                  optional `tenants` uint32[n]: numbers, without which all are of one tenant;
                 - optional `after_rows` int64[k], `after_offsets` int64[n + 1], `pause_s` float64[n]: request
                   i arrives `pause_s[i]` after all of `after_rows[after_offsets[i]:after_offsets[i + 1]]`
                   ended, which are earlier requests; one that names none arrives at its time;
@@ -1425,6 +1427,10 @@ class replay:  # noqa: N801
                 - `events_delay_s` float (-1.0, off): comparison policies know the caches by KV events this
                   late, and by what was sent and has no token yet, instead of learning from what was sent;
                 - `streams` bool (True): with False responses come whole, and a router sees no first token;
+                - `admission` str (None, no request waits at a router): priority classes, as lines such as
+                  `class batch queue_size=100`; "" has the defaults. `tenant_names` list of str ([]): of the
+                  trace's tenants by number, to which lines give weights. `admission_search` bool (True): with
+                  False no waiter knows the workers that have its prompt cached;
                 - `peer_sync` dict (None, replicas tell each other nothing): `interval_s` float (0.25) between
                   a replica's frames, `stride_tokens` int (256), `loss` float (0.0) of frames,
                   `decisions_delay_s` float (0.0), `cuts` list of dicts `{"time_s": 60.0, "seconds": 30.0,
@@ -1460,13 +1466,15 @@ class replay:  # noqa: N801
             there was none), `hit_tokens` uint32 (of the prompt, in the cache of the worker that computed it),
             `predicted_tokens` uint32 (that the router expected there),
             `status` uint8 (0 finished, 1 no worker could take it, 2 cut short: its worker failed after the
-            first token), `held_out` uint8 (1: its session is; empty with `holdout_percent` 0). `workers`: a
-            dict of arrays, one entry per worker: `requests`, `prompt_tokens`,
-            `hit_tokens`, `output_tokens`, `computed_tokens` (of prompts), `fetched_tokens`, `steps`,
-            `evicted_blocks`, `held_blocks` (by requests, at the end) uint64, `busy_s` float64. `span_s`:
-            seconds from the first arrival to the last end. `load_spread`: the coefficient of variation of
-            open requests over the workers, mean over arrivals. `peer_sync_frames`, `peer_sync_bytes`: what
-            routers published.
+            first token; by admission 3 its queue was full, 4 displaced, 5 timed out), `wait_s` float64 and
+            `dispatch` uint8 (with admission, else empty: seconds at the router, and 0 dispatched at once, 1
+            from its queue, 2 as of the class above, 255 not), `held_out` uint8 (1: its session is; empty with
+            `holdout_percent` 0). `workers`: a dict of arrays, one entry per worker: `requests`,
+            `prompt_tokens`, `hit_tokens`, `output_tokens`, `computed_tokens` (of prompts), `fetched_tokens`,
+            `steps`, `evicted_blocks`, `held_blocks` (by requests, at the end) uint64, `busy_s` float64.
+            `span_s`: seconds from the first arrival to the last end. `load_spread`: the coefficient of
+            variation of open requests over the workers, mean over arrivals. `peer_sync_frames`,
+            `peer_sync_bytes`: what routers published.
 
         Raises:
             KeyError: an array that must be there is missing.

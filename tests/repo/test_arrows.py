@@ -13,7 +13,7 @@ ROWS = {
     "base": set(),
     "hashing": {"base"},
     "worker": {"base"},
-    "admission": {"hashing"},
+    "admission": {"hashing", "worker"},
     "http": {"base"},
     "net": {"base"},
     "grpc": {"base"},
@@ -71,7 +71,7 @@ ROWS = {
         "proxy/picker",
     },
     "proxy/server": {"proxy/steps", "proxy/peer_sync", "proxy/dashboard"},
-    "simulation": {"routing", "peer_sync", "holdout", "http", "net"},
+    "simulation": {"routing", "admission", "peer_sync", "holdout", "http", "net"},
 }
 ROWS["bindings"] = set(ROWS)
 

@@ -1,6 +1,6 @@
 // Threads dispatch requests of all classes at once, wait, leave, choose, are queued again and end. Whatever the order: each
 // waiter hears exactly once how its wait ended, nobody waits for ever, and at the end nothing is counted.
-#include "proxy/admission/class_pool.h"
+#include "admission/class_pool.h"
 
 #include <atomic>
 #include <cstdint>
@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "admission/whole_responses.h"
 #include "base/limits.h"
 #include "base/random.h"
-#include "proxy/admission/whole_responses.h"
 #include "stress.h"
 #include "worker/fleet_view.h"
 #include "worker/worker.h"

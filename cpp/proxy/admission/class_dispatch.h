@@ -24,10 +24,6 @@ namespace vllm_router {
 
 struct Request;
 
-// What a request costs, in tokens: those of the prompt that are computed, and twice those of the response, each of which
-// takes a step.
-constexpr uint64_t CostOf(uint64_t uncached_prompt, uint64_t output) { return uncached_prompt + 2 * output; }
-
 class ClassDispatch final : public WorkerGate {
  public:
   // What decides its place.

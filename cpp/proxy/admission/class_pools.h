@@ -22,11 +22,11 @@
 #include <absl/container/flat_hash_set.h>
 
 #include "admission/admission_settings.h"
+#include "admission/class_pool.h"
+#include "admission/whole_responses.h"
 #include "base/mutex.h"
 #include "base/snapshot.h"
 #include "base/status.h"
-#include "proxy/admission/class_pool.h"
-#include "proxy/admission/whole_responses.h"
 #include "proxy/telemetry/counters.h"
 #include "proxy/telemetry/telemetry_shard.h"
 #include "proxy/thread/place_queues.h"

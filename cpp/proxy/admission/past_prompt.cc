@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "admission/whole_responses.h"
 #include "base/time_units.h"
-#include "proxy/admission/whole_responses.h"
 #include "proxy/exchange/request.h"
 #include "proxy/thread/io_thread.h"
 

@@ -9,6 +9,7 @@ The policies are the router's own objects, in front of simulated engines, in sim
 traffic takes less than a second. The command is `vllm-router replay`; docs/reference/replay.md has both.
 """
 
+from vllm_router.replay.admission import Admission
 from vllm_router.replay.capacity import Capacity, capacity
 from vllm_router.replay.fleet import Cut, Event, Fleet, PeerSync, read_engine
 from vllm_router.replay.holdout import Holdout
@@ -19,6 +20,7 @@ from vllm_router.replay.trace import Trace, TraceError
 from vllm_router.replay.workloads import WORKLOADS, generate
 
 __all__ = [
+    "Admission",
     "Capacity",
     "Cut",
     "Event",

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from vllm_router._messages import quoted
+from vllm_router.replay.trace import CLASSES
 
 # A length above this is a mistake: no engine takes such a prompt.
 MAX_TOKENS = 1 << 27
@@ -29,6 +30,9 @@ class Record:
     output_tokens: int
     blocks: Iterable[int]
     session: int | None = None
+    priority_class: int | None = None
+    """Its place in CLASSES."""
+    tenant: str | None = None
 
 
 class Format:
@@ -90,6 +94,24 @@ def length_of(row: dict[str, Any], name: str, least: int) -> int:
     if not least <= value <= MAX_TOKENS:
         raise Misfit(f"{name} is {value}; it must be from {least} to {MAX_TOKENS}")
     return max(1, value)
+
+
+def class_of(row: dict[str, Any]) -> int | None:
+    """The member `priority_class`, which may be missing, as a place in CLASSES."""
+    name = row.get("priority_class")
+    if name is None:
+        return None
+    if not isinstance(name, str) or name.lower() not in CLASSES:
+        raise Misfit(f"priority_class is {quoted(name)}; it must be one of {', '.join(CLASSES)}")
+    return CLASSES.index(name.lower())
+
+
+def tenant_of(row: dict[str, Any]) -> str | None:
+    """The member `tenant`, which may be missing."""
+    name = row.get("tenant")
+    if name is not None and not (isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9._@/:-]{1,64}", name)):
+        raise Misfit(f"tenant is {quoted(name)}; it must be 1 to 64 letters, digits or . _ - @ / :")
+    return name
 
 
 def too_many(blocks: int, tokens: int, size: int) -> str:

@@ -27,6 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from vllm_router import _engines
 from vllm_router._version import __version__
 from vllm_router.replay import runner
+from vllm_router.replay.admission import Admission
 from vllm_router.replay.charts import as_html, save_plot
 from vllm_router.replay.fleet import (
     KINDS,
@@ -42,8 +43,9 @@ from vllm_router.replay.fleet import (
 from vllm_router.replay.holdout import BASELINES, Holdout, sentence_of
 from vllm_router.replay.policies import PolicySpec, parse_policies
 from vllm_router.replay.readers import FORMATS, read_trace
-from vllm_router.replay.report import as_json, points_of, recommend, table_of
+from vllm_router.replay.report import as_json, points_of, recommend, shares_table, table_of
 from vllm_router.replay.sessions import AGENTS
+from vllm_router.replay.shared import TENANT_USERS
 from vllm_router.replay.trace import Trace, TraceError
 from vllm_router.replay.users import DEMO_USERS, USERS
 from vllm_router.replay.workloads import CLOSED_LOOPS, WORKLOADS, generate
@@ -91,8 +93,8 @@ def make_parser() -> CommandParser:
         "size",
         type=int,
         metavar="N",
-        help="Number of requests of a workload; for chat, agents, users and demo, of sessions. Default: the "
-        "workload's own.",
+        help="Number of requests of a workload; for chat, classes, agents, users and demo, of sessions. "
+        "Default: the workload's own.",
     )
     add(
         traffic,
@@ -108,7 +110,8 @@ def make_parser() -> CommandParser:
         type=int,
         metavar="N",
         help="Number of users that chat at once, each with one chat after the other, for --workload users "
-        f"and demo. Default: {USERS} and {DEMO_USERS}.",
+        f"and demo, and of users of each tenant for --workload tenants. Default: {USERS}, {DEMO_USERS} and "
+        f"{TENANT_USERS}.",
     )
     add(
         traffic,
@@ -401,6 +404,15 @@ def make_parser() -> CommandParser:
     )
     add(fleet, "by-session", action="store_true", help="Send all requests of a session to one replica.")
 
+    add(
+        fleet,
+        "admission-config",
+        metavar="FILE",
+        help="Priority classes of the router, a file as of its own flag: requests wait in its queues. "
+        "mooncake and bailian may say priority_class and tenant of each; the workloads classes and tenants "
+        "have them.",
+    )
+
     output = parser.add_argument_group("Report")
     add(
         output,
@@ -538,7 +550,7 @@ def _trace(options: argparse.Namespace, notes: Console) -> Trace | Callable[[int
     if options.size is not None:
         raise TraceError("--size belongs to --workload; for a file use --limit")
     if options.users is not None:
-        raise TraceError("--users belongs to --workload users and demo; leave it out")
+        raise TraceError("--users belongs to --workload users, demo and tenants; leave it out")
     problems: list[str] = []
 
     def read(seed: int) -> Trace:
@@ -603,6 +615,7 @@ def _run(
     notes: Console,
 ) -> list[runner.Row]:
     holdout = _holdout(options)
+    admission = None if options.admission_config is None else Admission.read(options.admission_config)
     with _bar(notes) as update:
         return runner.run(
             trace,
@@ -616,6 +629,7 @@ def _run(
             slo_s=options.slo,
             goodput=options.goodput,
             holdout=holdout,
+            admission=admission,
             jobs=options.jobs,
             on_progress=update,
         )
@@ -642,6 +656,9 @@ def _report(
     else:
         for point in points_of(rows):
             out.print(table_of(point, out.width))
+            shares = shares_table(point)
+            if shares is not None:
+                out.print(shares)
         for sentence in (sentence_of(row) for row in rows if "holdout_conversations" in row):
             out.print(sentence, markup=False)
     if options.json not in (None, "-"):

@@ -8,7 +8,8 @@
 
 The format is recognised by the first line, the compression (.gz, .zst) by the first bytes. A line that does
 not fit is reported with its number and skipped, and so is the end of a file that was cut short: what came
-before it is used. With `strict` either ends the reading.
+before it is used. With `strict` either ends the reading. A line of mooncake and bailian may have
+`priority_class` and `tenant`.
 """
 
 from __future__ import annotations
@@ -31,16 +32,18 @@ from vllm_router.replay._format import (
     Misfit,
     Record,
     blocks_of,
+    class_of,
     length_of,
     moment_of,
     number_of,
     object_of,
+    tenant_of,
     too_many,
     whole_of,
 )
 from vllm_router.replay.agent_readers import SessionFormat, TraceLab, Weka
 from vllm_router.replay.sessions import checked_agents, closed_loop
-from vllm_router.replay.trace import Trace, TraceError
+from vllm_router.replay.trace import DEFAULT_CLASS, NO_TENANT, Trace, TraceError
 
 FORMATS = ("mooncake", "bailian", "azure", "record", "weka", "tracelab")
 
@@ -63,6 +66,10 @@ class _Growing:
         self.block_ids = array("Q")
         self.block_offsets = array("q", [0])
         self.session_ids = array("Q")
+        self.classes = array("B")
+        self.tenants = array("L")
+        self.tenant_names: dict[str, int] = {}
+        self.has_classes = False
 
     def add(self, record: Record) -> None:
         self.arrival_s.append(record.arrival_s)
@@ -72,6 +79,9 @@ class _Growing:
         self.block_offsets.append(len(self.block_ids))
         if record.session is not None:
             self.session_ids.append(record.session)
+        self.has_classes |= record.priority_class is not None
+        self.classes.append(DEFAULT_CLASS if record.priority_class is None else record.priority_class)
+        self.tenants.append(self.tenant_names.setdefault(record.tenant or NO_TENANT, len(self.tenant_names)))
 
 
 class _Mooncake(Format):
@@ -86,7 +96,8 @@ class _Mooncake(Format):
         tokens, answer = length_of(row, "input_length", 1), length_of(row, "output_length", 0)
         blocks = blocks_of(row, "hash_ids", tokens, self.block_size)
         arrival_s = number_of(row, "timestamp") / 1000
-        return Record(arrival_s, tokens, answer, blocks, self._session(blocks))
+        session = self._session(blocks)
+        return Record(arrival_s, tokens, answer, blocks, session, class_of(row), tenant_of(row))
 
     def _session(self, blocks: list[int]) -> int:
         """Whoever sent the deepest known block; the first two are not asked: many share a system prompt."""
@@ -120,7 +131,8 @@ class _Bailian(Format):
         parent = whole_of(row, "parent_chat_id") if "parent_chat_id" in row else -1
         root = self._roots.get(parent, parent) if parent >= 0 else chat
         self._roots[chat] = root
-        return Record(arrival_s, tokens, answer, self._chained(blocks), root)
+        priority_class, tenant = class_of(row), tenant_of(row)
+        return Record(arrival_s, tokens, answer, self._chained(blocks), root, priority_class, tenant)
 
     def _chained(self, blocks: list[int]) -> Iterator[int]:
         """Their ids name the content of a block alone; ours name what came before it, too."""
@@ -418,6 +430,7 @@ class _Reading:
         tick = tick_of(arrival_s)
         if spread or (spread is None and tick >= SHORTEST_TICK_S):
             arrival_s = arrival_s + np.random.default_rng([seed, 0x5EAD]).uniform(0, tick, len(arrival_s))
+        has_tenants = columns.tenant_names.keys() != {NO_TENANT}
         has_sessions = len(columns.session_ids) == len(columns.arrival_s)
         trace = Trace(
             name=_stem(self._path),
@@ -428,6 +441,9 @@ class _Reading:
             block_ids=np.array(columns.block_ids, np.uint64),
             block_offsets=np.array(columns.block_offsets, np.int64),
             session_ids=np.array(columns.session_ids, np.uint64) if has_sessions else None,
+            priority_classes=np.array(columns.classes, np.uint8) if columns.has_classes else None,
+            tenants=np.array(columns.tenants, np.uint32) if has_tenants else None,
+            tenant_names=tuple(columns.tenant_names) if has_tenants else (),
             skipped=self._skipped,
         )
         order = np.argsort(arrival_s, kind="stable")

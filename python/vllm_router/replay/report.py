@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from vllm_router.replay.admission import groups_of
 from vllm_router.replay.policies import PolicySpec, flags_of_policy
 from vllm_router.replay.runner import Row
 from vllm_router.settings.policies import DEFAULT_POLICY
@@ -234,6 +235,35 @@ def table_of(point: Point, width: int = WIDE) -> RenderableType:
     return Group(table, Text(_below(point), style="dim"))
 
 
+SHARE_COLUMNS = (
+    Column("requests", "requests", lambda value: f"{value:,.0f}"),
+    Column("rejected", "rejected", lambda value: f"{value:,.0f}"),
+    Column("hit_share", "hit", _percent),
+    Column("ttft_p50_s", "TTFT p50", _seconds),
+    Column("ttft_p99_s", "p99", _seconds),
+    Column("token_ms", "TPOT ms", _seconds),
+    Column("requests_per_s", "requests/s", _plain),
+    Column("tokens_per_s", "tokens/s", lambda value: f"{value:,.0f}"),
+    Column("wait_p99_s", "wait p99", _seconds),
+)
+
+
+def shares_table(point: Point) -> RenderableType | None:
+    """What each class and tenant got at one point, means over the seeds; None where there are none."""
+    if not any(groups_of(summary.rows[0]) for summary in point.summaries):
+        return None
+    table = Table(box=box.SIMPLE_HEAD, title="Classes and tenants", title_justify="left", pad_edge=False)
+    table.add_column("policy", overflow="fold", min_width=16)
+    table.add_column("who", overflow="fold")
+    for column in SHARE_COLUMNS:
+        table.add_column(column.title, justify="right", no_wrap=True)
+    for summary in point.summaries:
+        for group in groups_of(summary.rows[0]):
+            values = [column.show(summary.value(f"{group}_{column.name}").mean) for column in SHARE_COLUMNS]
+            table.add_row(Text(summary.policy), Text(group.replace("_", " ", 1)), *values)
+    return table
+
+
 def _half(column: Column, value: Value) -> str:
     if not math.isfinite(value.half):
         return ""
@@ -251,7 +281,11 @@ def _below(point: Point) -> str:
             f"Capacity {first.value('capacity').mean:.3g} requests a second, "
             f"with p90 TTFT within {_seconds(first.value('slo_s').mean)} s."
         )
-    lost = sum(row["refused"] + row["cut_short"] for summary in point.summaries for row in summary.rows)
+    lost = sum(
+        row["refused"] + row["cut_short"] + row.get("rejected", 0)
+        for summary in point.summaries
+        for row in summary.rows
+    )
     if lost:
         lines.append(
             f"{lost:,} requests were rejected or aborted; those without a token count as an infinite wait."

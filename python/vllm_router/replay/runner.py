@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from vllm_router.replay import _engine
+from vllm_router.replay.admission import REJECTED, Admission, columns_of
 from vllm_router.replay.capacity import Capacity, Prober, capacity, percentile
 from vllm_router.replay.fleet import Fleet
 from vllm_router.replay.holdout import Holdout
@@ -54,6 +55,7 @@ def run(
     slo_s: float | None = None,
     goodput: bool = False,
     holdout: Holdout | None = None,
+    admission: Admission | None = None,
     jobs: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> list[Row]:
@@ -71,6 +73,8 @@ def run(
         slo_s: The SLO of the capacity and of `goodput`; None derives it.
         goodput: Also measure each policy's own highest rate within the SLO, as a fraction of the capacity.
         holdout: Hold some conversations out of each policy, and estimate what that changes.
+        admission: Priority classes and weights of tenants of the router; None: it knows none, and no request
+            waits there. A capacity is measured without them.
         jobs: Simulations at a time; None is one per processor, at most 4.
         on_progress: Called after each simulation, from any thread.
 
@@ -102,7 +106,11 @@ def run(
         spec.check_stages(staged=[one.is_staged for one in fleets])
     if holdout is not None:
         holdout.check_stages(staged=any(one.is_staged for one in fleets))
-    plan = _Plan(trace, specs, fleets, loads, rates, speed, poisson, seed_list, slo_s, goodput, holdout)
+    if admission is not None:
+        admission.check_stages(staged=any(one.is_staged for one in fleets))
+    plan = _Plan(
+        trace, specs, fleets, loads, rates, speed, poisson, seed_list, slo_s, goodput, holdout, admission
+    )
     return plan.carry_out(_jobs(jobs), on_progress)
 
 
@@ -179,6 +187,7 @@ class _Plan:
     slo_s: float | None
     goodput: bool
     holdout: Holdout | None
+    admission: Admission | None
     _done: int = 0
     _requests: int = 0
     _length: int = 0
@@ -273,7 +282,7 @@ class _Plan:
             "load": point if self.loads else rate / cell.capacity.rate if cell.capacity else None,
             "rate": rate,
         }
-        row |= measure(trace, spec, cell.fleet, cell.seed, self.holdout)
+        row |= measure(trace, spec, cell.fleet, cell.seed, self.holdout, self.admission)
         if trace.is_closed_loop:
             row["rate"] = len(trace) / max(1e-9, row["span_s"])
         row["ideal_hit_share"] = cell.trace.ideal_hit_share
@@ -289,15 +298,25 @@ class _Plan:
         return row
 
 
-def measure(trace: Trace, spec: PolicySpec, fleet: Fleet, seed: int, holdout: Holdout | None = None) -> Row:
+def measure(
+    trace: Trace,
+    spec: PolicySpec,
+    fleet: Fleet,
+    seed: int,
+    holdout: Holdout | None = None,
+    admission: Admission | None = None,
+) -> Row:
     """One run: what came of it, as numbers."""
     routing = fleet.routing() | spec.as_core(trace.block_size, fleet.index_blocks(trace), seed)
     if holdout is not None:
         routing |= holdout.as_core()
+    if admission is not None:
+        routing |= admission.as_core(trace)
     result = _engine.simulate(trace.as_core(), routing, fleet.as_core(trace))
     row = summary(trace, result)
     if holdout is not None:
         row |= holdout.estimate(trace, result)
+    row |= columns_of(trace, result)
     return row | (_of_stages(trace, fleet, result) if fleet.is_staged else {})
 
 
@@ -337,6 +356,7 @@ def summary(trace: Trace, result: dict[str, Any]) -> Row:
         "finished": int(np.count_nonzero(finished)),
         "refused": int(np.count_nonzero(status == REFUSED)),
         "cut_short": int(np.count_nonzero(status == CUT_SHORT)),
+        "rejected": int(np.count_nonzero(np.isin(status, list(REJECTED.values())))),
         "hit_share": float(np.asarray(result["hit_tokens"])[finished].sum() / max(1, inputs[finished].sum())),
         "predicted_hit_share": float(
             np.asarray(result["predicted_tokens"])[finished].sum() / max(1, inputs[finished].sum())

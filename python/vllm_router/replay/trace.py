@@ -5,6 +5,7 @@
                 its answer's blocks   output_block_ids[output_offsets[i] : output_offsets[i + 1]]
     of a closed loop:             it arrives pause_s[i] after the last of the requests
                                   after_rows[after_offsets[i] : after_offsets[i + 1]] ended
+    of a shared fleet:            priority_classes[i] as in CLASSES, tenants[i] as in tenant_names
 
 A block id names `block_size` tokens *and everything before them*, so equal ids are equal prefixes. The last
 id of a prompt may stand for a block that is not full. Blocks of answers matter where a later prompt continues
@@ -15,10 +16,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+# The highest first, as the core numbers them.
+CLASSES = ("interactive", "default", "batch")
+DEFAULT_CLASS = CLASSES.index("default")
+NO_TENANT = "anonymous"
 
 # vLLM computes the last tokens of a prompt even when all of it is cached.
 ALWAYS_COMPUTED_TOKENS = 16
@@ -46,6 +53,10 @@ class Trace:
     after_rows: NDArray[np.int64] | None = None
     after_offsets: NDArray[np.int64] | None = None
     pause_s: NDArray[np.float64] | None = None
+    # Of a shared fleet (admission.py): the place in CLASSES, and that in tenant_names.
+    priority_classes: NDArray[np.uint8] | None = None
+    tenants: NDArray[np.uint32] | None = None
+    tenant_names: Sequence[str] = ()
     skipped: int = 0  # lines of the file that could not be used
 
     def __len__(self) -> int:
@@ -171,6 +182,10 @@ class Trace:
         }
         if self.session_ids is not None:
             changes["session_ids"] = self.session_ids[order]
+        if self.priority_classes is not None:
+            changes["priority_classes"] = self.priority_classes[order]
+        if self.tenants is not None:
+            changes["tenants"] = self.tenants[order]
         if self.output_block_ids is not None and self.output_offsets is not None:
             answer_ids, answer_offsets = _take_ragged(self.output_block_ids, self.output_offsets, order)
             changes |= {"output_block_ids": answer_ids, "output_offsets": answer_offsets}
@@ -206,6 +221,10 @@ class Trace:
         }
         if self.session_ids is not None:
             arrays["session_ids"] = np.ascontiguousarray(self.session_ids, np.uint64)
+        if self.priority_classes is not None:
+            arrays["priority_classes"] = np.ascontiguousarray(self.priority_classes, np.uint8)
+        if self.tenants is not None:
+            arrays["tenants"] = np.ascontiguousarray(self.tenants, np.uint32)
         if self.output_block_ids is not None and self.output_offsets is not None:
             arrays["output_block_ids"] = _named(self.output_block_ids)
             arrays["output_block_offsets"] = np.ascontiguousarray(self.output_offsets, np.int64)

@@ -7,6 +7,7 @@
     agents coding agents and their subagents, whose turns wait for responses (agents.py)
     users  the chats of `chat`, by a fixed number of users who read a response before they go on (users.py)
     demo   the users of `vllm-router demo`, likewise
+    classes, tenants   who shares a fleet: a batch job beside chats, tenants beside a flood (shared.py)
 
 Arrivals are random (exponential gaps); a replay stretches them to the rate that it wants; those of agents
 and users follow from responses. The same seed makes the same trace. Blocks have 128 tokens (of agents 512, of
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from vllm_router._messages import quoted
 from vllm_router.replay.agents import SESSIONS, agents_workload
 from vllm_router.replay.sessions import AGENTS, checked_agents
+from vllm_router.replay.shared import TENANT_REQUESTS, TENANT_USERS, classes_workload, tenants_workload
 from vllm_router.replay.trace import Trace, TraceError
 from vllm_router.replay.users import (
     DEMO_CHATS,
@@ -38,6 +40,7 @@ BLOCK = 128
 
 CHAT_SESSIONS = 4800
 RAG_REQUESTS = 6000
+CLASSES_SESSIONS = 2400
 ADV_REQUESTS = 10_000
 HOT_REQUESTS = 12_000
 
@@ -180,6 +183,7 @@ _MAKERS: dict[str, tuple[Callable[[Dice, int], Trace], int]] = {
     "rag": (_rag, RAG_REQUESTS),
     "adv": (_adv, ADV_REQUESTS),
     "hot": (_hot, HOT_REQUESTS),
+    "classes": (lambda dice, sessions: classes_workload(dice, _chat(dice, sessions)), CLASSES_SESSIONS),
 }
 
 
@@ -198,10 +202,12 @@ _CLOSED_LOOPS = {
     "agents": _ClosedLoop(agents_workload, SESSIONS, "agents", AGENTS),
     "users": _ClosedLoop(users_workload, USERS_CHATS, "users", USERS),
     "demo": _ClosedLoop(demo_workload, DEMO_CHATS, "users", DEMO_USERS),
+    "tenants": _ClosedLoop(tenants_workload, TENANT_REQUESTS, "users", TENANT_USERS),
 }
 
 CLOSED_LOOPS = tuple(_CLOSED_LOOPS)
-WORKLOADS = (*_MAKERS, *CLOSED_LOOPS)
+# The place of a name is part of its seed.
+WORKLOADS = ("chat", "rag", "adv", "hot", "agents", "users", "demo", "classes", "tenants")
 
 
 def generate(
@@ -214,12 +220,13 @@ def generate(
     """Make a workload.
 
     Args:
-        name: `chat`, `rag`, `adv`, `hot`, `agents`, `users` or `demo`.
+        name: `chat`, `rag`, `adv`, `hot`, `agents`, `users`, `demo`, `classes` or `tenants`.
         seed: The same seed makes the same trace.
-        size: Requests to make (of chat: sessions, of which the steady state is kept; of agents, users and
-            demo: sessions); None is the size that the documents measure with.
+        size: Requests to make (of chat and classes: sessions, of which the steady state is kept; of agents,
+            users and demo: sessions); None is the size that the documents measure with.
         agents: Of `agents`: how many work at once, each on a session; None is 40.
-        users: Of `users` and `demo`: how many chat at once; None is 200, of `demo` 12.
+        users: Of `users` and `demo`: how many chat at once; None is 200, of `demo` 12. Of `tenants`: requests
+            that each tenant has open; None is 64.
 
     Raises:
         TraceError: there is no such workload, a number is below 1, or the workload has no agents or users.

@@ -236,7 +236,7 @@ BAD = "vllm-router replay: error: "
         (["--workload", "chat", "--size", "0"], "the size of workload chat is 0; at least 1 is needed"),
         (["--workload", "chat", "--agents", "2"], "agents is 2, and workload chat has none; leave it out"),
         (["--workload", "chat", "--users", "2"], "users is 2, and workload chat has none; leave it out"),
-        ([SLICE, "--users", "2"], "--users belongs to --workload users and demo; leave it out"),
+        ([SLICE, "--users", "2"], "--users belongs to --workload users, demo and tenants; leave it out"),
         ([SLICE, "--change-speed", "1:2"], "--change-speed is '1:2'; it must be SECONDS:WORKER:SPEED"),
         ([SLICE, "--agents", "2"], f"agents is 2, and {SLICE} has no sessions of agents; leave it out"),
         (

@@ -13,9 +13,10 @@
 #include <cstdint>
 #include <vector>
 
+#include <absl/container/inlined_vector.h>
+
 #include "admission/admission_settings.h"
 #include "admission/room.h"
-#include "proxy/exchange/worker_gate.h"
 
 namespace vllm_router {
 
@@ -23,13 +24,16 @@ class FleetView;
 class WholeResponses;
 struct Worker;
 
-// What bounds all pools of a server. What it refers to outlives the call that gets it.
+// What bounds all pools of a server or of a replay. What it refers to outlives the call that gets it.
 struct RoomLimits {
   const AdmissionSettings& settings;
   const WholeResponses& whole;
   uint32_t max_worker_requests = 0;  // 0: no limit
   uint64_t free_permits = 0;         // of --max-concurrent-requests
 };
+
+// Positions in a fleet.
+using WorkerPositions = absl::InlinedVector<uint32_t, 16>;
 
 WorkerRoom RoomFacts(const Worker& worker, const WholeResponses& whole, int64_t now_ns);
 
@@ -42,7 +46,7 @@ bool HaveRoom(
     const FleetView& fleet, PriorityClass of_class, const RoomLimits& limits, const PoolRoom& pool,
     int64_t taken, int64_t now_ns);
 // Positions of the workers that may be chosen and have no room for the class, ascending.
-WorkerGate::Positions ClosedFor(
+WorkerPositions ClosedFor(
     const FleetView& fleet, PriorityClass of_class, const RoomLimits& limits, const PoolRoom& pool,
     int64_t now_ns);
 

@@ -21,13 +21,17 @@
 #include "admission/admission_settings.h"
 #include "admission/class_queues.h"
 #include "admission/dispatch_rate.h"
+#include "admission/pool_room.h"
 #include "base/mutex.h"
-#include "proxy/admission/pool_room.h"
 #include "worker/worker.h"
 
 namespace vllm_router {
 
 class FleetView;
+
+// What a request costs, in tokens: those of the prompt that are computed, and twice those of the response, each of which
+// takes a step.
+constexpr uint64_t CostOf(uint64_t uncached_prompt, uint64_t output) { return uncached_prompt + 2 * output; }
 
 // What became of a waiter.
 // kMoved: its workers are another pool's now.

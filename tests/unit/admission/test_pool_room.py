@@ -1,4 +1,4 @@
-"""cpp/proxy/admission/pool_room.h: what of a worker's counters and reports counts."""
+"""cpp/admission/pool_room.h: what of a worker's counters and reports counts."""
 
 import pytest
 

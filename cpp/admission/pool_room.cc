@@ -1,8 +1,8 @@
-#include "proxy/admission/pool_room.h"
+#include "admission/pool_room.h"
 
 #include <algorithm>
 
-#include "proxy/admission/whole_responses.h"
+#include "admission/whole_responses.h"
 #include "worker/fleet_view.h"
 
 namespace vllm_router {
@@ -55,11 +55,11 @@ bool HaveRoom(
   return false;
 }
 
-WorkerGate::Positions ClosedFor(
+WorkerPositions ClosedFor(
     const FleetView& fleet, PriorityClass of_class, const RoomLimits& limits, const PoolRoom& pool,
     int64_t now_ns) {
   const ClassRoom& settings = limits.settings.of(of_class).room;
-  WorkerGate::Positions positions;
+  WorkerPositions positions;
   for (const uint32_t position : fleet.eligible()) {
     const WorkerRoom facts = RoomFacts(fleet.worker(position), limits.whole, now_ns);
     if (RoomOf(facts, settings, pool) != ClosedBy::kNone) positions.push_back(position);

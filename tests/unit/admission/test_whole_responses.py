@@ -1,4 +1,4 @@
-"""cpp/proxy/admission/whole_responses.h: when a prompt of a response in one piece counts as computed."""
+"""cpp/admission/whole_responses.h: when a prompt of a response in one piece counts as computed."""
 
 from vllm_router import _core_testing as testing
 

@@ -1,4 +1,4 @@
-"""cpp/proxy/admission/class_pool.h: who passes at once, who waits, and what dispatches those."""
+"""cpp/admission/class_pool.h: who passes at once, who waits, and what dispatches those."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-#include "proxy/admission/class_pool.h"
+#include "admission/class_pool.h"
 
 #include <algorithm>
 #include <utility>
