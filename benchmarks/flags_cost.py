@@ -25,8 +25,8 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 
-from benchmarks.pairs import CLIENTS, OURS, Kind, connect, cpu_us, read_message, router, whole
-from benchmarks.response_cache import worker
+from benchmarks.pairs import CLIENTS, OURS, Kind, connect, cpu_us, own_path, read_message, router, whole
+from benchmarks.response_cache import request_of, worker
 
 NONE = "none"
 SETS = (
@@ -53,13 +53,6 @@ def collector() -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=accept, daemon=True).start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-
-
-def request_of(stream: bool) -> bytes:
-    flag = b',"stream":true' if stream else b""
-    body = b'{"model":"m","messages":[{"role":"user","content":"' + b"a" * 900 + b'"}]' + flag + b"}"
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: r\r\nContent-Type: application/json\r\n"
-    return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
 def send(port: int, request: bytes, count: int, stream: bool) -> None:
@@ -112,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--policy", default="auto")
     options = parser.parse_args(arguments)
     stream = options.events > 0
-    request = request_of(stream)
+    request = request_of(stream=True) if stream else request_of()
     with contextlib.ExitStack() as stack:
         flags = {NONE: "", f"{NONE} again": ""}
         flags |= dict(text.split("=", 1) for text in options.sets or SETS)
@@ -121,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         routers = {}
         for name, text in flags.items():
             more = shlex.split(text.format(collector=endpoint))
-            kind = Kind(name, sys.executable, (*OURS, "--policy", options.policy, *more))
+            kind = Kind(name, sys.executable, (*OURS, "--policy", options.policy, *more), own_path())
             routers[name] = stack.enter_context(router(kind, "--worker-urls", *urls))
         turns: list[dict[str, float]] = []
         names = list(routers)
