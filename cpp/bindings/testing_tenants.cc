@@ -207,16 +207,16 @@ void BindTestingTenants(py::module_& testing) {
           "now_ns"_a = 0)
       .def(
           "take_tokens",
-          [](TestTenantLimit& self, uint64_t tokens, bool counted, int64_t now_ns) {
-            return self.limit().TakeTokens(tokens, counted, now_ns);
+          [](TestTenantLimit& self, uint64_t prompt, uint64_t output, bool counted, int64_t now_ns) {
+            return self.limit().TakeTokens(prompt, output, counted, now_ns);
           },
-          "tokens"_a, "counted"_a = true, "now_ns"_a = 0)
+          "prompt"_a, "output"_a = 0, "counted"_a = true, "now_ns"_a = 0)
       .def(
           "end",
-          [](TestTenantLimit& self, std::optional<uint64_t> used, int64_t now_ns) {
-            self.limit().End(used, now_ns);
+          [](TestTenantLimit& self, std::optional<uint64_t> used, uint64_t events, int64_t now_ns) {
+            self.limit().End(used, events, now_ns);
           },
-          "used"_a = py::none(), "now_ns"_a = 0)
+          "used"_a = py::none(), "events"_a = 0, "now_ns"_a = 0)
       .def_property_readonly(
           "rejected", [](TestTenantLimit& self) { return RejectionRow(self.limit().rejected()); })
       .def_property_readonly("message", [](TestTenantLimit& self) { return self.limit().Message(); })

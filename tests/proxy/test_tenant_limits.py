@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.cached import Engine, body_of
 from tests.fakes.harness import QUIET, Streaming, error_of
-from tests.fakes.wire import eventually, request, response
+from tests.fakes.wire import chunk, chunked, eventually, request, response
 from tests.proxy.test_websocket import ASK, SWITCHED
 from vllm_router import _core
 
@@ -206,6 +206,45 @@ def test_a_client_that_leaves_pays_what_was_reserved(harness):
     router.must_rest()
     streaming.gate.open()  # for the next one
     assert left(ask(harness.client(router))) == 1440 - 2 * RESERVED
+
+
+EVENT = b'data: {"choices":[{"text":"a"}]}\n\n'
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+DONE = chunked(b"data: [DONE]\n\n")
+STREAM = b'{"prompt":"hi","stream":true}'
+
+
+@pytest.mark.parametrize(("count", "output"), [(400, 400), (9, 256)], ids=["long", "short"])
+def test_a_stream_without_usage_costs_what_was_streamed(harness, count, output):
+    worker = harness.worker(lambda connection, _: connection.send(HEAD + chunk(EVENT * count) + DONE))
+    router = harness.router(worker, admission_config=f"{TOKENS} default", **NO_POLLS)
+    client = harness.client(router)
+    assert ask(client, body=STREAM).status == 200
+    router.must_rest()
+    used = len(STREAM) // 4 + output
+    assert left(ask(client)) == 1440 - used - RESERVED
+
+
+def test_a_client_that_leaves_before_the_usage_pays_what_was_streamed(harness):
+    def respond(connection, _message):
+        connection.send(HEAD + chunk(EVENT * 400))
+        gate.wait()
+        connection.send(DONE)
+
+    worker = harness.worker(respond)
+    gate = worker.gate()
+    router = harness.router(worker, admission_config=f"{TOKENS} default", **NO_POLLS)
+    client = harness.client(router)
+    client.send(request("POST", PATH, JSON, body=STREAM))
+    assert client.read_head().status == 200
+    got = b""
+    while got.count(b"data:") < 400:
+        got += client.read_chunk()
+    client.close()
+    router.must_rest()
+    gate.open()  # for the next one
+    used = len(STREAM) // 4 + 400
+    assert left(ask(harness.client(router))) == 1440 - used - RESERVED
 
 
 def test_a_retry_costs_nothing_more(harness):

@@ -2,7 +2,6 @@
 // there are none, it costs a comparison.
 #include <algorithm>
 #include <memory>
-#include <optional>
 
 #include "base/limits.h"
 #include "hashing/hash.h"
@@ -60,18 +59,17 @@ void FollowResponse(Request& request, const ResponseHead& /*response*/) {
   if (auto* const dispatch = request.state.Find<ClassDispatch>()) dispatch->Responded();
 }
 
+// Of one that has ended.
+uint64_t ActualCost(const RequestInfo& info, const ClassDispatch& dispatch) {
+  if (info.worker == nullptr) return 0;
+  if (!info.prompt_tokens || !info.completion_tokens) return dispatch.CostSeen(info.events);
+  const uint64_t cached = std::min(*info.prompt_tokens, info.cached_tokens.value_or(0));
+  return CostOf(*info.prompt_tokens - cached, *info.completion_tokens);
+}
+
 void EndDispatch(Request& request) {
-  auto* const dispatch = request.state.Find<ClassDispatch>();
-  if (dispatch == nullptr) return;
-  const RequestInfo& info = request.info;
-  std::optional<uint64_t> actual;
-  if (info.worker == nullptr) {
-    actual = 0;
-  } else if (info.prompt_tokens && info.completion_tokens) {
-    const uint64_t cached = std::min(*info.prompt_tokens, info.cached_tokens.value_or(0));
-    actual = CostOf(*info.prompt_tokens - cached, *info.completion_tokens);
-  }
-  dispatch->End(actual);
+  if (auto* const dispatch = request.state.Find<ClassDispatch>())
+    dispatch->End(ActualCost(request.info, *dispatch));
 }
 
 }  // namespace
