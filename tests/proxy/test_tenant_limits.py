@@ -113,6 +113,16 @@ def test_rejections_are_counted_by_tenant_and_reason(harness, start):
     assert series(router, "tenant_limits_shared_total") == {"": 0}
 
 
+def test_a_named_tenant_shares_no_limits(harness, start):
+    lines = f"{requests_of(2)}\ntenant requests_per_minute=1 burst_ms=120000 a"
+    router = start(harness.worker(whole), lines, max_tenants=1)
+    client = harness.client(router)
+    assert [left(ask(client, key(name)), "requests") for name in ("b", "free", "a")] == [1, 1, 1]
+    router.must_rest()
+    assert series(router, "tenant_limits_shared_total") == {"": 1}
+    assert series(router, "limited_tenants") == {"": 2}
+
+
 def test_without_keys_all_are_one_tenant(harness):
     router = harness.router(harness.worker(whole), admission_config=requests_of(1), **NO_POLLS)
     assert ask(harness.client(router)).status == 200

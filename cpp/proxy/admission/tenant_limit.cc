@@ -98,8 +98,10 @@ std::optional<TenantLimit> TenantLimit::Find(
     int64_t now_ns) {
   const TenantLimits& limits = settings->OfTenant(tenant).limits;
   if (!limits.any()) return std::nullopt;
+  const bool named = settings->Names(tenant);
   return TenantLimit(
-      std::move(settings), limits, std::string(tenant), thread->table.Find(tenant, now_ns, &thread->known));
+      std::move(settings), limits, std::string(tenant),
+      thread->table.Find(tenant, now_ns, &thread->known, named));
 }
 
 bool TenantLimit::Begin(int64_t now_ns) {
