@@ -260,8 +260,12 @@ def test_an_engine_is_told_the_class(harness):
     client = harness.client(router)
     client.send(request("POST", "/v1/embeddings", JSON, ("x-smg-priority", "batch"), body=WHOLE))
     served(client)
+    for path in ("/v1/responses", "/v1/%63ompletions"):
+        fields = (JSON, ("x-smg-priority", "batch"))
+        client.send(request("POST", path, *fields, body=json.dumps(asked).encode()))
+        served(client)
     told = [body.get("priority") for body in bodies if body is not None]
-    assert told == [10, None, 10, None]
+    assert told == [10, None, 10, None, 10, 10]
 
 
 class HeldModel(ModelWorker):
@@ -457,6 +461,22 @@ def test_only_requests_for_a_model_wait(harness):
     assert harness.client(router).ask("GET", "/x").body == b"hello"
     held.end()
     served(first)
+
+
+@pytest.mark.parametrize("path", ["/v1/%63ompletions", "/vertex_generate"])
+def test_a_path_that_is_not_known_passes_no_queue(harness, path):
+    held = Held(harness)
+    router = harness.router(
+        held, routing=ONE, load_poll_interval_secs=0, admission_config="class batch", **TRUSTED
+    )
+    clients = [hold(harness, router, held)]
+    client = harness.client(router)
+    client.send(request("POST", path, JSON, ("x-smg-priority", "batch"), ("x-who", "unknown"), body=STREAM))
+    clients.append(client)
+    eventually(lambda: waiting(router) == [0, 0, 1])
+    held.end(2)
+    served(*clients)
+    assert held.order == ["holder", "unknown"]
 
 
 def test_a_claim_needs_a_trusted_peer(harness):

@@ -155,6 +155,14 @@ def test_tokens_are_reserved_and_settled_by_usage(harness):
         router.must_rest()
 
 
+def test_no_spelling_of_a_path_is_free_of_the_limits(harness):
+    router = harness.router(harness.worker(whole), admission_config=f"{TOKENS} default", **NO_POLLS)
+    client = harness.client(router)
+    for turn in range(2):
+        assert left(ask(client, path="/v1/%63ompletions")) == 1440 - 13 * turn - RESERVED
+        router.must_rest()
+
+
 def test_tokens_that_are_used_up(harness):
     usage = {"prompt_tokens": 1300, "completion_tokens": 50}
 

@@ -19,11 +19,8 @@ namespace {
 
 constexpr uint64_t kBytesPerToken = 4;  // of a prompt that the policy does not read
 
-// A WebSocket is no request for a response.
-bool TakesPlace(const Request& request) { return request.route().computes && request.head->method == "POST"; }
-
 uint64_t BytesNeeded(const Request& request) {
-  return TakesPlace(request) && ClassSettingsOf(request) != nullptr ? kRoutedBodyBytes : 0;
+  return MayCompute(request) && ClassSettingsOf(request) != nullptr ? kRoutedBodyBytes : 0;
 }
 
 bool IsWhole(const Request& request) { return !WantsStream(BodyMap::Read(request.body->held())); }
@@ -46,7 +43,7 @@ ClassDispatch::Claim ClaimOf(const Request& request, const AdmissionSettings& se
 
 bool MustWait(Request& request) {
   const std::shared_ptr<const AdmissionSettings> settings = ClassSettingsOf(request);
-  if (settings == nullptr || !TakesPlace(request)) return false;
+  if (settings == nullptr || !MayCompute(request)) return false;
   auto& thread = *request.thread.features.Find<ThreadClasses>();
   ClassDispatch& dispatch =
       request.state.Emplace<ClassDispatch>(request, thread, settings, ClaimOf(request, *settings));
