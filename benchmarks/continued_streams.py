@@ -30,6 +30,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import random
 import re
 import resource
 import signal
@@ -227,15 +228,10 @@ def load_of(port: int) -> int:
 
 
 def streams_of(options: argparse.Namespace) -> list[Stream]:
-    """Sampled ones among the others, so that each worker gets some of them."""
-    names = itertools.cycle(SHARES)
-    sampled = itertools.cycle(SAMPLED)
-    total = options.streams + options.sampled
-    every = total // options.sampled if options.sampled else total + 1
-    kinds: list[str] = []
-    while len(kinds) < total:
-        is_sampled = len(kinds) % every == every - 1 and sum(k in SAMPLED for k in kinds) < options.sampled
-        kinds.append(next(sampled) if is_sampled else next(names))
+    """In an order in which each worker gets some of each kind."""
+    names, sampled = itertools.cycle(SHARES), itertools.cycle(SAMPLED)
+    kinds = [next(names) for _ in range(options.streams)] + [next(sampled) for _ in range(options.sampled)]
+    random.Random(1).shuffle(kinds)
     return [Stream(number, kind, options.tokens) for number, kind in enumerate(kinds)]
 
 

@@ -5,10 +5,10 @@
     ... continued_streams_memory.py --streams 1000 --body-bytes 16384
 
 Streams that say little: each gets a token every `--step-ms`. The router's memory is its RssAnon, less that
-before the first stream. It is read when every stream has two events, and again `--events` later: what grows
-between is kept per token. Arms: without --continue-streams, with it, and with a --continue-memory-mb of which
-the streams need more. *counted* is continue_memory_bytes, and *without* the streams that began beyond it,
-which are served like the others.
+before the first stream. It is read when every stream has `--events-first` events, and again when each has
+`--events`: what grows between is kept per token. Arms: without --continue-streams, with it, and with a
+--continue-memory-mb of which the streams need more. *counted* is continue_memory_bytes, and *without* the
+streams that began beyond it, which are served like the others.
 
 Ends with status 1 if a stream is not whole, if more is counted than permitted, or if any is counted in the
 end.
@@ -115,7 +115,7 @@ async def measure(arm: Arm, target: Router, metrics_port: int, options: argparse
             for request in requests[at : at + AT_ONCE]
         )
         clients += [client for _, client in await asyncio.gather(*opened)]
-    await until_all_have(clients, 2)
+    await until_all_have(clients, options.events_first)
     first, had = anonymous_bytes(target.pid) - before, sum(client.events for client in clients)
     page = await loop.run_in_executor(None, metrics, metrics_port)
     counted = counts(page, "continue_memory_bytes").get("", 0.0)
@@ -164,9 +164,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--streams", type=int, default=5000)
     parser.add_argument("--body-bytes", type=int, default=2048, help="of each request (%(default)s)")
-    parser.add_argument("--step-ms", type=float, default=2500, help="between two tokens (%(default)s)")
-    parser.add_argument("--events", type=int, default=8, help="of each, when read again (%(default)s)")
-    parser.add_argument("--tokens-after", type=int, default=2, help="of each after that (%(default)s)")
+    parser.add_argument("--step-ms", type=float, default=2000, help="between two tokens (%(default)s)")
+    parser.add_argument("--events-first", type=int, default=4, help="of each, when read (%(default)s)")
+    parser.add_argument("--events", type=int, default=10, help="of each, when read again (%(default)s)")
+    parser.add_argument("--tokens-after", type=int, default=8, help="of each after that (%(default)s)")
     parser.add_argument("--small-mib", type=int, default=8, help="of the last arm (%(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where all figures go")
     options = parser.parse_args(arguments)

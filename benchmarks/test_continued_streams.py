@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import continued_streams
 
-SMALL = ["--streams", "40", "--sampled", "8", "--workers", "3", "--tokens", "30", "--step-ms", "60"]
+SMALL = ["--streams", "40", "--sampled", "12", "--workers", "3", "--tokens", "30", "--step-ms", "60"]
 
 
 def test_a_small_run(tmp_path):

@@ -7,7 +7,7 @@ from benchmarks import continued_streams_memory
 
 def test_a_small_run(tmp_path):
     file = tmp_path / "rows.json"
-    arguments = ["--streams", "60", "--body-bytes", "40000", "--step-ms", "100", "--events", "4"]
+    arguments = ["--streams", "60", "--body-bytes", "40000", "--step-ms", "100", "--events", "6"]
     assert continued_streams_memory.main([*arguments, "--small-mib", "1", "--json", str(file)]) == 0
     off, on, small = json.loads(file.read_text())
     assert (off["counted_mib"], off["without"]) == (0, 0)

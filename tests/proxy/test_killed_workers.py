@@ -43,6 +43,8 @@ class Killable:
             stdout=subprocess.PIPE,
             text=True,
         )
+
+    def wait(self):
         self.url = self.process.stdout.readline().split()[-1]
 
     def kill(self):
@@ -59,6 +61,8 @@ def killable():
             made = [Killable(**options) for _ in range(count)]
             for worker in made:
                 stack.callback(worker.kill)
+            for worker in made:
+                worker.wait()
             return made
 
         yield start

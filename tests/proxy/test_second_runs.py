@@ -138,7 +138,10 @@ def pause(gate, after=4):
 
 def read_events(client, count):
     assert client.read_head().status == 200
-    return b"".join(client.read_chunk() for _ in range(count))
+    data = b""
+    while data.count(b"data: ") < count:
+        data += client.read_chunk()
+    return data
 
 
 def rest_of(client):
