@@ -118,8 +118,8 @@ void PickedRequest::Count(PickResult result) {
 }
 
 void PickedRequest::SendMessages() {
-  for (const std::string& message : stream_.TakeMessages()) {
-    if (peer_ != nullptr) peer_->Send(id_, message);
+  for (std::string& message : stream_.TakeMessages()) {
+    if (peer_ != nullptr) peer_->Send(id_, std::move(message));
   }
 }
 

@@ -196,8 +196,8 @@ void PickerConnection::Stop() {
   Wake();
 }
 
-void PickerConnection::Send(int32_t stream, std::string_view message) {
-  grpc_.Send(stream, message);
+void PickerConnection::Send(int32_t stream, std::string message) {
+  grpc_.Send(stream, std::move(message));
   if (grpc_.unsent_bytes(stream) > kMaxUnsent && paused_.insert(stream).second) grpc_.SetPaused(stream, true);
   Wake();
 }
