@@ -58,7 +58,7 @@ class PickedRequest : public std::enable_shared_from_this<PickedRequest> {
       std::string client);
   ~PickedRequest();
 
-  void Take(std::string_view message);
+  void Take(std::string message);
   // No more comes, and nothing is written any more. Further calls do nothing.
   void End(Ending ending);
 
