@@ -334,13 +334,12 @@ void GrpcConnection::EndInput(int32_t id, Stream* stream) {
 size_t GrpcConnection::GiveData(int32_t id, Stream* stream, char* to, size_t most, bool* last) {
   size_t given = 0;
   while (given < most && stream->next < stream->unsent.size()) {
-    GrpcFrame& frame = stream->unsent[stream->next];
+    const GrpcFrame& frame = stream->unsent[stream->next];
     const size_t copied = frame.Copy(stream->sent, to + given, most - given);
     given += copied;
     stream->sent += copied;
     if (stream->sent < frame.size()) break;
-    frame = GrpcFrame(std::string());  // its memory is of use to others
-    ++stream->next;
+    const GrpcFrame done = std::move(stream->unsent[stream->next++]);  // whose memory is of use to others
     stream->sent = 0;
   }
   stream->unsent_bytes -= given;

@@ -174,7 +174,8 @@ void ExtProcStream::KeepBody(std::string_view piece, std::string* message) {
 
 void ExtProcStream::DropBody() {
   body_ = {};
-  body_bytes_ = {};
+  std::string().swap(
+      body_bytes_);  // a string that is assigned keeps its memory, here until the response ends
 }
 
 Status ExtProcStream::Owe(ProcessingPart part) {
