@@ -21,15 +21,19 @@ EventGate::Ending EndingOf(std::string_view event) {
 
 }  // namespace
 
-size_t EventSize(std::string_view stream) {
-  size_t line = 0;
+size_t EventEnd::Find(std::string_view stream) {
   while (true) {
-    const size_t length = FindLineEnd(stream.substr(line));
-    if (length == std::string_view::npos) return std::string_view::npos;
-    const size_t end = line + length;
+    const size_t length = FindLineEnd(stream.substr(searched_));
+    if (length == std::string_view::npos) {
+      searched_ = stream.size();
+      return std::string_view::npos;
+    }
+    const size_t end = searched_ + length;
+    searched_ = end;
+    if (end != line_ && stream.substr(end) == "\r") return std::string_view::npos;  // LF may follow
     const size_t next = stream.substr(end).starts_with("\r\n") ? end + 2 : end + 1;
-    if (end == line) return next;
-    line = next;
+    if (end == line_) return next;
+    line_ = searched_ = next;
   }
 }
 
@@ -39,9 +43,10 @@ std::string_view EventGate::Take(std::string_view bytes) {
   size_t passed = 0;
   while (ending_ == Ending::kNone && !passes_all_) {
     const std::string_view rest = std::string_view(held_).substr(passed);
-    const size_t size = EventSize(rest);
+    const size_t size = end_.Find(rest);
     passes_all_ = std::min(size, rest.size()) > kMaxHeldBytes;
     if (size == std::string_view::npos || passes_all_) break;
+    end_ = EventEnd();
     ending_ = EndingOf(rest.substr(0, size));
     if (ending_ == Ending::kNone) passed += size;
   }

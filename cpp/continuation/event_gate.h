@@ -20,6 +20,18 @@
 
 namespace vllm_router {
 
+// Looks for the end of the first event of a stream, with the empty line behind it. Lines end with LF, CR or CRLF.
+class EventEnd {
+ public:
+  // The event's length; npos: it is incomplete. `stream`: that of the last call, and more; what was searched is not
+  // searched again.
+  size_t Find(std::string_view stream);
+
+ private:
+  size_t line_ = 0;      // where the last line begins
+  size_t searched_ = 0;  // up to here it has no end
+};
+
 class EventGate {
  public:
   static constexpr size_t kMaxHeldBytes = size_t{1} << 20;
@@ -37,12 +49,12 @@ class EventGate {
  private:
   std::string held_;
   std::string passed_;
+  EventEnd end_;  // of the first event of held_
   Ending ending_ = Ending::kNone;
   bool passes_all_ = false;
 };
 
-// The length of the first event of a stream, with the empty line behind it; npos: it is incomplete. Lines end with LF, CR
-// or CRLF.
-size_t EventSize(std::string_view stream);
+// Its length, where all of a stream is there.
+inline size_t EventSize(std::string_view stream) { return EventEnd().Find(stream); }
 
 }  // namespace vllm_router

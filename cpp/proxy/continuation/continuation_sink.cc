@@ -17,7 +17,7 @@ BodySink::Took ContinuationSink::Write(std::string_view data, bool last) {
 }
 
 BodySink::Took ContinuationSink::WriteFirstRun(std::string_view data, bool last) {
-  out_ = gate_.Take(data);
+  out_ = Read(data);
   delivered_.Add(out_);
   if (gate_.passes_all() || !delivered_.ok()) {
     passes_all_ = true;
@@ -31,9 +31,26 @@ BodySink::Took ContinuationSink::WriteFirstRun(std::string_view data, bool last)
   return Pass(out_, /*last=*/true);
 }
 
+std::string_view ContinuationSink::Read(std::string_view data) {
+  const bool had_ending = gate_.ending() != EventGate::Ending::kNone;
+  const std::string_view events = gate_.Take(data);
+  const bool has_ending = gate_.ending() != EventGate::Ending::kNone;
+  if (has_ending && !had_ending && hooks_.ending != nullptr) hooks_.ending(hooks_.context);
+  return events;
+}
+
 BodySink::Took ContinuationSink::WriteRerun(std::string_view data, bool last) {
   out_.clear();
-  const std::string_view events = gate_.Take(data);
+  std::string_view events = Read(data);
+  std::string with_rest;
+  if (last && gate_.ending() == EventGate::Ending::kNone && !gate_.held().empty()) {
+    // The last event is whole without the empty line, as in a first run.
+    with_rest = events;
+    with_rest += gate_.held();
+    with_rest += "\n\n";
+    gate_ = EventGate();
+    events = with_rest;
+  }
   if (!events.empty() && !std::exchange(has_event_, true) && hooks_.first_event != nullptr) {
     hooks_.first_event(hooks_.context);
   }

@@ -38,6 +38,7 @@ class ContinuationSink final : public BodySink {
   struct Hooks {
     void (*first_event)(void* context) = nullptr;
     void (*caught_up)(void* context) = nullptr;
+    void (*ending)(void* context) = nullptr;  // of any run: ending() is not kNone any more
     void* context = nullptr;
   };
 
@@ -68,6 +69,7 @@ class ContinuationSink final : public BodySink {
  private:
   Took WriteFirstRun(std::string_view data, bool last);
   Took WriteRerun(std::string_view data, bool last);
+  std::string_view Read(std::string_view data);
   Took Pass(std::string_view data, bool last);
   Took Forward(std::string_view data, bool last);
 

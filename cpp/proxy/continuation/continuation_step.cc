@@ -73,6 +73,7 @@ bool BeginContinuing(Request& request) {
     thread.without_memory.Add();
     return false;
   }
+  request.body->ReturnMemory();  // which uploads need
   ContinueLimits limits{
       .max_continuations = request.settings.continuation.max,
       .max_losses = Narrowed(request.client_restricted ? 0 : request.settings.retry.lost_retries)};

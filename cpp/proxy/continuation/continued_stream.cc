@@ -19,6 +19,8 @@ namespace {
 // What aborts a stream as its worker ends is known for leaving within this time: three failed checks, a second apart.
 constexpr int64_t kLongestDoubtNs = 3 * kNanosPerSecond;
 constexpr int64_t kLookNs = 50 * kNanosPerMs;
+// Behind an event that says that the response is over, for the end of its body.
+constexpr int64_t kRestMs = 1'000;
 
 // How it counts among the failures of attempts, and its code in the record of attempts.
 struct Failure {
@@ -64,6 +66,7 @@ BodySink& ContinuedStream::Begin(BodySink& client) {
       client, ContinuationSink::Hooks{
                   .first_event = &ContinuedStream::OnFirstEvent,
                   .caught_up = &ContinuedStream::OnCaughtUp,
+                  .ending = &ContinuedStream::OnEnding,
                   .context = this});
 }
 
@@ -85,6 +88,8 @@ std::optional<StreamCut> ContinuedStream::CutOf(Relay::End end) const {
     case Relay::End::kBadFraming:
       return StreamCut::kLost;
     case Relay::End::kClosed:
+      if (sink_->ending() == EventGate::Ending::kServerError) return StreamCut::kServerError;
+      if (sink_->ending() == EventGate::Ending::kAborted) return StreamCut::kAborted;
       if (left_worker_ == CancelReason::kWorkerDead) return StreamCut::kDead;
       if (left_worker_ == CancelReason::kDrained) return StreamCut::kDrained;
       if (left_worker_ == CancelReason::kIdleTimeout) return StreamCut::kIdle;
@@ -100,23 +105,19 @@ Task<ContinuedStream::Resumed> ContinuedStream::Resume(Relay::End end) {
       machine_.state() == ContinueState::kOpening || machine_.state() == ContinueState::kVerifying;
   const std::optional<StreamCut> cut = CutOf(end);
   const bool is_done = end == Relay::End::kDone && sink_->ending() == EventGate::Ending::kNone;
-  if (is_verifying && (is_done || sink_->problem() != RerunProblem::kNone)) {
+  const bool differs = sink_->problem() != RerunProblem::kNone;
+  if (differs || (is_verifying && is_done)) {
     Post(ContinueEventType::kNewReceipt);
-    Post(
-        sink_->problem() == RerunProblem::kNone ? ContinueEventType::kNewShort
-                                                : ContinueEventType::kNewDiffers);
-    comment_due_.Disarm();
+    Post(differs ? ContinueEventType::kNewDiffers : ContinueEventType::kNewShort);
+    if (!machine_.over()) cut_why_ = ContinueCutName(ContinueCut::kDiverged);  // behind what the client had
     co_return Resumed::kDiffers;
   }
-  if (!cut) {
-    comment_due_.Disarm();
-    co_return Resumed::kEnds;
-  }
+  if (!cut) co_return Resumed::kEnds;
   resuming_ = true;
+  rest_due_.Disarm();
   const Resumed resumed = co_await GoOn(*cut);
   resuming_ = false;
   const CancelReason left = std::exchange(left_worker_, CancelReason::kNone);
-  if (resumed != Resumed::kResumed) comment_due_.Disarm();
   if (resumed == Resumed::kResumed || request_.is_cancelled()) co_return resumed;
   co_await Release(end == Relay::End::kDone);
   if (left != CancelReason::kNone) request_.Cancel(left);
@@ -140,7 +141,7 @@ Task<ContinuedStream::Resumed> ContinuedStream::GoOn(StreamCut cut) {
                                      : ContinueEventType::kNewTimeout);
   }
   if (machine_.state() != ContinueState::kSeeking) {
-    if (attempts_ != nullptr && is_loss && cut != StreamCut::kServerError) attempts_->ReportLoss();
+    if (attempts_ != nullptr && is_loss) attempts_->ReportLoss();
     co_return Resumed::kEnds;
   }
   const bool runs = co_await RunAgain(cut);
@@ -193,8 +194,19 @@ Task<bool> ContinuedStream::RunAgain(StreamCut cut) {
   bool runs = false;
   if (!request_.is_cancelled()) {
     const auto times = std::tuple(info.chosen_ns, info.connected_ns, info.sent_ns, info.responded_ns);
+    const std::optional<Decision> decision = info.decision;
+    const std::string_view policy = info.policy;
+    const size_t made = info.attempts_made.size();
     runs = co_await attempts_->RunAgain(failure.attempt, worker, sent_ns);
     std::tie(info.chosen_ns, info.connected_ns, info.sent_ns, info.responded_ns) = times;
+    if (!runs) {  // the client has this worker's response, whoever rejected the request since
+      attempts_->SettleServerErrors();
+      info.worker = worker;
+      info.decision = decision;
+      info.policy = policy;
+      const auto cut_one = info.attempts_made.begin() + static_cast<ptrdiff_t>(made) - 1;
+      std::rotate(cut_one, cut_one + 1, info.attempts_made.end());
+    }
   }
   if (request_.is_cancelled()) {
     Post(ContinueEventType::kClientGone);
@@ -239,6 +251,11 @@ Task<void> ContinuedStream::Release(bool last) {
 
 void ContinuedStream::Post(ContinueEventType type) { machine_.Step({.type = type}); }
 
+void ContinuedStream::Ended() {
+  comment_due_.Disarm();
+  rest_due_.Disarm();
+}
+
 void ContinuedStream::OnFirstEvent(void* self) {
   static_cast<ContinuedStream*>(self)->Post(ContinueEventType::kNewReceipt);
 }
@@ -250,6 +267,16 @@ void ContinuedStream::OnCaughtUp(void* self) {
   stream.comment_due_.Disarm();
   const int64_t waited = stream.request_.thread.clock.NowNanos() - std::exchange(stream.waits_since_ns_, 0);
   stream.gap_ns_ = std::max(stream.gap_ns_, waited);
+}
+
+void ContinuedStream::OnEnding(void* self) {
+  auto& stream = *static_cast<ContinuedStream*>(self);
+  stream.rest_due_.Arm(stream.request_.thread.loop.timers(), kRestMs, &ContinuedStream::OnRestDue, self);
+}
+
+void ContinuedStream::OnRestDue(void* self) {
+  auto& stream = *static_cast<ContinuedStream*>(self);
+  if (stream.request_.relaying) stream.request_.attempts->response().socket().Close();
 }
 
 void ContinuedStream::ArmComment() {
@@ -272,7 +299,8 @@ void ContinuedStream::Record() {
   RequestInfo& info = request_.info;
   const bool is_cut = info.end == ExchangeEnd::kWorkerGone || info.end == ExchangeEnd::kWorkerError ||
                       machine_.state() == ContinueState::kCut;
-  const std::string_view why = !cut_why_.empty() ? cut_why_ : ContinueCutName(machine_.why());
+  const ContinueCut known = machine_.why() != ContinueCut::kNone ? machine_.why() : ContinueCut::kNotEligible;
+  const std::string_view why = !cut_why_.empty() ? cut_why_ : ContinueCutName(known);
   info.keepalives += comments_;
   info.continued = std::make_unique<ContinuedInfo>();
   *info.continued = {

@@ -49,6 +49,7 @@ class ContinuedStream final : public ResumableResponse {
   BodySink& Begin(BodySink& client) override;
   bool MayResume() const override;
   Task<Resumed> Resume(Relay::End end) override;
+  void Ended() override;
   uint64_t bytes() const override { return sink_->bytes(); }
   bool resumed() const override { return times_ != 0; }
 
@@ -71,6 +72,8 @@ class ContinuedStream final : public ResumableResponse {
   static void OnFirstEvent(void* self);
   static void OnCaughtUp(void* self);
   static void OnCommentDue(void* self);
+  static void OnEnding(void* self);
+  static void OnRestDue(void* self);
 
   ThreadContinuation& thread_;
   ContinueMachine machine_;
@@ -82,6 +85,7 @@ class ContinuedStream final : public ResumableResponse {
   std::string_view cut_why_;              // a reason that the machine does not know; usually empty
   uint32_t times_ = 0;                    // that the client got new text of another run
   Timer comment_due_;
+  Timer rest_due_;              // the worker ends its response, which is over
   uint32_t comments_ = 0;       // that the client was sent
   int64_t waits_since_ns_ = 0;  // for new text; 0: it does not
   int64_t gap_ns_ = 0;          // the longest such wait

@@ -62,6 +62,7 @@ void RerunAttempts::CountAttemptsBefore() {
 
 Task<bool> RerunAttempts::RunAgain(
     const FailedAttempt& failed, std::shared_ptr<Worker> worker, int64_t sent_ns) {
+  is_relayed_ = false;
   std::optional<int64_t> pause = After(failed, worker, sent_ns);
   while (pause) {
     const bool go_on = co_await Pause(*pause);
@@ -69,7 +70,8 @@ Task<bool> RerunAttempts::RunAgain(
     const UpstreamRequest::End end = co_await Attempt();
     if (cancelled_) co_return false;
     attempt_->RecordAttempt();
-    if (end == UpstreamRequest::End::kResponded && HasStream()) co_return true;
+    is_relayed_ = end == UpstreamRequest::End::kResponded && HasStream();
+    if (is_relayed_) co_return true;
     const FailedAttempt failure = EndFailedAttempt(end);
     co_await attempt_->StopSending();
     attempt_->ReleaseConnection(/*reusable=*/false);
@@ -196,7 +198,7 @@ void RerunAttempts::AddWaits(
 }
 
 void RerunAttempts::ResponseEnded(ResponseEnd end) {
-  if (!attempt_) return;
+  if (!is_relayed_) return;  // what ended is the stream of a worker before
   if (end == ResponseEnd::kWhole) losses_.ReportServed(*attempt_->worker(), request_.id.id);
   attempt_->RecordResponseEnd(end);
 }

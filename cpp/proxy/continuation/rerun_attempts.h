@@ -86,6 +86,7 @@ class RerunAttempts final : public Attempts {
   WhyNot why_not_ = WhyNot::kNone;
   bool cancelled_ = false;
   bool attempting_ = false;
+  bool is_relayed_ = false;  // the last attempt's response, and no failed one's
   bool any_lost_ = false;
 };
 

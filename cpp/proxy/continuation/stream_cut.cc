@@ -15,11 +15,11 @@ std::string_view StreamCutName(StreamCut cut) { return kNames[static_cast<size_t
 ContinueEventType EventOf(StreamCut cut) {
   switch (cut) {
     case StreamCut::kLost:
-    case StreamCut::kServerError:
     case StreamCut::kDead:
       return ContinueEventType::kOldLost;
     case StreamCut::kAborted:
       return ContinueEventType::kOldAborted;
+    case StreamCut::kServerError:  // a response, and no loss
     case StreamCut::kIdle:
     case StreamCut::kDrained:
       return ContinueEventType::kOldTimeout;

@@ -79,13 +79,11 @@ void Exchange::WorkerDied(const Worker& worker) {
   const bool is_resuming = resumable != nullptr && resumable->resuming();
   if (!client_.has_bytes() || !is_relayed || is_resuming) {
     request.attempts->WorkerDied(worker);
-  } else if (resumable != nullptr && resumable->LeaveWorker(CancelReason::kWorkerDead)) {
-    return;
   } else if (request.relaying && request.settings.dead_worker_grace_ms == 0) {
-    Cancel(CancelReason::kWorkerDead);
+    LeaveWorkerOrCancel(request, CancelReason::kWorkerDead);
   } else if (request.relaying) {
     request.ArmDeadline(request.settings.dead_worker_grace_ms, [](void* context) {
-      static_cast<Request*>(context)->Cancel(CancelReason::kWorkerDead);
+      LeaveWorkerOrCancel(*static_cast<Request*>(context), CancelReason::kWorkerDead);
     });
   }
 }
@@ -97,8 +95,8 @@ void Exchange::WorkerDrained(const Worker& worker) {
     return;
   }
   const bool is_relayed = client_.has_bytes() && request_.info.worker.get() == &worker;
-  if (is_relayed && resumable != nullptr && resumable->LeaveWorker(CancelReason::kDrained)) return;
-  if (is_relayed || !request_.attempts->WorkerDrained(worker)) Cancel(CancelReason::kDrained);
+  if (is_relayed || !request_.attempts->WorkerDrained(worker))
+    LeaveWorkerOrCancel(request_, CancelReason::kDrained);
 }
 
 // ---- the end

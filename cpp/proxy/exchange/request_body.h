@@ -81,6 +81,9 @@ class RequestBody {
   // Whether kTooSlow is because others waited for what it held.
   bool was_cut() const { return cut_; }
 
+  // What is held is accounted for elsewhere from now on. REQUIRES: complete().
+  void ReturnMemory() { memory_.Return(); }
+
   // Ends a Fill() or Next() that waits for the client.
   void Stop();
   // Frees what is held; connection.in is left at the first byte after the body.

@@ -27,4 +27,9 @@ ResumableResponse* ResumableOf(const Request& request) {
   return slot != nullptr ? slot->response : nullptr;
 }
 
+void LeaveWorkerOrCancel(Request& request, CancelReason reason) {
+  ResumableResponse* const resumable = ResumableOf(request);
+  if (resumable == nullptr || !resumable->LeaveWorker(reason)) request.Cancel(reason);
+}
+
 }  // namespace vllm_router

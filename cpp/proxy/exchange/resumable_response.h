@@ -7,7 +7,7 @@
 //                                 kEnds      the client's stream ends as the relay did
 //                                 kDiffers   what came is no continuation of what the client has, which gets no more
 //
-// A reason to cancel an exchange for its worker's sake may end the worker's stream alone: LeaveWorker().
+// A reason to cancel an exchange for its worker's sake may end the worker's stream alone: LeaveWorkerOrCancel().
 // Belongs to one Request. One thread.
 #pragma once
 
@@ -35,6 +35,8 @@ class ResumableResponse {
   virtual bool MayResume() const = 0;
   // The relay has ended like this, and the client is there. Ends soon after Request::scope is cancelled.
   virtual Task<Resumed> Resume(Relay::End end) = 0;
+  // The relay has ended for good: what Begin() returned is about to go.
+  virtual void Ended() = 0;
   // Of the body, that went on to the client.
   virtual uint64_t bytes() const = 0;
   // More than one worker's response is part of it.
@@ -57,5 +59,7 @@ void MakeResumable(Request& request, ResumableResponse& response);
 void MakeUnresumable(Request& request);
 // Null: no other worker can finish it.
 ResumableResponse* ResumableOf(const Request& request);
+// Ends the worker's stream if another worker may finish it, else the exchange.
+void LeaveWorkerOrCancel(Request& request, CancelReason reason);
 
 }  // namespace vllm_router

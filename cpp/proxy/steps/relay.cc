@@ -71,10 +71,7 @@ void CancelFor(void* context) {
 }
 
 void OnWorkerIdle(void* context) {
-  auto* request = static_cast<Request*>(context);
-  ResumableResponse* const resumable = ResumableOf(*request);
-  if (resumable != nullptr && resumable->LeaveWorker(CancelReason::kIdleTimeout)) return;
-  request->Cancel(CancelReason::kIdleTimeout);
+  LeaveWorkerOrCancel(*static_cast<Request*>(context), CancelReason::kIdleTimeout);
 }
 
 Relay::Hooks HooksFor(Request& request) {
@@ -275,6 +272,7 @@ Task<Verdict> RelayResponse(Request& request) {
       if (request.attempts->sent()) ForgetRequest(request);
     }
   } while (resumed == ResumableResponse::Resumed::kResumed);
+  if (resumable != nullptr) resumable->Ended();
 
   const StreamSummary summary = relay->tail().Summarize(FormOf(info));
   ReadTail(request, *relay, summary);

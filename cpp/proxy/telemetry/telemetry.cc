@@ -230,12 +230,15 @@ void Telemetry::Count(const RequestInfo& record) {
   if (record.responded_ns == 0) return;
 
   shard.worker_bytes_in.Add(record.bytes_out);
-  WorkerCounters::Times& times = worker.times[route].Get();
+  // Of a stream that another worker was to finish, what came first is of the first.
+  const bool one_worker = record.continued == nullptr;
+  WorkerCounters& first = one_worker ? worker : shard.Of(record.continued->first_worker);
+  WorkerCounters::Times& times = first.times[route].Get();
   times.head.Add(record.responded_ns - record.sent_ns);
   if (record.stream && IsGood(record.status) && record.first_body_ns != 0) {
     times.first_token.Add(record.first_body_ns - record.head_ns);
   }
-  if (info.generates && good) CountPrefill(record, &worker.prefill);
+  if (info.generates && good && one_worker) CountPrefill(record, &worker.prefill);
   if (record.prompt_tokens.has_value()) worker.prompt_tokens.Add(*record.prompt_tokens);
   if (record.completion_tokens.has_value()) worker.completion_tokens.Add(*record.completion_tokens);
   if (record.cached_tokens.has_value()) worker.cached_tokens.Add(*record.cached_tokens);
