@@ -139,6 +139,33 @@ def hang(after):
     return turn
 
 
+def pause(after):
+    """Sends so many events, and the rest once the worker's `stuck` opens."""
+
+    def turn(worker, connection, message):
+        worker.stuck = worker.gate()
+        events = events_of(message.target)
+        connection.send(HEAD + b"".join(chunk(event) for event in events[:after]))
+        worker.stuck.wait()
+        connection.send(b"".join(chunk(event) for event in events[after:]) + b"0\r\n\r\n")
+
+    return turn
+
+
+def raw(*events, then="end"):
+    """Sends these events and ends the body, resets the connection, or leaves it open."""
+
+    def turn(_worker, connection, _message):
+        connection.send(HEAD + b"".join(chunk(event) for event in events))
+        if then == "end":
+            connection.send(b"0\r\n\r\n")
+        elif then == "reset":
+            connection.wait_until_read()
+            connection.reset()
+
+    return turn
+
+
 def body(**more):
     return json.dumps({"model": "m", "prompt": "a", "stream": True, "temperature": 0, **more}).encode()
 

@@ -47,7 +47,7 @@ BodySink::Took ContinuationSink::WriteRerun(std::string_view data, bool last) {
     // The last event is whole without the empty line, as in a first run.
     with_rest = events;
     with_rest += gate_.held();
-    with_rest += "\n\n";
+    with_rest += with_rest.ends_with('\n') ? "\n" : "\n\n";
     gate_ = EventGate();
     events = with_rest;
   }

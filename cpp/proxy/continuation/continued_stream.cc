@@ -21,6 +21,8 @@ constexpr int64_t kLongestDoubtNs = 3 * kNanosPerSecond;
 constexpr int64_t kLookNs = 50 * kNanosPerMs;
 // Behind an event that says that the response is over, for the end of its body.
 constexpr int64_t kRestMs = 1'000;
+// An engine that ends refuses connections while it finishes its streams, which it feeds many times a second.
+constexpr int64_t kDeadSilenceMs = 3'000;
 
 // How it counts among the failures of attempts, and its code in the record of attempts.
 struct Failure {
@@ -115,6 +117,7 @@ Task<ContinuedStream::Resumed> ContinuedStream::Resume(Relay::End end) {
   if (!cut) co_return Resumed::kEnds;
   resuming_ = true;
   rest_due_.Disarm();
+  silence_due_.Disarm();
   const Resumed resumed = co_await GoOn(*cut);
   resuming_ = false;
   const CancelReason left = std::exchange(left_worker_, CancelReason::kNone);
@@ -251,7 +254,21 @@ Task<void> ContinuedStream::Release(bool last) {
 
 void ContinuedStream::Post(ContinueEventType type) { machine_.Step({.type = type}); }
 
+uint64_t ContinuedStream::Progress() const { return sink_->bytes() + sink_->dropped_bytes(); }
+
+void ContinuedStream::WorkerDied() {
+  spoken_ = Progress();
+  silence_due_.Arm(request_.thread.loop.timers(), kDeadSilenceMs, &ContinuedStream::OnSilent, this);
+}
+
+void ContinuedStream::OnSilent(void* self) {
+  auto& stream = *static_cast<ContinuedStream*>(self);
+  if (stream.Progress() != stream.spoken_) return stream.WorkerDied();
+  stream.LeaveWorker(CancelReason::kWorkerDead);  // if another may finish it; else its grace goes on
+}
+
 void ContinuedStream::Ended() {
+  silence_due_.Disarm();
   comment_due_.Disarm();
   rest_due_.Disarm();
 }

@@ -7,7 +7,8 @@
 //     └───────────────────────┘
 //
 //   lost           the worker's connection ended, or its framing broke      a loss for the quarantine
-//   dead           the worker was found dead                                a loss
+//   dead           the worker was found dead, and says nothing for three    a loss
+//                  seconds, or --dead-worker-grace-secs are over
 //   server_error   the last event says that the server failed               counts as a response of status 500
 //   idle           it sent nothing for --stream-idle-timeout-secs           counts as a response that broke off
 //   drained        the worker's drain is over                               nobody's fault
@@ -49,6 +50,7 @@ class ContinuedStream final : public ResumableResponse {
   BodySink& Begin(BodySink& client) override;
   bool MayResume() const override;
   Task<Resumed> Resume(Relay::End end) override;
+  void WorkerDied() override;
   void Ended() override;
   uint64_t bytes() const override { return sink_->bytes(); }
   bool resumed() const override { return times_ != 0; }
@@ -74,6 +76,8 @@ class ContinuedStream final : public ResumableResponse {
   static void OnCommentDue(void* self);
   static void OnEnding(void* self);
   static void OnRestDue(void* self);
+  static void OnSilent(void* self);
+  uint64_t Progress() const;
 
   ThreadContinuation& thread_;
   ContinueMachine machine_;
@@ -85,7 +89,9 @@ class ContinuedStream final : public ResumableResponse {
   std::string_view cut_why_;              // a reason that the machine does not know; usually empty
   uint32_t times_ = 0;                    // that the client got new text of another run
   Timer comment_due_;
-  Timer rest_due_;              // the worker ends its response, which is over
+  Timer rest_due_;     // the worker ends its response, which is over
+  Timer silence_due_;  // of a worker that was found dead
+  uint64_t spoken_ = 0;
   uint32_t comments_ = 0;       // that the client was sent
   int64_t waits_since_ns_ = 0;  // for new text; 0: it does not
   int64_t gap_ns_ = 0;          // the longest such wait

@@ -79,7 +79,10 @@ void Exchange::WorkerDied(const Worker& worker) {
   const bool is_resuming = resumable != nullptr && resumable->resuming();
   if (!client_.has_bytes() || !is_relayed || is_resuming) {
     request.attempts->WorkerDied(worker);
-  } else if (request.relaying && request.settings.dead_worker_grace_ms == 0) {
+    return;
+  }
+  if (resumable != nullptr && request.relaying) resumable->WorkerDied();
+  if (request.relaying && request.settings.dead_worker_grace_ms == 0) {
     LeaveWorkerOrCancel(request, CancelReason::kWorkerDead);
   } else if (request.relaying) {
     request.ArmDeadline(request.settings.dead_worker_grace_ms, [](void* context) {

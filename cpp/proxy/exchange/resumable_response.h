@@ -35,6 +35,8 @@ class ResumableResponse {
   virtual bool MayResume() const = 0;
   // The relay has ended like this, and the client is there. Ends soon after Request::scope is cancelled.
   virtual Task<Resumed> Resume(Relay::End end) = 0;
+  // The worker whose stream is relayed was found dead: it may leave that worker earlier than others are cut.
+  virtual void WorkerDied() = 0;
   // The relay has ended for good: what Begin() returned is about to go.
   virtual void Ended() = 0;
   // Of the body, that went on to the client.

@@ -1,12 +1,14 @@
 """cpp/proxy/continuation/continued_stream.h: which streams may go on, and what follows a second loss."""
 
 import json
+import re
 
 import pytest
 
 from tests.fakes.continued import (
     ABORT,
     CHAT,
+    HEAD,
     ON,
     SERVER_ERROR,
     Fleet,
@@ -17,10 +19,11 @@ from tests.fakes.continued import (
     got,
     hang,
     late,
+    raw,
     stream,
     whole,
 )
-from tests.fakes.wire import eventually, request
+from tests.fakes.wire import EndedEarlyError, chunk, eventually, request
 from vllm_router import _core
 
 COMMENT = b": keep-alive\n\n"
@@ -141,3 +144,83 @@ def test_the_access_log_says_what_became_of_it(harness, written_to):
     assert 0 <= line["continue_gap_ms"] <= line["total_ms"]
     assert line["failed"] == [{"worker": first, "status": 200, "error": "worker_closed"}]
     assert (line["end"], line["bytes_out"]) == ("done", len(whole(CHAT)))
+
+
+def choice(index, text, end=None):
+    said = {"index": index, "delta": {"content": text}, "finish_reason": end}
+    head = {"id": "id", "created": 1, "model": "m"}
+    return b"data: " + json.dumps({**head, "choices": [said]}).encode() + b"\n\n"
+
+
+def test_a_run_that_differs_behind_the_place_of_the_first_is_no_whole_stream(harness):
+    first = [choice(0, "abc"), choice(0, "", "stop"), choice(1, "x")]
+    fleet = Fleet(harness, 2, raw(*first, then="reset"))
+    more = fleet.workers[0].gate()
+
+    def second(_worker, connection, _message):
+        connection.send(HEAD + chunk(choice(0, "abc")) + chunk(choice(1, "x")))
+        connection.wait_until_read()
+        more.wait()
+        connection.send(chunk(choice(0, "d")) + chunk(choice(1, "y", "stop")) + b"0\r\n\r\n")
+
+    fleet.turns.append(second)
+    router = harness.router(*fleet.workers, **ON)
+    client = harness.client(router)
+    client.send(request("POST", CHAT, body=body(n=2)))
+    assert client.read_head().status == 200
+    eventually(lambda: len(fleet.served) == 2, "it does not go on")
+    more.open()
+    with pytest.raises((EndedEarlyError, ConnectionResetError)):
+        client.read_to_last_chunk()
+    router.must_rest()
+    assert counts(router, "streams_cut_total") == {"diverged": 1}
+
+
+@pytest.mark.parametrize(
+    "ending", [(SERVER_ERROR,), (SERVER_ERROR, b"data: [DONE]\n\n")], ids=["alone", "done"]
+)
+def test_an_error_of_the_server_whose_response_does_not_end_is_followed(harness, ending):
+    fleet = Fleet(harness, 2, raw(*events_of(CHAT)[:3], *ending, then="open"))
+    router = harness.router(*fleet.workers, **ON)
+    assert got(harness.client(router), CHAT, body()) == (whole(CHAT), True)
+    router.must_rest()
+    assert counts(router, "streams_continued_total") == {"server_error": 1}
+
+
+def test_errors_of_the_server_are_no_losses(harness):
+    fleet = Fleet(harness, 3, *[stream(stop_after=at, then="error") for at in (3, 5)])
+    router = harness.router(*fleet.workers, retry_budget=1, **ON)
+    assert got(harness.client(router), CHAT, body()) == (whole(CHAT), True)
+    assert len(fleet.served) == 3
+
+
+def test_the_last_event_of_a_second_run_needs_no_empty_line(harness):
+    fleet = Fleet(harness, 2, stream(stop_after=4), raw(*events_of(CHAT)[:-1], b"data: [DONE]\n"))
+    assert got(harness.client(harness.router(*fleet.workers, **ON)), CHAT, body()) == (whole(CHAT), True)
+
+
+def test_what_uploads_need_is_free_while_a_stream_lasts(harness):
+    fleet = Fleet(harness, 2, hang(3))
+    router = harness.router(*fleet.workers, **ON)
+    client = harness.client(router)
+    client.send(request("POST", CHAT, body=body(prompt="a" * 1_000_000)))
+    assert client.read_head().status == 200
+    assert counts(router, "body_memory_bytes") == {}
+    assert counts(router, "continue_memory_bytes")[""] > 1_000_000
+    client.close()
+    router.must_rest()
+    assert counts(router, "continue_memory_bytes") == {}
+
+
+def test_the_first_token_is_of_the_worker_that_sent_it(harness):
+    fleet = Fleet(harness, 2, stream(stop_after=4))
+    router = harness.router(*fleet.workers, **ON)
+    assert got(harness.client(router), CHAT, body()) == (whole(CHAT), True)
+    router.must_rest()
+    text = router.server.metrics_text()
+    counted = {
+        url: int(count)
+        for url, count in re.findall(r'ttft_seconds_count\{[^}]*worker="([^"]+)"[^}]*\} (\d+)', text)
+    }
+    first, second = (fleet.workers[number].url for number in fleet.served)
+    assert (counted[first], counted.get(second, 0)) == (1, 0)

@@ -8,7 +8,7 @@ from vllm_router import _core_testing as testing
     ("cut", "event"),
     [
         ("lost", "old_lost"),
-        ("server_error", "old_lost"),
+        ("server_error", "old_timeout"),
         ("aborted", "old_aborted"),
         ("dead", "old_lost"),
         ("idle", "old_timeout"),

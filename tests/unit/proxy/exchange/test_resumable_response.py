@@ -4,7 +4,19 @@ import json
 
 import pytest
 
-from tests.fakes.continued import CHAT, ON, Fleet, body, counts, events_of, hang, late, stream, whole
+from tests.fakes.continued import (
+    CHAT,
+    ON,
+    Fleet,
+    body,
+    counts,
+    events_of,
+    hang,
+    late,
+    pause,
+    stream,
+    whole,
+)
 from tests.fakes.wire import EndedEarlyError, eventually, request
 
 
@@ -31,16 +43,34 @@ def test_a_drain_that_is_over_ends_the_workers_stream_alone(harness):
     assert counts(router, "streams_continued_total") == {"drained": 1}
 
 
-def test_a_worker_that_is_found_dead_gets_no_grace(harness):
+HEALTH = {"health_check_interval_secs": 0.02, "health_failure_threshold": 2}
+
+
+@pytest.mark.parametrize("grace", [0, 0.05, 3600], ids=["no grace", "its grace is over", "it is silent"])
+def test_a_worker_that_is_found_dead_is_left(harness, grace):
     fleet = Fleet(harness, 2, hang(4), stream())
-    health = {"health_check_interval_secs": 0.02, "health_failure_threshold": 2}
-    router = harness.router(*fleet.workers, **{**ON, **health}, dead_worker_grace_secs=3600)
+    router = harness.router(*fleet.workers, **{**ON, **HEALTH}, dead_worker_grace_secs=grace)
     client = harness.client(router)
     data = begin(client)
     fleet.workers[fleet.served[0]].stop_listening()
     assert data + client.read_to_last_chunk() == whole(CHAT)
     router.must_rest()
     assert counts(router, "streams_continued_total") == {"dead": 1}
+
+
+def test_a_worker_that_stops_listening_may_finish_its_streams(harness):
+    fleet = Fleet(harness, 2, pause(4), stream(text="The sea was blue."))
+    router = harness.router(*fleet.workers, **{**ON, **HEALTH}, dead_worker_grace_secs=3600)
+    client = harness.client(router)
+    data = begin(client)
+    worker = fleet.workers[fleet.served[0]]
+    worker.stop_listening()
+    router.wait_until_unhealthy(worker)
+    worker.stuck.open()
+    assert data + client.read_to_last_chunk() == whole(CHAT)
+    router.must_rest()
+    assert len(fleet.served) == 1
+    assert counts(router, "streams_cut_total") == {}
 
 
 def test_a_worker_that_says_nothing_for_too_long_is_left(harness):
