@@ -25,6 +25,7 @@ import argparse
 import contextlib
 import heapq
 import json
+import math
 import random
 import re
 import socket
@@ -269,10 +270,11 @@ def at_rate(target: Router, template: Template, rate: float, seconds: float, out
     late: list[float] = []
     most_open = 0
     open_ones: list[tuple[float, int, Gateway, int]] = []  # a heap by their ends
-    streams = max(1, -(-int(rate * output_secs * 1.5) // 900))  # the picker allows 1,024 on a connection
+    streams = 1 + int(rate * output_secs * 1.5) // 900
 
     def end_until(moment: float) -> None:
-        while open_ones and open_ones[0][0] <= moment:
+        most = math.inf if moment == math.inf else 900 * streams  # the picker allows 1,024 on a connection
+        while open_ones and (open_ones[0][0] <= moment or len(open_ones) >= most):
             when, _, gateway, stream = heapq.heappop(open_ones)
             time.sleep(max(0.0, when - time.perf_counter()))
             gateway.send(stream, end=True)
@@ -283,7 +285,7 @@ def at_rate(target: Router, template: Template, rate: float, seconds: float, out
         before, begun = cpu_us(target.pid), time.perf_counter()
         for number in range(count):
             due = begun + number / rate
-            end_until(due)
+            end_until(max(due, time.perf_counter()))
             time.sleep(max(0.0, due - time.perf_counter()))
             late.append(max(0.0, time.perf_counter() - due))
             gateway = gateways[number % streams]
@@ -294,7 +296,7 @@ def at_rate(target: Router, template: Template, rate: float, seconds: float, out
             heapq.heappush(open_ones, (time.perf_counter() + output_secs, number, gateway, picked.stream))
             most_open = max(most_open, len(open_ones))
         spent, took = cpu_us(target.pid) - before, time.perf_counter() - begun
-        end_until(float("inf"))
+        end_until(math.inf)
     return Rate(taken, late, most_open, took, spent)
 
 
@@ -433,12 +435,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--equal", type=int, default=10_000, help="requests with each of --policies")
     parser.add_argument("--policies", nargs="+", default=POLICIES, help="of `equal`")
     parser.add_argument(
-        "--published", action="store_true", help=f"the part `rate`, with {PUBLISHED}; others are as given"
+        "--published", action="store_true", help=f"the part `rate` by default, with {PUBLISHED}"
     )
+    if parser.parse_args(arguments).published:
+        parser.set_defaults(parts=("rate",), **PUBLISHED)
     options = parser.parse_args(arguments)
-    if options.published:
-        options.parts = ("rate",)
-        vars(options).update(PUBLISHED)
     raise_file_limit()
     equal = True
     with fleet(options.workers) as urls:
