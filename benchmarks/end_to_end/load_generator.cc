@@ -316,7 +316,8 @@ class Generator {
   // A chat as OpenAI's Python client sends it, with a body of just so many bytes.
   void MakeRequest(size_t body_bytes, const std::string& stream) {
     std::string body = std::string(R"({"model":"mock","stream":)") + (stream.empty() ? "false" : "true") +
-                       R"(,"user":"u-123","max_tokens":128,"messages":[{"role":"system","content":)"
+                       R"(,"user":"u-123","temperature":0,"max_tokens":128,"messages":[{"role":"system",)"
+                       R"("content":)"
                        R"("You are a helpful assistant."},{"role":"user","content":")";
     constexpr std::string_view kEnd = R"("}]})";
     constexpr std::string_view kText = "lorem ipsum dolor sit amet, consectetur ";

@@ -46,6 +46,7 @@ RATE_REACHED = 0.98
 START_SECONDS = 30
 STOP_SECONDS = 10
 TRACED = "+traced@"  # in the name of one of ours, in front of the share of requests
+CONTINUED = "+continued"  # likewise: with --continue-streams verified
 
 Row = dict[str, Any]
 
@@ -283,7 +284,7 @@ class Bench:
             self.processes.end(contender.process)
 
     def _start_ours(self, name: str) -> Contender:
-        name_and_policy, _, traced = name.partition(TRACED)
+        name_and_policy, _, traced = name.removesuffix(CONTINUED).partition(TRACED)
         policy = name_and_policy.partition("/")[2] or "round_robin"
         log = self.directory / f"{name.replace('/', '-')}.log"
         log.unlink(missing_ok=True)
@@ -303,6 +304,8 @@ class Bench:
                 "--otel-sampling-ratio",
                 traced,
             ]
+        if name.endswith(CONTINUED):
+            command += ["--continue-streams", "verified"]
         package = {"PYTHONPATH": str(self.before)} if name == "before" else None
         process = self.processes.start(command, log, self.proxy_core, environment=package)
         port = int(
@@ -638,7 +641,9 @@ def _report_cost(
     results: Results, scenarios: list[Scenario], names: list[str], ours: list[str], peers: list[str]
 ) -> None:
     print("Cost: CPU of the proxy per request or event, or its memory per connection: median (least-most).\n")
-    lines = [["scenario", "unit", *names, *(f"{o}/{p}" for o in ours for p in peers), "others"]]
+    pairs = [(our, peer) for our in ours for peer in peers]
+    pairs += [(our, "ours") for our in ours if our != "ours"]
+    lines = [["scenario", "unit", *names, *(f"{our}/{peer}" for our, peer in pairs), "others"]]
     for scenario in scenarios:
 
         def cost(row: Row, metric: str = scenario.metric) -> float:
@@ -652,11 +657,8 @@ def _report_cost(
                 if values
                 else "-"
             )
-        for our in ours:
-            for peer in peers:
-                line.append(
-                    _judged(results.paired(scenario.name, our, peer, cost, _ratio), scenario, our, peer)
-                )
+        for our, peer in pairs:
+            line.append(_judged(results.paired(scenario.name, our, peer, cost, _ratio), scenario, our, peer))
         others = [
             row["others"] for rows in results.rows[scenario.name].values() for row in rows if "others" in row
         ]
@@ -794,6 +796,9 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         help="measure ours with this share of requests traced",
     )
     parser.add_argument(
+        "--continued", action="store_true", help="measure ours with --continue-streams verified too"
+    )
+    parser.add_argument(
         "--before",
         type=Path,
         metavar="PYTHONPATH",
@@ -908,7 +913,9 @@ def run(arguments: argparse.Namespace) -> bool:
     peers = choose_peers(arguments.peers)
     cores = choose_cores(arguments.cores)
     names = ["direct", "ours", *(f"ours/{policy}" for policy in arguments.policies)]
-    names += [*(f"ours{TRACED}{share}" for share in arguments.trace), *peers]
+    names += [f"ours{TRACED}{share}" for share in arguments.trace]
+    names += [f"ours{CONTINUED}"] if arguments.continued else []
+    names += peers
     if arguments.before is not None:
         if not (arguments.before / "vllm_router").is_dir():
             raise BenchmarkError(f"--before {arguments.before}: there is no package vllm_router in it")

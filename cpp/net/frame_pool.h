@@ -16,7 +16,7 @@ namespace vllm_router {
 class FramePool {
  public:
   static constexpr size_t kStep = 64;
-  static constexpr size_t kLargest = 4608;
+  static constexpr size_t kLargest = 4672;
   static constexpr size_t kMostSpare = 128;
 
   static void* Acquire(size_t size);

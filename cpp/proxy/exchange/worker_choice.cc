@@ -193,7 +193,7 @@ StatusOr<Ticket> WorkerChoice::Choose(const How& how) {
     StatusOr<Ticket> ticket = ChooseOpen(how);
     if (ticket.ok()) return ticket;
   }
-  const bool is_whole = attempted_.empty() && refused_.empty() && !Narrows(how) && !request_.only;
+  const bool is_whole = attempted_.empty() && refused_.empty() && !Narrows(how) && request_.only == nullptr;
   if (is_whole && fleet_->all_admitting()) return select(*fleet_);
   const FleetView rest = Eligible(how);
   if (how.preferred) {
@@ -212,7 +212,8 @@ StatusOr<Ticket> WorkerChoice::Choose(const How& how) {
 StatusOr<Ticket> WorkerChoice::ChooseOpen(const How& how) {
   const WorkerGate::Positions closed = request_.gate->Closed(*fleet_);
   if (closed.empty()) return absl::NotFoundError("");
-  const bool is_whole = refused_.empty() && !Narrows(how) && !request_.only && fleet_->all_admitting();
+  const bool is_whole =
+      refused_.empty() && !Narrows(how) && request_.only == nullptr && fleet_->all_admitting();
   const FleetView open = is_whole ? fleet_->Without(closed) : Eligible(how).Without(closed);
   if (open.eligible().empty()) return absl::NotFoundError("");
   return thread_.router->Select(*request_.key, open, how.transferred);

@@ -24,7 +24,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include <absl/container/inlined_vector.h>
 
@@ -56,9 +55,9 @@ class WorkerChoice {
     Stage stage = Stage::kAll;              // of a fleet with stages
     const RequestedModel* model = nullptr;  // null: any worker will do
     WorkerGate* gate = nullptr;             // for the first attempt; null: all workers may have it
-    // Which workers may have the request, in any attempt; empty: all. For Select() without a pinned worker; what it
-    // refers to outlives the choice.
-    std::function<bool(const Worker& worker)> only = {};
+    // Which workers may have the request, in any attempt; null: all. For Select() without a pinned worker; outlives the
+    // choice.
+    const std::function<bool(const Worker& worker)>* only = nullptr;
   };
 
   // A worker with reserved load, admitted by its circuit breaker.
@@ -80,7 +79,7 @@ class WorkerChoice {
 
   WorkerChoice(IoThread& thread, const Settings& settings) : thread_(thread), settings_(settings) {}
 
-  void Begin(Request request) { request_ = std::move(request); }
+  void Begin(const Request& request) { request_ = request; }
   // Whether the first attempt may go to a worker in doubt, to find out whether it serves: early if another worker would
   // get the request then, else when no such request has come for a while.
   enum class Probe : uint8_t { kNever, kLate, kEarly };
@@ -118,7 +117,7 @@ class WorkerChoice {
   std::optional<Selected> SelectInDoubt(const How& how);
   bool MayHavePath(const Worker& worker) const;
   bool IsFull(const Worker& worker) const;
-  bool Passes(const Worker& worker) const { return !request_.only || request_.only(worker); }
+  bool Passes(const Worker& worker) const { return request_.only == nullptr || (*request_.only)(worker); }
   StatusOr<Ticket> Choose(const How& how);
   StatusOr<Ticket> ChooseOpen(const How& how);
   FleetView Eligible(const How& how);

@@ -1,6 +1,7 @@
 #include "proxy/picker/worker_search.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "base/limits.h"
@@ -182,9 +183,10 @@ WorkerSearch::Found WorkerSearch::Select() {
   }
   WorkerChoice::Request request{
       .key = &key_, .path = path_, .stage = workers_.first_stage(), .model = workers_.model.get()};
-  if (!all_pass) request.only = [this](const Worker& worker) { return Passes(worker); };
+  const std::function<bool(const Worker&)> passes = [this](const Worker& worker) { return Passes(worker); };
+  if (!all_pass) request.only = &passes;
   WorkerChoice choice(thread_, settings_);
-  choice.Begin(std::move(request));
+  choice.Begin(request);
   Found found{.selected = choice.Select({})};
   info_.chosen_ns = thread_.clock.NowNanos();
   if (!found.selected && !choice.all_full())
