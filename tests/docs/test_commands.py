@@ -194,6 +194,14 @@ def write_traces(site: Site) -> None:
     (site.folder / "engine.yaml").write_text("prefill_us_per_token: 40\nstep_ms: 8\ncache_tokens: 340000\n")
 
 
+def write_classes(site: Site) -> None:
+    """The file of the page itself."""
+    page = (DOCS / "how-to" / "share_a_fleet.md").read_text()
+    found = re.search(r"```yaml\n(# classes\.yaml\n.*?)```", page, re.DOTALL)
+    assert found is not None
+    (site.folder / "classes.yaml").write_text(found[1])
+
+
 # The worker has left when the loop of the page ends: bring it back, and drain it while it has a request.
 DRAINING = """\
 curl -X POST $ADMIN/workers -d '{"url": "http://gpu-0:8000"}'
@@ -296,6 +304,9 @@ SETTINGS = {
     ),
     "how-to/set_block_size_and_capacity.md": Page(
         ("--policy=vllm_cache_aware",), (("index/stats", r'"max_blocks"'),)
+    ),
+    "how-to/share_a_fleet.md": Page(
+        says=(("--workload classes", r"(?s)class interactive .*class batch "),), prepare=write_classes
     ),
     "how-to/share_a_mooncake_pool.md": Page(
         ("--policy=kv_logit", "--shared-cache-type=hicache", "--shared-cache-url=http://127.0.0.1:9"),
