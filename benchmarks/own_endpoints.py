@@ -67,12 +67,18 @@ class Worker(asyncio.Protocol):
                 return
             self.waiting = self.waiting[whole:]
             assert isinstance(self.transport, asyncio.Transport)
-            self.transport.write(RESPONSE % (len(MODELS), MODELS))
+            self.transport.write(self.response())
+
+    def response(self) -> bytes:
+        """To each request."""
+        return RESPONSE % (len(MODELS), MODELS)
 
 
-def serve_as_workers() -> None:
+def serve_as_workers(worker: type[Worker] = Worker) -> None:
+    """At every address that begins with 127, until the process is killed; prints the port."""
+
     async def run() -> None:
-        server = await asyncio.get_running_loop().create_server(Worker, "0.0.0.0", 0, backlog=4096)
+        server = await asyncio.get_running_loop().create_server(worker, "0.0.0.0", 0, backlog=4096)
         print(server.sockets[0].getsockname()[1], flush=True)
         await server.serve_forever()
 

@@ -110,12 +110,15 @@ def add_kinds(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def own_path() -> str:
+    """This process's PYTHONPATH, for one in another directory."""
+    parts = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join(str(Path(part).resolve()) for part in parts)
+
+
 def kinds_of(options: argparse.Namespace) -> list[Kind]:
     """This package first."""
-    path = os.pathsep.join(
-        str(Path(part).resolve()) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    )
-    kinds = [Kind("this one", sys.executable, OURS, path)]
+    kinds = [Kind("this one", sys.executable, OURS, own_path())]
     kinds += [Kind(build, sys.executable, OURS, str(Path(build).resolve())) for build in options.build]
     if options.reference:
         kinds.append(Kind(REFERENCE_NAME, options.reference, REFERENCE, ""))

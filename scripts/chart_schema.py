@@ -39,6 +39,8 @@ READ = (
     "tls_cert_path",
     "tls_client_ca_file",
     "service_discovery",
+    "inference_pool",
+    "epp_port",
     "pod_deletion_cost",
     "vllm_pd_disaggregation",
 )
@@ -50,6 +52,7 @@ LARGEST_WHOLE = 2**53
 CHOICES = {
     "image.pullPolicy": ["Always", "IfNotPresent", "Never"],
     "service.type": ["ClusterIP", "NodePort", "LoadBalancer"],
+    "epp.inferencePool.failureMode": ["FailClose", "FailOpen"],
 }
 NUMBER_OR_SHARE = ("podDisruptionBudget.maxUnavailable",)
 FREE = ("resources", "peerSyncRedis.resources", "strategy", "grafanaDashboard.labels")

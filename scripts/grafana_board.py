@@ -181,6 +181,81 @@ ROWS: dict[str, list[Panel]] = {
             {"sum by (reason) (rate(vllm_router_decision_reasons_total{$R}[5m]))": "{{reason}}"},
         ),
     ],
+    "Priority classes": [
+        (
+            "Requests that wait, by class",
+            "none",
+            "Requests waiting for a worker with room for their priority class.",
+            {"sum by (class) (vllm_router_class_queue_depth{$R})": "{{class}}"},
+        ),
+        (
+            "Wait by class, p95",
+            "s",
+            "Of requests that had to wait: how long, however the wait ended.",
+            {
+                "histogram_quantile(0.95, sum by (le, class) "
+                "(rate(vllm_router_class_queue_wait_seconds_bucket{$R}[5m])))": "{{class}}"
+            },
+        ),
+        (
+            "Shed and displaced requests",
+            "reqps",
+            "Requests that got no place at a worker, by class and reason.",
+            {
+                "sum by (class, reason) (rate(vllm_router_class_rejected_total{$R}[5m]))": (
+                    "{{class}} {{reason}}"
+                )
+            },
+        ),
+        (
+            "Why classes wait",
+            "percentunit",
+            "Share of the time in which a class waited and no worker had room, by most workers' reason.",
+            {
+                "sum by (class, why) (rate(vllm_router_class_closed_seconds_total{$R}[5m]))": (
+                    "{{class}} {{why}}"
+                )
+            },
+        ),
+    ],
+    "Tenants": [
+        (
+            "Tokens by tenant",
+            "cps",
+            "Prompt and generated tokens per second, as `usage` in responses says.",
+            {'sum by (tenant) (rate(vllm_router_tenant_tokens_total{$R, kind!="cached"}[5m]))': "{{tenant}}"},
+        ),
+        (
+            "Limits hit by tenant",
+            "reqps",
+            "Requests that a tenant's limits rejected, by the code of their error.",
+            {
+                "sum by (tenant, reason) (rate(vllm_router_tenant_rejected_total{$R}[5m]))": (
+                    "{{tenant}} {{reason}}"
+                )
+            },
+        ),
+        (
+            "Cached share by tenant",
+            "percentunit",
+            "Share of a tenant's prompt tokens that workers found in their caches.",
+            {
+                'sum by (tenant) (rate(vllm_router_tenant_tokens_total{$R, kind="cached"}[5m]))'
+                ' / sum by (tenant) (rate(vllm_router_tenant_tokens_total{$R, kind="prompt"}[5m]))': (
+                    "{{tenant}}"
+                )
+            },
+        ),
+        (
+            "Tenants with limits",
+            "none",
+            "Tenants with limits of their own now, and requests per second whose tenant had to share some.",
+            {
+                "sum(vllm_router_limited_tenants{$R})": "tenants",
+                "sum(rate(vllm_router_tenant_limits_shared_total{$R}[5m]))": "shared",
+            },
+        ),
+    ],
     "Failures": [
         (
             "Errors by type",

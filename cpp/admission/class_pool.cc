@@ -66,8 +66,18 @@ bool ClassPool::TryPass(
     const PoolRoom pool = RoomNow(fleet, limits, now_ns);
     if (!HaveRoom(fleet, of_class, limits, pool, std::max<int64_t>(0, choosing), now_ns)) return false;
   }
+  // Threads seldom compete for it.
+  const uint32_t bit = 1u << static_cast<unsigned>(of_class);
+  if ((passed_.load(std::memory_order_relaxed) & bit) == 0) passed_.fetch_or(bit, std::memory_order_relaxed);
   Begin(gate);
   return true;
+}
+
+void ClassPool::TellPassed() {
+  const uint32_t passed = passed_.exchange(0, std::memory_order_relaxed);
+  for (unsigned i = 0; i < kPriorityClasses; ++i) {
+    if ((passed >> i & 1) != 0) queues_.Passed(static_cast<PriorityClass>(i));
+  }
 }
 
 void ClassPool::Begin(ClassGate gate) {
@@ -166,6 +176,7 @@ OpenWorkers ClassPool::Pump(const FleetView& fleet, const RoomLimits& limits, in
   absl::InlinedVector<Waiter*, 8> told;
   {
     const MutexLock lock(mutex_);
+    TellPassed();
     for (;;) {
       const int64_t choosing = std::max<int64_t>(0, choosing_.load(std::memory_order_acquire));
       ClassQueues::Workers workers;

@@ -113,6 +113,7 @@ class ClassPool {
 
  private:
   void Begin(ClassGate gate);
+  void TellPassed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   static constexpr int64_t kActiveNs = 30'000'000'000;
   static constexpr int64_t kCameStepNs = 1'000'000'000;
@@ -123,6 +124,7 @@ class ClassPool {
   std::shared_ptr<const FleetView> whole_ ABSL_GUARDED_BY(view_mutex_);  // of which view_ is
   std::shared_ptr<const FleetView> view_ ABSL_GUARDED_BY(view_mutex_);
   std::atomic<uint32_t> waiting_{0};  // ClassQueues::mask()
+  std::atomic<uint32_t> passed_{0};   // bit i: one of class i did not wait, since the last Pump()
   std::atomic<int64_t> choosing_{0};
   std::atomic<int64_t> prefills_{0};
   std::atomic<int64_t> higher_came_ns_{-kActiveNs};  // the last request of a class that is not idle_only

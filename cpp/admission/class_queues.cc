@@ -173,21 +173,15 @@ bool ClassQueues::AgesInto(size_t upper, int64_t now_ns) const {
 ClassQueues::Dispatched ClassQueues::NextStrict(const Workers& workers, int64_t now_ns) {
   for (size_t i = 0; i < kClasses; ++i) {
     Queue& queue = queues_[i];
-    const bool ages = AgesInto(i, now_ns);
-    // Else those who are served as they came would be older than all of the class for ever.
-    const bool is_its_turn = !queue.aged_last || queue.oldest == nullptr;
-    const auto aged = [&]() -> Waiter* { return ages ? NextOf(i + 1, workers[i]) : nullptr; };
-    Waiter* older = is_its_turn ? aged() : nullptr;
-    if (older == nullptr) {
-      if (Waiter* const own = NextOf(i, workers[i])) {
-        queue.aged_last = false;
-        return {.waiter = own};
-      }
-      if (!is_its_turn) older = aged();
+    const bool ages = !queue.aged_last && AgesInto(i, now_ns);
+    if (Waiter* const older = ages ? NextOf(i + 1, workers[i]) : nullptr) {
+      queue.aged_last = true;
+      return {.waiter = older, .kind = DispatchKind::kAged};
     }
-    if (older == nullptr) continue;
-    queue.aged_last = true;
-    return {.waiter = older, .kind = DispatchKind::kAged};
+    if (Waiter* const own = NextOf(i, workers[i])) {
+      queue.aged_last = false;
+      return {.waiter = own};
+    }
   }
   return {};
 }

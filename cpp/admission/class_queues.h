@@ -2,6 +2,7 @@
 //
 //   Enqueue(w, now)      a place in the queue of its class, perhaps another's (see below); or the queue is full
 //   Next(workers, now)   the next waiter, charged; `workers`: with room, by class
+//   Passed(c)            a request of that class got its worker without waiting
 //   Requeue(w)           what it was charged is given back, and w gets its old place
 //   Remove(w)            it waits no more
 //   Settle(w, actual)    what it cost in the end, in place of its charge
@@ -11,10 +12,13 @@
 //   batch         [e e e e e e]        -> newest: displaced first
 //
 // Strict order: the highest class that has a waiter and a worker with room. A class whose oldest waiter has waited for
-// age_after_ms, and longer than all of the class above, counts as that one: every second request is of it, by the order of
-// its own tenants, on a worker with room for the class above. Weighted order: of the classes that have both, the one with the lowest virtual time, which is the cost
-// that was dispatched over the weight; a class whose queue was empty begins at the time that was dispatched last. There
-// nothing ages, since no class starves.
+// age_after_ms, and longer than all of the class above, counts as that one: for each request of that class one of it is
+// dispatched, by the order of its own tenants, on a worker with room for the class above. No more are, since a class for
+// which every worker has room would lend it that, and nothing would bound them.
+//
+// Weighted order: of the classes that have both, the one with the lowest virtual time, which is the cost that was dispatched
+// over the weight; a class whose queue was empty begins at the time that was dispatched last. There nothing ages, since no
+// class starves.
 //
 // A full queue: the newcomer takes the place of the newest waiter of the lowest class below its own that has one. If there is
 // none, that of the newest of the tenant with the most waiters in its class, if that tenant still has as many as its own
@@ -73,6 +77,7 @@ class ClassQueues {
     DispatchKind kind = DispatchKind::kQueued;
   };
   Dispatched Next(const Workers& workers, int64_t now_ns);
+  void Passed(PriorityClass of_class) { queues_[Index(of_class)].aged_last = false; }
   // REQUIRES: Next() returned it, and it is not settled.
   void Requeue(Waiter* waiter);
   // False: it is not in a queue.
@@ -100,7 +105,7 @@ class ClassQueues {
     std::set<std::pair<size_t, uint64_t>> backlogs;  // how many waiters a tenant has, and the tenant
     uint64_t cost = 0;                               // of all waiters
     double time = 0;                                 // virtual, of the weighted order
-    bool aged_last = false;                          // the last one dispatched as one of this class was not
+    bool aged_last = false;                          // the last one that went as one of this class was not
   };
 
   static size_t Index(PriorityClass of_class) { return static_cast<size_t>(of_class); }

@@ -192,12 +192,6 @@ FairQueue::Waiter* FairQueue::Next(std::span<const uint32_t> workers) {
   return waiter;
 }
 
-void FairQueue::Take(Waiter* waiter) {
-  ROUTER_CHECK(waiter->is_queued, "a waiter that is taken waits");
-  Charge(waiter);
-  ForgetReached();
-}
-
 void FairQueue::Charge(Waiter* waiter) {
   const uint32_t number = numbers_.find(waiter->tenant)->second;
   Unlink(number, waiter);
@@ -286,14 +280,6 @@ FairQueue::Waiter* FairQueue::Choose(std::span<const uint32_t> workers) const {
       candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count),
       [largest](const Candidate& candidate) { return candidate.share > largest - kSameShare; });
   return count > 0 ? best->waiter : nullptr;
-}
-
-ClassNext NextByClass(std::span<const ClassQueue> classes) {
-  for (size_t i = 0; i < classes.size(); ++i) {
-    if (FairQueue::Waiter* const waiter = classes[i].queue->Next(classes[i].workers))
-      return {.waiter = waiter, .of_class = i};
-  }
-  return {};
 }
 
 }  // namespace vllm_router

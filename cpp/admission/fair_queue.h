@@ -2,7 +2,6 @@
 //
 //   Enqueue(w)          a place behind its tenant's others; false: the queue is full
 //   Next(workers)       the next waiter that one of these workers can take, charged with its cost; null: none
-//   Take(w)             this one out of turn, likewise charged
 //   Requeue(w)          gives the charge back, and w its old place
 //   Remove(w)           it waits no more
 //   Settle(w, actual)   what it cost in the end, in place of its charge
@@ -81,9 +80,7 @@ class FairQueue {
   bool Enqueue(Waiter* waiter);
   // `workers`: with room, in ascending order.
   Waiter* Next(std::span<const uint32_t> workers);
-  // REQUIRES: it is queued.
-  void Take(Waiter* waiter);
-  // REQUIRES: it was taken, and it is not settled. The queue may have more than `max_waiters` by it.
+  // REQUIRES: Next() returned it, and it is not settled. The queue may have more than `max_waiters` by it.
   void Requeue(Waiter* waiter);
   // False: it is not in the queue.
   bool Remove(Waiter* waiter);
@@ -152,17 +149,5 @@ class FairQueue {
   Heap backlogged_;
   Heap idle_;
 };
-
-// A class's queue, and the workers with room for the class.
-struct ClassQueue {
-  FairQueue* queue = nullptr;
-  std::span<const uint32_t> workers;
-};
-// Of the highest class that has a waiter which can be taken, and its place in `classes`; these are in the order of rank.
-struct ClassNext {
-  FairQueue::Waiter* waiter = nullptr;  // null: none can be taken
-  size_t of_class = 0;
-};
-ClassNext NextByClass(std::span<const ClassQueue> classes);
 
 }  // namespace vllm_router

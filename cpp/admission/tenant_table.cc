@@ -51,7 +51,7 @@ TenantMeter& TenantTable::Hold::operator*() const { return entry_->meter; }
 TenantTable::TenantTable(size_t max_tenants)
     : shards_(max_tenants >= kManyTenants ? kShards : 1), most_of_each_(max_tenants / shards_) {}
 
-TenantTable::Hold TenantTable::Find(std::string_view tenant, int64_t now_ns, Cache* cache) {
+TenantTable::Hold TenantTable::Find(std::string_view tenant, int64_t now_ns, Cache* cache, bool named) {
   const uint64_t hash = Xxh3(tenant);
   Cache::Slot& slot = cache->slots_[hash / kShards % Cache::kSlots];
   if (slot.entry != nullptr && slot.hash == hash && slot.entry->TryTake(slot.generation)) {
@@ -61,7 +61,7 @@ TenantTable::Hold TenantTable::Find(std::string_view tenant, int64_t now_ns, Cac
   Shard& shard = shard_[hash % shards_];
   {
     const MutexLock lock(shard.mutex);
-    if (Entry* const entry = shard.FindOrAdd(tenant, most_of_each_, now_ns); entry != nullptr) {
+    if (Entry* const entry = shard.FindOrAdd(tenant, most_of_each_, named, now_ns); entry != nullptr) {
       slot = {.hash = hash, .entry = entry, .generation = entry->Take()};
       return {entry, /*shared=*/false};
     }
@@ -73,10 +73,16 @@ TenantTable::Hold TenantTable::Find(std::string_view tenant, int64_t now_ns, Cac
 }
 
 // Null: the shard is full.
-TenantTable::Entry* TenantTable::Shard::FindOrAdd(std::string_view tenant, size_t most, int64_t now_ns) {
-  if (const auto found = places.find(KeyOf(tenant)); found != places.end()) return found->second;
-  Entry* const entry = entries.size() < most ? &entries.emplace_back() : Reuse(now_ns);
+TenantTable::Entry* TenantTable::Shard::FindOrAdd(
+    std::string_view tenant, size_t most, bool named, int64_t now_ns) {
+  if (const auto found = places.find(KeyOf(tenant)); found != places.end()) {
+    found->second->is_named |= named;
+    return found->second;
+  }
+  Entry* entry = entries.size() < most ? &entries.emplace_back() : Reuse(now_ns);
+  if (entry == nullptr && named) entry = &entries.emplace_back();
   if (entry == nullptr) return nullptr;
+  entry->is_named = named;
   entry->name = tenant;
   places.emplace(KeyOf(entry->name), entry);
   return entry;
@@ -86,7 +92,7 @@ TenantTable::Entry* TenantTable::Shard::Reuse(int64_t now_ns) {
   for (size_t looks = std::min(kLooks, entries.size()); looks > 0; --looks) {
     Entry& entry = entries[hand];
     hand = (hand + 1) % entries.size();
-    if (!entry.Retire(now_ns)) continue;
+    if (entry.is_named || !entry.Retire(now_ns)) continue;
     places.erase(KeyOf(entry.name));
     return &entry;
   }

@@ -5,6 +5,8 @@
 //
 // A meter that nothing holds, and that is the same as a new one, may become another tenant's once the table is full. If none
 // of the few that are looked at is, the newcomer shares one of 256 meters with other such tenants, by a hash of their names.
+// Tenants that the operator has named get one of their own however full the table is, and keep it, so that no number of
+// other names takes theirs.
 //
 // Most finds take no lock: a Cache remembers, per thread, which entry a tenant had in which generation, and an entry begins
 // another generation with another tenant. Thread-safe; a Cache belongs to one thread. The table outlives what it returns.
@@ -70,7 +72,8 @@ class TenantTable {
     std::array<Slot, kSlots> slots_;
   };
 
-  Hold Find(std::string_view tenant, int64_t now_ns, Cache* cache);
+  // `named`: by the operator.
+  Hold Find(std::string_view tenant, int64_t now_ns, Cache* cache, bool named = false);
 
   // Of those that are not the same as new ones, the tenants with the most open requests, then by name.
   struct Row {
@@ -95,6 +98,7 @@ class TenantTable {
     std::atomic<uint64_t> word{0};  // the generation, and in the lower half how many hold it
     TenantMeter meter;
     std::string name = {};  // does not change while the entry is held
+    bool is_named = false;  // it stays its tenant's. With the mutex of its shard
 
     uint32_t Take();
     bool TryTake(uint32_t generation);
@@ -108,7 +112,7 @@ class TenantTable {
     std::deque<Entry> entries ABSL_GUARDED_BY(mutex);
     size_t hand ABSL_GUARDED_BY(mutex) = 0;  // where the next look begins
 
-    Entry* FindOrAdd(std::string_view tenant, size_t most, int64_t now_ns)
+    Entry* FindOrAdd(std::string_view tenant, size_t most, bool named, int64_t now_ns)
         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
     Entry* Reuse(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   };

@@ -140,7 +140,6 @@ class TestFairQueue {
     const FairQueue::Waiter* const next = queue_.Next(workers);
     return next != nullptr ? std::optional(NumberOf(next)) : std::nullopt;
   }
-  void Take(uint64_t number) { queue_.Take(waiters_.at(number).get()); }
   size_t WaitersOf(uint64_t tenant) const { return queue_.WaitersOf(tenant); }
   std::optional<uint64_t> NewestOf(uint64_t tenant) const {
     const FairQueue::Waiter* const newest = queue_.NewestOf(tenant);
@@ -157,24 +156,12 @@ class TestFairQueue {
     }
     throw py::value_error("it is another queue's waiter");
   }
-  FairQueue& queue() { return queue_; }
   const FairQueue& queue() const { return queue_; }
 
  private:
   std::map<uint64_t, std::unique_ptr<FairQueue::Waiter>> waiters_;
   FairQueue queue_;
 };
-
-// The number of the waiter and its class.
-std::optional<std::pair<uint64_t, size_t>> TestNextByClass(
-    const std::vector<std::pair<TestFairQueue*, std::vector<uint32_t>>>& classes) {
-  std::vector<ClassQueue> queues;
-  for (const auto& [queue, workers] : classes)
-    queues.push_back({.queue = &queue->queue(), .workers = workers});
-  const ClassNext next = NextByClass(queues);
-  if (next.waiter == nullptr) return std::nullopt;
-  return std::pair(classes[next.of_class].first->NumberOf(next.waiter), next.of_class);
-}
 
 }  // namespace
 
@@ -260,7 +247,6 @@ void BindTestingAdmission(py::module_& testing) {
           "enqueue", &TestFairQueue::Enqueue, "number"_a, "tenant"_a, "cost"_a, "weight"_a = 1.0,
           "holders"_a = std::vector<std::pair<uint32_t, float>>(), "worker"_a = py::none())
       .def("next", &TestFairQueue::Next)
-      .def("take", &TestFairQueue::Take)
       .def("waiters_of", &TestFairQueue::WaitersOf)
       .def("newest_of", &TestFairQueue::NewestOf)
       .def("is_searched", &TestFairQueue::IsSearched)
@@ -275,7 +261,6 @@ void BindTestingAdmission(py::module_& testing) {
       .def("virtual_time_of", [](const TestFairQueue& queue, uint64_t tenant) {
         return queue.queue().VirtualTimeOf(tenant);
       });
-  testing.def("next_by_class", &TestNextByClass);
 }
 
 }  // namespace vllm_router

@@ -106,6 +106,7 @@ class TestClassQueues {
     if (next.waiter == nullptr) return std::nullopt;
     return std::pair(NumberOf(next.waiter), std::string(DispatchKindName(next.kind)));
   }
+  void Passed(const std::string& of_class) { queues_.Passed(ClassOf(of_class)); }
   void Requeue(uint64_t number) { queues_.Requeue(waiters_.at(number).get()); }
   bool Remove(uint64_t number) { return queues_.Remove(waiters_.at(number).get()); }
   void Settle(uint64_t number, uint64_t actual) { queues_.Settle(*waiters_.at(number), actual); }
@@ -259,6 +260,7 @@ void BindTestingClasses(py::module_& testing) {
           "enqueue", &TestClassQueues::Enqueue, "number"_a, "of_class"_a, "tenant"_a = 0, "cost"_a = 1,
           "now_ms"_a = 0)
       .def("next", &TestClassQueues::Next, "room"_a, "now_ms"_a = 0)
+      .def("passed", &TestClassQueues::Passed)
       .def("requeue", &TestClassQueues::Requeue)
       .def("remove", &TestClassQueues::Remove)
       .def("settle", &TestClassQueues::Settle, "number"_a, "actual"_a)

@@ -81,15 +81,15 @@ std::vector<std::string_view> NamesOf(const ContinueMethods& methods) {
 py::bytes ContinueBytes(std::string_view text) { return py::bytes(text.data(), text.size()); }
 
 // {method: {phase: reason}}
-std::map<std::string_view, std::map<std::string_view, std::string_view>> Judged(
+std::map<std::string_view, std::map<std::string_view, std::string_view>> EligibilityOf(
     const std::string& path, const std::string& body) {
-  const ContinueVerdict verdict = JudgeContinuation(path, BodyMap::Read(body));
+  const Eligibility eligibility = CheckEligibility(path, BodyMap::Read(body));
   std::map<std::string_view, std::map<std::string_view, std::string_view>> reasons;
   for (size_t i = 0; i < kContinueMethods; ++i) {
     const auto method = static_cast<ContinueMethod>(i);
     for (size_t phase = 0; phase < std::size(kContinuePhases); ++phase) {
       reasons[ContinueMethodName(method)][kContinuePhases[phase]] =
-          ContinueReasonName(verdict.WhyNot(method, static_cast<ContinuePhase>(phase)));
+          ContinueReasonName(eligibility.WhyNot(method, static_cast<ContinuePhase>(phase)));
     }
   }
   return reasons;
@@ -208,11 +208,11 @@ void BindTestingContinuation(py::module_& testing) {
         return ContinueEventName(EventOf(ContinueByName<StreamCut>(kStreamCutNames, cut)));
       },
       "cut"_a);
-  testing.def("judge_continuation", &Judged, "path"_a, "body"_a);
+  testing.def("check_eligibility", &EligibilityOf, "path"_a, "body"_a);
   testing.def(
       "may_continue",
       [](const std::string& path, const std::string& body) {
-        return JudgeContinuation(path, BodyMap::Read(body)).MayContinue();
+        return CheckEligibility(path, BodyMap::Read(body)).MayContinue();
       },
       "path"_a, "body"_a);
   // (bytes, hash)

@@ -68,8 +68,9 @@ void BindTestingGrpc(py::module_& testing) {
       "read_grpc_frames", &ReadGrpcFrames, py::arg("pieces"), py::kw_only(),
       py::arg("max_message_bytes") = 4 << 20);
   testing.def("grpc_frame", [](const std::string& message) {
-    std::string out;
-    AppendGrpcFrame(message, &out);
+    const GrpcFrame frame(message);
+    std::string out(frame.size(), '\0');
+    frame.Copy(0, out.data(), out.size());
     return py::bytes(out);
   });
   testing.def("grpc_message_text", [](const std::string& text) { return GrpcMessageText(text); });

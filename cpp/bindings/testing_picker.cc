@@ -149,11 +149,11 @@ class StreamForTest {
         stream(options_) {}
 
   // What there is more of, or the error.
-  std::string Take(const std::string& message) {
+  std::string Take(std::string message) {
     ProcessingRequest request;
     const Status read = ReadProcessingRequest(message, &request);
     if (!read.ok()) return StatusText(read);
-    const StatusOr<ExtProcStream::Progress> progress = stream.Take(request);
+    const StatusOr<ExtProcStream::Progress> progress = stream.Take(request, &message);
     if (!progress.ok()) return StatusText(progress.status());
     constexpr std::array<std::string_view, 3> kNames = {"nothing", "request", "response"};
     return std::string(kNames[static_cast<size_t>(*progress)]);

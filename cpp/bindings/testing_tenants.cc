@@ -108,8 +108,8 @@ class TestTenantTable {
  public:
   explicit TestTenantTable(size_t max_tenants) : table_(max_tenants) {}
 
-  std::unique_ptr<TestTenantHold> Find(const std::string& tenant, int64_t now_ns, size_t thread) {
-    return std::make_unique<TestTenantHold>(table_.Find(tenant, now_ns, &caches_.at(thread)));
+  std::unique_ptr<TestTenantHold> Find(const std::string& tenant, int64_t now_ns, size_t thread, bool named) {
+    return std::make_unique<TestTenantHold>(table_.Find(tenant, now_ns, &caches_.at(thread), named));
   }
   std::vector<std::tuple<std::string, uint64_t, int64_t, int64_t>> Read(int64_t now_ns, size_t most) const {
     std::vector<std::tuple<std::string, uint64_t, int64_t, int64_t>> rows;
@@ -194,7 +194,9 @@ void BindTestingTenants(py::module_& testing) {
       .def("release", &TestTenantHold::Release);
   py::class_<TestTenantTable>(testing, "TenantTable")
       .def(py::init<size_t>(), "max_tenants"_a)
-      .def("find", &TestTenantTable::Find, "tenant"_a, "now_ns"_a = 0, "thread"_a = 0, py::keep_alive<0, 1>())
+      .def(
+          "find", &TestTenantTable::Find, "tenant"_a, "now_ns"_a = 0, "thread"_a = 0, "named"_a = false,
+          py::keep_alive<0, 1>())
       .def("read", &TestTenantTable::Read, "now_ns"_a = 0, "most"_a = 256)
       .def("__len__", &TestTenantTable::size)
       .def_property_readonly("shared_finds", &TestTenantTable::shared_finds);
@@ -207,16 +209,16 @@ void BindTestingTenants(py::module_& testing) {
           "now_ns"_a = 0)
       .def(
           "take_tokens",
-          [](TestTenantLimit& self, uint64_t tokens, bool counted, int64_t now_ns) {
-            return self.limit().TakeTokens(tokens, counted, now_ns);
+          [](TestTenantLimit& self, uint64_t prompt, uint64_t output, bool counted, int64_t now_ns) {
+            return self.limit().TakeTokens(prompt, output, counted, now_ns);
           },
-          "tokens"_a, "counted"_a = true, "now_ns"_a = 0)
+          "prompt"_a, "output"_a = 0, "counted"_a = true, "now_ns"_a = 0)
       .def(
           "end",
-          [](TestTenantLimit& self, std::optional<uint64_t> used, int64_t now_ns) {
-            self.limit().End(used, now_ns);
+          [](TestTenantLimit& self, std::optional<uint64_t> used, uint64_t events, int64_t now_ns) {
+            self.limit().End(used, events, now_ns);
           },
-          "used"_a = py::none(), "now_ns"_a = 0)
+          "used"_a = py::none(), "events"_a = 0, "now_ns"_a = 0)
       .def_property_readonly(
           "rejected", [](TestTenantLimit& self) { return RejectionRow(self.limit().rejected()); })
       .def_property_readonly("message", [](TestTenantLimit& self) { return self.limit().Message(); })

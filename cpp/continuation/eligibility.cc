@@ -85,9 +85,9 @@ bool AnyElement(std::string_view array, Test test) {
 }
 
 // The request, by API. `params` has the sampling parameters: the body itself, or its member of that name.
-class Judge {
+class Checks {
  public:
-  Judge(ContinueApi api, const BodyMap& body, const BodyMap& params)
+  Checks(ContinueApi api, const BodyMap& body, const BodyMap& params)
       : api_(api), body_(body), params_(params) {}
 
   ContinueReason OfAll() const {
@@ -216,7 +216,7 @@ class Judge {
   const BodyMap& params_;
 };
 
-ContinueVerdict Never(ContinueReason why) { return {.why_not = {why, why, why}}; }
+Eligibility Never(ContinueReason why) { return {.why_not = {why, why, why}}; }
 
 }  // namespace
 
@@ -233,7 +233,7 @@ std::optional<ContinueApi> ContinueApiOf(std::string_view path) {
   return row->api;
 }
 
-ContinueReason ContinueVerdict::WhyNot(ContinueMethod method, ContinuePhase phase) const {
+ContinueReason Eligibility::WhyNot(ContinueMethod method, ContinuePhase phase) const {
   const ContinueReason why = why_not[static_cast<size_t>(method)];
   if (method == ContinueMethod::kRerun) return why;
   if (method == ContinueMethod::kTokens) {
@@ -245,12 +245,12 @@ ContinueReason ContinueVerdict::WhyNot(ContinueMethod method, ContinuePhase phas
   return why;
 }
 
-bool ContinueVerdict::MayContinue() const {
+bool Eligibility::MayContinue() const {
   return WhyNot(ContinueMethod::kRerun, ContinuePhase::kText) == ContinueReason::kNone ||
          WhyNot(ContinueMethod::kTokens, ContinuePhase::kReasoning) == ContinueReason::kNone;
 }
 
-ContinueVerdict JudgeContinuation(std::string_view path, const BodyMap& body) {
+Eligibility CheckEligibility(std::string_view path, const BodyMap& body) {
   const std::optional<ContinueApi> api = ContinueApiOf(path);
   if (!api) return Never(ContinueReason::kRoute);
   if (!body.ok() || body.members().size() > kMostMembers) return Never(ContinueReason::kNotJson);
@@ -262,9 +262,9 @@ ContinueVerdict JudgeContinuation(std::string_view path, const BodyMap& body) {
   const BodyMap params = BodyMap::Read(is_nested ? (is_given ? nested->value : "{}") : body.body());
   if (!params.ok()) return Never(ContinueReason::kNotJson);  // a list of them, or what a worker rejects
   if (params.HasOddNames()) return Never(ContinueReason::kOddNames);
-  const Judge judge(*api, body, params);
-  if (const ContinueReason why = judge.OfAll(); why != ContinueReason::kNone) return Never(why);
-  return {.why_not = {judge.OfRerun(), judge.OfTokens(), judge.OfParsedTokens()}};
+  const Checks checks(*api, body, params);
+  if (const ContinueReason why = checks.OfAll(); why != ContinueReason::kNone) return Never(why);
+  return {.why_not = {checks.OfRerun(), checks.OfTokens(), checks.OfParsedTokens()}};
 }
 
 }  // namespace vllm_router

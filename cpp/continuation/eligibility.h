@@ -1,7 +1,7 @@
 // Eligibility: by which methods the stream of a request can be continued at another worker when its own is lost, as far
 // as the request tells.
 //
-//   JudgeContinuation(path, body) ─▶ ContinueVerdict ─▶ WhyNot(method, phase): kNone, or the reason
+//   CheckEligibility(path, body) ─▶ Eligibility ─▶ WhyNot(method, phase): kNone, or the reason
 //
 // Three methods, from the one that needs least of the engine:
 //
@@ -12,7 +12,7 @@
 //   parsed_tokens  tokens, with a call that makes text and tool calls of them; where a tool call is open or was sent
 //
 // A reason is of the request alone. What the worker's engine can do, how much memory is free and how often the stream
-// was continued is judged elsewhere. What is not known is taken as a reason: a stream that ends early costs less than a
+// was continued is checked elsewhere. What is not known is taken as a reason: a stream that ends early costs less than a
 // wrong one. docs/explanation/continued_streams.md has a sentence for each reason.
 //
 // Pure; any thread. Cost: some comparisons per member, a pass over `messages` and `tools`.
@@ -77,7 +77,7 @@ enum class ContinuePhase : uint8_t {
   kToolCall,  // or has got: a call that is open, or was sent before
 };
 
-struct ContinueVerdict {
+struct Eligibility {
   std::array<ContinueReason, kContinueMethods> why_not{};  // by method, whatever is generated
 
   ContinueReason WhyNot(ContinueMethod method, ContinuePhase phase) const;
@@ -86,6 +86,6 @@ struct ContinueVerdict {
 };
 
 // `path`: of the request's target, without query.
-ContinueVerdict JudgeContinuation(std::string_view path, const BodyMap& body);
+Eligibility CheckEligibility(std::string_view path, const BodyMap& body);
 
 }  // namespace vllm_router

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "http/sse_reader.h"
 #include "http/stream_tail.h"
 
 namespace vllm_router {
@@ -23,8 +24,9 @@ EventGate::Ending EndingOf(std::string_view event) {
 size_t EventSize(std::string_view stream) {
   size_t line = 0;
   while (true) {
-    const size_t end = stream.find_first_of("\r\n", line);
-    if (end == std::string_view::npos) return std::string_view::npos;
+    const size_t length = FindLineEnd(stream.substr(line));
+    if (length == std::string_view::npos) return std::string_view::npos;
+    const size_t end = line + length;
     const size_t next = stream.substr(end).starts_with("\r\n") ? end + 2 : end + 1;
     if (end == line) return next;
     line = next;

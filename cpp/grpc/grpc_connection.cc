@@ -1,8 +1,8 @@
 #include "grpc/grpc_connection.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
+#include <utility>
 
 #include <nghttp2/nghttp2.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kContentType = "application/grpc";
 constexpr size_t kFieldOverhead = 32;  // RFC 9113, 6.5.2
-constexpr size_t kKeptUnsentBytes = 64 * 1024;
+constexpr size_t kKeptSentFrames = 64;
 
 std::string_view View(const uint8_t* bytes, size_t size) {
   return {reinterpret_cast<const char*>(bytes), size};
@@ -167,14 +167,14 @@ bool GrpcConnection::Write(std::string* out, size_t most) {
   return nghttp2_session_want_write(session_.get()) != 0;
 }
 
-bool GrpcConnection::Send(int32_t stream, std::string_view message) {
+bool GrpcConnection::Send(int32_t stream, std::string message) {
   Stream* const found = Find(stream);
   if (found == nullptr || found->over) return false;
-  if (found->sent > kKeptUnsentBytes && found->sent * 2 > found->unsent.size()) {
-    found->unsent.erase(0, found->sent);
-    found->sent = 0;
+  if (found->next >= kKeptSentFrames && found->next * 2 > found->unsent.size()) {
+    found->unsent.erase(found->unsent.begin(), found->unsent.begin() + static_cast<ptrdiff_t>(found->next));
+    found->next = 0;
   }
-  AppendGrpcFrame(message, &found->unsent);
+  found->unsent_bytes += found->unsent.emplace_back(std::move(message)).size();
   if (!found->has_response) {
     SendHead(stream, found);
   } else {
@@ -211,7 +211,7 @@ void GrpcConnection::SetPaused(int32_t stream, bool paused) {
 
 size_t GrpcConnection::unsent_bytes(int32_t stream) const {
   const auto found = streams_.find(stream);
-  return found == streams_.end() ? 0 : found->second.unsent.size() - found->second.sent;
+  return found == streams_.end() ? 0 : found->second.unsent_bytes;
 }
 
 void GrpcConnection::Drain() { Must(nghttp2_submit_shutdown_notice(session_.get())); }
@@ -332,16 +332,20 @@ void GrpcConnection::EndInput(int32_t id, Stream* stream) {
 }
 
 size_t GrpcConnection::GiveData(int32_t id, Stream* stream, char* to, size_t most, bool* last) {
-  const size_t given = std::min(most, stream->unsent.size() - stream->sent);
-  if (given != 0) std::memcpy(to, stream->unsent.data() + stream->sent, given);
-  stream->sent += given;
-  if (stream->sent == stream->unsent.size()) {
+  size_t given = 0;
+  while (given < most && stream->next < stream->unsent.size()) {
+    const GrpcFrame& frame = stream->unsent[stream->next];
+    const size_t copied = frame.Copy(stream->sent, to + given, most - given);
+    given += copied;
+    stream->sent += copied;
+    if (stream->sent < frame.size()) break;
+    const GrpcFrame done = std::move(stream->unsent[stream->next++]);  // whose memory is of use to others
     stream->sent = 0;
-    if (stream->unsent.capacity() > kKeptUnsentBytes) {
-      stream->unsent = {};
-    } else {
-      stream->unsent.clear();
-    }
+  }
+  stream->unsent_bytes -= given;
+  if (stream->next == stream->unsent.size()) {
+    stream->unsent.clear();
+    stream->next = 0;
     if (stream->over) {
       *last = true;
       SendTrailers(id, *stream);

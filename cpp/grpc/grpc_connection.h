@@ -18,8 +18,8 @@
 // paused gives no credit to its sender, which can then send one window more. What Send() keeps has no limit of its own: the
 // owner looks at unsent_bytes(), and pauses the stream.
 //
-// nghttp2 does HTTP/2: frames, HPACK, flow control, the order of headers. Cost: a copy of each message in, two of each out. One
-// thread; not movable, since nghttp2 has its address.
+// nghttp2 does HTTP/2: frames, HPACK, flow control, the order of headers. Cost: a copy of each message in, two of each out, to
+// nghttp2 and to Write(). One thread; not movable, since nghttp2 has its address.
 // The protocol: RFC 9113; grpc.io, "gRPC over HTTP2".
 #pragma once
 
@@ -83,7 +83,7 @@ class GrpcConnection {
   bool Write(std::string* out, size_t most);
 
   // Queues a message. False: the stream is over.
-  bool Send(int32_t stream, std::string_view message);
+  bool Send(int32_t stream, std::string message);
   // Ends the stream, with its trailers behind the messages. `text` is for people. False: it is over already.
   bool Finish(int32_t stream, GrpcCode code, std::string_view text = {});
   // Ends the stream at once, without what is queued. False: it is over already.
@@ -120,9 +120,11 @@ class GrpcConnection {
     bool over = false;          // for the caller: no event follows, and nothing can be sent
     bool has_response = false;  // its head is queued
     bool paused = false;
-    size_t withheld = 0;  // bytes without credit for their sender
-    std::string unsent;   // from `sent` on
+    size_t withheld = 0;            // bytes without credit for their sender
+    std::vector<GrpcFrame> unsent;  // from `next` on, and of that from `sent` on
+    size_t next = 0;
     size_t sent = 0;
+    size_t unsent_bytes = 0;
     GrpcCode code = GrpcCode::kOk;  // of the trailers, once it is over
     std::string text;
   };

@@ -1,16 +1,27 @@
 #include "grpc/grpc_frame.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace vllm_router {
 
-void AppendGrpcFrame(std::string_view message, std::string* out) {
-  const size_t length = message.size();
-  const char prefix[kGrpcPrefixBytes] = {
+GrpcFrame::GrpcFrame(std::string message) : message_(std::move(message)) {
+  const size_t length = message_.size();
+  prefix_ = {
       0, static_cast<char>(length >> 24 & 0xff), static_cast<char>(length >> 16 & 0xff),
       static_cast<char>(length >> 8 & 0xff), static_cast<char>(length & 0xff)};
-  out->append(prefix, kGrpcPrefixBytes);
-  out->append(message);
+}
+
+size_t GrpcFrame::Copy(size_t begin, char* to, size_t most) const {
+  size_t copied = 0;
+  const auto copy = [&](std::string_view part) {
+    const size_t bytes = std::min(part.size(), most - copied);
+    if (bytes != 0) std::memcpy(to + copied, part.data(), bytes);
+    copied += bytes;
+  };
+  if (begin < kGrpcPrefixBytes) copy({prefix_.data() + begin, kGrpcPrefixBytes - begin});
+  copy(std::string_view(message_).substr(begin - std::min(begin, kGrpcPrefixBytes)));
+  return copied;
 }
 
 std::string GrpcMessageText(std::string_view text) {
@@ -42,6 +53,7 @@ GrpcFrameReader::Result GrpcFrameReader::Read(std::string_view* bytes) {
     message_.reserve(std::min(length_, kFirstBytes));
   }
   const size_t taken = std::min(bytes->size(), length_ - message_.size());
+  if (message_.size() + taken > kFirstBytes) message_.reserve(length_);  // it comes, so it is not moved again
   message_.append(bytes->substr(0, taken));
   bytes->remove_prefix(taken);
   if (message_.size() < length_) return Result::kNeedMore;

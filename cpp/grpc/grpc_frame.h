@@ -6,7 +6,7 @@
 //   GrpcFrameReader reader(kMaxMessage);
 //   while (reader.Read(&bytes) == GrpcFrameReader::Result::kMessage) Take(reader.TakeMessage());
 //
-// Cost: a copy of each message. A claimed length costs no memory before its bytes come. One thread.
+// Cost: a copy of each message. A claimed length costs at most 64 KiB before so many of its bytes have come. One thread.
 // The format: grpc.io, "gRPC over HTTP2" (Length-Prefixed-Message, Status-Message), and "Status codes".
 #pragma once
 
@@ -34,8 +34,19 @@ enum class GrpcCode : uint8_t {
 
 inline constexpr size_t kGrpcPrefixBytes = 5;
 
-// REQUIRES: `message` has fewer than 4 GiB.
-void AppendGrpcFrame(std::string_view message, std::string* out);
+// A message with what stands in front of it. REQUIRES: it has fewer than 4 GiB.
+class GrpcFrame {
+ public:
+  explicit GrpcFrame(std::string message);
+
+  size_t size() const { return kGrpcPrefixBytes + message_.size(); }
+  // Copies at most `most` bytes of it, from `begin` on. Returns how many. REQUIRES: begin <= size().
+  size_t Copy(size_t begin, char* to, size_t most) const;
+
+ private:
+  std::array<char, kGrpcPrefixBytes> prefix_;
+  std::string message_;
+};
 
 // A text as the trailer grpc-message carries it: what is not printable ASCII, and '%', as %XX.
 std::string GrpcMessageText(std::string_view text);

@@ -6,6 +6,17 @@
 
 namespace vllm_router {
 
+size_t FindLineEnd(std::string_view text) {
+  constexpr size_t kBlock = 64;
+  for (size_t at = 0; at < text.size(); at += kBlock) {
+    const std::string_view block = text.substr(at, kBlock);
+    const size_t feed = block.find('\n');
+    const size_t end = std::min(feed, block.substr(0, feed).find('\r'));
+    if (end != std::string_view::npos) return at + end;
+  }
+  return std::string_view::npos;
+}
+
 SseReader::Step SseReader::Next(std::string_view* bytes) {
   if (too_long_) return Step::kTooLong;
   if (ended_) {
@@ -21,7 +32,7 @@ SseReader::Step SseReader::Next(std::string_view* bytes) {
         continue;
       }
     }
-    const size_t end = std::min(bytes->find_first_of("\r\n"), bytes->size());
+    const size_t end = std::min(FindLineEnd(*bytes), bytes->size());
     if (IsTooLong(line_.size() + end)) {
       too_long_ = true;
       return Step::kTooLong;

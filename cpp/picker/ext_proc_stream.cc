@@ -22,7 +22,8 @@ Status OutOfOrder(std::string_view what, std::string_view when) {
 
 }  // namespace
 
-StatusOr<ExtProcStream::Progress> ExtProcStream::Take(const ProcessingRequest& request) {
+StatusOr<ExtProcStream::Progress> ExtProcStream::Take(
+    const ProcessingRequest& request, std::string* message) {
   if (state_ == State::kOver || request.part == ProcessingPart::kNone) return Progress::kNothing;
   if (state_ == State::kHead && request.part != ProcessingPart::kRequestHeaders)
     return OutOfOrder("a part of a request or response", "before request_headers");
@@ -32,7 +33,7 @@ StatusOr<ExtProcStream::Progress> ExtProcStream::Take(const ProcessingRequest& r
       ROUTER_RETURN_IF_ERROR(TakeHead(request));
       return Progress::kRequest;
     case ProcessingPart::kRequestBody:
-      ROUTER_RETURN_IF_ERROR(TakeBody(request));
+      ROUTER_RETURN_IF_ERROR(TakeBody(request, message));
       return was_waiting ? Progress::kRequest : Progress::kNothing;
     case ProcessingPart::kRequestTrailers:
       if (!was_waiting) {
@@ -90,7 +91,7 @@ void ExtProcStream::Choose(const Choice& choice) {
        .metadata = metadata}));
   state_ = State::kPicked;
   if (is_duplex()) SendBack(ProcessingPart::kRequestBody, body_, body_ends_);
-  body_ = {};
+  DropBody();
   for (const ProcessingPart part : std::exchange(owed_, {})) Respond(part);
 }
 
@@ -98,7 +99,7 @@ void ExtProcStream::Reject(const ImmediateResponse& response) {
   if (state_ == State::kPicked || state_ == State::kOver || observes_) return;
   Write(WriteImmediateResponse(response));
   state_ = State::kOver;
-  body_ = {};
+  DropBody();
 }
 
 Status ExtProcStream::TakeHead(const ProcessingRequest& request) {
@@ -134,7 +135,7 @@ Status ExtProcStream::TakeHead(const ProcessingRequest& request) {
   return absl::OkStatus();
 }
 
-Status ExtProcStream::TakeBody(const ProcessingRequest& request) {
+Status ExtProcStream::TakeBody(const ProcessingRequest& request, std::string* message) {
   if (state_ == State::kPicked) {
     if (is_duplex()) {
       SendBack(request.part, request.body, request.end_of_stream);
@@ -150,12 +151,31 @@ Status ExtProcStream::TakeBody(const ProcessingRequest& request) {
         "the body of a request has more than ", options_.max_body_bytes,
         " bytes before a worker is chosen; send less"));
   }
-  body_ += request.body;
+  KeepBody(request.body, message);
   body_ends_ = request.end_of_stream;
   // A buffered body comes in one message, of which BUFFERED_PARTIAL may leave some out.
   body_is_whole_ = request.end_of_stream;
   no_more_ = request.end_of_stream || is_buffered();
   return is_buffered() ? Owe(request.part) : absl::OkStatus();
+}
+
+void ExtProcStream::KeepBody(std::string_view piece, std::string* message) {
+  if (piece.empty()) return;
+  if (body_.empty() && message != nullptr && piece.size() >= kLargePiece) {
+    body_bytes_ =
+        std::move(*message);  // its bytes stay where they are, since they are too many for the string itself
+    body_ = piece;
+    return;
+  }
+  if (body_.size() != body_bytes_.size()) body_bytes_ = std::string(body_);
+  body_bytes_ += piece;
+  body_ = body_bytes_;
+}
+
+void ExtProcStream::DropBody() {
+  body_ = {};
+  std::string().swap(
+      body_bytes_);  // a string that is assigned keeps its memory, here until the response ends
 }
 
 Status ExtProcStream::Owe(ProcessingPart part) {

@@ -18,7 +18,7 @@
 //   FULL_DUPLEX_STREAMED            a pick whenever there is enough of the body; then all of it is sent back, in pieces
 //
 // In observability mode nothing is sent. Limits: the body that is kept before the pick, and messages that wait for it. Cost: a
-// copy of the head, and of the body before the pick. One thread.
+// copy of the head, and of the body before the pick, unless it comes in one large message. One thread.
 #pragma once
 
 #include <cstddef>
@@ -71,14 +71,15 @@ class ExtProcStream {
 
   // InvalidArgument: the message cannot come now, or has a malformed subset; ResourceExhausted: more is kept than may be. The
   // stream is to be ended then.
-  StatusOr<Progress> Take(const ProcessingRequest& request);
+  // `message` is where `request` was read from, if the stream may keep it instead of a copy.
+  StatusOr<Progress> Take(const ProcessingRequest& request, std::string* message = nullptr);
 
   // The data plane waits for no response, so that a choice would be for nothing.
   bool observes() const { return observes_; }
   // Of the request: fields with ":method" and ":path" among them.
   std::span<const HeaderField> head() const { return head_; }
   // What has come of it; empty after the pick.
-  std::string_view body() const { return body_; }
+  std::string_view body() const { return body_; }  // valid until the next Take()
   bool body_is_whole() const { return body_is_whole_; }
   const std::optional<EndpointSubset>& subset() const { return subset_; }
   // A choice can be told now; no more of the request comes before it.
@@ -106,13 +107,16 @@ class ExtProcStream {
   enum class State : uint8_t { kHead, kWaiting, kPicked, kOver };
 
   static constexpr size_t kMaxOwed = 1024;
+  static constexpr size_t kLargePiece = 64 * 1024;  // of a body; smaller ones are copied
 
   bool is_duplex() const { return mode_ == BodySendMode::kFullDuplexStreamed; }
   bool is_buffered() const {
     return mode_ == BodySendMode::kBuffered || mode_ == BodySendMode::kBufferedPartial;
   }
   Status TakeHead(const ProcessingRequest& request);
-  Status TakeBody(const ProcessingRequest& request);
+  Status TakeBody(const ProcessingRequest& request, std::string* message);
+  void KeepBody(std::string_view piece, std::string* message);
+  void DropBody();
   Status Owe(ProcessingPart part);
   void TakeResponseHead(const ProcessingRequest& request);
   // A response that changes nothing.
@@ -129,7 +133,8 @@ class ExtProcStream {
   std::string head_bytes_;
   std::vector<HeaderField> head_;  // within head_bytes_
   std::optional<EndpointSubset> subset_;
-  std::string body_;
+  std::string body_bytes_;
+  std::string_view body_;  // within body_bytes_
   bool body_is_whole_ = false;
   bool body_ends_ = false;            // by its last piece, not by trailers
   bool no_more_ = false;              // of the request, before the pick

@@ -79,6 +79,7 @@ class ServerOptions(TypedDict, total=False):
     service_discovery_port: Any
     service_discovery_namespace: Any
     service_discovery_service: str | None
+    inference_pool: str | None
     kubeconfig: str | None
     kube_context: str | None
     pod_deletion_cost: bool

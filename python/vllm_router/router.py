@@ -533,10 +533,15 @@ def _sources_of(options: Mapping[str, Any], staged: bool) -> list[Source]:
                 for name in ("prefill_selector", "decode_selector", "bootstrap_port_annotation")
             }
             if staged
-            else {"selector": options["selector"], "service": options["service_discovery_service"] or ""}
+            else {
+                "selector": options["selector"],
+                "service": options["service_discovery_service"] or "",
+                "pool": options["inference_pool"] or "",
+            }
         )
+        of_pool = bool(options["inference_pool"])
         sources.append(
-            discovery.KubernetesSource(
+            (discovery.InferencePoolSource if of_pool else discovery.KubernetesSource)(
                 kubernetes.KubernetesOptions(
                     **selectors,
                     ports=options["service_discovery_port"],

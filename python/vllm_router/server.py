@@ -397,7 +397,9 @@ def _write_deletion_costs(
 ) -> Callable[[], object] | None:
     """Begins to write what pods are worth, if there are pods; returns what ends it."""
     kubernetes = import_module("vllm_router.discovery.kubernetes")
-    found = [source for source in sources if isinstance(source, kubernetes.KubernetesSource)]
+    pool = import_module("vllm_router.discovery.inference_pool")
+    of_pods = (kubernetes.KubernetesSource, pool.InferencePoolSource)
+    found: list[Any] = [source for source in sources if isinstance(source, of_pods)]
     if not found:
         return None
     core_of = weakref.ref(core)

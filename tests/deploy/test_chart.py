@@ -66,10 +66,12 @@ def test_the_default_values_are_settings_of_the_router_that_lack_only_workers() 
 @pytest.mark.parametrize("path", ROUTERS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_router_is_told_what_it_accepts(path: Path, tmp_path: Path) -> None:
     args = router_args(path, tmp_path)
-    assert args.worker_urls or args.vllm_pd_disaggregation
+    assert args.worker_urls or args.vllm_pd_disaggregation or args.inference_pool
     spec = pod(path)
     ports = {port["name"]: port["containerPort"] for port in spec["containers"][0]["ports"]}
-    assert ports == {"http": args.port, "metrics": args.prometheus_port, "admin": args.admin_port}
+    own = {"http": args.port, "metrics": args.prometheus_port, "admin": args.admin_port}
+    of_picker = {"epp": args.epp_port, "epp-health": args.epp_health_port}
+    assert ports == own | {name: port for name, port in of_picker.items() if port is not None}
     grace = args.shutdown_settle_secs + args.shutdown_grace_period_secs
     assert grace + 10 <= spec["terminationGracePeriodSeconds"] < grace + 20
 
@@ -148,6 +150,7 @@ def test_a_pod_may_read_what_it_discovers_and_no_more() -> None:
         "network_policy_and_rbac": (True, [("Role", "models", "pods"), ("Role", "batch", "pods")]),
         "everything": (True, [("ClusterRole", None, "endpointslices")]),
         "prefill_decode": (True, [("Role", "models", "pods")]),
+        "endpoint_picker": (True, [("Role", "default", "pods")]),
     }
     for name, (token, roles) in expected.items():
         path = RENDERS / f"{name}.yaml"
@@ -164,7 +167,9 @@ def test_a_pod_may_read_what_it_discovers_and_no_more() -> None:
             reads = ["get", "list", "watch"]
             values = yaml.safe_load((RENDERS.parent / "chart_values" / f"{name}.yaml").read_text())
             writes = [["patch"]] if values["router"].get("pod_deletion_cost") else []
-            assert [rule["verbs"] for rule in role["rules"]] == [reads, *writes]
+            pools = [rule for rule in role["rules"] if rule["resources"] == ["inferencepools"]]
+            assert len(pools) == (name == "endpoint_picker")
+            assert [rule["verbs"] for rule in role["rules"]] == [reads, *(len(pools) * [reads]), *writes]
             assert binding["metadata"].get("namespace") == role["metadata"].get("namespace")
             assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (
                 role["kind"],
@@ -186,6 +191,46 @@ def test_the_router_of_a_chart_discovers_what_the_values_say(tmp_path: Path) -> 
     assert (args.vllm_pd_disaggregation, args.service_discovery, args.selector) == (True, True, {})
     assert args.prefill_selector == {"app": "vllm", "role": "prefill"}
     assert args.decode_selector == {"app": "vllm", "role": "decode"}
+
+
+def test_a_pool_names_the_service_of_the_picker_that_follows_it(tmp_path: Path) -> None:
+    path = RENDERS / "endpoint_picker.yaml"
+    found = {(document["kind"], document["metadata"]["name"]): document for document in documents(path)}
+    args = router_args(path, tmp_path)
+    pool = found["InferencePool", "llama"]
+    assert pool["apiVersion"] == "inference.networking.k8s.io/v1"
+    assert pool["spec"]["selector"] == {"matchLabels": {"app": "vllm", "example.com/tier": "1"}}
+    assert pool["spec"]["targetPorts"] == [{"number": 8000}, {"number": 8001}]
+    assert (args.inference_pool, args.service_discovery_namespace) == ("llama", "default")
+    picker = pool["spec"]["endpointPickerRef"]
+    service = found["Service", picker["name"]]["spec"]
+    ports = {port["name"]: port["port"] for port in service["ports"]}
+    assert picker["port"]["number"] == ports["epp"] == args.epp_port == 9002
+    assert ports["epp-health"] == args.epp_health_port == 9003
+    labels = found["Deployment", "router-vllm-router"]["spec"]["template"]["metadata"]["labels"]
+    assert labels.items() >= service["selector"].items()
+    assert (args.epp_tls, args.epp_only, args.epp_fallbacks) == (True, True, 2)
+    assert (picker["failureMode"], args.warnings()) == ("FailClose", [])
+    policy = found["NetworkPolicy", "router-vllm-router"]["spec"]["ingress"][-1]
+    assert [port["port"] for port in policy["ports"]] == ["epp", "epp-health"]
+
+
+def test_the_plain_pool_is_that_of_the_plain_workers_and_router() -> None:
+    path = PLAIN / "inferencepool.yaml"
+    pool, service, role = (the(kind, path) for kind in ("InferencePool", "Service", "Role"))
+    settings = re.findall(r"^#   (\w+: .*)$", path.read_text(), re.MULTILINE)
+    args = RouterArgs.from_yaml("\n".join(settings))
+    args._validate_router_args()
+    assert args.inference_pool == pool["metadata"]["name"]
+    assert (
+        the("StatefulSet", PLAIN / "workers.yaml")["spec"]["template"]["metadata"]["labels"]
+        == (pool["spec"]["selector"]["matchLabels"])
+    )
+    assert pool["spec"]["endpointPickerRef"]["name"] == service["metadata"]["name"]
+    assert pool["spec"]["endpointPickerRef"]["port"]["number"] == args.epp_port
+    assert [port["port"] for port in service["spec"]["ports"]] == [args.epp_port, args.epp_health_port]
+    assert service["spec"]["selector"] == the("Service", PLAIN / "router.yaml")["spec"]["selector"]
+    assert role["rules"][0]["resources"] == ["inferencepools"]
 
 
 def test_a_probe_fits_what_the_port_speaks() -> None:

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.release
 
 VALUES = sorted((Path(__file__).parent / "chart_values").glob("*.yaml"))
 KUBERNETES = "1.37.0"
-# Kinds of the Prometheus operator, whose schemas Kubernetes does not have.
-CUSTOM = {"PrometheusRule", "ServiceMonitor"}
+# Kinds of the Prometheus operator and of the inference extension, whose schemas Kubernetes does not have.
+CUSTOM = {"InferencePool", "PrometheusRule", "ServiceMonitor"}
 
 
 def helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -74,7 +74,7 @@ def test_the_chart_passes_lint() -> None:
 
 
 def test_there_is_a_render_for_each_file_of_values() -> None:
-    assert len(VALUES) == 7
+    assert len(VALUES) == 9
     assert [path.name for path in VALUES] == sorted(path.name for path in RENDERS.glob("*.yaml"))
 
 
@@ -97,7 +97,9 @@ def test_a_render_is_valid(values: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(PLAIN.glob("*.yaml")), ids=lambda path: path.stem)
 def test_a_plain_manifest_is_valid(path: Path) -> None:
     passed, unknown = validated(path)
-    assert (len(passed), unknown) == (len(documents(path)), set())
+    kinds = [document["kind"] for document in documents(path)]
+    assert unknown == CUSTOM & set(kinds)
+    assert len(passed) == sum(kind not in CUSTOM for kind in kinds)
 
 
 def test_a_manifest_with_a_mistake_is_not_valid(tmp_path: Path) -> None:
@@ -143,6 +145,26 @@ def test_rules_and_dashboard_arrive_as_they_are() -> None:
         (
             {"discovery": {"enabled": True, "decodeSelector": {"role": "d"}}},
             "is set and router.vllm_pd_disaggregation is not, so pods have no stages",
+        ),
+        (
+            {"discovery": {"enabled": True, "selector": {"app": "vllm"}, "inferencePool": "llama"}},
+            "discovery.inferencePool is set beside another of discovery's selectors",
+        ),
+        (
+            {"discovery": {"enabled": True, "inferencePool": "llama", "namespaces": ["a", "b"]}},
+            "discovery.namespaces has several names, and an InferencePool and its pods are in one",
+        ),
+        ({"router": {"inference_pool": "llama"}}, "set discovery.inferencePool instead"),
+        ({"router": {"epp_port": 9002}}, "set epp.enabled and epp.port instead"),
+        ({"epp": {"enabled": True, "tls": True}}, "epp.tls is true and there is no certificate"),
+        ({"epp": {"inferencePool": {"enabled": True}}}, "name a port that nothing serves; set epp.enabled"),
+        (
+            {"epp": {"enabled": True, "inferencePool": {"enabled": True}}},
+            "name the labels of the workers' pods, such as {app: vllm}, and their ports",
+        ),
+        (
+            {"epp": {"inferencePool": {"failureMode": "Open"}}},
+            "at '/epp/inferencePool/failureMode': value must be one of 'FailClose', 'FailOpen'",
         ),
         ({"router": {"prometheus-port": 9100}}, "additional properties 'prometheus-port' not allowed"),
         ({"router": {"host": None}}, "at '/router': missing property 'host'"),

@@ -39,14 +39,15 @@ class Site:
     def engines(self, **options: Any) -> list[SimulatedWorker]:
         return [self.stack.enter_context(SimulatedWorker(engine="instant", **options)) for _ in range(3)]
 
-    def workers(self, status: int, fails: Callable[[int, bytes], bool]) -> list[Any]:
-        """Each responds with the status where `fails(its number, body)`, else with 200."""
+    def workers(self, status: int, fails: Callable[[int, bytes], bool], page: bytes = b"{}") -> list[Any]:
+        """Each responds with the status where `fails(its number, body)`, else with 200, and has the page."""
 
         def handler(number: int) -> Callable[[Wire, Message], None]:
             def respond(connection: Wire, message: Message) -> None:
                 is_bad = message.method == "POST" and fails(number, message.body)
+                body = b"{}" if message.method == "POST" else page
                 connection.send(
-                    response(status if is_bad else 200, b"{}", ("content-type", "application/json"))
+                    response(status if is_bad else 200, body, ("content-type", "application/json"))
                 )
 
             return respond
@@ -63,6 +64,8 @@ class Fleet(NamedTuple):
     alert: str | None
     said: tuple[str, ...]  # among what `vllm-router status` says
     models: tuple[str, ...] = (MODEL,)
+    tiers: tuple[str, ...] = ("auto",)  # of service, by turns
+    code: int = 1  # of `vllm-router status`; 0: nothing is wrong with the workers
 
 
 def healthy(site: Site) -> Fleet:
@@ -105,13 +108,41 @@ def no_redis(site: Site) -> Fleet:
     return Fleet(router, "VllmRouterResponseCacheIsNotShared", (url, "does not reply", "response cache"))
 
 
-FAULTS = (slow_worker, failing_model, silent_events, wrong_key_of_one, wrong_key_of_all, no_redis)
+def shed_class(site: Site) -> Fleet:
+    """None may wait, and each worker takes one at a time."""
+    router = site.router(
+        site.engines(latency_ms=300),
+        routing={"max_worker_requests": 1},
+        admission_config="class default queue_size=0",
+        load_poll_interval_secs=0,
+    )
+    return Fleet(router, "VllmRouterClassIsShed", ("All 3 workers serve",), code=0)
+
+
+def starving_class(site: Site) -> Fleet:
+    """The workers' caches are fuller than a batch class may find them."""
+    workers = site.workers(200, lambda *_: False, FULL)
+    router = site.router(workers, admission_config=STARVING, load_poll_interval_secs=1)
+    said = ("All 3 workers serve",)
+    return Fleet(router, "VllmRouterClassStarves", said, tiers=("auto", "flex"), code=0)
+
+
+def limited_tenant(site: Site) -> Fleet:
+    router = site.router(site.engines(), admission_config="tenant requests_per_minute=1 default")
+    return Fleet(router, "VllmRouterTenantIsLimited", ("All 3 workers serve",), code=0)
+
+
+FULL = b"vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:kv_cache_usage_perc 0.8\n"
+STARVING = "class batch kv_ceiling=0.5 queue_timeout_ms=1000"
+OF_WORKERS = (slow_worker, failing_model, silent_events, wrong_key_of_one, wrong_key_of_all, no_redis)
+FAULTS = (*OF_WORKERS, shed_class, starving_class, limited_tenant)
 
 
 def burst(fleet: Fleet, number: int) -> None:
     def one(client: Client, at: int) -> None:
         body = {
             "model": fleet.models[at % len(fleet.models)],
+            "service_tier": fleet.tiers[at % len(fleet.tiers)],
             "max_tokens": 4,
             "messages": [{"role": "user", "content": f"{number} {at} " + "again and again " * 40}],
         }
@@ -163,7 +194,7 @@ def test_each_fault_has_its_alert_and_its_sentence_and_a_healthy_hour_has_none(
             pytest.fail(f"alerts that fired: {fired}")
         for name, fleet in fleets.items():
             code, text = status(fleet)
-            assert code == 1, (name, text)
+            assert code == fleet.code, (name, text)
             assert all(part in text for part in fleet.said), (name, text)
 
         while time.monotonic() < hour_ends:

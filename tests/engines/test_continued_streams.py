@@ -25,14 +25,14 @@ from tests.fakes.wire import eventually
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1200)]
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
-TOKENS = 400
+TOKENS = 400  # of each stream at most; grammars end earlier, whatever tokens the model takes for their text
 EVENTS_BEFORE = 25  # of each stream, when its worker is taken away
 PATIENCE = 240.0
 CONTINUED = ("--continue-streams", "verified", "--retry-budget", "1")
 
 WIDE = "⛵ dérive à 海 🌊 "
 ALMOST = "(a|b|c)(d|e) STO "
-LONG = " ".join(f"word{number} é 🌊" for number in range(40))
+LONG = " ".join(f"word{number} é 🌊" for number in range(20))
 ARGUMENTS = {"type": "object", "properties": {"text": {"enum": [LONG]}}, "required": ["text"]}
 TOOL = {"type": "function", "function": {"name": "find", "parameters": ARGUMENTS}}
 NAMED = {"type": "function", "function": {"name": "find"}}
@@ -54,7 +54,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "chat": (CHAT, {"repetition_penalty": 1.2, "ignore_eos": True}),
     "two choices": (CHAT, {"n": 2, "ignore_eos": True, "max_tokens": TOKENS // 2}),
     "seed": (COMPLETIONS, {"temperature": 1, "seed": 7, "ignore_eos": True}),
-    "characters of several bytes": (CHAT, grammar(f"({WIDE}){{60}}")),
+    "characters of several bytes": (CHAT, grammar(f"({WIDE}){{14}}")),
     "stop": (COMPLETIONS, {"stop": ["STOP"], **grammar(f"({ALMOST}){{50}}STOP(d|e){{90}}")}),
     "a tool that is named": (CHAT, {"tools": [TOOL], "tool_choice": NAMED}),
     "a tool by the parser": (CHAT, {"tools": [TOOL], **grammar(expression(IN_HERMES))}),
@@ -175,7 +175,9 @@ def wait_for_the_middle(clients: list[Client]) -> None:
 @pytest.fixture(scope="module")
 def exact(pytestconfig: pytest.Config) -> Iterator[Fleet]:
     skip_without_engines(pytestconfig)
-    flags = ["--dtype", "float32"]
+    # A model without training could put blanks between the members of an object for ever.
+    grammars = {"backend": "xgrammar", "disable_any_whitespace": True}
+    flags = ["--dtype", "float32", "--structured-outputs-config", json.dumps(grammars)]
     fleet = Fleet([Engine("engine-exact-a", flags=flags), Engine("engine-exact-b", flags=flags)])
     try:
         yield fleet
@@ -199,15 +201,14 @@ def must_be_what_it_is_about(kind: str, said: Said) -> None:
     """So that a model or an engine that does not do what the kinds are for fails the test."""
     text = "".join(said.texts.values())
     if kind == "characters of several bytes":
-        assert text.count("⛵") >= 20
-        assert "\ufffd" not in text
+        assert text == 14 * WIDE
     elif kind == "stop":
         assert [reason for _, reason, _ in said.ends] == ["stop"]
         assert text.count("STO ") == 50
         assert "STOP" not in text
     elif "tool" in kind:
         assert said.texts[0, "name 0"] == "find"
-        assert "word20 é 🌊" in said.texts[0, "arguments 0"]
+        assert json.loads(said.texts[0, "arguments 0"]) == {"text": LONG}
         assert said.call_ids == {(0, 0): 1}
     elif kind == "two choices":
         assert {index for index, _ in said.texts} == {0, 1}

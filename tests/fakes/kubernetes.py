@@ -1,4 +1,5 @@
-"""A Kubernetes API server that lists and watches pods and EndpointSlices, and does it badly on demand.
+"""A Kubernetes API server that lists and watches pods, EndpointSlices and InferencePools, and does it badly
+on demand.
 
 with FakeKubernetes() as cluster:
     cluster.put(pod("vllm-0", "10.0.0.1"))
@@ -111,6 +112,28 @@ def endpoint_slice(
         "ports": [
             {"name": key, "port": port} for key, port in ({"http": 8000} if ports is None else ports).items()
         ],
+    }
+
+
+def inference_pool(
+    name: str = "vllm",
+    *,
+    labels: dict[str, str] | None = None,
+    ports: tuple[int, ...] = (8000,),
+    namespace: str = "default",
+    **spec: Any,
+) -> Object:
+    """An InferencePool of the Gateway API Inference Extension; `spec`: what its spec has instead."""
+    return {
+        "kind": "InferencePool",
+        "apiVersion": "inference.networking.k8s.io/v1",
+        "metadata": {"name": name, "namespace": namespace, "uid": f"uid-of-{name}"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "vllm"} if labels is None else labels},
+            "targetPorts": [{"number": port} for port in ports],
+            "endpointPickerRef": {"name": "vllm-router", "port": {"number": 9002}},
+            **spec,
+        },
     }
 
 
@@ -320,18 +343,21 @@ class FakeKubernetes:
             self.changed.notify_all()
 
 
+_RESOURCES = {"Pod": "pods", "EndpointSlice": "endpointslices", "InferencePool": "inferencepools"}
+
+
 def _key(thing: Object) -> tuple[str, str, str]:
-    resource = "pods" if thing["kind"] == "Pod" else "endpointslices"
-    return resource, thing["metadata"]["namespace"], thing["metadata"]["name"]
+    return _RESOURCES[thing["kind"]], thing["metadata"]["namespace"], thing["metadata"]["name"]
 
 
 def _selected(thing: Object | None, request: Request) -> bool:
     if thing is None:
         return False
-    resource, namespace, _ = _key(thing)
+    resource, namespace, name = _key(thing)
     return (
         resource == request.resource
         and request.namespace in ("", namespace)
+        and request.query.get("fieldSelector") in (None, f"metadata.name={name}")
         and label_selector.matches(
             request.query.get("labelSelector", ""), thing["metadata"].get("labels", {})
         )
@@ -456,8 +482,8 @@ class _Handler(BaseHTTPRequestHandler):
         metadata = {"resourceVersion": str(version)}
         if end < len(items):
             metadata["continue"] = str(end)
-        kind = "PodList" if request.resource == "pods" else "EndpointSliceList"
-        self._json(200, {"kind": kind, "metadata": metadata, "items": items[begin:end]})
+        kind = next(kind for kind, resource in _RESOURCES.items() if resource == request.resource)
+        self._json(200, {"kind": f"{kind}List", "metadata": metadata, "items": items[begin:end]})
 
     def _watch(self, request: Request, cuts: int) -> None:
         fake = self.fake

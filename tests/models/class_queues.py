@@ -49,7 +49,7 @@ class Queue:
     waiters: list[Waiter] = field(default_factory=list)
     time: float = 0.0
 
-    aged_last: bool = False  # the last one dispatched as one of this class was of the class below
+    aged_last: bool = False  # the last one that went as one of this class was of the class below
 
     def backlog(self, tenant: int) -> int:
         return sum(waiter.tenant == tenant for waiter in self.waiters)
@@ -112,9 +112,8 @@ class ClassQueues:
             order = sorted(order, key=lambda place: self.queues[place].time)
         for place in order:
             queue = self.queues[place]
-            is_turn = not queue.aged_last or not queue.waiters
             ages = not weights and room[place] and self._ages(place, now_ms)
-            if ages and is_turn:
+            if ages and not queue.aged_last:
                 queue.aged_last = True
                 return self._first(self.queues[place + 1]).number, "aged"
             if not room[place] or not queue.waiters:
@@ -126,6 +125,9 @@ class ClassQueues:
                 queue.time += waiter.cost / weights[place]
             return waiter.number, "queued"
         return None
+
+    def passed(self, of_class: int) -> None:
+        self.queues[of_class].aged_last = False
 
     def _ages(self, upper: int, now_ms: int) -> bool:
         if upper + 1 >= len(CLASSES) or not self.queues[upper + 1].waiters:

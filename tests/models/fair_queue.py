@@ -97,16 +97,6 @@ class FairQueue:
         self._forget()
         return chosen
 
-    def take(self, number: int) -> None:
-        for tenant in self.tenants.values():
-            for waiter in tenant.waiters:
-                if waiter.number == number:
-                    tenant.waiters.remove(waiter)
-                    tenant.time += waiter.cost / waiter.weight
-                    self.taken[number] = waiter
-                    self._forget()
-                    return
-
     def requeue(self, number: int) -> None:
         waiter = self.taken[number]
         self.settle(number, 0)

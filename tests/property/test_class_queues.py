@@ -19,6 +19,7 @@ STEPS = st.one_of(
     st.tuples(st.just("enqueue"), st.integers(0, 2), st.integers(0, 3), st.sampled_from([0, 1, 90, 700])),
     st.tuples(st.just("enqueue"), st.integers(0, 2), st.integers(0, 3), st.sampled_from([0, 1, 90, 700])),
     st.tuples(st.just("next"), st.lists(st.booleans(), min_size=3, max_size=3)),
+    st.tuples(st.just("passed"), st.integers(0, 2)),
     st.tuples(st.just("requeue"), st.integers(0, 99)),
     st.tuples(st.just("remove"), st.integers(0, 99)),
     st.tuples(st.just("settle"), st.integers(0, 99), st.sampled_from([0, 1, 2])),
@@ -50,6 +51,10 @@ class Pair:
         got = self.queues.next(room, self.now_ms)
         assert got == self.slow.next(room, self.now_ms)
         return got
+
+    def passed(self, of_class):
+        self.queues.passed(twin.CLASSES[of_class])
+        self.slow.passed(of_class)
 
     def requeue(self, place):
         for number in self._taken(place):
@@ -133,11 +138,14 @@ def test_they_are_their_slow_twin_through_a_long_story(seed):
     pair = Pair(twin.Settings(sizes=(10, 20, 40), ages_ms=(0, 50, 200), weights=weights))
     for _ in range(3000):
         pair.now_ms += dice.randrange(4)
-        what = dice.choices(["enqueue", "next", "requeue", "remove", "settle"], [50, 30, 3, 3, 14])[0]
+        names = ["enqueue", "next", "passed", "requeue", "remove", "settle"]
+        what = dice.choices(names, [50, 30, 5, 3, 3, 14])[0]
         if what == "enqueue":
             pair.enqueue(dice.randrange(3), dice.randrange(6), dice.choice([1, 90, 700]))
         elif what == "next":
             pair.next([dice.random() < 0.7 for _ in range(3)])
+        elif what == "passed":
+            pair.passed(dice.randrange(3))
         elif what == "settle":
             pair.settle(dice.randrange(100), dice.choice([0, 1, 2]))
         else:

@@ -19,7 +19,6 @@ ROOM = st.sets(st.integers(0, 3), max_size=4).map(sorted)
 STEPS = st.one_of(
     st.tuples(st.just("enqueue"), TENANTS, COSTS, SHARES, st.none() | st.integers(0, 3)),
     st.tuples(st.just("next"), ROOM),
-    st.tuples(st.just("take"), st.integers(0, 99)),
     st.tuples(st.just("requeue"), st.integers(0, 99)),
     st.tuples(st.just("remove"), st.integers(0, 99)),
     st.tuples(st.just("settle"), st.integers(0, 99), st.sampled_from([0, 0.5, 1, 1, 1, 2])),
@@ -52,14 +51,6 @@ class Pair:
             self.waiting.remove(number)
             self.charged += waiter.cost
         return waiter
-
-    def take(self, place):
-        """One that waits, out of turn."""
-        if self.waiting:
-            number = self.waiting.pop(place % len(self.waiting))
-            self.queue.take(number)
-            self.slow.take(number)
-            self.charged += self.slow.taken[number].cost
 
     def requeue(self, place):
         if number := self._taken(place):
@@ -143,31 +134,11 @@ def test_with_tenants_that_return_they_are_within_two_quanta(quantum, story):
     for what, *arguments in story:
         if what == "enqueue":
             arguments[3] = None
-        if what in ("requeue", "take"):
+        if what == "requeue":
             continue
         getattr(pair, what)(*arguments)
         times = pair.times()
         assert not times or max(times) - min(times) <= 2 * quantum + 4 * 1000 + 1e-6
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 2), TENANTS, COSTS), max_size=60),
-    st.lists(st.tuples(ROOM, ROOM, ROOM), max_size=60),
-)
-def test_a_lower_class_goes_only_where_no_higher_one_can(waiters, rooms):
-    pairs = [Pair(60, 1000.0) for _ in range(3)]
-    for of_class, tenant, cost in waiters:
-        pairs[of_class].enqueue(tenant, cost)
-    for room in rooms:
-        found = testing.next_by_class(
-            [(pair.queue, workers) for pair, workers in zip(pairs, room, strict=True)]
-        )
-        for of_class, (pair, workers) in enumerate(zip(pairs, room, strict=True)):
-            if (waiter := pair.slow.next(workers)) is not None:
-                assert found == (waiter.number, of_class)
-                break
-        else:
-            assert found is None
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -237,7 +237,7 @@ def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
     if settings.get("pod_deletion_cost"):
         settings["service_discovery_service"] = None
     if settings.get("service_discovery"):
-        settings |= {"selector": {"app": "vllm"}, "service_discovery_service": None}
+        settings |= {"selector": {"app": "vllm"}, "service_discovery_service": None, "inference_pool": None}
     if "kv_events_bind" in settings:
         settings["kv_events_bind"] = [*dict.fromkeys(settings["kv_events_bind"])]
     heard = ("kv_events_push", "kv_events_bind")

@@ -29,6 +29,7 @@ class Held:
         self.first, self.last = threading.Semaphore(0), threading.Semaphore(0)
         self.lock = threading.Lock()
         self.order = []
+        self.more = lambda _who: b""  # before the end
         self.worker = harness.worker(self.answer)
         self.url = self.worker.url
 
@@ -41,7 +42,7 @@ class Held:
         assert self.first.acquire(timeout=30)
         connection.send(HEAD + chunk(b"data: 1\n\n"))
         assert self.last.acquire(timeout=30)
-        connection.send(chunked(b"data: [DONE]\n\n"))
+        connection.send(self.more(message.get("x-who")) + chunked(b"data: [DONE]\n\n"))
 
     def begin(self, count=1):
         self.first.release(count)
@@ -219,6 +220,29 @@ def test_tenants_are_served_by_their_weights(harness):
     assert [held.order[1:11].count(tenant) for tenant in ("search", "others")] == [8, 2]
 
 
+def test_a_tenant_that_asks_for_no_usage_pays_what_was_streamed(harness):
+    held = Held(harness)
+    held.more = lambda who: chunk(b"data: 1\n\n" * 999) if who == "quiet" else b""
+    router = harness.router(
+        held,
+        routing=ONE,
+        load_poll_interval_secs=0,
+        admission_config="class batch",
+        tenant_header="x-tenant",
+        **TRUSTED,
+    )
+    clients = [hold(harness, router, held)]
+    for number, tenant in enumerate(["quiet", "quiet"] + ["honest"] * 5):
+        client = harness.client(router)
+        client.send(request("POST", PATH, JSON, ("x-tenant", tenant), ("x-who", tenant), body=STREAM))
+        clients.append(client)
+        eventually(lambda number=number: sum(waiting(router)) == number + 1)
+    held.end(8)
+    served(*clients)
+    # Twice 1,000 tokens, and as expected twice 256 for each of the others.
+    assert held.order == ["holder", "quiet", *["honest"] * 4, "quiet", "honest"]
+
+
 def test_an_engine_is_told_the_class(harness):
     bodies = []
 
@@ -236,8 +260,12 @@ def test_an_engine_is_told_the_class(harness):
     client = harness.client(router)
     client.send(request("POST", "/v1/embeddings", JSON, ("x-smg-priority", "batch"), body=WHOLE))
     served(client)
+    for path in ("/v1/responses", "/v1/%63ompletions"):
+        fields = (JSON, ("x-smg-priority", "batch"))
+        client.send(request("POST", path, *fields, body=json.dumps(asked).encode()))
+        served(client)
     told = [body.get("priority") for body in bodies if body is not None]
-    assert told == [10, None, 10, None]
+    assert told == [10, None, 10, None, 10, 10]
 
 
 class HeldModel(ModelWorker):
@@ -433,6 +461,22 @@ def test_only_requests_for_a_model_wait(harness):
     assert harness.client(router).ask("GET", "/x").body == b"hello"
     held.end()
     served(first)
+
+
+@pytest.mark.parametrize("path", ["/v1/%63ompletions", "/vertex_generate"])
+def test_a_path_that_is_not_known_passes_no_queue(harness, path):
+    held = Held(harness)
+    router = harness.router(
+        held, routing=ONE, load_poll_interval_secs=0, admission_config="class batch", **TRUSTED
+    )
+    clients = [hold(harness, router, held)]
+    client = harness.client(router)
+    client.send(request("POST", path, JSON, ("x-smg-priority", "batch"), ("x-who", "unknown"), body=STREAM))
+    clients.append(client)
+    eventually(lambda: waiting(router) == [0, 0, 1])
+    held.end(2)
+    served(*clients)
+    assert held.order == ["holder", "unknown"]
 
 
 def test_a_claim_needs_a_trusted_peer(harness):

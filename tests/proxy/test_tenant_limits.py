@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.cached import Engine, body_of
 from tests.fakes.harness import QUIET, Streaming, error_of
-from tests.fakes.wire import eventually, request, response
+from tests.fakes.wire import chunk, chunked, eventually, request, response
 from tests.proxy.test_websocket import ASK, SWITCHED
 from vllm_router import _core
 
@@ -113,6 +113,16 @@ def test_rejections_are_counted_by_tenant_and_reason(harness, start):
     assert series(router, "tenant_limits_shared_total") == {"": 0}
 
 
+def test_a_named_tenant_shares_no_limits(harness, start):
+    lines = f"{requests_of(2)}\ntenant requests_per_minute=1 burst_ms=120000 a"
+    router = start(harness.worker(whole), lines, max_tenants=1)
+    client = harness.client(router)
+    assert [left(ask(client, key(name)), "requests") for name in ("b", "free", "a")] == [1, 1, 1]
+    router.must_rest()
+    assert series(router, "tenant_limits_shared_total") == {"": 1}
+    assert series(router, "limited_tenants") == {"": 2}
+
+
 def test_without_keys_all_are_one_tenant(harness):
     router = harness.router(harness.worker(whole), admission_config=requests_of(1), **NO_POLLS)
     assert ask(harness.client(router)).status == 200
@@ -142,6 +152,14 @@ def test_tokens_are_reserved_and_settled_by_usage(harness):
         answer = ask(client)
         assert left(answer) == 1440 - 13 * turn - RESERVED
         assert answer.get("x-ratelimit-limit-tokens") == "1440"
+        router.must_rest()
+
+
+def test_no_spelling_of_a_path_is_free_of_the_limits(harness):
+    router = harness.router(harness.worker(whole), admission_config=f"{TOKENS} default", **NO_POLLS)
+    client = harness.client(router)
+    for turn in range(2):
+        assert left(ask(client, path="/v1/%63ompletions")) == 1440 - 13 * turn - RESERVED
         router.must_rest()
 
 
@@ -206,6 +224,45 @@ def test_a_client_that_leaves_pays_what_was_reserved(harness):
     router.must_rest()
     streaming.gate.open()  # for the next one
     assert left(ask(harness.client(router))) == 1440 - 2 * RESERVED
+
+
+EVENT = b'data: {"choices":[{"text":"a"}]}\n\n'
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+DONE = chunked(b"data: [DONE]\n\n")
+STREAM = b'{"prompt":"hi","stream":true}'
+
+
+@pytest.mark.parametrize(("count", "output"), [(400, 400), (9, 256)], ids=["long", "short"])
+def test_a_stream_without_usage_costs_what_was_streamed(harness, count, output):
+    worker = harness.worker(lambda connection, _: connection.send(HEAD + chunk(EVENT * count) + DONE))
+    router = harness.router(worker, admission_config=f"{TOKENS} default", **NO_POLLS)
+    client = harness.client(router)
+    assert ask(client, body=STREAM).status == 200
+    router.must_rest()
+    used = len(STREAM) // 4 + output
+    assert left(ask(client)) == 1440 - used - RESERVED
+
+
+def test_a_client_that_leaves_before_the_usage_pays_what_was_streamed(harness):
+    def respond(connection, _message):
+        connection.send(HEAD + chunk(EVENT * 400))
+        gate.wait()
+        connection.send(DONE)
+
+    worker = harness.worker(respond)
+    gate = worker.gate()
+    router = harness.router(worker, admission_config=f"{TOKENS} default", **NO_POLLS)
+    client = harness.client(router)
+    client.send(request("POST", PATH, JSON, body=STREAM))
+    assert client.read_head().status == 200
+    got = b""
+    while got.count(b"data:") < 400:
+        got += client.read_chunk()
+    client.close()
+    router.must_rest()
+    gate.open()  # for the next one
+    used = len(STREAM) // 4 + 400
+    assert left(ask(harness.client(router))) == 1440 - used - RESERVED
 
 
 def test_a_retry_costs_nothing_more(harness):

@@ -55,7 +55,10 @@ void AdmissionMetrics::Write(MetricsPage* page) {
         page->Add(row.tokens.rejected[i], {{"tenant", row.tenant}, {"reason", kTenantRejectionCodes[i]}});
     }
   }
-  page->Gauge("limited_tenants", "Tenants with limits that are accounted for separately (--max-tenants).");
+  page->Gauge(
+      "limited_tenants",
+      "Tenants with limits that are accounted for separately (--max-tenants, and those of the file of "
+      "classes).");
   page->Add(tenants_.size());
   page->Counter(
       "tenant_limits_shared_total",

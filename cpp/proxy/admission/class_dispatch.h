@@ -57,6 +57,10 @@ class ClassDispatch final : public WorkerGate {
   void Responded();
   // `actual`: what it cost, in tokens; nullopt: not known.
   void End(std::optional<uint64_t> actual = std::nullopt);
+  // What is known of its cost from the events of its stream: no less than was estimated.
+  uint64_t CostSeen(uint64_t events) const {
+    return place_.cost + CostOf(0, events > claim_.output ? events - claim_.output : 0);
+  }
 
  private:
   enum class State : uint8_t { kNew, kWaiting, kChoosing, kChosen };

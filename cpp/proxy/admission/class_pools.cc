@@ -203,6 +203,10 @@ const std::shared_ptr<ClassPool>& ThreadClasses::PoolOf(
   return pool;
 }
 
+bool MayCompute(const Request& request) {
+  return request.head->method == "POST" && (request.route().computes || request.info.route == Route::kOther);
+}
+
 PriorityClass ClassOf(const Request& request) {
   const IdentityInfo* const identity = request.info.identity.get();
   if (identity == nullptr) return PriorityClass::kDefault;

@@ -131,6 +131,9 @@ struct ThreadClasses {
   std::array<WorkerWaitHistogram, kPriorityClasses> waits;  // of those that had to
 };
 
+// An engine may compute for it: a POST for a model, or to a path that is not known here. Workers take other spellings of a
+// path for the same ("/v1/%63ompletions"), and have more paths than these.
+bool MayCompute(const Request& request);
 // That of the request, by which it waits.
 PriorityClass ClassOf(const Request& request);
 // The classes that are in force on its thread. Null: there are none.

@@ -2,7 +2,6 @@
 // there are none, it costs a comparison.
 #include <algorithm>
 #include <memory>
-#include <optional>
 
 #include "base/limits.h"
 #include "hashing/hash.h"
@@ -20,11 +19,8 @@ namespace {
 
 constexpr uint64_t kBytesPerToken = 4;  // of a prompt that the policy does not read
 
-// A WebSocket is no request for a response.
-bool TakesPlace(const Request& request) { return request.route().computes && request.head->method == "POST"; }
-
 uint64_t BytesNeeded(const Request& request) {
-  return TakesPlace(request) && ClassSettingsOf(request) != nullptr ? kRoutedBodyBytes : 0;
+  return MayCompute(request) && ClassSettingsOf(request) != nullptr ? kRoutedBodyBytes : 0;
 }
 
 bool IsWhole(const Request& request) { return !WantsStream(BodyMap::Read(request.body->held())); }
@@ -47,7 +43,7 @@ ClassDispatch::Claim ClaimOf(const Request& request, const AdmissionSettings& se
 
 bool MustWait(Request& request) {
   const std::shared_ptr<const AdmissionSettings> settings = ClassSettingsOf(request);
-  if (settings == nullptr || !TakesPlace(request)) return false;
+  if (settings == nullptr || !MayCompute(request)) return false;
   auto& thread = *request.thread.features.Find<ThreadClasses>();
   ClassDispatch& dispatch =
       request.state.Emplace<ClassDispatch>(request, thread, settings, ClaimOf(request, *settings));
@@ -60,18 +56,17 @@ void FollowResponse(Request& request, const ResponseHead& /*response*/) {
   if (auto* const dispatch = request.state.Find<ClassDispatch>()) dispatch->Responded();
 }
 
+// Of one that has ended.
+uint64_t ActualCost(const RequestInfo& info, const ClassDispatch& dispatch) {
+  if (info.worker == nullptr) return 0;
+  if (!info.prompt_tokens || !info.completion_tokens) return dispatch.CostSeen(info.events);
+  const uint64_t cached = std::min(*info.prompt_tokens, info.cached_tokens.value_or(0));
+  return CostOf(*info.prompt_tokens - cached, *info.completion_tokens);
+}
+
 void EndDispatch(Request& request) {
-  auto* const dispatch = request.state.Find<ClassDispatch>();
-  if (dispatch == nullptr) return;
-  const RequestInfo& info = request.info;
-  std::optional<uint64_t> actual;
-  if (info.worker == nullptr) {
-    actual = 0;
-  } else if (info.prompt_tokens && info.completion_tokens) {
-    const uint64_t cached = std::min(*info.prompt_tokens, info.cached_tokens.value_or(0));
-    actual = CostOf(*info.prompt_tokens - cached, *info.completion_tokens);
-  }
-  dispatch->End(actual);
+  if (auto* const dispatch = request.state.Find<ClassDispatch>())
+    dispatch->End(ActualCost(request.info, *dispatch));
 }
 
 }  // namespace

@@ -98,8 +98,10 @@ std::optional<TenantLimit> TenantLimit::Find(
     int64_t now_ns) {
   const TenantLimits& limits = settings->OfTenant(tenant).limits;
   if (!limits.any()) return std::nullopt;
+  const bool named = settings->Names(tenant);
   return TenantLimit(
-      std::move(settings), limits, std::string(tenant), thread->table.Find(tenant, now_ns, &thread->known));
+      std::move(settings), limits, std::string(tenant),
+      thread->table.Find(tenant, now_ns, &thread->known, named));
 }
 
 bool TenantLimit::Begin(int64_t now_ns) {
@@ -108,22 +110,26 @@ bool TenantLimit::Begin(int64_t now_ns) {
   return open_;
 }
 
-bool TenantLimit::TakeTokens(uint64_t tokens, bool counted, int64_t now_ns) {
+bool TenantLimit::TakeTokens(uint64_t prompt, uint64_t output, bool counted, int64_t now_ns) {
   const RatePace pace = PaceOfTokens(*limits_);
   if (!pace.limits()) return true;
+  uint64_t tokens = prompt + output;
   if (!counted) tokens = std::min(tokens, pace.AmountIn(pace.capacity_ns()));
   rejected_ = meter_->TakeTokens(*limits_, tokens, now_ns);
   needed_ = tokens;
   if (rejected_.has_value()) return false;
   reserved_ = tokens;
+  output_ = output;
   return true;
 }
 
-void TenantLimit::End(std::optional<uint64_t> used, int64_t now_ns) {
+void TenantLimit::End(std::optional<uint64_t> used, uint64_t events, int64_t now_ns) {
   if (!std::exchange(open_, false)) return;
   meter_->End();
   // One that reserved nothing was rejected, or needs no tokens.
-  if (reserved_ != 0) meter_->SettleTokens(*limits_, reserved_, used.value_or(reserved_), now_ns);
+  if (reserved_ == 0) return;
+  const uint64_t seen = reserved_ + (events > output_ ? events - output_ : 0);
+  meter_->SettleTokens(*limits_, reserved_, used.value_or(seen), now_ns);
 }
 
 int64_t TenantLimit::retry_after_ns() const {

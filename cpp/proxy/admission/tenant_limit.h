@@ -3,7 +3,8 @@
 //   Begin()         counts as a request, and as one at a time until End()
 //   TakeTokens()    reserves what its prompt and response will need
 //   AddFields()     what is left, for any response
-//   End(used)       settles the tokens
+//   End(used)       settles the tokens; where they are not known, by the events of the stream if these are more than was
+//                   reserved, so that a client gains nothing by asking for no usage, or by leaving before it
 //
 // A retry changes nothing, since all that is done once. By the rules that were in force when it came. One thread.
 #pragma once
@@ -43,11 +44,12 @@ class TenantLimit {
 
   // False: it is rejected, and rejected() says why.
   bool Begin(int64_t now_ns);
-  // `counted`: the prompt's tokens are; else they are estimated from bytes, which may be those of an image, so that the
-  // request needs no more than the whole burst.
-  bool TakeTokens(uint64_t tokens, bool counted, int64_t now_ns);
-  // `used`: tokens; nullopt: not known, so what it reserved counts. Once is enough.
-  void End(std::optional<uint64_t> used, int64_t now_ns);
+  // `output`: of the response, as expected. `counted`: the prompt's tokens are; else they are estimated from bytes, which may
+  // be those of an image, so that the request needs no more than the whole burst.
+  bool TakeTokens(uint64_t prompt, uint64_t output, bool counted, int64_t now_ns);
+  // `used`: tokens; nullopt: not known, so what it reserved counts, and of the stream's `events` those beyond the expected
+  // output. Once is enough.
+  void End(std::optional<uint64_t> used, uint64_t events, int64_t now_ns);
 
   const std::optional<TenantRejected>& rejected() const { return rejected_; }
   // What the client is told of rejected().
@@ -73,6 +75,7 @@ class TenantLimit {
   TenantTable::Hold meter_;
   bool open_ = false;
   uint64_t reserved_ = 0;  // tokens
+  uint64_t output_ = 0;    // of these, or more
   uint64_t needed_ = 0;    // the tokens that were rejected
   std::optional<TenantRejected> rejected_;
   std::array<std::string, 8> texts_;  // of fields

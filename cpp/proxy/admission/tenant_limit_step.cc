@@ -83,13 +83,14 @@ void AddFields(const Request& request, std::vector<HeaderField>* fields) {
 // A WebSocket, or a GET of a stored response, has no prompt.
 bool MustRejectTokens(Request& request) {
   TenantLimit* const limit = LimitOf(request);
-  if (limit == nullptr || !request.route().computes || request.head->method != "POST") return false;
+  if (limit == nullptr || !MayCompute(request)) return false;
   const bool counted = request.key.prompt_tokens > 1;
   const bool is_whole = request.fully_read() && !request.stream_body;
   const uint64_t bytes = is_whole ? request.body->held().size() : request.head->content_length;
   const uint64_t prompt = counted ? request.key.prompt_tokens : std::max<uint64_t>(1, bytes / kBytesPerToken);
-  const uint64_t output = request.route().generates ? request.key.expected_output : 0;
-  return !limit->TakeTokens(prompt + output, counted, request.thread.clock.NowNanos());
+  const bool generates = request.route().generates || request.info.route == Route::kOther;
+  const uint64_t output = generates ? request.key.expected_output : 0;
+  return !limit->TakeTokens(prompt, output, counted, request.thread.clock.NowNanos());
 }
 
 // nullopt: its worker has not said. A request that failed used nothing, unless the client left it or it took too long.
@@ -105,7 +106,7 @@ std::optional<uint64_t> TokensUsed(const Request& request) {
 
 void EndLimit(Request& request) {
   if (TenantLimit* const limit = LimitOf(request))
-    limit->End(TokensUsed(request), request.thread.clock.NowNanos());
+    limit->End(TokensUsed(request), request.info.events, request.thread.clock.NowNanos());
 }
 
 }  // namespace

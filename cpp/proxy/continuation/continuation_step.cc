@@ -54,13 +54,13 @@ bool MayBegin(const Request& request) {
 
 bool MayRerun(const Request& request) {
   const BodyMap* const members = request.edits.members();
-  const ContinueVerdict verdict =
-      members != nullptr ? JudgeContinuation(request.head->path, *members)
-                         : JudgeContinuation(request.head->path, BodyMap::Read(request.body->held()));
-  return verdict.WhyNot(ContinueMethod::kRerun, ContinuePhase::kText) == ContinueReason::kNone;
+  const Eligibility eligibility =
+      members != nullptr ? CheckEligibility(request.head->path, *members)
+                         : CheckEligibility(request.head->path, BodyMap::Read(request.body->held()));
+  return eligibility.WhyNot(ContinueMethod::kRerun, ContinuePhase::kText) == ContinueReason::kNone;
 }
 
-// A body that may be sent again is whole, and so is one that is judged.
+// A body that may be sent again is whole, and so is one that is checked.
 uint64_t BytesNeeded(const Request& request) {
   return IsOn(request) && ContinueApiOf(request.head->path).has_value() ? kRoutedBodyBytes : 0;
 }

@@ -75,12 +75,12 @@ PickedRequest::~PickedRequest() { counts_.streams.fetch_sub(1, std::memory_order
 
 // ---- what the data plane sends
 
-void PickedRequest::Take(std::string_view message) {
+void PickedRequest::Take(std::string message) {
   if (peer_ == nullptr) return;
   ProcessingRequest request;
   const Status read = ReadProcessingRequest(message, &request);
   if (!read.ok()) return Fail(read);
-  const StatusOr<ExtProcStream::Progress> progress = stream_.Take(request);
+  const StatusOr<ExtProcStream::Progress> progress = stream_.Take(request, &message);
   if (!progress.ok()) return Fail(progress.status());
   if (request.part == ProcessingPart::kResponseBody) worker_.TakeBody(request.body);
   if (*progress == ExtProcStream::Progress::kRequest) TakeRequest();
@@ -118,8 +118,8 @@ void PickedRequest::Count(PickResult result) {
 }
 
 void PickedRequest::SendMessages() {
-  for (const std::string& message : stream_.TakeMessages()) {
-    if (peer_ != nullptr) peer_->Send(id_, message);
+  for (std::string& message : stream_.TakeMessages()) {
+    if (peer_ != nullptr) peer_->Send(id_, std::move(message));
   }
 }
 

@@ -39,7 +39,7 @@ class PickedRequest : public std::enable_shared_from_this<PickedRequest> {
  public:
   class Peer {
    public:
-    virtual void Send(int32_t stream, std::string_view message) = 0;
+    virtual void Send(int32_t stream, std::string message) = 0;
     virtual void Finish(int32_t stream, GrpcCode code, std::string_view text) = 0;
 
    protected:
@@ -58,7 +58,7 @@ class PickedRequest : public std::enable_shared_from_this<PickedRequest> {
       std::string client);
   ~PickedRequest();
 
-  void Take(std::string_view message);
+  void Take(std::string message);
   // No more comes, and nothing is written any more. Further calls do nothing.
   void End(Ending ending);
 

@@ -142,7 +142,7 @@ void PickerConnection::Take(GrpcEvent& event) {
       const auto found = requests_.find(event.stream);
       if (found == requests_.end()) return;
       const std::shared_ptr<PickedRequest> request = found->second;  // it may end meanwhile
-      return request->Take(event.message);
+      return request->Take(std::move(event.message));
     }
     case GrpcEvent::Kind::kHalfClosed:
       if (health_calls_.erase(event.stream) != 0)
@@ -196,8 +196,8 @@ void PickerConnection::Stop() {
   Wake();
 }
 
-void PickerConnection::Send(int32_t stream, std::string_view message) {
-  grpc_.Send(stream, message);
+void PickerConnection::Send(int32_t stream, std::string message) {
+  grpc_.Send(stream, std::move(message));
   if (grpc_.unsent_bytes(stream) > kMaxUnsent && paused_.insert(stream).second) grpc_.SetPaused(stream, true);
   Wake();
 }

@@ -54,7 +54,7 @@ class PickerConnection final : public PickedRequest::Peer {
 
  private:
   PickerConnection(PickerThread& picker, Socket socket, Endpoint peer, bool picks);
-  void Send(int32_t stream, std::string_view message) override;
+  void Send(int32_t stream, std::string message) override;
   void Finish(int32_t stream, GrpcCode code, std::string_view text) override;
 
   Task<void> Run();

@@ -126,7 +126,8 @@ void ReadTail(Request& request, const Relay& relay, const StreamSummary& summary
   info.prompt_tokens = summary.prompt_tokens;
   info.completion_tokens = summary.completion_tokens;
   info.cached_tokens = summary.cached_tokens;
-  if (info.prompt != nullptr && info.stream && !info.completion_tokens.has_value()) {
+  const bool is_needed = info.prompt != nullptr || info.identity != nullptr;
+  if (is_needed && info.stream && !info.completion_tokens.has_value()) {
     info.events = relay.tail().EstimateEvents(relay.bytes());
   }
 }

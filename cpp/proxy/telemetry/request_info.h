@@ -170,9 +170,9 @@ struct RequestInfo {
   std::string_view cache_reason;  // why it was no hit, if there is more to say
   int64_t cache_ns = 0;           // of the lookup
 
-  // For the traffic log; null and 0 if it is not to be logged there.
-  std::unique_ptr<PromptReading> prompt;
-  uint64_t events = 0;  // of a stream that does not report its tokens, approximately
+  std::unique_ptr<PromptReading> prompt;  // for the traffic log; null: it is not to be logged there
+  // Of a stream that does not report its tokens, approximately; 0 if neither that log nor the client's tenant needs them.
+  uint64_t events = 0;
 };
 
 }  // namespace vllm_router

@@ -8,10 +8,11 @@
 What a list changes, compared with the one before, is worked out by `Router.reconcile()`. So an event that was
 lost does no harm beyond the next list, and a source that cannot tell its list leaves the fleet as it was.
 
-    source        WorkerSpec, Listing, Source, and Follower, the thread in which a source is followed
-    file          FileSource: a YAML or JSON file
-    dns           DnsSource: A, AAAA and SRV records
-    kubernetes    KubernetesSource: pods or EndpointSlices
+    source            WorkerSpec, Listing, Source, and Follower, the thread in which a source is followed
+    file              FileSource: a YAML or JSON file
+    dns               DnsSource: A, AAAA and SRV records
+    kubernetes        KubernetesSource: pods or EndpointSlices
+    inference_pool    InferencePoolSource: the pods of an InferencePool
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from vllm_router.discovery.source import Difference, Follower, Listing, Source, 
 if TYPE_CHECKING:
     from vllm_router.discovery.dns import DnsSource as DnsSource
     from vllm_router.discovery.file import FileSource as FileSource
+    from vllm_router.discovery.inference_pool import InferencePoolSource as InferencePoolSource
     from vllm_router.discovery.kubernetes import KubernetesSource as KubernetesSource
 
 __all__ = [
@@ -31,6 +33,7 @@ __all__ = [
     "DnsSource",
     "FileSource",
     "Follower",
+    "InferencePoolSource",
     "KubernetesSource",
     "Listing",
     "Source",
@@ -38,8 +41,13 @@ __all__ = [
     "WorkerSpec",
 ]
 
-# Imported when first used: two of them need packages that are not always there.
-_HOMES = {"DnsSource": "dns", "FileSource": "file", "KubernetesSource": "kubernetes"}
+# Imported when first used: most of them need packages that are not always there.
+_HOMES = {
+    "DnsSource": "dns",
+    "FileSource": "file",
+    "InferencePoolSource": "inference_pool",
+    "KubernetesSource": "kubernetes",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -13,10 +13,12 @@ group discovery.k8s.io.
     kubernetes_objects     pods and EndpointSlices -> WorkerSpec
     kubernetes_watch       ListWatch: the list-watch loop of one namespace
     kubernetes_client      ApiServer: requests, by the package kubernetes
+    inference_pool         InferencePoolSource: the pods that an object says
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import random
 import threading
@@ -33,6 +35,7 @@ from vllm_router.discovery.kubernetes_objects import (
     merged,
     pods_to_specs,
     slices_to_specs,
+    trimmed_json,
     workers_of_pod,
     workers_of_slice,
 )
@@ -241,6 +244,7 @@ class KubernetesSource(Source):
 
     Raises:
         ImportError: the package kubernetes is not there.
+        ValueError: the options name an InferencePool.
     """
 
     name = "kubernetes"
@@ -254,6 +258,10 @@ class KubernetesSource(Source):
         clock: Callable[[], float] = time.monotonic,
         randomness: random.Random | None = None,
     ) -> None:
+        if options.pool:
+            raise ValueError(
+                f"pool is {options.pool}, whose labels are not known; make an InferencePoolSource of it"
+            )
         self.options = options
         self._server = server or ApiServer(options)
         self._timing = timing or Timing(resync=options.resync_secs)
@@ -262,6 +270,7 @@ class KubernetesSource(Source):
         self._changed = threading.Condition()
         self._closing = threading.Event()
         self._cache: WatchCache | None = None
+        self._reported: SourceError | None = None
         self._loops: list[ListWatch] = []
         self._threads: list[threading.Thread] = []
 
@@ -273,7 +282,8 @@ class KubernetesSource(Source):
                 due, now = cache.due_at(), self._clock()
                 if due is not None and now >= due:
                     return cache.take()
-                error = cache.take_error()
+                error = self._reported or cache.take_error()
+                self._reported = None
                 if error is not None:
                     raise error
                 self._changed.wait(None if due is None else due - now)
@@ -286,11 +296,18 @@ class KubernetesSource(Source):
             self._changed.notify_all()
         self._server.shutdown()
 
+    def report(self, error: SourceError) -> None:
+        """Have look() raise a failure that was found elsewhere."""
+        with self._changed:
+            self._reported = error
+            self._changed.notify_all()
+
     def deletion_costs(self, uses: Callable[[], Iterable[Use] | None], **options: Any) -> DeletionCosts:
         """What writes the costs of this source's pods; see kubernetes_costs. It is to be stopped first."""
-        return DeletionCosts(cast("Writer", self._server), self._pods, uses, **options)
+        return DeletionCosts(cast("Writer", self._server), self.pods, uses, **options)
 
-    def _pods(self) -> list[Pod]:
+    def pods(self) -> list[Pod]:
+        """Those that are workers now."""
         with self._changed:
             parts = [] if self._cache is None else self._cache.namespaces
             return [
@@ -316,7 +333,7 @@ class KubernetesSource(Source):
                 self._timing,
                 self._clock,
                 random.Random(self._randomness.random()),
-                self.options.kept_names,
+                functools.partial(trimmed_json, more=self.options.kept_names),
             )
             thread = threading.Thread(
                 target=self._run, args=(loop, part), name=f"discovery-kubernetes-{name or 'all'}", daemon=True

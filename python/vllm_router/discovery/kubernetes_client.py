@@ -7,6 +7,7 @@ hides when a stream ended, and why.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from vllm_router.discovery.kubernetes_options import KubernetesOptions
 MISSING = "Kubernetes discovery needs the package kubernetes: pip install 'vllm-router[kubernetes]'"
 _CONNECT_SECS = 5.0
 _LONGEST_MESSAGE = 300
+_POOLS = ("inference.networking.k8s.io", "v1")  # group and version
 _MOST_READS = 64  # of 64 KiB, of an object that nothing here reads
 
 
@@ -115,7 +117,8 @@ class ApiServer:
             ConfigError: it is not known where it is, or how to be let in.
         """
         place = (namespace,) if namespace else ()
-        query["label_selector"] = self._options.label_selector
+        query["label_selector"] = self._options.label_selector or None
+        query["field_selector"] = self._options.field_selector or None
         given = {key: value for key, value in query.items() if value is not None}
         return self._request(lambda: self._method(bool(namespace)), read_secs, *place, **given)
 
@@ -181,6 +184,9 @@ class ApiServer:
         if self._options.resource == "pods":
             core = self._core_api()
             return core.list_namespaced_pod if namespaced else core.list_pod_for_all_namespaces
+        if self._options.resource == "inferencepools":
+            custom = self._client.CustomObjectsApi(self._api_client())
+            return functools.partial(custom.list_namespaced_custom_object, *_POOLS, plural="inferencepools")
         discovery = self._client.DiscoveryV1Api(self._api_client())
         if namespaced:
             return discovery.list_namespaced_endpoint_slice

@@ -28,8 +28,8 @@ class KubernetesOptions:
 
     Raises:
         TypeError: a value of the wrong type.
-        ValueError: a value out of its range, or none or several of `selector`, `service` and the selectors of
-            stages.
+        ValueError: a value out of its range, or none or several of `selector`, `service`, `pool` and the
+            selectors of stages.
     """
 
     selector: Mapping[str, str] | Sequence[str] | str = ()
@@ -54,6 +54,8 @@ class KubernetesOptions:
     """Labels of the pods that are decode workers, likewise. A pod that both match is no worker."""
     bootstrap_port_annotation: str = "vllm.ai/bootstrap-port"
     """The annotation with a prefill pod's bootstrap port."""
+    pool: str = ""
+    """Take the pods of the InferencePool of this name, in the one namespace: it says labels and ports."""
 
     def __post_init__(self) -> None:
         """Checks what each value is, and turns lists into tuples."""
@@ -64,19 +66,28 @@ class KubernetesOptions:
         for name in names:
             _check_label("namespaces", name)
         object.__setattr__(self, "namespaces", tuple(dict.fromkeys(names)))
-        if not isinstance(self.service, str):
-            raise TypeError(f"service is {show(self.service)}; it must be the name of a Service")
-        if self.service:
-            _check_label("service", self.service)
-        if (self.prefill_selector or self.decode_selector) and (self.selector or self.service):
+        for what, kind in (("service", "a Service"), ("pool", "an InferencePool")):
+            name = getattr(self, what)
+            if not isinstance(name, str):
+                raise TypeError(f"{what} is {show(name)}; it must be the name of {kind}")
+            if name:
+                _check_label(what, name)
+        set_ones = [name for name in ("selector", "service", "pool") if getattr(self, name)]
+        if (self.prefill_selector or self.decode_selector) and set_ones:
             raise ValueError(
-                f"{'selector' if self.selector else 'service'} is set beside prefill_selector or "
-                "decode_selector; it says no stage, so set the selectors of the stages alone"
+                f"{set_ones[0]} is set beside prefill_selector or decode_selector; it says no stage, so set "
+                "the selectors of the stages alone"
             )
-        if not self.stages and bool(self.selector) == bool(self.service):
+        if not self.stages and len(set_ones) != 1:
+            found = f"{' and '.join(set_ones)} are" if set_ones else "none of selector, service and pool is"
             raise ValueError(
-                f"{'both' if self.service else 'neither'} of selector and service are set; set selector to "
-                "the labels of the pods, such as app=vllm, or service to the name of a Service"
+                f"{found} set; set selector to the labels of the pods, such as app=vllm, service to the name "
+                "of a Service, or pool to that of an InferencePool"
+            )
+        if self.pool and len(self.namespace_list) != 1:
+            raise ValueError(
+                f"pool is {self.pool} and namespaces has {len(self.namespace_list)} names; an InferencePool "
+                "and its pods are in one namespace: name it"
             )
         if not isinstance(self.bootstrap_port_annotation, str) or not self.bootstrap_port_annotation:
             raise ValueError(
@@ -106,6 +117,8 @@ class KubernetesOptions:
     @property
     def label_selector(self) -> str:
         """As the API server takes it."""
+        if self.pool:
+            return ""
         if self.stages:
             return ",".join(covering(self.stages.values()).terms)
         return f"{SERVICE_LABEL}={self.service}" if self.service else ",".join(self.selector)
@@ -126,8 +139,15 @@ class KubernetesOptions:
         return frozenset({self.bootstrap_port_annotation, "labels", *keys}) if keys else frozenset()
 
     @property
-    def resource(self) -> Literal["pods", "endpointslices"]:
+    def field_selector(self) -> str:
+        """As the API server takes it; empty: all objects with the labels."""
+        return f"metadata.name={self.pool}" if self.pool else ""
+
+    @property
+    def resource(self) -> Literal["pods", "endpointslices", "inferencepools"]:
         """What is listed."""
+        if self.pool:
+            return "inferencepools"
         return "endpointslices" if self.service else "pods"
 
     @property

@@ -102,12 +102,13 @@ class ListWatch:
 
     Args:
         server: Makes the requests.
-        resource: `pods` or `endpointslices`, for messages.
+        resource: `pods`, `endpointslices` or `inferencepools`, for messages.
         namespace: Empty: all of them.
         holder: Hears of the objects.
         timing: See `Timing`.
         clock: Seconds that only grow.
         randomness: For windows and pauses.
+        read: Makes JSON of what the server sends; ValueError: it is none.
     """
 
     def __init__(
@@ -119,9 +120,9 @@ class ListWatch:
         timing: Timing,
         clock: Callable[[], float],
         randomness: random.Random,
-        kept: frozenset[str] = frozenset(),
+        read: Callable[[bytes], Any] = trimmed_json,
     ) -> None:
-        self._kept = kept
+        self._read = read
         self.restarts: Counter[str] = Counter()
         self._server = server
         self._resource = resource
@@ -193,7 +194,7 @@ class ListWatch:
                 text = b"".join(iter(body.read, b""))
             finally:
                 body.close()
-            page = _parsed(text, self._kept)
+            page = _parsed(text, self._read)
             items = page.get("items")
             metadata = page.get("metadata")
             # The API server writes a list without objects as [], so without items it is something else.
@@ -226,7 +227,7 @@ class ListWatch:
         reason = "closed"
         try:
             for line in _lines(body):
-                news += self._event(_parsed(line, self._kept))
+                news += self._event(_parsed(line, self._read))
                 if self._clock() >= self._resync_at:
                     return 0.0
         except SilentError as error:
@@ -343,9 +344,9 @@ class ListWatch:
         return min(most, first * 2.0 ** min(failures - 1, 16) * self._randomness.uniform(0.5, 1.5))
 
 
-def _parsed(text: bytes, kept: frozenset[str]) -> dict[str, Any]:
+def _parsed(text: bytes, read: Callable[[bytes], Any]) -> dict[str, Any]:
     try:
-        parsed = trimmed_json(text, kept)
+        parsed = read(text)
     except ValueError as error:
         raise _RelistError("error", f"a response that is no JSON: {said_of(error)}") from None
     if not isinstance(parsed, dict):

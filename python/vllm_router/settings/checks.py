@@ -46,6 +46,7 @@ _OF_KUBERNETES = (
     "service_discovery_port",
     "service_discovery_namespace",
     "service_discovery_service",
+    "inference_pool",
     "kubeconfig",
     "kube_context",
     "pod_deletion_cost",
@@ -311,18 +312,30 @@ def check_settings(args: RouterArgs, embedded: bool = False) -> None:
             f"dns_max_secs is {args.dns_max_secs:g}; it is the maximum time between two queries and must not "
             f"be below the minimum, dns_min_secs, which is {args.dns_min_secs:g}"
         )
-    is_either = bool(args.selector) == bool(args.service_discovery_service)
-    if args.service_discovery and is_either and not args.vllm_pd_disaggregation:
-        found = "both" if args.selector else "neither"
-        raise ValueError(
-            f"service_discovery is on, and {found} of selector and service_discovery_service "
-            f"{'are' if args.selector else 'is'} set; set selector to the labels of the workers' pods, such "
-            "as app=vllm, or service_discovery_service to the name of a Service"
-        )
+    if args.service_discovery and not args.vllm_pd_disaggregation:
+        _check_pods(args)
     if args.pod_deletion_cost and args.service_discovery and args.service_discovery_service is not None:
         raise ValueError(
             f"pod_deletion_cost is set, and service_discovery_service is {args.service_discovery_service}: "
             "the router sees its endpoints and no pods; set selector instead, or remove pod_deletion_cost"
+        )
+
+
+def _check_pods(args: RouterArgs) -> None:
+    names = ("selector", "service_discovery_service", "inference_pool")
+    given = [name for name in names if getattr(args, name)]
+    if len(given) != 1:
+        found = f"{' and '.join(given)} are" if given else f"none of {', '.join(names[:2])} and {names[2]} is"
+        raise ValueError(
+            f"service_discovery is on, and {found} set; set selector to the labels of the workers' pods, "
+            "such as app=vllm, service_discovery_service to the name of a Service, or inference_pool to that "
+            "of an InferencePool"
+        )
+    namespaces = args.service_discovery_namespace or []
+    if args.inference_pool and len([namespaces] if isinstance(namespaces, str) else namespaces) != 1:
+        raise ValueError(
+            f"inference_pool is {args.inference_pool}, and service_discovery_namespace is "
+            f"{show(args.service_discovery_namespace)}; a pool and its pods are in one namespace: name it"
         )
 
 
@@ -382,6 +395,11 @@ def _check_stage_selectors(args: RouterArgs) -> None:
             f"service_discovery_service is {args.service_discovery_service}, and vllm_pd_disaggregation is "
             "on: endpoints do not tell prefill from decode workers; set prefill_selector and decode_selector "
             "instead"
+        )
+    if args.inference_pool is not None:
+        raise ValueError(
+            f"inference_pool is {args.inference_pool}, and vllm_pd_disaggregation is on: a pool does not "
+            "tell prefill from decode workers; set prefill_selector and decode_selector instead"
         )
     if not args.prefill_selector and not args.decode_selector:
         raise ValueError(
@@ -562,6 +580,10 @@ def warnings_about(args: RouterArgs) -> list[str]:
             for name in _OF_KUBERNETES
             if not FLAGS[name].is_default(getattr(args, name))
         ]
+    elif args.inference_pool and not FLAGS["service_discovery_port"].is_default(args.service_discovery_port):
+        sentences.append(
+            "--service-discovery-port has no effect with --inference-pool, which says the ports of its pods"
+        )
     found = any(getattr(args, name) for name in SOURCES)
     alone = not found and len(args.worker_urls) == args.intra_node_data_parallel_size == 1
     if alone and FLAGS["policy"].check(args.policy) == "power_of_two":

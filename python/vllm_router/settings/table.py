@@ -429,9 +429,9 @@ class Table:
         False,
         Switch(),
         "take workers from Kubernetes",
-        more="Those that --selector or --service-discovery-service names, or --prefill-selector and "
-        "--decode-selector in a fleet of two stages. Needs the package kubernetes. See "
-        "docs/how-to/discover_workers.md.",
+        more="Those that --selector, --service-discovery-service or --inference-pool names, or "
+        "--prefill-selector and --decode-selector in a fleet of two stages. Needs the package kubernetes. "
+        "See docs/how-to/discover_workers.md.",
     )
     selector: dict[str, str] | list[str] = _workers(
         {},
@@ -465,6 +465,14 @@ class Table:
         None,
         ObjectName(),
         "the name of a Service whose EndpointSlices are taken instead of pods",
+    )
+    inference_pool: str | None = _workers(
+        None,
+        ObjectName(),
+        "the name of an InferencePool whose pods are taken",
+        more="Instead of --selector and --service-discovery-port: the pool says labels and ports. It is in "
+        "the one --service-discovery-namespace, and followed when it changes. See "
+        "docs/how-to/pick_endpoints_for_a_gateway.md.",
     )
     kubeconfig: str | None = _workers(
         None,

@@ -102,6 +102,31 @@ def test_classes_are_dispatched_by_rank():
     assert pool.told()[0] == (1, "dispatched")
 
 
+def test_what_ages_takes_an_open_class_s_room_as_often_as_that_class():
+    pool = testing.ClassPool(1, "class default age_after_ms=1000")
+    pool.set_load(0, requests=40, waiting=40, queued_prefill=90_000)
+    for number in range(20):
+        pool.enqueue(number, "default")
+    pool.set_time(5_000)
+
+    def dispatched():
+        found = []
+        for _ in range(5):
+            pool.pump()
+            told = [number for number, _ in pool.told()]
+            for _ in told:
+                pool.chosen()
+            found += told
+        return found
+
+    assert dispatched() == [0]
+    for number in (1, 2):
+        for _ in range(3):
+            assert pool.try_pass("interactive")
+            pool.chosen()
+        assert dispatched() == [number]
+
+
 def test_a_full_queue_displaces_and_says_when_to_come_again():
     pool = testing.ClassPool(1, "class default queue_size=1\nclass batch queue_size=1")
     pool.set_load(0, requests=1, waiting=1, queued_prefill=9000)

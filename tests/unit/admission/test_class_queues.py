@@ -60,6 +60,21 @@ def test_a_class_that_ages_gets_every_second_place_by_the_order_of_its_tenants()
     assert [number for number, _ in drained(made, now_ms=5000)] == [10, 4, 11, 1, 12, 2, 3]
 
 
+def test_no_more_age_than_the_class_above_dispatches():
+    made = queues("class default age_after_ms=1000")
+    for number in range(5):
+        made.enqueue(number, "default")
+    room = (True, False, False)
+    assert [made.next(room, 5000) for _ in range(3)] == [(0, "aged"), None, None]
+    made.passed("default")
+    assert made.next(room, 5000) is None
+    made.passed("interactive")  # which did not wait
+    assert [made.next(room, 5000) for _ in range(2)] == [(1, "aged"), None]
+    assert made.next(ALL, 5000) == (2, "queued")
+    made.enqueue(10, "interactive", now_ms=5000)
+    assert drained(made, now_ms=5000) == [(10, "queued"), (3, "aged"), (4, "queued")]
+
+
 def test_one_that_came_later_than_the_class_above_waits_behind_it():
     made = queues("class default age_after_ms=1000")
     made.enqueue(0, "interactive", now_ms=0)

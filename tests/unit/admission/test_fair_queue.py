@@ -160,12 +160,3 @@ def test_invented_tenants_are_forgotten():
         assert queue.next(ALL) == number
     assert queue.tenants <= 16
     assert len(queue) == 0
-
-
-def test_a_higher_class_goes_first_and_a_lower_one_where_no_higher_can():
-    high, low = queue_of(1, 1), queue_of(2, 2)
-    high.enqueue(9, 1, 1, worker=3)
-    order = [testing.next_by_class([(high, [0]), (low, [0])]) for _ in range(4)]
-    assert order == [(0, 0), (1, 0), (0, 1), (1, 1)]
-    assert testing.next_by_class([(high, [0]), (low, [0])]) is None
-    assert testing.next_by_class([(high, [3]), (low, [0])]) == (9, 0)

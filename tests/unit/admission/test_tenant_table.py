@@ -82,6 +82,28 @@ def test_invented_tenants_take_nothing_from_one_with_a_debt():
     assert not table.find("honest", now_ns=0).take_tokens(1, now_ns=0)
 
 
+def test_a_named_tenant_has_a_meter_of_its_own_however_full_the_table_is():
+    table = testing.TenantTable(1)
+    keeper = table.find("keeper")
+    keeper.take_tokens(60, 0)
+    assert table.find("other", 0).is_shared
+    hold = table.find("search", 0, named=True)
+    assert not hold.is_shared
+    number = hold.number
+    hold.release()
+    # It is the same as a new one, and no other's.
+    assert [table.find(f"t{tenant}", 0).is_shared for tenant in range(100)] == [True] * 100
+    assert table.find("search", 0, thread=1, named=True).number == number
+    assert len(table) == 2
+
+
+def test_a_tenant_that_is_named_later_keeps_its_meter():
+    table = testing.TenantTable(1)
+    number = table.find("search").number
+    assert table.find("search", thread=1, named=True).number == number
+    assert table.find("other").is_shared
+
+
 def test_rows_have_the_tenants_with_something_open_first():
     table = testing.TenantTable(10)
     for tenant in ("idle", "debt", "one", "two", "also-one"):

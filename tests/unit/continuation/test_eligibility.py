@@ -17,14 +17,14 @@ USER = {"messages": [{"role": "user", "content": "Hello!"}]}
 TOOL = {"type": "function", "function": {"name": "f"}}
 
 
-def judge(path=CHAT, phase="text", **body):
+def check(path=CHAT, phase="text", **body):
     """(rerun, tokens, parsed_tokens)"""
-    reasons = testing.judge_continuation(path, json.dumps(body))
+    reasons = testing.check_eligibility(path, json.dumps(body))
     return tuple(reasons[method][phase] for method in testing.continue_methods())
 
 
 def tokens(path=CHAT, phase="text", **body):
-    return judge(path, phase, **SAMPLED, **body)[1]
+    return check(path, phase, **SAMPLED, **body)[1]
 
 
 def test_names():
@@ -42,11 +42,11 @@ def test_the_page_has_a_row_for_each_reason():
 
 
 def test_a_greedy_chat_runs_again_or_goes_on_by_tokens():
-    assert judge(**GREEDY, **USER) == ("none", "none", "no_tool_call")
+    assert check(**GREEDY, **USER) == ("none", "none", "no_tool_call")
 
 
 def test_a_sampled_chat_goes_on_by_tokens_alone():
-    assert judge(**SAMPLED, **USER) == ("sampled", "none", "no_tool_call")
+    assert check(**SAMPLED, **USER) == ("sampled", "none", "no_tool_call")
 
 
 @for_each_row(
@@ -70,7 +70,7 @@ def test_a_sampled_chat_goes_on_by_tokens_alone():
     ],
 )
 def test_what_no_method_can_do(path, body, reason):
-    assert judge(path, **body) == (reason,) * 3
+    assert check(path, **body) == (reason,) * 3
     assert not testing.may_continue(path, json.dumps(body))
 
 
@@ -85,12 +85,12 @@ def test_what_no_method_can_do(path, body, reason):
     ],
 )
 def test_a_body_that_cannot_be_read(body, reason):
-    assert testing.judge_continuation(CHAT, body)["rerun"]["text"] == reason
+    assert testing.check_eligibility(CHAT, body)["rerun"]["text"] == reason
 
 
 def test_odd_names_among_sampling_parameters():
     body = '{"stream":true,"sampling_params":{"n":1,"n":2}}'
-    assert testing.judge_continuation(VLLM, body)["tokens"]["text"] == "odd_names"
+    assert testing.check_eligibility(VLLM, body)["tokens"]["text"] == "odd_names"
 
 
 @for_each_row(
@@ -99,14 +99,14 @@ def test_odd_names_among_sampling_parameters():
 )
 def test_a_temperature_of_zero_however_it_is_spelled(temperature, reason):
     body = f'{{"stream":true,"temperature":{temperature}}}'
-    assert testing.judge_continuation(CHAT, body)["rerun"]["text"] == reason
+    assert testing.check_eligibility(CHAT, body)["rerun"]["text"] == reason
 
 
 def test_a_seed_makes_a_run_repeatable_and_tokens_useless():
-    assert judge(stream=True, temperature=0.7, seed=7) == ("none", "seed", "seed")
-    assert judge(stream=True, seed=0) == ("none", "seed", "seed")
-    assert judge(**GREEDY, seed=7) == ("none", "none", "no_tool_call")
-    assert judge(stream=True, seed=None)[:2] == ("sampled", "none")
+    assert check(stream=True, temperature=0.7, seed=7) == ("none", "seed", "seed")
+    assert check(stream=True, seed=0) == ("none", "seed", "seed")
+    assert check(**GREEDY, seed=7) == ("none", "none", "no_tool_call")
+    assert check(stream=True, seed=None)[:2] == ("sampled", "none")
 
 
 @for_each_row(
@@ -122,7 +122,7 @@ def test_a_seed_makes_a_run_repeatable_and_tokens_useless():
     ],
 )
 def test_by_api(path, more, expected):
-    assert judge(path, **GREEDY, **more) == expected
+    assert check(path, **GREEDY, **more) == expected
 
 
 @for_each_row(
@@ -175,7 +175,7 @@ def test_one_choice(path, body):
 )
 def test_what_sampling_depends_on(body, reason):
     assert tokens(**body) == reason
-    assert judge(**GREEDY, **body)[0] == "none"
+    assert check(**GREEDY, **body)[0] == "none"
 
 
 @for_each_row(
@@ -228,7 +228,7 @@ def test_other_media(path, body):
 def test_a_grammar_goes_on_in_reasoning_alone(path, body):
     assert tokens(path, **body) == "grammar"
     assert tokens(path, "reasoning", **body) == "none"
-    assert judge(path, "tool_call", **SAMPLED, **body)[1:] == ("grammar", "grammar")
+    assert check(path, "tool_call", **SAMPLED, **body)[1:] == ("grammar", "grammar")
     assert testing.may_continue(path, json.dumps({**SAMPLED, **body}))
 
 
@@ -243,8 +243,8 @@ def test_no_grammar():
 
 
 def test_a_tool_call_needs_parsed_tokens():
-    assert judge(phase="text", **SAMPLED, tools=[TOOL]) == ("sampled", "none", "no_tool_call")
-    assert judge(phase="tool_call", **SAMPLED, tools=[TOOL]) == ("sampled", "tool_call", "none")
-    assert judge(phase="tool_call", **GREEDY, tools=[TOOL]) == ("none", "tool_call", "none")
-    assert judge(phase="tool_call", **SAMPLED) == ("sampled", "tool_call", "no_tool_call")
-    assert judge(phase="tool_call", **SAMPLED, tools=[TOOL], tool_choice="none")[2] == "no_tool_call"
+    assert check(phase="text", **SAMPLED, tools=[TOOL]) == ("sampled", "none", "no_tool_call")
+    assert check(phase="tool_call", **SAMPLED, tools=[TOOL]) == ("sampled", "tool_call", "none")
+    assert check(phase="tool_call", **GREEDY, tools=[TOOL]) == ("none", "tool_call", "none")
+    assert check(phase="tool_call", **SAMPLED) == ("sampled", "tool_call", "no_tool_call")
+    assert check(phase="tool_call", **SAMPLED, tools=[TOOL], tool_choice="none")[2] == "no_tool_call"

@@ -38,6 +38,10 @@ def take(*pieces):
         (b"\n", 1),
         (b"\r\n", 2),
         (b": comment\n\n", 11),
+        (b"data: " + b"a" * 57 + b"\r\n\r\nb", 67),
+        (b"data: " + b"a" * 58 + b"\n\nb", 66),
+        (b"data: " + b"a" * 57 + b"\n" + b"b" * 64 + b"\r\rc", 130),
+        (b"data: " + b"a" * 500, None),
     ],
 )
 def test_where_an_event_ends(stream, size):

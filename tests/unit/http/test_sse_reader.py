@@ -32,6 +32,15 @@ def test_a_stream_has_the_same_events_in_all_pieces_and_with_all_line_ends(end, 
     assert read(STREAM.replace("\n", end), size) == (EVENTS, "7", 2000)
 
 
+@for_each_row("end", ["\n", "\r\n", "\r"])
+@for_each_row("length", [1, 57, 58, 59, 63, 64, 65, 121, 122, 123, 500])
+def test_lines_of_all_lengths_end_where_they_end(end, length):
+    """Also at and across the blocks in which ends are searched for."""
+    text = f"data: {'x' * length}{end}data: {'y' * length}{end}{end}data: z{end}{end}"
+    both = b"x" * length + b"\n" + b"y" * length
+    assert events(text) == [(b"", both), (b"", b"z")]
+
+
 def test_line_ends_may_be_mixed_and_a_byte_order_mark_is_none_of_the_data():
     assert events("\ufeffdata: a\r\n\ndata: b\r\r\ndata: c\n\r") == [(b"", b"a"), (b"", b"b"), (b"", b"c")]
     assert read("\ufeffdata: a\n\n", 1)[0] == [(b"", b"a")]

@@ -39,7 +39,13 @@ ONLY_ARGS |= dict.fromkeys(
     [
         *("worker_file", "worker_dns", "worker_srv", "dns_server", "dns_min_secs", "dns_max_secs"),
         *("service_discovery", "selector", "service_discovery_port", "service_discovery_namespace"),
-        *("service_discovery_service", "kubeconfig", "kube_context", "discovery_resync_secs"),
+        *(
+            "service_discovery_service",
+            "inference_pool",
+            "kubeconfig",
+            "kube_context",
+            "discovery_resync_secs",
+        ),
         *("prefill_selector", "decode_selector", "bootstrap_port_annotation", "pod_deletion_cost"),
         *("prefill_dns", "prefill_srv", "decode_dns", "decode_srv"),
     ],

@@ -81,6 +81,28 @@ httpGet: {path: {{ .path }}, port: http}
 {{- end }}
 {{- end }}
 
+{{- /* The InferencePool of the chart. */ -}}
+{{- define "vllm-router.ownPool" -}}
+{{- with .Values.epp.inferencePool }}
+{{- if .enabled }}{{ default (include "vllm-router.fullname" $) .name }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- /* The InferencePool whose pods are discovered; empty: none. */ -}}
+{{- define "vllm-router.pool" -}}
+{{- with .Values.discovery }}
+{{- if .inferencePool }}{{ .inferencePool }}
+{{- else if not (or .selector .service .prefillSelector .decodeSelector) }}{{ include "vllm-router.ownPool" $ }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* The namespaces in which workers are discovered; none: all. */ -}}
+{{- define "vllm-router.namespaces" -}}
+{{- $pool := include "vllm-router.pool" . }}
+{{- ternary (list .Release.Namespace) .Values.discovery.namespaces (and (ne $pool "") (not .Values.discovery.namespaces)) | toJson }}
+{{- end }}
+
 {{- define "vllm-router.args" -}}
 - --config=/etc/vllm-router/config/router.yaml
 {{- with .Values.secrets }}
@@ -138,8 +160,23 @@ httpGet: {path: {{ .path }}, port: http}
 {{- with .service }}
 - {{ printf "--service-discovery-service=%s" . | quote }}
 {{- end }}
-{{- range .namespaces }}
+{{- with include "vllm-router.pool" $ }}
+- {{ printf "--inference-pool=%s" . | quote }}
+{{- end }}
+{{- range include "vllm-router.namespaces" $ | fromJsonArray }}
 - {{ printf "--service-discovery-namespace=%s" . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- with .Values.epp }}
+{{- if .enabled }}
+- --epp-port={{ .port }}
+- --epp-health-port={{ .healthPort }}
+{{- if .tls }}
+- --epp-tls
+{{- end }}
+{{- if .only }}
+- --epp-only
 {{- end }}
 {{- end }}
 {{- end }}
@@ -166,10 +203,33 @@ httpGet: {path: {{ .path }}, port: http}
 {{- if .Values.router.service_discovery }}
 {{- fail "router.service_discovery is set, and the pod could not read the API; set discovery.enabled instead" }}
 {{- end }}
+{{- if .Values.router.inference_pool }}
+{{- fail "router.inference_pool is set, and the pod could not read the API; set discovery.inferencePool instead" }}
+{{- end }}
+{{- if .Values.router.epp_port }}
+{{- fail "router.epp_port is set, and no Service has that port; set epp.enabled and epp.port instead" }}
+{{- end }}
+{{- with .Values.epp }}
+{{- if and .enabled .tls (not (include "vllm-router.tls" $)) }}
+{{- fail "epp.tls is true and there is no certificate; set secrets.tls.name, too" }}
+{{- end }}
+{{- if and .inferencePool.enabled (not .enabled) }}
+{{- fail "epp.inferencePool.enabled is true and epp.enabled is not, so the pool would name a port that nothing serves; set epp.enabled to true" }}
+{{- end }}
+{{- if and .inferencePool.enabled (or (not .inferencePool.selector) (not .inferencePool.targetPorts)) }}
+{{- fail "epp.inferencePool.enabled is true and epp.inferencePool.selector or targetPorts is empty; name the labels of the workers' pods, such as {app: vllm}, and their ports" }}
+{{- end }}
+{{- end }}
 {{- with .Values.discovery }}
 {{- $stages := or .prefillSelector .decodeSelector }}
-{{- if and .enabled (not .selector) (not .service) (not $stages) }}
-{{- fail "discovery.enabled is true and neither discovery.selector nor discovery.service says which pods are workers; set one of them, or discovery.prefillSelector and discovery.decodeSelector" }}
+{{- if and .enabled (not .selector) (not .service) (not $stages) (not (include "vllm-router.pool" $)) }}
+{{- fail "discovery.enabled is true and neither discovery.selector nor discovery.service says which pods are workers; set one of them, discovery.inferencePool, or discovery.prefillSelector and discovery.decodeSelector" }}
+{{- end }}
+{{- if and .enabled .inferencePool (or .selector .service $stages) }}
+{{- fail "discovery.inferencePool is set beside another of discovery's selectors or discovery.service; the pool says the labels, so keep it alone" }}
+{{- end }}
+{{- if and .enabled (include "vllm-router.pool" $) (gt (len .namespaces) 1) }}
+{{- fail "discovery.namespaces has several names, and an InferencePool and its pods are in one; keep that one" }}
 {{- end }}
 {{- if and .enabled $stages (or .selector .service) }}
 {{- fail "discovery.prefillSelector or discovery.decodeSelector is set beside discovery.selector or discovery.service, which tell no stages; keep those of the stages" }}

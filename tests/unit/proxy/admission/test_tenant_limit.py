@@ -104,6 +104,27 @@ def test_tokens_are_reserved_and_settled():
     assert dict(limit.fields())["x-ratelimit-remaining-tokens"] == "0"
 
 
+@pytest.mark.parametrize(
+    ("events", "left"),
+    [(0, "50"), (30, "50"), (31, "49"), (60, "20"), (1000, "0")],
+    ids=["unseen", "as_expected", "one_more", "more", "many"],
+)
+def test_what_was_streamed_counts_where_its_worker_did_not_say(events, left):
+    limit = limit_of("tokens")
+    assert limit.begin()
+    assert limit.take_tokens(20, output=30)
+    limit.end(events=events)
+    assert dict(limit.fields())["x-ratelimit-remaining-tokens"] == left
+
+
+def test_usage_counts_and_not_events():
+    limit = limit_of("tokens")
+    assert limit.begin()
+    assert limit.take_tokens(20, output=30)
+    limit.end(used=25, events=1000)
+    assert dict(limit.fields())["x-ratelimit-remaining-tokens"] == "75"
+
+
 def test_a_request_above_the_whole_burst():
     limit = limit_of("tokens")
     assert limit.begin()

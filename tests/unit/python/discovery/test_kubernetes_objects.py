@@ -725,8 +725,8 @@ def test_a_service_is_a_label_of_its_slices() -> None:
 @for_each_row(
     ("options", "said"),
     [
-        ({}, "neither of selector and service"),
-        ({"selector": "a=b", "service": "c"}, "both of selector and service"),
+        ({}, "none of selector, service and pool is set"),
+        ({"selector": "a=b", "service": "c"}, "selector and service are set"),
         ({"selector": "a=b", "ports": []}, "ports is empty"),
         ({"selector": "a=b", "ports": [0]}, "ports has 0"),
         ({"selector": "a=b", "ports": ["HTTP"]}, "ports has HTTP"),

@@ -444,6 +444,20 @@ def test_settings_of_kubernetes_reach_its_source(monkeypatch: pytest.MonkeyPatch
     ]
 
 
+def test_a_pool_reaches_its_own_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def source(options: KubernetesOptions) -> Source:
+        made.append(options)
+        return Fixed("kubernetes")
+
+    monkeypatch.setattr(vllm_router.discovery, "InferencePoolSource", source, raising=False)
+    options: dict[str, Any] = {"inference_pool": "vllm", "service_discovery_namespace": "models"}
+    with Router().serve(service_discovery=True, **options):
+        pass
+    assert made == [KubernetesOptions(pool="vllm", namespaces=("models",))]
+
+
 def test_selectors_of_stages_reach_the_source_of_a_router_with_stages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

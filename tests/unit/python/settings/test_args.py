@@ -113,7 +113,13 @@ def test_the_server_takes_the_options_that_are_made_for_it() -> None:
     sources = {  # sources of workers take these, in Python
         *("worker_file", "worker_dns", "worker_srv", "dns_server", "dns_min_secs", "dns_max_secs"),
         *("service_discovery", "selector", "service_discovery_port", "service_discovery_namespace"),
-        *("service_discovery_service", "kubeconfig", "kube_context", "discovery_resync_secs"),
+        *(
+            "service_discovery_service",
+            "inference_pool",
+            "kubeconfig",
+            "kube_context",
+            "discovery_resync_secs",
+        ),
         *("prefill_selector", "decode_selector", "bootstrap_port_annotation", "pod_deletion_cost"),
         *("prefill_dns", "prefill_srv", "decode_dns", "decode_srv"),
     }

@@ -312,18 +312,43 @@ def test_the_bounds_of_a_ttl_are_in_order() -> None:
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("", "neither of selector and service_discovery_service is set"),
-        ("--selector app=vllm --service-discovery-service vllm", "both of selector and service_discovery_"),
+        ("", "none of selector, service_discovery_service and inference_pool is set"),
+        (
+            "--selector app=vllm --service-discovery-service vllm",
+            "selector and service_discovery_service are set",
+        ),
+        ("--selector app=vllm --inference-pool vllm", "selector and inference_pool are set"),
     ],
 )
-def test_kubernetes_discovery_takes_either_pods_or_a_service(line: str, found: str) -> None:
+def test_kubernetes_discovery_takes_pods_a_service_or_a_pool(line: str, found: str) -> None:
     with pytest.raises(
         ValueError, match=rf"service_discovery is on, and {found}.*; set selector to the labe"
     ):
         parsed(f"--service-discovery {line}")._validate_router_args()
 
 
-@pytest.mark.parametrize("line", ["--selector app=vllm", "--service-discovery-service vllm"])
+@pytest.mark.parametrize("namespaces", ["", "--service-discovery-namespace a b"], ids=["none", "two"])
+def test_a_pool_is_in_one_namespace(namespaces: str) -> None:
+    with pytest.raises(ValueError, match=r"a pool and its pods are in one namespace: name it"):
+        parsed(f"--service-discovery --inference-pool vllm {namespaces}")._validate_router_args()
+
+
+def test_ports_beside_a_pool_are_named() -> None:
+    line = "--service-discovery --inference-pool vllm --service-discovery-namespace a"
+    assert parsed(line).warnings() == []
+    assert parsed(f"{line} --service-discovery-port 8000").warnings() == [
+        "--service-discovery-port has no effect with --inference-pool, which says the ports of its pods"
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--selector app=vllm",
+        "--service-discovery-service vllm",
+        "--inference-pool vllm --service-discovery-namespace models",
+    ],
+)
 def test_a_fleet_that_kubernetes_fills_needs_no_worker_urls(line: str) -> None:
     args = parsed(f"--service-discovery {line} --policy power_of_two")
     args._validate_router_args()
@@ -350,6 +375,7 @@ def test_settings_of_kubernetes_without_discovery_are_named() -> None:
         "service-discovery-port": "8000",
         "service-discovery-namespace": "prod",
         "service-discovery-service": "vllm",
+        "inference-pool": "vllm",
         "kubeconfig": "config",
         "kube-context": "prod",
         "discovery-resync-secs": "30",
@@ -825,6 +851,10 @@ def test_kubernetes_may_be_the_source_of_both_stages_or_of_one(line: str) -> Non
         (
             "--prefill-selector role=p --decode-selector role=p",
             "are both role=p, so each pod would be",
+        ),
+        (
+            f"{BOTH} --inference-pool v --service-discovery-namespace a",
+            "inference_pool is v, and vllm_pd_disaggregation is on: a pool does not tell prefill from decode",
         ),
         (
             f"{BOTH} --service-discovery-service v",

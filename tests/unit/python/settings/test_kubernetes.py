@@ -101,6 +101,8 @@ def test_what_is_no_name_of_a_namespace_or_a_service(name: Any) -> None:
         RouterArgs(service_discovery_namespace=name)._validate_router_args()
     with pytest.raises(ValueError, match=r"it is the name of a Service .* must be a name of Kubernetes"):
         RouterArgs(service_discovery_service=name)._validate_router_args()
+    with pytest.raises(ValueError, match=r"it is the name of an InferencePool .* must be a name of Kubern"):
+        RouterArgs(inference_pool=name)._validate_router_args()
 
 
 def test_a_bad_word_is_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,6 +127,7 @@ def test_the_time_between_lists_has_limits(resync: float) -> None:
         },
         {"selector": {"app": "vllm"}, "service_discovery_port": [1, 65535, "a-1", "0a"]},
         {"service_discovery_service": "a-b", "service_discovery_namespace": "a-b"},
+        {"inference_pool": "a-b", "service_discovery_namespace": "a-b"},
     ],
 )
 def test_what_fits_here_fits_the_source(settings: dict[str, Any]) -> None:
@@ -136,4 +139,5 @@ def test_what_fits_here_fits_the_source(settings: dict[str, Any]) -> None:
         options["service_discovery_port"],
         options["service_discovery_namespace"] or (),
         options["service_discovery_service"] or "",
+        pool=options["inference_pool"] or "",
     )

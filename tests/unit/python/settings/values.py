@@ -280,6 +280,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "service-discovery-port": ("8000,http", [8000, "http"]),
     "service-discovery-namespace": ("prod", "prod"),
     "service-discovery-service": ("vllm", "vllm"),
+    "inference-pool": ("vllm", "vllm"),
     "kubeconfig": ("/etc/router/kubeconfig", "/etc/router/kubeconfig"),
     "kube-context": ("prod", "prod"),
     "discovery-resync-secs": ("30", 30),
