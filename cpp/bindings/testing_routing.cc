@@ -386,7 +386,12 @@ void BindRetryPlan(py::module_& testing) {
   py::class_<RetryBudget::Thread>(testing, "RetryBudgetThread")
       .def(py::init<RetryBudget&>(), "budget"_a, py::keep_alive<1, 2>())
       .def("count_request", [](RetryBudget::Thread& self, double now) { self.CountRequest(Nanos(now)); })
-      .def("take", [](RetryBudget::Thread& self, double now) { return self.Take(Nanos(now)); });
+      .def(
+          "take",
+          [](RetryBudget::Thread& self, double now, uint64_t underway) {
+            return self.Take(Nanos(now), underway);
+          },
+          "now"_a, "underway"_a = 0);
   testing.def("parse_retry_after", &ParseRetryAfter);
 
   py::class_<PrefillPace>(testing, "PrefillPace")

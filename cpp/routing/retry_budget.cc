@@ -45,11 +45,11 @@ uint64_t RetryBudget::Thread::RequestsSince(int64_t second) const {
   return requests;
 }
 
-bool RetryBudget::Take(int64_t now_ns) {
+bool RetryBudget::Take(int64_t now_ns, uint64_t underway) {
   MutexLock lock(mutex_);
   last_ = std::max(last_, now_ns / kNanosPerSecond);
   const int64_t oldest = last_ - kWindowSeconds + 1;
-  uint64_t requests = 0;
+  uint64_t requests = underway;
   for (const Thread* thread : threads_) requests += thread->RequestsSince(oldest);
   uint64_t retries = 0;
   for (const Second& second : seconds_) {

@@ -3,6 +3,9 @@
 //
 //   retries of the last ten seconds  <  10 per second  +  share * requests of the last ten seconds
 //
+// A retry of a response that has begun is measured by those that go on, too: those may have begun long ago, and the loss
+// of one worker concerns its part of them.
+//
 // The constant part is for small fleets and quiet hours, where a share of few requests would be none. As
 // in Finagle.
 //
@@ -42,7 +45,8 @@ class RetryBudget {
 
     void CountRequest(int64_t now_ns);
     // Takes one retry out of the budget of all threads, if there is one left.
-    bool Take(int64_t now_ns) { return budget_.Take(now_ns); }
+    // `underway`: count as requests of the last ten seconds.
+    bool Take(int64_t now_ns, uint64_t underway = 0) { return budget_.Take(now_ns, underway); }
 
    private:
     friend class RetryBudget;
@@ -57,7 +61,7 @@ class RetryBudget {
 
   explicit RetryBudget(double share) : share_(share) {}
 
-  bool Take(int64_t now_ns);
+  bool Take(int64_t now_ns, uint64_t underway = 0);
   void SetShare(double share) { share_.store(share, std::memory_order_relaxed); }
 
  private:

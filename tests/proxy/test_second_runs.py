@@ -226,6 +226,31 @@ def test_no_more_second_runs_begin_than_the_budget_of_retries_permits(harness):
     assert counts(router, "streams_continued_total")["lost"] == MOST
 
 
+def test_streams_under_way_count_as_requests_for_the_budget(harness):
+    """They may have begun long before the last ten seconds; of requests alone it would be 106."""
+    count = MOST + 10
+    fleet = Fleet(harness, 2)
+    gate, second = fleet.workers[0].gate(), fleet.workers[0].gate()
+
+    def late(worker, connection, message):
+        second.wait()
+        stream()(worker, connection, message)
+
+    fleet.turns = [pause(gate)] * count + [late] * count
+    router = harness.router(*fleet.workers, policy="consistent_hash", retry_budget=0.05, **ON)
+    clients, begun = ask_all(harness, router, count)
+    worker = fleet.workers[fleet.served[0]]
+    worker.die(worker.connections[-1])
+    eventually(
+        lambda: len(fleet.served) - count + counts(router, "streams_cut_total").get("retries", 0) == count,
+        "a stream is neither cut nor run again",
+    )
+    second.open()
+    for client, begin in zip(clients, begun, strict=True):
+        assert begin + client.read_to_last_chunk() == whole(CHAT)
+    router.must_rest()
+
+
 def test_a_second_run_waits_for_no_worker_that_is_full(harness):
     """--max-worker-requests holds for it: it would be one more than the worker may have."""
     fleet = Fleet(harness, 2)

@@ -190,7 +190,7 @@ Task<bool> ContinuedStream::RunAgain(StreamCut cut) {
   const std::shared_ptr<Worker> worker = info.worker;
   const int64_t sent_ns = co_await EndAttempt(cut, failure.error);
   if (attempts_ == nullptr && !request_.is_cancelled()) {
-    auto made = std::make_unique<RerunAttempts>(request_);
+    auto made = std::make_unique<RerunAttempts>(request_, thread_.memory);
     attempts_ = made.get();
     request_.UseAttempts(std::move(made));
   }

@@ -5,6 +5,7 @@
 #include "http/head.h"
 #include "net/event_loop.h"
 #include "proxy/api/settings.h"
+#include "proxy/continuation/thread_continuation.h"
 #include "proxy/exchange/request.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
@@ -27,9 +28,10 @@ bool IsLoss(const FailedAttempt& failed) {
 
 }  // namespace
 
-RerunAttempts::RerunAttempts(Request& request)
+RerunAttempts::RerunAttempts(Request& request, const ContinueMemory& streams)
     : Attempts(request.thread),
       request_(request),
+      streams_(streams),
       message_(MessageOf(request)),
       plan_(request.settings.retry, !request.client_restricted),
       losses_(request.thread, request.settings),
@@ -96,12 +98,12 @@ std::optional<int64_t> RerunAttempts::After(
   const int64_t now = thread.clock.NowNanos();
   const std::optional<int64_t> pause = plan_.Next(failed, now, thread.ids);
   const bool makes_load = failed.how != AttemptFailure::kConnect;
-  why_not_ = losses_.IsSuspected()           ? WhyNot::kSuspected
-             : !failed.untried_left          ? WhyNot::kNoWorker
-             : !pause                        ? WhyNot::kRetries
-             : !makes_load                   ? WhyNot::kNone
-             : thread.retry_budget.Take(now) ? WhyNot::kNone
-                                             : WhyNot::kRetries;
+  why_not_ = losses_.IsSuspected()                               ? WhyNot::kSuspected
+             : !failed.untried_left                              ? WhyNot::kNoWorker
+             : !pause                                            ? WhyNot::kRetries
+             : !makes_load                                       ? WhyNot::kNone
+             : thread.retry_budget.Take(now, streams_.streams()) ? WhyNot::kNone
+                                                                 : WhyNot::kRetries;
   if (why_not_ != WhyNot::kNone) return std::nullopt;
   ++info.retries;
   thread.telemetry.Retried(

@@ -5,8 +5,8 @@
 //   co_await attempts.RunAgain(failed, worker, sent_ns)     true: response() is the beginning of a stream
 //                                                           false: why_not()
 //
-// The rules are those of any retry: RetryPlan (the attempts before count), the budget, and the quarantine, which hears of
-// each worker that was lost. Belongs to one exchange. One thread.
+// The rules are those of any retry: RetryPlan (the attempts before count), the budget, to which streams under way count as
+// requests, and the quarantine, which hears of each worker that was lost. Belongs to one exchange. One thread.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,7 @@
 
 namespace vllm_router {
 
+class ContinueMemory;
 class Delay;
 struct Request;
 
@@ -35,8 +36,8 @@ class RerunAttempts final : public Attempts {
     kRetries,    // the failure is of no kind that is retried, there were too many, or the budget is used up
   };
 
-  // The request outlives it, and has its head and its whole body.
-  explicit RerunAttempts(Request& request);
+  // Both outlive it; the request has its head and its whole body.
+  RerunAttempts(Request& request, const ContinueMemory& streams);
 
   // The attempt at this worker failed like this. `sent_ns`: when it got the first byte of the request.
   Task<bool> RunAgain(const FailedAttempt& failed, std::shared_ptr<Worker> worker, int64_t sent_ns);
@@ -76,6 +77,7 @@ class RerunAttempts final : public Attempts {
   FailedAttempt EndFailedAttempt(UpstreamRequest::End end);
 
   Request& request_;
+  const ContinueMemory& streams_;
   const UpstreamRequest::Message message_;
   RetryPlan plan_;
   RequestLosses losses_;

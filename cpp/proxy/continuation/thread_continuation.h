@@ -22,14 +22,20 @@ class ContinueMemory {
     do {
       if (bytes > limit_bytes_ - held) return false;
     } while (!bytes_.compare_exchange_weak(held, held + bytes, std::memory_order_relaxed));
+    streams_.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
-  void Return(uint64_t bytes) { bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
+  void Return(uint64_t bytes) {
+    bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    streams_.fetch_sub(1, std::memory_order_relaxed);
+  }
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+  uint64_t streams() const { return streams_.load(std::memory_order_relaxed); }
 
  private:
   const uint64_t limit_bytes_;
-  std::atomic<uint64_t> bytes_{0};  // never more than the limit
+  std::atomic<uint64_t> bytes_{0};    // never more than the limit
+  std::atomic<uint64_t> streams_{0};  // that hold some
 };
 
 struct ThreadContinuation {

@@ -33,6 +33,14 @@ def test_a_share_of_the_last_ten_seconds_comes_on_top():
     assert taken(thread, 130.0) == ALWAYS  # all is forgotten
 
 
+def test_what_is_under_way_counts_as_requests_for_those_that_say_so():
+    _, (thread,) = budget_of(0.5)
+    assert sum(thread.take(100.0, underway=40) for _ in range(1000)) == ALWAYS + 20
+    assert not thread.take(100.0)
+    assert not thread.take(100.0, underway=40)
+    assert thread.take(100.0, underway=44)
+
+
 def test_all_threads_share_one_budget():
     """mending row 6: what one thread counts another may use, and what one takes another lacks."""
     _, (quiet, busy) = budget_of(0.5, threads=2)
