@@ -147,7 +147,8 @@ class UnhurriedClient final : public BodySink {
 
 class ContinuationSinkHarness {
  public:
-  ContinuationSinkHarness() : sink_(taker_, {&OnFirstEvent, &OnCaughtUp, this}) {}
+  ContinuationSinkHarness()
+      : sink_(taker_, {.first_event = &OnFirstEvent, .caught_up = &OnCaughtUp, .context = this}) {}
   ContinuationSinkHarness(const ContinuationSinkHarness&) = delete;
   ContinuationSinkHarness& operator=(const ContinuationSinkHarness&) = delete;
 
