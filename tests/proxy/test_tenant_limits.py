@@ -183,7 +183,7 @@ def test_tokens_that_are_used_up(harness):
 
 def test_a_request_above_the_whole_burst_is_not_to_be_repeated(harness):
     router = harness.router(
-        harness.worker(whole), policy="power_of_two", admission_config=f"{TOKENS} default", **NO_POLLS
+        harness.worker(whole), policy="auto", admission_config=f"{TOKENS} default", **NO_POLLS
     )
     client = harness.client(router)
     answer = ask(client, body=json.dumps({"prompt": "word " * 10_000}).encode())
@@ -191,6 +191,28 @@ def test_a_request_above_the_whole_burst_is_not_to_be_repeated(harness):
     assert message.endswith("since waiting does not help.")
     assert answer.get("x-should-retry") == "false"
     assert ask(client).status == 200  # it has taken nothing
+
+
+RECORDING = ("Content-Type", "multipart/form-data; boundary=xy"), b"\0" * 20_000
+LONG_PROMPT = JSON, json.dumps({"prompt": "word " * 10_000}).encode()
+
+
+@pytest.mark.parametrize(
+    ("policy", "path", "sent"),
+    [
+        ("auto", "/v1/audio/transcriptions", RECORDING),
+        ("cache_aware", "/v1/audio/transcriptions", RECORDING),
+        ("power_of_two", PATH, LONG_PROMPT),
+    ],
+    ids=["recording_auto", "recording_cache_aware", "unread_prompt"],
+)
+def test_a_body_of_which_no_prompt_is_read_needs_no_more_than_the_burst(harness, policy, path, sent):
+    router = harness.router(
+        harness.worker(whole), policy=policy, admission_config=f"{TOKENS} default", **NO_POLLS
+    )
+    field, body = sent
+    answer = harness.client(router).ask("POST", path, field, body=body)
+    assert (answer.status, left(answer)) == (200, 0)
 
 
 def test_what_reaches_no_worker_costs_no_tokens(harness):

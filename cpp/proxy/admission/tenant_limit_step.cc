@@ -10,6 +10,7 @@
 
 #include "admission/tenant_tokens.h"
 #include "base/clock.h"
+#include "policy/routing_key.h"
 #include "proxy/admission/admission_feature.h"
 #include "proxy/admission/class_pools.h"
 #include "proxy/admission/tenant_limit.h"
@@ -22,7 +23,7 @@
 namespace vllm_router {
 namespace {
 
-constexpr uint64_t kBytesPerToken = 4;  // of a prompt that the policy does not read
+constexpr uint64_t kBytesPerToken = 4;  // of a prompt that was not read
 
 TenantLimit* LimitOf(const Request& request) { return request.state.Find<TenantLimit>(); }
 
@@ -80,11 +81,16 @@ void AddFields(const Request& request, std::vector<HeaderField>* fields) {
 
 // ---- tokens
 
+// Else the key's tokens are estimated from the bytes of the body, which may be those of a recording.
+bool IsPromptRead(const RoutingKey& key) {
+  return key.has_blocks || key.prompt.kind != Prompt::Kind::kMissing;
+}
+
 // A WebSocket, or a GET of a stored response, has no prompt.
 bool MustRejectTokens(Request& request) {
   TenantLimit* const limit = LimitOf(request);
   if (limit == nullptr || !MayCompute(request)) return false;
-  const bool counted = request.key.prompt_tokens > 1;
+  const bool counted = IsPromptRead(request.key);
   const bool is_whole = request.fully_read() && !request.stream_body;
   const uint64_t bytes = is_whole ? request.body->held().size() : request.head->content_length;
   const uint64_t prompt = counted ? request.key.prompt_tokens : std::max<uint64_t>(1, bytes / kBytesPerToken);
