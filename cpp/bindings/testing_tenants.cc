@@ -213,6 +213,7 @@ void BindTestingTenants(py::module_& testing) {
             return self.limit().TakeTokens(prompt, output, counted, now_ns);
           },
           "prompt"_a, "output"_a = 0, "counted"_a = true, "now_ns"_a = 0)
+      .def("return_place", [](TestTenantLimit& self) { self.limit().ReturnPlace(); })
       .def(
           "end",
           [](TestTenantLimit& self, std::optional<uint64_t> used, uint64_t events, int64_t now_ns) {

@@ -346,6 +346,46 @@ def test_requests_at_a_time(harness, start):
     eventually(lambda: ask(second, key("a")).status == 200)
 
 
+def streamed(connection, _message):
+    connection.send(HEAD + chunk(EVENT * 3) + DONE)
+
+
+def empty(connection, _message):
+    connection.send(response(200, b"", JSON))
+
+
+def failing(connection, _message):
+    connection.send(response(500, b'{"error":{"message":"no"}}', JSON))
+
+
+@pytest.mark.parametrize(
+    ("respond", "status"),
+    [(whole, 200), (streamed, 200), (empty, 200), (failing, 500), (None, 503)],
+    ids=["whole", "streamed", "empty", "failing", "no_worker"],
+)
+def test_who_has_a_response_may_send_the_next_request_at_once(harness, respond, status):
+    workers = [] if respond is None else [harness.worker(respond)]
+    router = harness.router(
+        *workers, policy="random", admission_config="tenant concurrency=1 default", threads=4, **NO_POLLS
+    )
+    clients = [harness.client(router) for _ in range(8)]
+    assert {ask(clients[turn % 8]).status for turn in range(800)} == {status}
+
+
+def test_a_response_from_the_cache_holds_no_place_once_it_is_there(harness):
+    router = harness.router(
+        Engine(harness),
+        admission_config="tenant concurrency=1 default",
+        response_cache=True,
+        response_cache_routes=["/v1/chat/completions"],
+        threads=4,
+        **NO_POLLS,
+    )
+    clients = [harness.client(router) for _ in range(8)]
+    for turn in range(800):
+        assert ask(clients[turn % 8], path="/v1/chat/completions", body=body_of()).status == 200
+
+
 def test_a_websocket_is_one_of_them(harness):
     def switch(connection):
         connection.read_request()

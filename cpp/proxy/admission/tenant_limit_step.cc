@@ -6,7 +6,9 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "admission/tenant_tokens.h"
 #include "base/clock.h"
@@ -15,6 +17,7 @@
 #include "proxy/admission/class_pools.h"
 #include "proxy/admission/tenant_limit.h"
 #include "proxy/admission/thread_admission.h"
+#include "proxy/exchange/body_sink.h"
 #include "proxy/exchange/downstream.h"
 #include "proxy/exchange/request.h"
 #include "proxy/exchange/step.h"
@@ -73,9 +76,41 @@ Task<Verdict> Reject(Request& request) {
   co_return Verdict::kEnd;
 }
 
+// ---- responses
+
+// A worker's response goes to the client: its place is returned at the end of the body.
+struct Relayed final : BodySink {
+  explicit Relayed(TenantLimit& limit) : limit(limit) {}
+
+  Took Write(std::string_view /*data*/, bool last) override {
+    if (last) limit.ReturnPlace();
+    return Took::kAll;
+  }
+  Task<Took> Flush() override { co_return Took::kAll; }
+
+  TenantLimit& limit;
+};
+
+void BeginRelay(Request& request, const ResponseHead&) {
+  TenantLimit* const limit = LimitOf(request);
+  if (limit == nullptr || request.state.Find<Relayed>() != nullptr) return;
+  request.state.Emplace<Relayed>(*limit);
+}
+
+BodySink* PlaceAtEnd(Request& request, const ResponseHead&) {
+  Relayed* const relayed = request.state.Find<Relayed>();
+  return relayed != nullptr && relayed->limit.has_places() ? relayed : nullptr;
+}
+
+// A response of the router's own, or from the cache. The head of a stream that is kept alive has no status yet.
+bool IsOwn(const Request& request) {
+  return request.info.status != 0 && request.state.Find<Relayed>() == nullptr;
+}
+
 void AddFields(const Request& request, std::vector<HeaderField>* fields) {
   TenantLimit* const limit = LimitOf(request);
   if (limit == nullptr) return;
+  if (IsOwn(request)) limit->ReturnPlace();
   limit->AddFields(IsAnthropic(request.info.route), request.thread.clock.NowNanos(), UnixMicros(), fields);
 }
 
@@ -122,6 +157,8 @@ extern constexpr Step kTenantLimitStep = {
     .begin = &MustReject,
     .run = &Reject,
     .add_fields = &AddFields,
+    .on_response = &BeginRelay,
+    .tap = &PlaceAtEnd,
     .on_end = &EndLimit};
 extern constexpr Step kTenantTokensStep = {
     .name = "tenant_tokens", .begin = &MustRejectTokens, .run = &Reject};

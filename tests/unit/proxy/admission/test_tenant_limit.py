@@ -80,6 +80,21 @@ def test_requests_at_a_time():
     assert limit.fields() == []
 
 
+def test_a_place_is_returned_before_the_end_and_once():
+    limit = limit_of("named")
+    assert limit.begin()
+    limit.return_place()
+    limit.return_place()
+    limit.end()
+    assert limit.next()
+    assert limit.begin()
+    assert limit.next()
+    assert not limit.begin()
+    limit.return_place()  # of one that has none
+    assert limit.next()
+    assert not limit.begin()
+
+
 def test_tokens_are_reserved_and_settled():
     limit = limit_of("tokens")
     assert limit.begin()
