@@ -75,6 +75,11 @@ std::optional<TenantRejected> TenantMeter::Begin(const TenantLimits& limits, int
   return TenantRejected{.reason = TenantRejection::kRequests, .wait_ns = wait};
 }
 
+void TenantMeter::ReturnRequest(const TenantLimits& limits, int64_t now_ns) {
+  const RatePace pace = PaceOfRequests(limits);
+  if (pace.limits()) requests_.Settle(pace, 1, 0, now_ns);
+}
+
 std::optional<TenantRejected> TenantMeter::TakeTokens(
     const TenantLimits& limits, uint64_t amount, int64_t now_ns) {
   const RatePace pace = PaceOfTokens(limits);

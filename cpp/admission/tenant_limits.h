@@ -109,6 +109,8 @@ class TenantMeter {
  public:
   // nullopt: it has begun. What is rejected has taken nothing.
   std::optional<TenantRejected> Begin(const TenantLimits& limits, int64_t now_ns);
+  // It counts as none per minute any more. Of one that has begun, once.
+  void ReturnRequest(const TenantLimits& limits, int64_t now_ns);
   // Of one that has begun.
   void End() { open_.fetch_sub(1, std::memory_order_relaxed); }
   // nullopt: taken, or there is no limit of tokens.

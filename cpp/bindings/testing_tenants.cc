@@ -68,6 +68,7 @@ class TestTenantMeter {
 
   MaybeRejection Begin(int64_t now_ns) { return RejectionRow(meter_.Begin(limits_, now_ns)); }
   void End() { meter_.End(); }
+  void ReturnRequest(int64_t now_ns) { meter_.ReturnRequest(limits_, now_ns); }
   MaybeRejection TakeTokens(uint64_t amount, int64_t now_ns) {
     return RejectionRow(meter_.TakeTokens(limits_, amount, now_ns));
   }
@@ -180,6 +181,7 @@ void BindTestingTenants(py::module_& testing) {
           }),
           "concurrency"_a = 0, "requests_per_minute"_a = 0, "tokens_per_minute"_a = 0, "burst_ms"_a = 10'000)
       .def("begin", &TestTenantMeter::Begin, "now_ns"_a)
+      .def("return_request", &TestTenantMeter::ReturnRequest, "now_ns"_a)
       .def("end", &TestTenantMeter::End)
       .def("take_tokens", &TestTenantMeter::TakeTokens, "amount"_a, "now_ns"_a)
       .def("settle_tokens", &TestTenantMeter::SettleTokens, "taken"_a, "actual"_a, "now_ns"_a)

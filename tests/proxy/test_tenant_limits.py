@@ -193,6 +193,16 @@ def test_a_request_above_the_whole_burst_is_not_to_be_repeated(harness):
     assert ask(client).status == 200  # it has taken nothing
 
 
+def test_what_is_rejected_for_its_tokens_is_no_request(harness):
+    lines = f"{TOKENS} requests_per_minute=1 default"
+    router = harness.router(harness.worker(whole), policy="auto", admission_config=lines, **NO_POLLS)
+    client = harness.client(router)
+    for _ in range(3):
+        answer = ask(client, body=json.dumps({"prompt": "word " * 10_000}).encode())
+        rejected(answer, "tenant_tokens_limited", None)
+        assert left(answer, "requests") == 1440
+
+
 RECORDING = ("Content-Type", "multipart/form-data; boundary=xy"), b"\0" * 20_000
 LONG_PROMPT = JSON, json.dumps({"prompt": "word " * 10_000}).encode()
 

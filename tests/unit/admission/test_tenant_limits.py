@@ -101,6 +101,22 @@ def test_requests_per_minute():
     assert meter.begin(SECOND) is None
 
 
+def test_a_request_that_is_returned_counts_as_none_per_minute():
+    meter = testing.TenantMeter(requests_per_minute=60, burst_ms=2000)
+    assert [meter.begin(0), meter.begin(0)] == [None, None]
+    meter.return_request(0)
+    assert [meter.begin(0), meter.begin(0)] == [None, ("tenant_rate_limited", SECOND)]
+    meter.return_request(9 * SECOND)  # all are there again, and no more than that
+    assert [meter.begin(9 * SECOND) for _ in range(3)] == [None, None, ("tenant_rate_limited", SECOND)]
+
+
+def test_a_request_is_returned_to_a_tenant_without_such_a_limit():
+    meter = testing.TenantMeter(concurrency=1)
+    assert meter.begin(0) is None
+    meter.return_request(0)
+    assert meter.begin(0) == ("tenant_concurrency", 0)
+
+
 def test_one_too_many_at_a_time_costs_no_request_per_minute():
     meter = testing.TenantMeter(concurrency=1, requests_per_minute=60, burst_ms=2000)
     assert [meter.begin(0) for _ in range(9)] == [None] + [("tenant_concurrency", 0)] * 8
