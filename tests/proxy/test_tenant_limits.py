@@ -66,6 +66,12 @@ def series(router, family):
     return {",".join(re.findall(r'"([^"]*)"', labels)): float(value) for labels, value in found}
 
 
+def tenants_of(harness, router):
+    """Those with something under way or used, as the page says, and how many requests are under way."""
+    page = json.loads(harness.client(router).ask("GET", "/admin/admission").body)
+    return [(row["tenant"], row["open"]) for row in page["tenants"]]
+
+
 @pytest.fixture
 def start(harness, tmp_path):
     """A router with keys of the tenants a, b and free."""
@@ -140,6 +146,44 @@ def test_the_router_s_own_pages_cost_nothing(harness, start):
 def test_without_limits_there_are_no_fields(harness, start):
     client = harness.client(start(harness.worker(whole), "tenant weight=4 a"))
     assert not any("ratelimit" in name for name in ask(client, key("a")).names)
+
+
+def test_what_reaches_no_worker_is_no_request(harness):
+    client = harness.client(harness.router(admission_config=requests_of(2), **NO_POLLS))
+    assert [(answer.status, left(answer, "requests")) for answer in (ask(client) for _ in range(9))] == [
+        (503, 2)
+    ] * 9
+
+
+def test_what_the_rate_limit_rejects_is_no_request(harness):
+    router = harness.router(
+        harness.worker(whole), admission_config=requests_of(100), rate_limit_tokens_per_second=1, **NO_POLLS
+    )
+    client = harness.client(router)
+    answers = [ask(client) for _ in range(9)]
+    served = [answer.status for answer in answers].count(200)
+    assert {error_of(answer)["code"] for answer in answers if answer.status != 200} == {"rate_limited"}
+    assert left(answers[-1], "requests") == 100 - served
+
+
+def test_who_leaves_before_a_worker_has_the_request_sent_none(harness):
+    router = harness.router(harness.worker(whole), admission_config=requests_of(2), **NO_POLLS)
+    leaver = harness.client(router)
+    leaver.send(request("POST", PATH, JSON, body=BODY)[:-1])
+    eventually(lambda: tenants_of(harness, router) == [("anonymous", 1)])
+    leaver.close()
+    eventually(lambda: tenants_of(harness, router) == [])
+    assert left(ask(harness.client(router)), "requests") == 1
+
+
+def test_what_a_worker_rejects_is_a_request(harness):
+    def reject(connection, _message):
+        connection.send(response(400, b'{"error":{"message":"no"}}', JSON))
+
+    client = harness.client(
+        harness.router(harness.worker(reject), admission_config=requests_of(2), **NO_POLLS)
+    )
+    assert [left(ask(client), "requests") for _ in range(2)] == [1, 0]
 
 
 # ---- tokens

@@ -107,11 +107,21 @@ bool IsOwn(const Request& request) {
   return request.info.status != 0 && request.state.Find<Relayed>() == nullptr;
 }
 
+// No worker had it, and it has no response but an error. What the cache responds, or the router itself, is a request.
+bool IsUnserved(const Request& request) {
+  const RequestInfo& info = request.info;
+  return info.worker == nullptr && (info.status == 0 || info.status >= 400);
+}
+
 void AddFields(const Request& request, std::vector<HeaderField>* fields) {
   TenantLimit* const limit = LimitOf(request);
   if (limit == nullptr) return;
-  if (IsOwn(request)) limit->ReturnPlace();
-  limit->AddFields(IsAnthropic(request.info.route), request.thread.clock.NowNanos(), UnixMicros(), fields);
+  const int64_t now = request.thread.clock.NowNanos();
+  if (IsOwn(request)) {
+    limit->ReturnPlace();
+    if (IsUnserved(request)) limit->ReturnRequest(now);
+  }
+  limit->AddFields(IsAnthropic(request.info.route), now, UnixMicros(), fields);
 }
 
 // ---- tokens
@@ -146,8 +156,11 @@ std::optional<uint64_t> TokensUsed(const Request& request) {
 }
 
 void EndLimit(Request& request) {
-  if (TenantLimit* const limit = LimitOf(request))
-    limit->End(TokensUsed(request), request.info.events, request.thread.clock.NowNanos());
+  TenantLimit* const limit = LimitOf(request);
+  if (limit == nullptr) return;
+  const int64_t now = request.thread.clock.NowNanos();
+  if (IsUnserved(request)) limit->ReturnRequest(now);
+  limit->End(TokensUsed(request), request.info.events, now);
 }
 
 }  // namespace
