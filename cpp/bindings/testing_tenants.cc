@@ -51,7 +51,7 @@ class TestRateBucket {
   void Settle(uint64_t taken, uint64_t actual, int64_t now_ns) {
     bucket_.Settle(pace_, taken, actual, now_ns);
   }
-  int64_t Used(int64_t now_ns) const { return bucket_.Used(now_ns); }
+  int64_t Used(int64_t now_ns) const { return bucket_.Used(now_ns).nanos; }
   std::tuple<uint64_t, uint64_t, int64_t> Level(int64_t now_ns) const {
     const RateLevel level = LevelOf(pace_, bucket_.Used(now_ns));
     return {level.limit, level.remaining, level.reset_ns};
@@ -115,7 +115,7 @@ class TestTenantTable {
   std::vector<std::tuple<std::string, uint64_t, int64_t, int64_t>> Read(int64_t now_ns, size_t most) const {
     std::vector<std::tuple<std::string, uint64_t, int64_t, int64_t>> rows;
     for (const TenantTable::Row& row : table_.Read(now_ns, most))
-      rows.emplace_back(row.tenant, row.open, row.requests_used_ns, row.tokens_used_ns);
+      rows.emplace_back(row.tenant, row.open, row.requests_used.nanos, row.tokens_used.nanos);
     return rows;
   }
   size_t size() const { return table_.size(); }

@@ -488,21 +488,36 @@ def test_rejections_have_the_form_of_anthropic_s_api(harness):
     assert (answer.status, error["type"], error["code"]) == (429, "rate_limit_error", "tenant_rate_limited")
 
 
-def test_a_reload_keeps_what_was_used(harness):
+def reload(router, lines):
     settings = {name: value for name, value in QUIET.items() if name in _core.Server.live_option_names}
-    settings |= NO_POLLS
-    router = harness.router(harness.worker(whole), admission_config=requests_of(3), **NO_POLLS)
+    router.server.apply({**settings, **NO_POLLS, "admission_config": lines}, None, 0.0, 0.0, False)
 
-    def apply(lines):
-        router.server.apply({**settings, "admission_config": lines}, None, 0.0, 0.0, False)
+
+def test_a_debt_is_paid_at_the_rate_of_a_reload(harness):
+    usage = {"prompt_tokens": 1300, "completion_tokens": 500}
+
+    def spend(connection, _message):
+        connection.send(response(200, json.dumps({"usage": usage}).encode(), JSON))
+
+    router = harness.router(harness.worker(spend), admission_config=f"{TOKENS} default", **NO_POLLS)
+    client = harness.client(router)
+    assert ask(client).status == 200
+    router.must_rest()
+    assert ask(client).status == 429
+    reload(router, "tenant tokens_per_minute=1000 burst_ms=86400000 default")
+    assert ask(client).status == 200
+
+
+def test_a_reload_keeps_what_was_used(harness):
+    router = harness.router(harness.worker(whole), admission_config=requests_of(3), **NO_POLLS)
 
     client = harness.client(router)
     assert [left(ask(client), "requests") for _ in range(2)] == [2, 1]
-    apply(requests_of(4))
+    reload(router, requests_of(4))
     assert left(ask(client), "requests") == 1
-    apply("tenant weight=4 default")
+    reload(router, "tenant weight=4 default")
     assert left(ask(client), "requests") is None
-    apply(requests_of(3))
+    reload(router, requests_of(3))
     assert left(ask(client), "requests") == 0
     rejected(ask(client), "tenant_rate_limited", 60)
 

@@ -69,12 +69,45 @@ def test_a_debt_is_an_hour_at_most():
     assert bucket.used(0) == testing.MOST_DEBT_NS + MINUTE
 
 
-def test_another_pace_keeps_what_was_used():
+def test_another_pace_keeps_how_much_was_used():
     bucket = testing.RateBucket(per_minute=60, burst_ns=10 * SECOND)
     bucket.take(10, 0)
     bucket.set_pace(600, 10 * SECOND)
-    assert bucket.take(1, 0) == SECOND // 10
-    assert bucket.level(5 * SECOND) == (100, 50, 5 * SECOND)
+    assert bucket.level(0) == (100, 90, SECOND)
+    assert bucket.take(1, 0) == 0
+    assert bucket.level(0) == (100, 89, 11 * SECOND // 10)
+    bucket.set_pace(60, 10 * SECOND)
+    assert bucket.level(0) == (10, 0, 11 * SECOND)
+    assert bucket.take(1, 0) == 2 * SECOND
+
+
+def test_a_debt_is_paid_at_the_pace_of_now():
+    bucket = testing.RateBucket(per_minute=60, burst_ns=10 * SECOND)
+    bucket.take(1, 0)
+    bucket.settle(1, 3000, 0)
+    assert bucket.take(1, 0) == 2991 * SECOND
+    bucket.set_pace(60_000, 10 * SECOND)
+    assert bucket.take(1, 0) == 0
+    assert bucket.level(3 * SECOND) == (10_000, 9_999, SECOND // 1000)
+
+
+def test_a_debt_is_an_hour_at_most_at_a_lower_pace():
+    bucket = testing.RateBucket(per_minute=6000, burst_ns=1)
+    bucket.take(1, 0)
+    bucket.settle(1, 10**9, 0)
+    bucket.set_pace(1, 1)
+    assert bucket.take(1, 0) == testing.MOST_DEBT_NS + MINUTE
+    assert bucket.used(0) == testing.MOST_DEBT_NS + MINUTE
+
+
+def test_what_was_taken_at_a_former_pace_is_settled_at_that_of_now():
+    bucket = testing.RateBucket(per_minute=60, burst_ns=10 * SECOND)
+    bucket.take(4, 0)
+    bucket.set_pace(600, 10 * SECOND)
+    bucket.take(1, 0)
+    bucket.set_pace(60, 10 * SECOND)  # that of the first request
+    bucket.settle(4, 1, 0)
+    assert bucket.used(0) == SECOND // 5
 
 
 def test_a_meter_without_limits_lets_all_pass():
