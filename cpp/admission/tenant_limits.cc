@@ -27,15 +27,38 @@ uint64_t RatePace::AmountIn(int64_t nanos) const {
   return static_cast<uint64_t>(Wide{static_cast<uint64_t>(nanos)} * per_minute / kNanosPerMinute);
 }
 
-RateLevel LevelOf(const RatePace& pace, int64_t used_ns) {
+int64_t RateUsed::At(const RatePace& pace) const {
+  if (per_minute == 0 || per_minute == pace.per_minute) return nanos;
+  const Wide same = Wide{static_cast<uint64_t>(nanos)} * per_minute / pace.per_minute;
+  // A larger debt under a former burst stays.
+  const int64_t most = std::max(nanos, pace.capacity_ns() + RateBucket::kMostDebtNs);
+  return same < Wide{static_cast<uint64_t>(most)} ? static_cast<int64_t>(same) : most;
+}
+
+RateLevel LevelOf(const RatePace& pace, const RateUsed& used) {
   const int64_t capacity = pace.capacity_ns();
+  const int64_t used_ns = used.At(pace);
   return {
       .limit = pace.AmountIn(capacity),
       .remaining = pace.AmountIn(std::max<int64_t>(0, capacity - used_ns)),
       .reset_ns = used_ns};
 }
 
+// Two paces may meet while requests of both are under way. Each thread that changes the pace reckons `due` anew by the
+// change that it made, and the order of these does not matter; until all have done so an amount may pass or wait in error.
+void RateBucket::Follow(const RatePace& pace, int64_t now_ns) {
+  const uint64_t before = per_minute_.exchange(pace.per_minute, std::memory_order_relaxed);
+  if (before == 0 || before == pace.per_minute) return;
+  int64_t due = due_ns_.load(std::memory_order_relaxed);
+  for (;;) {
+    if (due <= now_ns) return;
+    const int64_t until = now_ns + RateUsed{.nanos = due - now_ns, .per_minute = before}.At(pace);
+    if (due_ns_.compare_exchange_weak(due, until, std::memory_order_relaxed)) return;
+  }
+}
+
 int64_t RateBucket::Take(const RatePace& pace, uint64_t amount, int64_t now_ns) {
+  if (per_minute_.load(std::memory_order_relaxed) != pace.per_minute) Follow(pace, now_ns);
   const int64_t nanos = pace.NanosOf(amount);
   const int64_t capacity = pace.capacity_ns();
   if (nanos > capacity) return kNever;
@@ -49,9 +72,11 @@ int64_t RateBucket::Take(const RatePace& pace, uint64_t amount, int64_t now_ns) 
 }
 
 void RateBucket::Settle(const RatePace& pace, uint64_t taken, uint64_t actual, int64_t now_ns) {
-  const int64_t more = pace.NanosOf(actual) - pace.NanosOf(taken);
+  RatePace own = pace;
+  if (const uint64_t per_minute = per_minute_.load(std::memory_order_relaxed)) own.per_minute = per_minute;
+  const int64_t more = own.NanosOf(actual) - own.NanosOf(taken);
   if (more == 0) return;
-  const int64_t most = now_ns + pace.capacity_ns() + kMostDebtNs;
+  const int64_t most = now_ns + own.capacity_ns() + kMostDebtNs;
   int64_t due = due_ns_.load(std::memory_order_relaxed);
   for (;;) {
     if (more < 0 && due <= now_ns) return;  // it is full
@@ -73,6 +98,11 @@ std::optional<TenantRejected> TenantMeter::Begin(const TenantLimits& limits, int
   if (wait == 0) return std::nullopt;
   End();
   return TenantRejected{.reason = TenantRejection::kRequests, .wait_ns = wait};
+}
+
+void TenantMeter::ReturnRequest(const TenantLimits& limits, int64_t now_ns) {
+  const RatePace pace = PaceOfRequests(limits);
+  if (pace.limits()) requests_.Settle(pace, 1, 0, now_ns);
 }
 
 std::optional<TenantRejected> TenantMeter::TakeTokens(

@@ -14,7 +14,8 @@
 //
 // An amount passes if it ends within the burst; at least one does. A settled amount may end behind the burst: that is a
 // debt, an hour at most, and nothing passes until it is paid. A bucket whose `due` has passed is full, and is the same as a
-// new one. Times are rounded up to whole nanoseconds. Thread-safe; atomics only.
+// new one. At another pace, as after a reload, the same amount was used, and `due` is reckoned anew. Times of amounts are
+// rounded up to whole nanoseconds. Thread-safe; atomics only.
 #pragma once
 
 #include <algorithm>
@@ -68,8 +69,17 @@ struct RateLevel {
 
   bool operator==(const RateLevel&) const = default;
 };
-// `used_ns`: as RateBucket::Used(). REQUIRES: pace.limits().
-RateLevel LevelOf(const RatePace& pace, int64_t used_ns);
+// What was taken and is not there again: how long that lasts at a pace.
+struct RateUsed {
+  int64_t nanos = 0;        // 0: the bucket is full
+  uint64_t per_minute = 0;  // the pace; 0: nothing was ever taken
+
+  // How long the same amount lasts at this pace. No debt becomes longer than an hour by it. REQUIRES: pace.limits().
+  int64_t At(const RatePace& pace) const;
+  bool operator==(const RateUsed&) const = default;
+};
+// REQUIRES: pace.limits().
+RateLevel LevelOf(const RatePace& pace, const RateUsed& used);
 
 class RateBucket {
  public:
@@ -77,19 +87,22 @@ class RateBucket {
   static constexpr int64_t kMostDebtNs = 3'600'000'000'000;
 
   // 0: taken. kNever: it is more than the whole burst. Else the time until it would pass if nothing else were taken.
-  // REQUIRES: pace.limits().
+  // The bucket has this pace from now on. REQUIRES: pace.limits().
   int64_t Take(const RatePace& pace, uint64_t amount, int64_t now_ns);
-  // Puts `actual` in the place of what was taken. REQUIRES: pace.limits().
+  // Puts `actual` in the place of what was taken. The bucket keeps the pace that it has. REQUIRES: pace.limits().
   void Settle(const RatePace& pace, uint64_t taken, uint64_t actual, int64_t now_ns);
 
-  // How long what was taken lasts from now on; 0: full.
-  int64_t Used(int64_t now_ns) const {
+  RateUsed Used(int64_t now_ns) const {
     const int64_t due = due_ns_.load(std::memory_order_relaxed);
-    return due <= now_ns ? 0 : due - now_ns;
+    const uint64_t per_minute = per_minute_.load(std::memory_order_relaxed);
+    return {.nanos = due <= now_ns ? 0 : due - now_ns, .per_minute = per_minute};
   }
 
  private:
+  void Follow(const RatePace& pace, int64_t now_ns);
+
   std::atomic<int64_t> due_ns_{0};
+  std::atomic<uint64_t> per_minute_{0};  // RateUsed's, of due_ns_
 };
 
 enum class TenantRejection : uint8_t { kRequests, kTokens, kConcurrency };
@@ -109,6 +122,8 @@ class TenantMeter {
  public:
   // nullopt: it has begun. What is rejected has taken nothing.
   std::optional<TenantRejected> Begin(const TenantLimits& limits, int64_t now_ns);
+  // It counts as none per minute any more. Of one that has begun, once.
+  void ReturnRequest(const TenantLimits& limits, int64_t now_ns);
   // Of one that has begun.
   void End() { open_.fetch_sub(1, std::memory_order_relaxed); }
   // nullopt: taken, or there is no limit of tokens.
@@ -120,7 +135,7 @@ class TenantMeter {
   const RateBucket& tokens() const { return tokens_; }
   // Whether it is the same as a new one.
   bool IsUnused(int64_t now_ns) const {
-    return open() == 0 && requests_.Used(now_ns) == 0 && tokens_.Used(now_ns) == 0;
+    return open() == 0 && requests_.Used(now_ns).nanos == 0 && tokens_.Used(now_ns).nanos == 0;
   }
 
  private:

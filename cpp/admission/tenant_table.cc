@@ -117,8 +117,8 @@ std::vector<TenantTable::Row> TenantTable::Read(int64_t now_ns, size_t most) con
         rows.push_back(
             {.tenant = entry.name,
              .open = entry.meter.open(),
-             .requests_used_ns = entry.meter.requests().Used(now_ns),
-             .tokens_used_ns = entry.meter.tokens().Used(now_ns)});
+             .requests_used = entry.meter.requests().Used(now_ns),
+             .tokens_used = entry.meter.tokens().Used(now_ns)});
       }
     }
   }

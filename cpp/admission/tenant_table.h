@@ -79,8 +79,8 @@ class TenantTable {
   struct Row {
     std::string tenant;
     uint64_t open = 0;
-    int64_t requests_used_ns = 0;
-    int64_t tokens_used_ns = 0;
+    RateUsed requests_used = {};
+    RateUsed tokens_used = {};
   };
   std::vector<Row> Read(int64_t now_ns, size_t most) const;
   // Tenants that have a meter of their own now.

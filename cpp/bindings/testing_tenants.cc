@@ -51,7 +51,7 @@ class TestRateBucket {
   void Settle(uint64_t taken, uint64_t actual, int64_t now_ns) {
     bucket_.Settle(pace_, taken, actual, now_ns);
   }
-  int64_t Used(int64_t now_ns) const { return bucket_.Used(now_ns); }
+  int64_t Used(int64_t now_ns) const { return bucket_.Used(now_ns).nanos; }
   std::tuple<uint64_t, uint64_t, int64_t> Level(int64_t now_ns) const {
     const RateLevel level = LevelOf(pace_, bucket_.Used(now_ns));
     return {level.limit, level.remaining, level.reset_ns};
@@ -68,6 +68,7 @@ class TestTenantMeter {
 
   MaybeRejection Begin(int64_t now_ns) { return RejectionRow(meter_.Begin(limits_, now_ns)); }
   void End() { meter_.End(); }
+  void ReturnRequest(int64_t now_ns) { meter_.ReturnRequest(limits_, now_ns); }
   MaybeRejection TakeTokens(uint64_t amount, int64_t now_ns) {
     return RejectionRow(meter_.TakeTokens(limits_, amount, now_ns));
   }
@@ -114,7 +115,7 @@ class TestTenantTable {
   std::vector<std::tuple<std::string, uint64_t, int64_t, int64_t>> Read(int64_t now_ns, size_t most) const {
     std::vector<std::tuple<std::string, uint64_t, int64_t, int64_t>> rows;
     for (const TenantTable::Row& row : table_.Read(now_ns, most))
-      rows.emplace_back(row.tenant, row.open, row.requests_used_ns, row.tokens_used_ns);
+      rows.emplace_back(row.tenant, row.open, row.requests_used.nanos, row.tokens_used.nanos);
     return rows;
   }
   size_t size() const { return table_.size(); }
@@ -180,6 +181,7 @@ void BindTestingTenants(py::module_& testing) {
           }),
           "concurrency"_a = 0, "requests_per_minute"_a = 0, "tokens_per_minute"_a = 0, "burst_ms"_a = 10'000)
       .def("begin", &TestTenantMeter::Begin, "now_ns"_a)
+      .def("return_request", &TestTenantMeter::ReturnRequest, "now_ns"_a)
       .def("end", &TestTenantMeter::End)
       .def("take_tokens", &TestTenantMeter::TakeTokens, "amount"_a, "now_ns"_a)
       .def("settle_tokens", &TestTenantMeter::SettleTokens, "taken"_a, "actual"_a, "now_ns"_a)
@@ -213,6 +215,7 @@ void BindTestingTenants(py::module_& testing) {
             return self.limit().TakeTokens(prompt, output, counted, now_ns);
           },
           "prompt"_a, "output"_a = 0, "counted"_a = true, "now_ns"_a = 0)
+      .def("return_place", [](TestTenantLimit& self) { self.limit().ReturnPlace(); })
       .def(
           "end",
           [](TestTenantLimit& self, std::optional<uint64_t> used, uint64_t events, int64_t now_ns) {

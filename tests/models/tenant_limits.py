@@ -13,20 +13,29 @@ LOOKS = 64
 
 
 class RateBucket:
-    """`used`: how long what was taken lasted at `at`."""
+    """`used`: how long what was taken lasted at `at`, at the pace of the last take, `pace`."""
 
     def __init__(self, per_minute: int, burst: int) -> None:
         self.per_minute = per_minute
         self.burst = burst
+        self.pace = 0
         self.used = 0
         self.at = 0
 
-    def nanos_of(self, amount: int) -> int:
-        return -(-amount * MINUTE // self.per_minute)
+    def nanos_of(self, amount: int, pace: int = 0) -> int:
+        return -(-amount * MINUTE // (pace or self.per_minute))
 
     @property
     def capacity(self) -> int:
         return max(self.burst, self.nanos_of(1))
+
+    @property
+    def used_now(self) -> int:
+        """How long the same amount lasts at the pace of now."""
+        if self.pace in (0, self.per_minute):
+            return self.used
+        most = max(self.used, self.capacity + MOST_DEBT)
+        return min(self.used * self.pace // self.per_minute, most)
 
     def amount_in(self, nanos: int) -> int:
         return nanos * self.per_minute // MINUTE
@@ -38,6 +47,7 @@ class RateBucket:
     def take(self, amount: int, now: int) -> int | None:
         """0: taken. None: more than the burst. Else how long to wait."""
         self.drain(now)
+        self.used, self.pace = self.used_now, self.per_minute
         nanos = self.nanos_of(amount)
         if nanos > self.capacity:
             return None
@@ -48,17 +58,18 @@ class RateBucket:
 
     def settle(self, taken: int, actual: int, now: int) -> None:
         self.drain(now)
-        more = self.nanos_of(actual) - self.nanos_of(taken)
+        more = self.nanos_of(actual, self.pace) - self.nanos_of(taken, self.pace)
         if more > 0:
-            self.used = max(self.used, min(self.used + more, self.capacity + MOST_DEBT))
+            capacity = max(self.burst, self.nanos_of(1, self.pace))
+            self.used = max(self.used, min(self.used + more, capacity + MOST_DEBT))
         else:
             self.used = max(0, self.used + more)
 
     def level(self, now: int) -> tuple[int, int, int]:
         """Limit, remaining, and the time until it is full."""
         self.drain(now)
-        left = max(0, self.capacity - self.used)
-        return self.amount_in(self.capacity), self.amount_in(left), self.used
+        left = max(0, self.capacity - self.used_now)
+        return self.amount_in(self.capacity), self.amount_in(left), self.used_now
 
 
 @dataclass

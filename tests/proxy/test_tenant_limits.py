@@ -66,6 +66,12 @@ def series(router, family):
     return {",".join(re.findall(r'"([^"]*)"', labels)): float(value) for labels, value in found}
 
 
+def tenants_of(harness, router):
+    """Those with something under way or used, as the page says, and how many requests are under way."""
+    page = json.loads(harness.client(router).ask("GET", "/admin/admission").body)
+    return [(row["tenant"], row["open"]) for row in page["tenants"]]
+
+
 @pytest.fixture
 def start(harness, tmp_path):
     """A router with keys of the tenants a, b and free."""
@@ -142,6 +148,44 @@ def test_without_limits_there_are_no_fields(harness, start):
     assert not any("ratelimit" in name for name in ask(client, key("a")).names)
 
 
+def test_what_reaches_no_worker_is_no_request(harness):
+    client = harness.client(harness.router(admission_config=requests_of(2), **NO_POLLS))
+    assert [(answer.status, left(answer, "requests")) for answer in (ask(client) for _ in range(9))] == [
+        (503, 2)
+    ] * 9
+
+
+def test_what_the_rate_limit_rejects_is_no_request(harness):
+    router = harness.router(
+        harness.worker(whole), admission_config=requests_of(100), rate_limit_tokens_per_second=1, **NO_POLLS
+    )
+    client = harness.client(router)
+    answers = [ask(client) for _ in range(9)]
+    served = [answer.status for answer in answers].count(200)
+    assert {error_of(answer)["code"] for answer in answers if answer.status != 200} == {"rate_limited"}
+    assert left(answers[-1], "requests") == 100 - served
+
+
+def test_who_leaves_before_a_worker_has_the_request_sent_none(harness):
+    router = harness.router(harness.worker(whole), admission_config=requests_of(2), **NO_POLLS)
+    leaver = harness.client(router)
+    leaver.send(request("POST", PATH, JSON, body=BODY)[:-1])
+    eventually(lambda: tenants_of(harness, router) == [("anonymous", 1)])
+    leaver.close()
+    eventually(lambda: tenants_of(harness, router) == [])
+    assert left(ask(harness.client(router)), "requests") == 1
+
+
+def test_what_a_worker_rejects_is_a_request(harness):
+    def reject(connection, _message):
+        connection.send(response(400, b'{"error":{"message":"no"}}', JSON))
+
+    client = harness.client(
+        harness.router(harness.worker(reject), admission_config=requests_of(2), **NO_POLLS)
+    )
+    assert [left(ask(client), "requests") for _ in range(2)] == [1, 0]
+
+
 # ---- tokens
 
 
@@ -183,7 +227,7 @@ def test_tokens_that_are_used_up(harness):
 
 def test_a_request_above_the_whole_burst_is_not_to_be_repeated(harness):
     router = harness.router(
-        harness.worker(whole), policy="power_of_two", admission_config=f"{TOKENS} default", **NO_POLLS
+        harness.worker(whole), policy="auto", admission_config=f"{TOKENS} default", **NO_POLLS
     )
     client = harness.client(router)
     answer = ask(client, body=json.dumps({"prompt": "word " * 10_000}).encode())
@@ -191,6 +235,38 @@ def test_a_request_above_the_whole_burst_is_not_to_be_repeated(harness):
     assert message.endswith("since waiting does not help.")
     assert answer.get("x-should-retry") == "false"
     assert ask(client).status == 200  # it has taken nothing
+
+
+def test_what_is_rejected_for_its_tokens_is_no_request(harness):
+    lines = f"{TOKENS} requests_per_minute=1 default"
+    router = harness.router(harness.worker(whole), policy="auto", admission_config=lines, **NO_POLLS)
+    client = harness.client(router)
+    for _ in range(3):
+        answer = ask(client, body=json.dumps({"prompt": "word " * 10_000}).encode())
+        rejected(answer, "tenant_tokens_limited", None)
+        assert left(answer, "requests") == 1440
+
+
+RECORDING = ("Content-Type", "multipart/form-data; boundary=xy"), b"\0" * 20_000
+LONG_PROMPT = JSON, json.dumps({"prompt": "word " * 10_000}).encode()
+
+
+@pytest.mark.parametrize(
+    ("policy", "path", "sent"),
+    [
+        ("auto", "/v1/audio/transcriptions", RECORDING),
+        ("cache_aware", "/v1/audio/transcriptions", RECORDING),
+        ("power_of_two", PATH, LONG_PROMPT),
+    ],
+    ids=["recording_auto", "recording_cache_aware", "unread_prompt"],
+)
+def test_a_body_of_which_no_prompt_is_read_needs_no_more_than_the_burst(harness, policy, path, sent):
+    router = harness.router(
+        harness.worker(whole), policy=policy, admission_config=f"{TOKENS} default", **NO_POLLS
+    )
+    field, body = sent
+    answer = harness.client(router).ask("POST", path, field, body=body)
+    assert (answer.status, left(answer)) == (200, 0)
 
 
 def test_what_reaches_no_worker_costs_no_tokens(harness):
@@ -324,6 +400,46 @@ def test_requests_at_a_time(harness, start):
     eventually(lambda: ask(second, key("a")).status == 200)
 
 
+def streamed(connection, _message):
+    connection.send(HEAD + chunk(EVENT * 3) + DONE)
+
+
+def empty(connection, _message):
+    connection.send(response(200, b"", JSON))
+
+
+def failing(connection, _message):
+    connection.send(response(500, b'{"error":{"message":"no"}}', JSON))
+
+
+@pytest.mark.parametrize(
+    ("respond", "status"),
+    [(whole, 200), (streamed, 200), (empty, 200), (failing, 500), (None, 503)],
+    ids=["whole", "streamed", "empty", "failing", "no_worker"],
+)
+def test_who_has_a_response_may_send_the_next_request_at_once(harness, respond, status):
+    workers = [] if respond is None else [harness.worker(respond)]
+    router = harness.router(
+        *workers, policy="random", admission_config="tenant concurrency=1 default", threads=4, **NO_POLLS
+    )
+    clients = [harness.client(router) for _ in range(8)]
+    assert {ask(clients[turn % 8]).status for turn in range(800)} == {status}
+
+
+def test_a_response_from_the_cache_holds_no_place_once_it_is_there(harness):
+    router = harness.router(
+        Engine(harness),
+        admission_config="tenant concurrency=1 default",
+        response_cache=True,
+        response_cache_routes=["/v1/chat/completions"],
+        threads=4,
+        **NO_POLLS,
+    )
+    clients = [harness.client(router) for _ in range(8)]
+    for turn in range(800):
+        assert ask(clients[turn % 8], path="/v1/chat/completions", body=body_of()).status == 200
+
+
 def test_a_websocket_is_one_of_them(harness):
     def switch(connection):
         connection.read_request()
@@ -372,21 +488,36 @@ def test_rejections_have_the_form_of_anthropic_s_api(harness):
     assert (answer.status, error["type"], error["code"]) == (429, "rate_limit_error", "tenant_rate_limited")
 
 
-def test_a_reload_keeps_what_was_used(harness):
+def reload(router, lines):
     settings = {name: value for name, value in QUIET.items() if name in _core.Server.live_option_names}
-    settings |= NO_POLLS
-    router = harness.router(harness.worker(whole), admission_config=requests_of(3), **NO_POLLS)
+    router.server.apply({**settings, **NO_POLLS, "admission_config": lines}, None, 0.0, 0.0, False)
 
-    def apply(lines):
-        router.server.apply({**settings, "admission_config": lines}, None, 0.0, 0.0, False)
+
+def test_a_debt_is_paid_at_the_rate_of_a_reload(harness):
+    usage = {"prompt_tokens": 1300, "completion_tokens": 500}
+
+    def spend(connection, _message):
+        connection.send(response(200, json.dumps({"usage": usage}).encode(), JSON))
+
+    router = harness.router(harness.worker(spend), admission_config=f"{TOKENS} default", **NO_POLLS)
+    client = harness.client(router)
+    assert ask(client).status == 200
+    router.must_rest()
+    assert ask(client).status == 429
+    reload(router, "tenant tokens_per_minute=1000 burst_ms=86400000 default")
+    assert ask(client).status == 200
+
+
+def test_a_reload_keeps_what_was_used(harness):
+    router = harness.router(harness.worker(whole), admission_config=requests_of(3), **NO_POLLS)
 
     client = harness.client(router)
     assert [left(ask(client), "requests") for _ in range(2)] == [2, 1]
-    apply(requests_of(4))
+    reload(router, requests_of(4))
     assert left(ask(client), "requests") == 1
-    apply("tenant weight=4 default")
+    reload(router, "tenant weight=4 default")
     assert left(ask(client), "requests") is None
-    apply(requests_of(3))
+    reload(router, requests_of(3))
     assert left(ask(client), "requests") == 0
     rejected(ask(client), "tenant_rate_limited", 60)
 

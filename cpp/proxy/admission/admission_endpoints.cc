@@ -75,8 +75,8 @@ json::object Describe(
   return row;
 }
 
-json::object Rate(const RatePace& pace, int64_t used_ns) {
-  const RateLevel level = LevelOf(pace, used_ns);
+json::object Rate(const RatePace& pace, const RateUsed& used) {
+  const RateLevel level = LevelOf(pace, used);
   return {
       {"per_minute", pace.per_minute},
       {"limit", level.limit},
@@ -92,9 +92,9 @@ json::array Tenants(const TenantTable& tenants, const AdmissionSettings& setting
     json::object row{{"tenant", one.tenant}, {"open", one.open}};
     if (limits.concurrency != 0) row["concurrency"] = limits.concurrency;
     if (const RatePace pace = PaceOfRequests(limits); pace.limits())
-      row["requests"] = Rate(pace, one.requests_used_ns);
+      row["requests"] = Rate(pace, one.requests_used);
     if (const RatePace pace = PaceOfTokens(limits); pace.limits())
-      row["tokens"] = Rate(pace, one.tokens_used_ns);
+      row["tokens"] = Rate(pace, one.tokens_used);
     rows.push_back(std::move(row));
   }
   return rows;

@@ -40,6 +40,11 @@ Status Check(const ServerOptions& options, const Router& router) {
         "are not "
         "implemented yet; leave admission_config out");
   }
+  if (options.epp_only && !options.admission_classes.empty()) {
+    return absl::InvalidArgumentError(
+        "admission_config is set and epp_only, too, so that no request would have a class or a limit: the "
+        "endpoint picker has neither; leave admission_config out, or epp_only");
+  }
   ROUTER_RETURN_IF_ERROR(MayFollow(options));
   return ClientRules::Make(options).status();
 }

@@ -106,7 +106,7 @@ std::optional<TenantLimit> TenantLimit::Find(
 
 bool TenantLimit::Begin(int64_t now_ns) {
   rejected_ = meter_->Begin(*limits_, now_ns);
-  open_ = !rejected_.has_value();
+  open_ = has_place_ = has_request_ = !rejected_.has_value();
   return open_;
 }
 
@@ -117,15 +117,26 @@ bool TenantLimit::TakeTokens(uint64_t prompt, uint64_t output, bool counted, int
   if (!counted) tokens = std::min(tokens, pace.AmountIn(pace.capacity_ns()));
   rejected_ = meter_->TakeTokens(*limits_, tokens, now_ns);
   needed_ = tokens;
-  if (rejected_.has_value()) return false;
+  if (rejected_.has_value()) {
+    ReturnRequest(now_ns);
+    return false;
+  }
   reserved_ = tokens;
   output_ = output;
   return true;
 }
 
+void TenantLimit::ReturnRequest(int64_t now_ns) {
+  if (std::exchange(has_request_, false)) meter_->ReturnRequest(*limits_, now_ns);
+}
+
+void TenantLimit::ReturnPlace() {
+  if (std::exchange(has_place_, false)) meter_->End();
+}
+
 void TenantLimit::End(std::optional<uint64_t> used, uint64_t events, int64_t now_ns) {
   if (!std::exchange(open_, false)) return;
-  meter_->End();
+  ReturnPlace();
   // One that reserved nothing was rejected, or needs no tokens.
   if (reserved_ == 0) return;
   const uint64_t seen = reserved_ + (events > output_ ? events - output_ : 0);

@@ -6,14 +6,18 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "admission/tenant_tokens.h"
 #include "base/clock.h"
+#include "policy/routing_key.h"
 #include "proxy/admission/admission_feature.h"
 #include "proxy/admission/class_pools.h"
 #include "proxy/admission/tenant_limit.h"
 #include "proxy/admission/thread_admission.h"
+#include "proxy/exchange/body_sink.h"
 #include "proxy/exchange/downstream.h"
 #include "proxy/exchange/request.h"
 #include "proxy/exchange/step.h"
@@ -22,7 +26,7 @@
 namespace vllm_router {
 namespace {
 
-constexpr uint64_t kBytesPerToken = 4;  // of a prompt that the policy does not read
+constexpr uint64_t kBytesPerToken = 4;  // of a prompt that was not read
 
 TenantLimit* LimitOf(const Request& request) { return request.state.Find<TenantLimit>(); }
 
@@ -72,19 +76,66 @@ Task<Verdict> Reject(Request& request) {
   co_return Verdict::kEnd;
 }
 
+// ---- responses
+
+// A worker's response goes to the client: its place is returned at the end of the body.
+struct Relayed final : BodySink {
+  explicit Relayed(TenantLimit& limit) : limit(limit) {}
+
+  Took Write(std::string_view /*data*/, bool last) override {
+    if (last) limit.ReturnPlace();
+    return Took::kAll;
+  }
+  Task<Took> Flush() override { co_return Took::kAll; }
+
+  TenantLimit& limit;
+};
+
+void BeginRelay(Request& request, const ResponseHead&) {
+  TenantLimit* const limit = LimitOf(request);
+  if (limit == nullptr || request.state.Find<Relayed>() != nullptr) return;
+  request.state.Emplace<Relayed>(*limit);
+}
+
+BodySink* PlaceAtEnd(Request& request, const ResponseHead&) {
+  Relayed* const relayed = request.state.Find<Relayed>();
+  return relayed != nullptr && relayed->limit.has_places() ? relayed : nullptr;
+}
+
+// A response of the router's own, or from the cache. The head of a stream that is kept alive has no status yet.
+bool IsOwn(const Request& request) {
+  return request.info.status != 0 && request.state.Find<Relayed>() == nullptr;
+}
+
+// No worker had it, and it has no response but an error. What the cache responds, or the router itself, is a request.
+bool IsUnserved(const Request& request) {
+  const RequestInfo& info = request.info;
+  return info.worker == nullptr && (info.status == 0 || info.status >= 400);
+}
+
 void AddFields(const Request& request, std::vector<HeaderField>* fields) {
   TenantLimit* const limit = LimitOf(request);
   if (limit == nullptr) return;
-  limit->AddFields(IsAnthropic(request.info.route), request.thread.clock.NowNanos(), UnixMicros(), fields);
+  const int64_t now = request.thread.clock.NowNanos();
+  if (IsOwn(request)) {
+    limit->ReturnPlace();
+    if (IsUnserved(request)) limit->ReturnRequest(now);
+  }
+  limit->AddFields(IsAnthropic(request.info.route), now, UnixMicros(), fields);
 }
 
 // ---- tokens
+
+// Else the key's tokens are estimated from the bytes of the body, which may be those of a recording.
+bool IsPromptRead(const RoutingKey& key) {
+  return key.has_blocks || key.prompt.kind != Prompt::Kind::kMissing;
+}
 
 // A WebSocket, or a GET of a stored response, has no prompt.
 bool MustRejectTokens(Request& request) {
   TenantLimit* const limit = LimitOf(request);
   if (limit == nullptr || !MayCompute(request)) return false;
-  const bool counted = request.key.prompt_tokens > 1;
+  const bool counted = IsPromptRead(request.key);
   const bool is_whole = request.fully_read() && !request.stream_body;
   const uint64_t bytes = is_whole ? request.body->held().size() : request.head->content_length;
   const uint64_t prompt = counted ? request.key.prompt_tokens : std::max<uint64_t>(1, bytes / kBytesPerToken);
@@ -105,8 +156,11 @@ std::optional<uint64_t> TokensUsed(const Request& request) {
 }
 
 void EndLimit(Request& request) {
-  if (TenantLimit* const limit = LimitOf(request))
-    limit->End(TokensUsed(request), request.info.events, request.thread.clock.NowNanos());
+  TenantLimit* const limit = LimitOf(request);
+  if (limit == nullptr) return;
+  const int64_t now = request.thread.clock.NowNanos();
+  if (IsUnserved(request)) limit->ReturnRequest(now);
+  limit->End(TokensUsed(request), request.info.events, now);
 }
 
 }  // namespace
@@ -116,6 +170,8 @@ extern constexpr Step kTenantLimitStep = {
     .begin = &MustReject,
     .run = &Reject,
     .add_fields = &AddFields,
+    .on_response = &BeginRelay,
+    .tap = &PlaceAtEnd,
     .on_end = &EndLimit};
 extern constexpr Step kTenantTokensStep = {
     .name = "tenant_tokens", .begin = &MustRejectTokens, .run = &Reject};

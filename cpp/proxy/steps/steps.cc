@@ -38,8 +38,8 @@ extern const Step kRelayStep;
 std::span<const Step* const> Steps() {
   static constexpr std::array kSteps = {
       // From the head alone.
-      &kHeadStep, &kTraceStep, &kRouteStep, &kAuthorizeStep, &kIdentifyStep, &kValidateStep, &kCacheableStep,
-      &kTenantLimitStep, &kLimitStep, &kLocalStep, &kPickerOnlyStep,
+      &kHeadStep, &kTraceStep, &kRouteStep, &kAuthorizeStep, &kIdentifyStep, &kValidateStep, &kPickerOnlyStep,
+      &kCacheableStep, &kTenantLimitStep, &kLimitStep, &kLocalStep,
       // With the body.
       &kStagedPathStep, &kBodyStep, &kModelStep, &kClassStep, &kInvalidateStep, &kResponseCacheStep,
       &kKeyStep, &kHoldoutStep, &kReceiptStep, &kSessionStep, &kStagesStep, &kMessageStep,

@@ -239,6 +239,11 @@ def check_settings(args: RouterArgs, embedded: bool = False) -> None:
             f"admission_config is {args.admission_config}, and the fleet has prefill and decode workers, for "
             "which priority classes are not implemented yet; remove admission_config"
         )
+    if args.epp_only and args.admission_config is not None:
+        raise ValueError(
+            f"admission_config is {args.admission_config} and epp_only is set, so that no request would have "
+            "a class or a limit: the endpoint picker has neither; remove admission_config, or epp_only"
+        )
     never_alone = args.kv_connector in ("moriio", "p2p_nccl", "sglang")
     if has_stages(vars(args)) and never_alone and args.pd_bypass_uncached_tokens:
         raise ValueError(
@@ -492,6 +497,11 @@ def warnings_about(args: RouterArgs) -> list[str]:
         sentences.append(
             f"--tenant-header {args.tenant_header} counts from no client; name the gateways in "
             "--trusted-addresses, or give their keys the attribute trusted in --client-api-key-file"
+        )
+    if args.epp_port is not None and args.admission_config is not None:
+        sentences.append(
+            "--admission-config has no effect on requests whose workers are picked by --epp-port: they have "
+            "neither classes nor limits of tenants"
         )
     sentences += [
         f"--trusted-addresses {text} is every address, so every client can claim any tenant and priority "

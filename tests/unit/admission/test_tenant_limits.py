@@ -69,12 +69,45 @@ def test_a_debt_is_an_hour_at_most():
     assert bucket.used(0) == testing.MOST_DEBT_NS + MINUTE
 
 
-def test_another_pace_keeps_what_was_used():
+def test_another_pace_keeps_how_much_was_used():
     bucket = testing.RateBucket(per_minute=60, burst_ns=10 * SECOND)
     bucket.take(10, 0)
     bucket.set_pace(600, 10 * SECOND)
-    assert bucket.take(1, 0) == SECOND // 10
-    assert bucket.level(5 * SECOND) == (100, 50, 5 * SECOND)
+    assert bucket.level(0) == (100, 90, SECOND)
+    assert bucket.take(1, 0) == 0
+    assert bucket.level(0) == (100, 89, 11 * SECOND // 10)
+    bucket.set_pace(60, 10 * SECOND)
+    assert bucket.level(0) == (10, 0, 11 * SECOND)
+    assert bucket.take(1, 0) == 2 * SECOND
+
+
+def test_a_debt_is_paid_at_the_pace_of_now():
+    bucket = testing.RateBucket(per_minute=60, burst_ns=10 * SECOND)
+    bucket.take(1, 0)
+    bucket.settle(1, 3000, 0)
+    assert bucket.take(1, 0) == 2991 * SECOND
+    bucket.set_pace(60_000, 10 * SECOND)
+    assert bucket.take(1, 0) == 0
+    assert bucket.level(3 * SECOND) == (10_000, 9_999, SECOND // 1000)
+
+
+def test_a_debt_is_an_hour_at_most_at_a_lower_pace():
+    bucket = testing.RateBucket(per_minute=6000, burst_ns=1)
+    bucket.take(1, 0)
+    bucket.settle(1, 10**9, 0)
+    bucket.set_pace(1, 1)
+    assert bucket.take(1, 0) == testing.MOST_DEBT_NS + MINUTE
+    assert bucket.used(0) == testing.MOST_DEBT_NS + MINUTE
+
+
+def test_what_was_taken_at_a_former_pace_is_settled_at_that_of_now():
+    bucket = testing.RateBucket(per_minute=60, burst_ns=10 * SECOND)
+    bucket.take(4, 0)
+    bucket.set_pace(600, 10 * SECOND)
+    bucket.take(1, 0)
+    bucket.set_pace(60, 10 * SECOND)  # that of the first request
+    bucket.settle(4, 1, 0)
+    assert bucket.used(0) == SECOND // 5
 
 
 def test_a_meter_without_limits_lets_all_pass():
@@ -99,6 +132,22 @@ def test_requests_per_minute():
     for _ in range(2):
         meter.end()
     assert meter.begin(SECOND) is None
+
+
+def test_a_request_that_is_returned_counts_as_none_per_minute():
+    meter = testing.TenantMeter(requests_per_minute=60, burst_ms=2000)
+    assert [meter.begin(0), meter.begin(0)] == [None, None]
+    meter.return_request(0)
+    assert [meter.begin(0), meter.begin(0)] == [None, ("tenant_rate_limited", SECOND)]
+    meter.return_request(9 * SECOND)  # all are there again, and no more than that
+    assert [meter.begin(9 * SECOND) for _ in range(3)] == [None, None, ("tenant_rate_limited", SECOND)]
+
+
+def test_a_request_is_returned_to_a_tenant_without_such_a_limit():
+    meter = testing.TenantMeter(concurrency=1)
+    assert meter.begin(0) is None
+    meter.return_request(0)
+    assert meter.begin(0) == ("tenant_concurrency", 0)
 
 
 def test_one_too_many_at_a_time_costs_no_request_per_minute():

@@ -11,8 +11,12 @@ import pytest
         ({"tenant_header": "cookie"}, "tenant_header"),
         ({"trusted_addresses": ["here"]}, "trusted_addresses"),
         ({"model_alias_class": ["a=gold"]}, "model_alias_class"),
+        (
+            {"admission_config": "class batch", "epp_port": 0, "epp_only": True},
+            "admission_config is set and epp_only, too",
+        ),
     ],
-    ids=["tenant_header", "trusted_addresses", "model_alias_class"],
+    ids=["tenant_header", "trusted_addresses", "model_alias_class", "epp_only"],
 )
 def test_options_are_checked_before_a_server_starts(harness, options, complaint):
     with pytest.raises(ValueError, match=complaint):

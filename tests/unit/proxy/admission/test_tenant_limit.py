@@ -10,6 +10,7 @@ LINES = (
     "tenant concurrency=1 named\n"
     "tenant tokens_per_minute=600 burst_ms=10000 tokens\n"
     "tenant requests_per_minute=60 tokens_per_minute=600 burst_ms=10000 both\n"
+    "tenant requests_per_minute=6 tokens_per_minute=600 burst_ms=10000 slow\n"
     "tenant weight=2 free"
 )
 
@@ -80,6 +81,21 @@ def test_requests_at_a_time():
     assert limit.fields() == []
 
 
+def test_a_place_is_returned_before_the_end_and_once():
+    limit = limit_of("named")
+    assert limit.begin()
+    limit.return_place()
+    limit.return_place()
+    limit.end()
+    assert limit.next()
+    assert limit.begin()
+    assert limit.next()
+    assert not limit.begin()
+    limit.return_place()  # of one that has none
+    assert limit.next()
+    assert not limit.begin()
+
+
 def test_tokens_are_reserved_and_settled():
     limit = limit_of("tokens")
     assert limit.begin()
@@ -102,6 +118,22 @@ def test_tokens_are_reserved_and_settled():
     assert limit.take_tokens(70)
     limit.end()  # its worker did not say
     assert dict(limit.fields())["x-ratelimit-remaining-tokens"] == "0"
+
+
+def test_what_is_told_to_wait_for_tokens_passes_at_that_time():
+    limit = limit_of("slow")
+    assert limit.begin()
+    assert limit.take_tokens(100)
+    limit.end(used=150)  # 15 s of tokens; the next request may come after 10
+    assert limit.next(10 * SECOND)
+    assert limit.begin(10 * SECOND)
+    assert not limit.take_tokens(100, now_ns=10 * SECOND)
+    assert limit.rejected == ("tenant_tokens_limited", 5 * SECOND)
+    assert dict(limit.fields(now_ns=10 * SECOND))["x-ratelimit-remaining-requests"] == "1"
+    limit.end(used=0, now_ns=10 * SECOND)
+    assert limit.next(15 * SECOND)
+    assert limit.begin(15 * SECOND)
+    assert limit.take_tokens(100, now_ns=15 * SECOND)
 
 
 @pytest.mark.parametrize(

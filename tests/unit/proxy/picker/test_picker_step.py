@@ -16,6 +16,13 @@ def test_requests_for_workers_are_rejected_and_the_routers_own_go_on(harness, da
     assert worker.posts == []
 
 
+def test_requests_for_workers_take_nothing_of_the_rate_limit(harness):
+    router = harness.router(harness.worker(), epp_port=0, epp_only=True, rate_limit_tokens_per_second=1)
+    client = harness.client(router)
+    assert [client.ask("POST", "/v1/completions", body=b"{}").status for _ in range(9)] == [404] * 9
+    assert client.ask("GET", "/v1/models").status != 429
+
+
 def test_beside_a_picker_requests_are_proxied(harness):
     worker = harness.worker()
     client = harness.client(harness.router(worker, epp_port=0))

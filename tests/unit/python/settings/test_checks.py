@@ -290,6 +290,21 @@ def test_a_fleet_that_a_source_fills_needs_no_worker_urls(source: str) -> None:
     assert parsed(f"{source} --worker-urls http://a:1 --policy power_of_two").warnings() == []
 
 
+def test_classes_are_for_requests_that_the_router_proxies() -> None:
+    line = "--worker-urls http://a:1 http://b:1 --admission-config classes.yaml"
+    assert parsed(line).warnings() == []
+    assert parsed(f"{line} --epp-port 9002").warnings() == [
+        "--admission-config has no effect on requests whose workers are picked by --epp-port: they have "
+        "neither classes nor limits of tenants"
+    ]
+    parsed(f"{line} --epp-port 9002")._validate_router_args()
+    with pytest.raises(
+        ValueError,
+        match=r"admission_config is classes\.yaml and epp_only is set, .*; remove admission_config, or",
+    ):
+        parsed(f"{line} --epp-port 9002 --epp-only")._validate_router_args()
+
+
 def test_settings_of_dns_without_names_to_resolve_are_named() -> None:
     line = "--worker-file w.yaml --dns-server ::1 --dns-min-secs 2 --dns-max-secs 3"
     assert parsed(line).warnings() == [
