@@ -151,7 +151,7 @@ Status ExtProcStream::TakeBody(const ProcessingRequest& request, std::string* me
         "the body of a request has more than ", options_.max_body_bytes,
         " bytes before a worker is chosen; send less"));
   }
-  KeepBody(request.body, message);
+  if (!observes_) KeepBody(request.body, message);
   body_ends_ = request.end_of_stream;
   // A buffered body comes in one message, of which BUFFERED_PARTIAL may leave some out.
   body_is_whole_ = request.end_of_stream;

@@ -78,7 +78,7 @@ class ExtProcStream {
   bool observes() const { return observes_; }
   // Of the request: fields with ":method" and ":path" among them.
   std::span<const HeaderField> head() const { return head_; }
-  // What has come of it; empty after the pick.
+  // What has come of it; empty after the pick, and in observability mode.
   std::string_view body() const { return body_; }  // valid until the next Take()
   bool body_is_whole() const { return body_is_whole_; }
   const std::optional<EndpointSubset>& subset() const { return subset_; }

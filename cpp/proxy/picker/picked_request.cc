@@ -96,11 +96,14 @@ void PickedRequest::End(Ending ending) {
     SendMessages();
   }
   peer_ = nullptr;
-  if (waiting_) {  // its coroutine sees it
-    search_.Cancel();
-    return permit_.Leave();
-  }
+  if (waiting_) return EndWait();
   Finish();
+}
+
+// Its coroutine sees why.
+void PickedRequest::EndWait() {
+  search_.Cancel();
+  permit_.Leave();
 }
 
 void PickedRequest::Fail(const Status& status) {
@@ -126,16 +129,15 @@ void PickedRequest::SendMessages() {
 // ---- before the choice
 
 void PickedRequest::TakeRequest() {
-  if (rejected_ || picking_) return;
+  if (rejected_) return;
   if (!begun_ && !Begin()) return;
   if (stream_.observes()) {
-    if (stream_.must_pick()) {
-      picking_ = true;
-      Count(PickResult::kObserved);
-    }
+    if (stream_.must_pick() && !std::exchange(picking_, true)) Count(PickResult::kObserved);
     return;
   }
-  if (!HoldBody() || !HasEnough()) return;
+  const bool held = HoldBody();
+  if (!held && waiting_) EndWait();
+  if (!held || picking_ || !HasEnough()) return;
   picking_ = true;
   Spawn(Pick(shared_from_this()));
 }
@@ -209,16 +211,16 @@ void PickedRequest::Refuse(const PickRejection& rejection) {
 Task<void> PickedRequest::Pick(std::shared_ptr<PickedRequest> self) {
   waiting_ = true;
   co_await search_.ResolveNames();
-  if (peer_ != nullptr && FindModel()) {
+  if (is_wanted() && FindModel()) {
     std::optional<WorkerChoice::Selected> selected;
     bool held = permit_.TryAcquire(1);
     if (!held) held = co_await AwaitPermit(/*again=*/false);
-    while (held && peer_ != nullptr) {
+    while (held && is_wanted()) {
       selected = Select();
       if (selected || rejected_) break;
       held = co_await AwaitPermit(/*again=*/true);
     }
-    if (selected && peer_ != nullptr) Choose(*std::move(selected));
+    if (selected && is_wanted()) Choose(*std::move(selected));
   }
   waiting_ = false;
   memory_.Return();
@@ -258,7 +260,7 @@ Task<bool> PickedRequest::AwaitPermit(bool again) {
   }
   info_.queue_ns = permit_.waited_ns();
   if (end == Permit::End::kHeld) co_return true;
-  if (peer_ == nullptr) co_return false;
+  if (!is_wanted()) co_return false;
   Refuse(
       {.result = PickResult::kShed,
        .error = end == Permit::End::kTimeout ? HttpError::kQueueTimeout : HttpError::kQueueFull});

@@ -68,6 +68,8 @@ class PickedRequest : public std::enable_shared_from_this<PickedRequest> {
   bool IsShed();
   bool HasEnough() const;
   bool HoldBody();
+  bool is_wanted() const { return peer_ != nullptr && !rejected_; }
+  void EndWait();
   Task<void> Pick(std::shared_ptr<PickedRequest> self);
   bool FindModel();
   Task<bool> AwaitPermit(bool again);

@@ -329,6 +329,7 @@ def test_an_observer_sends_nothing():
     assert stream.take(headers(observability_mode=True)) == "request"
     stream.ours.reject(503, b"no")
     assert stream.take(body(b"a", end=True)) == "request"
+    assert stream.ours.body == b""
     stream.ours.choose(["a:1"])
     assert stream.take(response_headers(end=True)) == "response"
     assert stream.sent() == []
