@@ -299,8 +299,11 @@ void PickedRequest::TakeResponse(const ProcessingRequest& request) {
     info_.responded_ns = thread_.clock.NowNanos();
     const std::string_view type = FindHeader(request.fields, "content-type").value_or(std::string_view());
     info_.stream = type.starts_with(kEventStream);
-    if (worker_.Respond(info_.status, stream_.served(), search_))
-      counts_.served_elsewhere.fetch_add(1, std::memory_order_relaxed);
+    const PickedWorker::Response response{
+        .status = info_.status,
+        .served = stream_.served(),
+        .retry_after = FindHeader(request.fields, "retry-after").value_or(std::string_view())};
+    if (worker_.Respond(response, search_)) counts_.served_elsewhere.fetch_add(1, std::memory_order_relaxed);
     search_.ForgetKey();
   }
   if (stream_.response_ended() && worker_.has_load()) FinishWorker(Outcome::End::kFinished);

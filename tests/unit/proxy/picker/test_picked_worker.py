@@ -49,6 +49,34 @@ def test_breakers_learn_from_responses(harness, data_plane):
     assert {plane.pick(head()) for _ in range(6)} == {workers[1].authority}
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_worker_is_in_backoff_and_not_at_fault(harness, data_plane, status):
+    workers = [harness.worker(), harness.worker()]
+    router = harness.router(*workers, epp_port=0, disable_circuit_breaker=False, cb_failure_threshold=1)
+    plane = data_plane(router)
+    stream = plane.stream()
+    stream.send(head())
+    busy = stream.choice()
+    stream.send(response_head(status, end=True, fields={"retry-after": "60"}))
+    stream.close()
+    lines = router.server.metrics_text().splitlines()
+    for name, total in (("worker_backoff", 1), ("server_errors_total", 0), ("cb_state", 0)):
+        found = [line for line in lines if line.startswith(f"vllm_router_{name}{{")]
+        assert sum(float(line.split()[-1]) for line in found) == total, found
+    assert busy not in {plane.pick(head()) for _ in range(6)}
+
+
+def test_a_response_of_an_unknown_worker_begins_no_backoff(harness, data_plane):
+    router = harness.router(harness.worker(), harness.worker(), epp_port=0)
+    plane = data_plane(router)
+    stream = plane.stream()
+    stream.send(head())
+    stream.choice()
+    stream.send(response_head(503, end=True, served="10.9.9.9:1", fields={"retry-after": "60"}))
+    stream.close()
+    assert len({plane.pick(head()) for _ in range(6)}) == 2
+
+
 USAGE = {
     "prompt_tokens": 30,
     "completion_tokens": 5,
