@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/time_units.h"
+#include "net/event_loop.h"
 #include "proxy/api/settings.h"
 #include "proxy/picker/worker_search.h"
 #include "proxy/telemetry/telemetry.h"
@@ -26,10 +27,17 @@ void PickedWorker::Choose(WorkerChoice::Selected selected, std::string endpoint)
   info_.prefill_tokens = ticket_.prefill_tokens();
   info_.attempts = 1;
   thread_.telemetry.Decided(info_.worker, *info_.decision);
+  const int64_t timeout_ms =
+      settings_.first_byte_timeout_ms != 0 ? settings_.first_byte_timeout_ms : settings_.request_timeout_ms;
+  if (pass_) timer_.Arm(thread_.loop.timers(), timeout_ms, &PickedWorker::OnTimeout, this);
 }
+
+// A data plane need not report responses, so nothing is known of the worker; another request may probe it.
+void PickedWorker::OnTimeout(void* worker) { static_cast<PickedWorker*>(worker)->pass_.reset(); }
 
 bool PickedWorker::Respond(const Response& response, WorkerSearch& search) {
   if (!has_load()) return false;
+  timer_.Disarm();
   const bool is_elsewhere = !response.served.empty() && response.served != endpoint_;
   if (is_elsewhere) pass_.reset();
   const bool is_known = !is_elsewhere || Follow(response.served, search);
@@ -87,6 +95,7 @@ void PickedWorker::TakeBody(std::string_view data) {
 }
 
 void PickedWorker::Finish(Outcome::End end) {
+  timer_.Disarm();
   pass_.reset();
   if (!has_load()) return;
   Outcome outcome{.end = end, .status = info_.status};

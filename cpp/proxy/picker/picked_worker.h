@@ -1,7 +1,7 @@
 // PickedWorker: the worker of a request at a data plane: its load, its circuit breaker's pass and what the response tells,
 // from the choice to the end of the response.
 //
-//   Choose(selected, "10.0.0.1:8000")      the load is at the worker
+//   Choose(selected, "10.0.0.1:8000")      the load is at the worker; its pass is, until the time for a first byte is over
 //   Respond({200, served}, search)         its breaker learns; the load moves if the data plane sent the request elsewhere
 //   TakeBody(piece)                        of data planes that send it: the first token, and at the end the usage
 //   Finish(Outcome::End::kFinished)        the load is returned, with what is known of the tokens
@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "http/stream_tail.h"
+#include "net/timer_wheel.h"
 #include "policy/decision.h"
 #include "proxy/exchange/server_errors.h"
 #include "proxy/exchange/worker_choice.h"
@@ -53,6 +54,7 @@ class PickedWorker {
   void Finish(Outcome::End end);
 
  private:
+  static void OnTimeout(void* worker);
   void Settle(int status, bool has_retry_after);
   void BeginBackoff(int64_t retry_after_ms);
   bool Follow(std::string_view served, WorkerSearch& search);
@@ -62,6 +64,7 @@ class PickedWorker {
   RequestInfo& info_;
   Ticket ticket_;
   std::optional<BreakerPass> pass_;
+  Timer timer_;  // of the pass
   ServerErrors server_errors_;
   std::string endpoint_;
   std::unique_ptr<StreamTail> tail_;  // null: no body has come

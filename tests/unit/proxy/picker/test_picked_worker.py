@@ -1,6 +1,7 @@
 """cpp/proxy/picker/picked_worker.h: the load, the breaker and the usage of a request at a gateway."""
 
 import json
+import re
 
 import pytest
 
@@ -75,6 +76,37 @@ def test_a_response_of_an_unknown_worker_begins_no_backoff(harness, data_plane):
     stream.send(response_head(503, end=True, served="10.9.9.9:1", fields={"retry-after": "60"}))
     stream.close()
     assert len({plane.pick(head()) for _ in range(6)}) == 2
+
+
+def test_a_probe_without_a_response_makes_room_for_another(harness, data_plane):
+    workers = [harness.worker(), harness.worker()]
+    breaker = {"disable_circuit_breaker": False, "cb_failure_threshold": 2, "cb_timeout_duration_secs": 0.1}
+    router = harness.router(*workers, epp_port=0, first_byte_timeout_secs=0.2, **breaker)
+    plane = data_plane(router)
+    bad = workers[0].authority
+    for _ in range(12):
+        stream = plane.stream()
+        stream.send(head())
+        stream.send(response_head(500 if stream.choice() == bad else 200, end=True))
+        stream.close()
+    states = re.findall(r"^vllm_router_cb_state\{.*\} (\d)$", router.server.metrics_text(), re.MULTILINE)
+    assert sum(map(int, states)) != 0, states
+    held = []
+
+    def probes():
+        stream = plane.stream()
+        stream.send(head())
+        if stream.choice() == bad:
+            held.append(stream)
+            return True
+        stream.send(response_head(end=True))
+        stream.close()
+        return False
+
+    eventually(probes, "the breaker admits no probe")
+    eventually(probes, "a probe that got no response is still the only one")
+    for stream in held:
+        stream.close()
 
 
 USAGE = {
