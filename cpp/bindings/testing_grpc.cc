@@ -142,6 +142,8 @@ void BindTestingGrpc(py::module_& testing) {
           py::arg("stream"), py::arg("code") = 0, py::arg("text") = "")
       .def("reset", &GrpcConnection::Reset)
       .def("set_paused", &GrpcConnection::SetPaused)
+      .def("end_stalled_writes", &GrpcConnection::EndStalledWrites)
+      .def("end_stalled_reads", &GrpcConnection::EndStalledReads)
       .def("unsent_bytes", &GrpcConnection::unsent_bytes)
       .def("drain", &GrpcConnection::Drain)
       .def("close", &GrpcConnection::Close)

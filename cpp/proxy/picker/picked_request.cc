@@ -88,6 +88,10 @@ void PickedRequest::Take(std::string message) {
   SendMessages();
 }
 
+void PickedRequest::CatchUp() {
+  if (worker_.is_chosen()) memory_.Return();
+}
+
 void PickedRequest::End(Ending ending) {
   if (peer_ == nullptr) return;
   ending_ = ending;
@@ -223,12 +227,13 @@ Task<void> PickedRequest::Pick(std::shared_ptr<PickedRequest> self) {
     if (selected && is_wanted()) Choose(*std::move(selected));
   }
   waiting_ = false;
-  memory_.Return();
   if (rejected_) permit_.Release();
   if (peer_ == nullptr) {
     Finish();
   } else {
     SendMessages();
+    // The body may go back to a data plane that does not read it.
+    if (!peer_->is_behind(id_)) memory_.Return();
   }
   self.reset();
 }
@@ -329,7 +334,6 @@ void PickedRequest::Finish() {
                         : Outcome::End::kClientGone);
   }
   permit_.Release();
-  memory_.Return();
   if (!begun_) return;
   if (!counted_) Count(PickResult::kLeft);
   info_.end_ns = thread_.clock.NowNanos();

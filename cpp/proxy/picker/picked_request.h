@@ -41,6 +41,8 @@ class PickedRequest : public std::enable_shared_from_this<PickedRequest> {
    public:
     virtual void Send(int32_t stream, std::string message) = 0;
     virtual void Finish(int32_t stream, GrpcCode code, std::string_view text) = 0;
+    // Much of what was sent is still here. CatchUp() follows, if the request lives.
+    virtual bool is_behind(int32_t stream) const = 0;
 
    protected:
     ~Peer() = default;
@@ -59,7 +61,10 @@ class PickedRequest : public std::enable_shared_from_this<PickedRequest> {
   ~PickedRequest();
 
   void Take(std::string message);
-  // No more comes, and nothing is written any more. Further calls do nothing.
+  // What was sent is written.
+  void CatchUp();
+  // No more comes, and nothing is sent any more; memory for what was sent is held as long as the request lives. Further calls
+  // do nothing.
   void End(Ending ending);
 
  private:

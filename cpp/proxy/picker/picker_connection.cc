@@ -87,6 +87,9 @@ Task<void> PickerConnection::Run() {
   }
   socket_.Close();
   timer_.Disarm();
+  write_timer_.Disarm();
+  read_timer_.Disarm();
+  paused_.clear();
   // None of them waits for this connection any more.
   for (auto& [stream, request] : std::exchange(requests_, {})) {
     request->End(picker_.stopping ? PickedRequest::Ending::kShutdown : PickedRequest::Ending::kBroken);
@@ -116,9 +119,11 @@ Task<bool> PickerConnection::WriteAllThatWaits() {
     writing_ = false;
     if (end != WriteEnd::kAll) co_return false;
   }
-  std::erase_if(paused_, [this](int32_t stream) {
+  std::erase_if(paused_, [this](const auto& entry) {
+    const auto& [stream, request] = entry;
     if (grpc_.unsent_bytes(stream) > kMaxUnsent) return false;
     grpc_.SetPaused(stream, false);
+    if (request != nullptr) request->CatchUp();
     must_write_ = true;
     return true;
   });
@@ -159,6 +164,7 @@ void PickerConnection::Take(GrpcEvent& event) {
 }
 
 void PickerConnection::Open(const GrpcEvent& event) {
+  ArmStallTimers();
   if (event.path == kProcessPath && picks_) {
     requests_.emplace(
         event.stream,
@@ -183,9 +189,12 @@ void PickerConnection::EndRequest(int32_t stream, PickedRequest::Ending ending) 
   if (found == requests_.end()) return;
   const std::shared_ptr<PickedRequest> request = std::move(found->second);
   requests_.erase(found);
-  paused_.erase(stream);
   request->End(ending);
-  if (ending != PickedRequest::Ending::kBroken) grpc_.Finish(stream, GrpcCode::kOk);
+  if (ending == PickedRequest::Ending::kBroken) {
+    paused_.erase(stream);
+  } else {
+    grpc_.Finish(stream, GrpcCode::kOk);
+  }
 }
 
 void PickerConnection::Stop() {
@@ -198,20 +207,49 @@ void PickerConnection::Stop() {
 
 void PickerConnection::Send(int32_t stream, std::string message) {
   grpc_.Send(stream, std::move(message));
-  if (grpc_.unsent_bytes(stream) > kMaxUnsent && paused_.insert(stream).second) grpc_.SetPaused(stream, true);
+  if (grpc_.unsent_bytes(stream) > kMaxUnsent && !paused_.contains(stream)) {
+    const auto found = requests_.find(stream);
+    paused_.emplace(stream, found == requests_.end() ? nullptr : found->second);
+    grpc_.SetPaused(stream, true);
+  }
   Wake();
 }
 
 void PickerConnection::Finish(int32_t stream, GrpcCode code, std::string_view text) {
   grpc_.Finish(stream, code, text);
   requests_.erase(stream);
-  paused_.erase(stream);
   Wake();
 }
 
 void PickerConnection::Wake() {
   must_write_ = true;
   if (!writing_) socket_.InterruptRead();
+}
+
+// While there are calls.
+void PickerConnection::ArmStallTimers() {
+  TimerWheel& timers = picker_.thread.loop.timers();
+  const std::shared_ptr<const Settings> settings = picker_.thread.settings.Get();
+  if (!write_timer_.armed())
+    write_timer_.Arm(timers, settings->client_write_timeout_ms, &PickerConnection::OnWriteCheck, this);
+  if (!read_timer_.armed())
+    read_timer_.Arm(timers, settings->client_body_timeout_ms, &PickerConnection::OnReadCheck, this);
+}
+
+void PickerConnection::OnWriteCheck(void* connection) {
+  auto& self = *static_cast<PickerConnection*>(connection);
+  self.grpc_.EndStalledWrites();
+  self.TakeEvents();
+  if (self.grpc_.streams() != 0) self.ArmStallTimers();
+  self.Wake();
+}
+
+void PickerConnection::OnReadCheck(void* connection) {
+  auto& self = *static_cast<PickerConnection*>(connection);
+  self.grpc_.EndStalledReads();
+  self.TakeEvents();
+  if (self.grpc_.streams() != 0) self.ArmStallTimers();
+  self.Wake();
 }
 
 void PickerConnection::OnTimeout(void* connection) {

@@ -3,7 +3,9 @@
 //
 //   socket ──▶ GrpcConnection ──▶ PickedRequest, …      what these write goes back the same way, in one piece for each turn
 //
-// A call whose data plane does not read gives no credit for more while a megabyte waits for it. One thread.
+// A call whose data plane does not read gives no credit for more while a megabyte waits for it, and holds the memory of its
+// body meanwhile. It ends once nothing of it was read for client_write_timeout_ms, as does one with a message that is not
+// complete after client_body_timeout_ms; either may take twice the time, since all calls are looked at together. One thread.
 #pragma once
 
 #include <cstdint>
@@ -56,6 +58,7 @@ class PickerConnection final : public PickedRequest::Peer {
   PickerConnection(PickerThread& picker, Socket socket, Endpoint peer, bool picks);
   void Send(int32_t stream, std::string message) override;
   void Finish(int32_t stream, GrpcCode code, std::string_view text) override;
+  bool is_behind(int32_t stream) const override { return paused_.contains(stream); }
 
   Task<void> Run();
   Task<bool> AgreeOnTls();
@@ -66,7 +69,10 @@ class PickerConnection final : public PickedRequest::Peer {
   void RespondToHealth(int32_t stream, std::string_view message);
   void EndRequest(int32_t stream, PickedRequest::Ending ending);
   void Wake();
+  void ArmStallTimers();
   static void OnTimeout(void* connection);
+  static void OnWriteCheck(void* connection);
+  static void OnReadCheck(void* connection);
 
   PickerThread& picker_;
   Socket socket_;
@@ -77,10 +83,12 @@ class PickerConnection final : public PickedRequest::Peer {
   std::string out_;
   std::unordered_map<int32_t, std::shared_ptr<PickedRequest>> requests_;
   std::unordered_map<int32_t, std::string> health_calls_;  // methods of those without a message yet
-  std::unordered_set<int32_t> paused_;
-  bool must_write_ = true;  // the settings of HTTP/2 come first
+  std::unordered_map<int32_t, std::shared_ptr<PickedRequest>> paused_;  // null: no request
+  bool must_write_ = true;                                              // the settings of HTTP/2 come first
   bool writing_ = false;
   Timer timer_;
+  Timer write_timer_;  // of calls that stand still
+  Timer read_timer_;
 };
 
 }  // namespace vllm_router

@@ -130,7 +130,7 @@ void PickerService::WriteMetrics(MetricsPage* page) const {
   page->Counter(
       "epp_protocol_errors_total",
       "Connections and streams to the endpoint picker that ended since the data plane broke a rule of "
-      "HTTP/2, gRPC or ext_proc.");
+      "HTTP/2, gRPC or ext_proc, or streams stood still for a timeout.");
   page->Add(counts_.protocol_errors.load(std::memory_order_relaxed));
 }
 
