@@ -31,11 +31,14 @@ StatusOr<ExtProcStream::Progress> ExtProcStream::Take(
   switch (request.part) {
     case ProcessingPart::kRequestHeaders:
       ROUTER_RETURN_IF_ERROR(TakeHead(request));
+      request_ended_ = request.end_of_stream;
       return Progress::kRequest;
     case ProcessingPart::kRequestBody:
       ROUTER_RETURN_IF_ERROR(TakeBody(request, message));
+      request_ended_ |= request.end_of_stream;
       return was_waiting ? Progress::kRequest : Progress::kNothing;
     case ProcessingPart::kRequestTrailers:
+      request_ended_ = true;
       if (!was_waiting) {
         Respond(request.part);
         return Progress::kNothing;
@@ -46,6 +49,7 @@ StatusOr<ExtProcStream::Progress> ExtProcStream::Take(
       body_is_whole_ = no_more_ = true;
       return Progress::kRequest;
     case ProcessingPart::kResponseHeaders:
+      response_begun_ = true;
       TakeResponseHead(request);
       return Progress::kResponse;
     case ProcessingPart::kResponseBody:

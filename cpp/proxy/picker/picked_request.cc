@@ -95,19 +95,22 @@ void PickedRequest::CatchUp() {
 void PickedRequest::End(Ending ending) {
   if (peer_ == nullptr) return;
   ending_ = ending;
-  if (ending == Ending::kShutdown && begun_ && !worker_.is_chosen() && !rejected_) {
+  if (ending == Ending::kShutdown && begun_ && awaited() == Awaited::kChoice) {
     Refuse({.result = PickResult::kShed, .error = HttpError::kShuttingDown});
     SendMessages();
   }
   peer_ = nullptr;
-  if (waiting_) return EndWait();
+  if (waiting_) {  // its coroutine sees it
+    search_.Cancel();
+    return permit_.Leave();
+  }
   Finish();
 }
 
-// Its coroutine sees why.
-void PickedRequest::EndWait() {
-  search_.Cancel();
-  permit_.Leave();
+PickedRequest::Awaited PickedRequest::awaited() const {
+  if (stream_.is_amid_body()) return Awaited::kBody;
+  const bool waits = !rejected_ && !stream_.observes() && !worker_.is_chosen();
+  return waits ? Awaited::kChoice : Awaited::kNothing;
 }
 
 void PickedRequest::Fail(const Status& status) {
@@ -140,7 +143,10 @@ void PickedRequest::TakeRequest() {
     return;
   }
   const bool held = HoldBody();
-  if (!held && waiting_) EndWait();
+  if (!held && waiting_) {  // its coroutine sees why
+    search_.Cancel();
+    permit_.Leave();
+  }
   if (!held || picking_ || !HasEnough()) return;
   picking_ = true;
   Spawn(Pick(shared_from_this()));

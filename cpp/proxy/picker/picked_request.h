@@ -51,7 +51,7 @@ class PickedRequest : public std::enable_shared_from_this<PickedRequest> {
   enum class Ending : uint8_t {
     kDone,      // the data plane needs no more of it
     kBroken,    // it was reset, or the connection was lost
-    kShutdown,  // the router stops: the data plane goes on by itself
+    kShutdown,  // the router stops: the data plane goes on by itself, unless it is amid a body
   };
 
   // All outlive the request, but the peer until End() only.
@@ -61,6 +61,13 @@ class PickedRequest : public std::enable_shared_from_this<PickedRequest> {
   ~PickedRequest();
 
   void Take(std::string message);
+  // What the data plane waits for.
+  enum class Awaited : uint8_t {
+    kNothing,
+    kChoice,
+    kBody,  // the rest of one that comes back by way of the stream
+  };
+  Awaited awaited() const;
   // What was sent is written.
   void CatchUp();
   // No more comes, and nothing is sent any more; memory for what was sent is held as long as the request lives. Further calls
@@ -74,7 +81,6 @@ class PickedRequest : public std::enable_shared_from_this<PickedRequest> {
   bool HasEnough() const;
   bool HoldBody();
   bool is_wanted() const { return peer_ != nullptr && !rejected_; }
-  void EndWait();
   Task<void> Pick(std::shared_ptr<PickedRequest> self);
   bool FindModel();
   Task<bool> AwaitPermit(bool again);

@@ -27,16 +27,21 @@ PickerConnection::PickerConnection(PickerThread& picker, Socket socket, Endpoint
       picks_(picks),
       in_(picker.thread.buffers) {
   picker_.connections.insert(this);
-  picker_.counts.connections.fetch_add(1, std::memory_order_relaxed);
+  CountOfKind().fetch_add(1, std::memory_order_relaxed);
 }
 
 PickerConnection::~PickerConnection() {
   picker_.connections.erase(this);
-  picker_.counts.connections.fetch_sub(1, std::memory_order_release);
+  CountOfKind().fetch_sub(1, std::memory_order_release);
+}
+
+std::atomic<int64_t>& PickerConnection::CountOfKind() const {
+  return picks_ ? picker_.counts.connections : picker_.counts.probes;
 }
 
 void PickerConnection::Serve(PickerThread& picker, Socket socket, Endpoint peer, bool picks) {
-  if (picker.stopping || picker.connections.size() >= PickerThread::kMaxConnections) return;
+  if (picker.stopping || (picks && picker.draining)) return;
+  if (picker.connections.size() >= PickerThread::kMaxConnections) return;
   auto* const connection = new PickerConnection(picker, std::move(socket), std::move(peer), picks);
   Spawn([](std::unique_ptr<PickerConnection> owned) -> Task<void> {
     co_await owned->Run();
@@ -100,6 +105,7 @@ Task<void> PickerConnection::Run() {
 Task<bool> PickerConnection::WriteAllThatWaits() {
   while (must_write_) {
     must_write_ = false;
+    if (picker_.draining && picks_) EndUnawaited();
     out_.clear();
     const bool more = grpc_.Write(&out_, kWritePiece);
     TakeEvents();
@@ -189,12 +195,31 @@ void PickerConnection::EndRequest(int32_t stream, PickedRequest::Ending ending) 
   if (found == requests_.end()) return;
   const std::shared_ptr<PickedRequest> request = std::move(found->second);
   requests_.erase(found);
+  const bool is_cut =
+      ending == PickedRequest::Ending::kShutdown && request->awaited() == PickedRequest::Awaited::kBody;
   request->End(ending);
   if (ending == PickedRequest::Ending::kBroken) {
     paused_.erase(stream);
+  } else if (is_cut) {
+    grpc_.Finish(stream, GrpcCode::kUnavailable, "the router stops, and sends back no more of the body");
   } else {
     grpc_.Finish(stream, GrpcCode::kOk);
   }
+}
+
+void PickerConnection::Drain() {
+  if (!picks_) return;
+  if (timer_.armed()) return socket_.Close();  // nothing has come
+  grpc_.Close();
+  Wake();
+}
+
+void PickerConnection::EndUnawaited() {
+  std::vector<int32_t> streams;
+  for (const auto& [stream, request] : requests_) {
+    if (request->awaited() == PickedRequest::Awaited::kNothing) streams.push_back(stream);
+  }
+  for (const int32_t stream : streams) EndRequest(stream, PickedRequest::Ending::kShutdown);
 }
 
 void PickerConnection::Stop() {

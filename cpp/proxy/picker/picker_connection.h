@@ -8,6 +8,7 @@
 // complete after client_body_timeout_ms; either may take twice the time, since all calls are looked at together. One thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -42,6 +43,7 @@ struct PickerThread {
   // The state of a service, by its name in calls of the health service; nullopt: there is none of that name.
   std::function<std::optional<ServingStatus>(std::string_view service)> state_of;
   std::unordered_set<class PickerConnection*> connections = {};
+  bool draining = false;
   bool stopping = false;
 };
 
@@ -51,7 +53,11 @@ class PickerConnection final : public PickedRequest::Peer {
   static void Serve(PickerThread& picker, Socket socket, Endpoint peer, bool picks);
   ~PickerConnection();
 
-  // Requests without a worker are rejected, the others go on without this router; the connection ends.
+  // Requests that do not wait for this router go on without it from now on, the others once they have what they wait for; then
+  // the connection ends. Not for the health service's own port.
+  void Drain();
+  // Those that still wait end: without a worker they are rejected, and amid a body they fail (kUnavailable), for the data plane
+  // would take a good end for that of the body.
   void Stop();
 
  private:
@@ -67,6 +73,8 @@ class PickerConnection final : public PickedRequest::Peer {
   void Take(GrpcEvent& event);
   void Open(const GrpcEvent& event);
   void RespondToHealth(int32_t stream, std::string_view message);
+  std::atomic<int64_t>& CountOfKind() const;
+  void EndUnawaited();
   void EndRequest(int32_t stream, PickedRequest::Ending ending);
   void Wake();
   void ArmStallTimers();

@@ -81,6 +81,23 @@ void PickerService::Start() {
   }
 }
 
+void PickerService::Drain() {
+  for (size_t i = 0; i < listeners_.size(); ++i) {
+    threads_[i]->thread.loop.Post([this, i] {
+      PickerThread& picker = *threads_[i];
+      listeners_[i]->Stop();
+      picker.draining = true;
+      for (PickerConnection* const connection : picker.connections) connection->Drain();
+      drained_.fetch_add(1, std::memory_order_release);
+    });
+  }
+}
+
+bool PickerService::idle() const {
+  return drained_.load(std::memory_order_acquire) == listeners_.size() &&
+         counts_.connections.load(std::memory_order_acquire) == 0;
+}
+
 void PickerService::Stop() {
   stopping_.store(true, std::memory_order_relaxed);
   for (size_t i = 0; i < listeners_.size(); ++i) {
@@ -97,7 +114,8 @@ void PickerService::Stop() {
 
 bool PickerService::ended() const {
   return stopped_.load(std::memory_order_acquire) == listeners_.size() &&
-         counts_.connections.load(std::memory_order_acquire) == 0;
+         counts_.connections.load(std::memory_order_acquire) == 0 &&
+         counts_.probes.load(std::memory_order_acquire) == 0;
 }
 
 // A name that probes do not know of is theirs to find out. The process lives as long as it responds at all.
