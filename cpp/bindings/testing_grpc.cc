@@ -147,6 +147,7 @@ void BindTestingGrpc(py::module_& testing) {
       .def("unsent_bytes", &GrpcConnection::unsent_bytes)
       .def("drain", &GrpcConnection::Drain)
       .def("close", &GrpcConnection::Close)
+      .def_property_readonly("greeted", &GrpcConnection::greeted)
       .def_property_readonly("ended", &GrpcConnection::ended)
       .def_property_readonly("streams", &GrpcConnection::streams);
 }

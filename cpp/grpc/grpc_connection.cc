@@ -66,6 +66,7 @@ struct GrpcConnection::Callbacks {
 
   static int FrameReceived(nghttp2_session* /*session*/, const nghttp2_frame* frame, void* user_data) {
     GrpcConnection& self = Of(user_data);
+    if (frame->hd.type == NGHTTP2_SETTINGS) self.greeted_ = true;
     if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA) return 0;
     Stream* const stream = self.Find(frame->hd.stream_id);
     if (stream == nullptr) return 0;

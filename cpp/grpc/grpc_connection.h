@@ -103,6 +103,8 @@ class GrpcConnection {
   // The same, but streams that are not open yet are dropped; the connection ends with its last stream. After Drain(), once a
   // round trip has passed.
   void Close();
+  // The peer has begun as a client of HTTP/2 does: with the preface and its settings.
+  bool greeted() const { return greeted_; }
   // Nothing is left to be read or written: the socket can be closed.
   bool ended() const;
   size_t streams() const { return streams_.size(); }
@@ -158,6 +160,7 @@ class GrpcConnection {
   std::unordered_map<int32_t, Stream> streams_;
   std::vector<GrpcEvent> events_;
   size_t partial_bytes_ = 0;
+  bool greeted_ = false;
   std::unique_ptr<nghttp2_session, Free> session_;  // calls back into all of the above
 };
 

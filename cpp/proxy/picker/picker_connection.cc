@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
+#include "base/text.h"
 #include "net/tls.h"
 #include "proxy/api/settings.h"
 #include "proxy/client/tls_files.h"
@@ -14,6 +16,7 @@ namespace vllm_router {
 namespace {
 
 constexpr std::string_view kProcessPath = "/envoy.service.ext_proc.v3.ExternalProcessor/Process";
+constexpr int64_t kWarningNanos = 10'000'000'000;  // from one to the next
 constexpr size_t kWritePiece = 256 * 1024;
 constexpr size_t kReadRoom = 64 * 1024;
 constexpr size_t kMaxUnsent = 1024 * 1024;  // of a call, before it is paused
@@ -27,11 +30,13 @@ PickerConnection::PickerConnection(PickerThread& picker, Socket socket, Endpoint
       picks_(picks),
       in_(picker.thread.buffers) {
   picker_.connections.insert(this);
+  if (!picks_) ++picker_.probes;
   CountOfKind().fetch_add(1, std::memory_order_relaxed);
 }
 
 PickerConnection::~PickerConnection() {
   picker_.connections.erase(this);
+  if (!picks_) --picker_.probes;
   CountOfKind().fetch_sub(1, std::memory_order_release);
 }
 
@@ -39,9 +44,25 @@ std::atomic<int64_t>& PickerConnection::CountOfKind() const {
   return picks_ ? picker_.counts.connections : picker_.counts.probes;
 }
 
+// False: there are too many of this kind.
+bool PickerConnection::Admit(PickerThread& picker, bool picks) {
+  const size_t open = picks ? picker.connections.size() - picker.probes : picker.probes;
+  const size_t most = picks ? PickerThread::kMaxConnections : PickerThread::kMaxProbes;
+  if (open < most) return true;
+  picker.counts.refused.fetch_add(1, std::memory_order_relaxed);
+  const int64_t now = picker.thread.clock.NowNanos();
+  if (now < picker.next_warning_ns) return false;
+  picker.next_warning_ns = now + kWarningNanos;
+  Log(LogLevel::kWarning, Concat(
+                              "a connection to the endpoint picker's ", picks ? "port" : "health port",
+                              " is closed, since a thread has ", open,
+                              " of them, the maximum (epp_connections_refused_total counts them)"));
+  return false;
+}
+
 void PickerConnection::Serve(PickerThread& picker, Socket socket, Endpoint peer, bool picks) {
   if (picker.stopping || (picks && picker.draining)) return;
-  if (picker.connections.size() >= PickerThread::kMaxConnections) return;
+  if (!Admit(picker, picks)) return;
   auto* const connection = new PickerConnection(picker, std::move(socket), std::move(peer), picks);
   Spawn([](std::unique_ptr<PickerConnection> owned) -> Task<void> {
     co_await owned->Run();
@@ -58,7 +79,7 @@ Task<bool> PickerConnection::AgreeOnTls() {
   co_return agreed;
 }
 
-// A peer that sends nothing at first is no data plane.
+// A peer that does not begin as a client of HTTP/2 is no data plane.
 Task<void> PickerConnection::Run() {
   EventLoop& loop = picker_.thread.loop;
   timer_.Arm(
@@ -78,8 +99,8 @@ Task<void> PickerConnection::Run() {
       continue;
     }
     if (!read.ok()) break;
-    timer_.Disarm();
     const Status fed = grpc_.Feed({in_.data(), static_cast<size_t>(read.bytes)});
+    if (grpc_.greeted()) timer_.Disarm();
     TakeEvents();
     must_write_ = true;
     if (fed.ok()) {
@@ -209,7 +230,7 @@ void PickerConnection::EndRequest(int32_t stream, PickedRequest::Ending ending) 
 
 void PickerConnection::Drain() {
   if (!picks_) return;
-  if (timer_.armed()) return socket_.Close();  // nothing has come
+  if (timer_.armed()) return socket_.Close();  // it has not begun
   grpc_.Close();
   Wake();
 }

@@ -35,7 +35,8 @@ struct IoThread;
 
 // What the connections of one thread share.
 struct PickerThread {
-  static constexpr size_t kMaxConnections = 1024;
+  static constexpr size_t kMaxConnections = 1024;  // of gateways
+  static constexpr size_t kMaxProbes = 64;         // connections to the port of the health service
 
   IoThread& thread;
   const ExtProcOptions& options;
@@ -43,6 +44,8 @@ struct PickerThread {
   // The state of a service, by its name in calls of the health service; nullopt: there is none of that name.
   std::function<std::optional<ServingStatus>(std::string_view service)> state_of;
   std::unordered_set<class PickerConnection*> connections = {};
+  size_t probes = 0;            // of `connections`
+  int64_t next_warning_ns = 0;  // of connections that are refused
   bool draining = false;
   bool stopping = false;
 };
@@ -62,6 +65,7 @@ class PickerConnection final : public PickedRequest::Peer {
 
  private:
   PickerConnection(PickerThread& picker, Socket socket, Endpoint peer, bool picks);
+  static bool Admit(PickerThread& picker, bool picks);
   void Send(int32_t stream, std::string message) override;
   void Finish(int32_t stream, GrpcCode code, std::string_view text) override;
   bool is_behind(int32_t stream) const override { return paused_.contains(stream); }

@@ -133,6 +133,10 @@ std::optional<ServingStatus> PickerService::StateOf(IoThread& thread, std::strin
 void PickerService::WriteMetrics(MetricsPage* page) const {
   page->Gauge("epp_connections", "Connections of data planes to the endpoint picker.");
   page->Add(counts_.connections.load(std::memory_order_relaxed));
+  page->Counter(
+      "epp_connections_refused_total",
+      "Connections to the endpoint picker's ports that were closed since a thread had the maximum of them.");
+  page->Add(counts_.refused.load(std::memory_order_relaxed));
   page->Gauge("epp_streams", "Requests at data planes whose streams to the endpoint picker are open.");
   page->Add(counts_.streams.load(std::memory_order_relaxed));
   page->Counter("epp_picks_total", "Requests at data planes that the endpoint picker got, by result.");

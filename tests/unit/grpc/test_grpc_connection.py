@@ -598,6 +598,16 @@ def test_headers_that_http2_forbids_reset_their_stream_alone():
     assert reset.error_code == ErrorCodes.PROTOCOL_ERROR
 
 
+def test_a_peer_has_greeted_once_its_settings_have_come():
+    ours = testing.GrpcConnection()
+    preface, settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\0\0\0\x04\0\0\0\0\0"
+    for piece in (preface[:1], preface[1:], settings[:-1]):
+        assert ours.feed(piece) == ""
+        assert not ours.greeted
+    assert ours.feed(settings[-1:]) == ""
+    assert ours.greeted
+
+
 # ---- streams that stand still
 
 

@@ -1,6 +1,7 @@
 """cpp/proxy/picker/picker_connection.h: calls of one connection, good and bad."""
 
 import collections
+import contextlib
 import re
 import socket
 import struct
@@ -86,11 +87,31 @@ def test_a_client_of_http_1_is_sent_away(harness):
     assert protocol_errors(router) == 1
 
 
-def test_a_client_that_says_nothing_is_closed(harness):
-    router = harness.router(harness.worker(), epp_port=0, client_head_timeout_secs=0.2)
-    with socket.create_connection(("127.0.0.1", router.server.epp_port), PATIENCE) as silent:
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+@pytest.mark.parametrize("said", [b"", b"P", PREFACE], ids=["nothing", "a byte", "preface"])
+@pytest.mark.parametrize("port", ["epp_port", "epp_health_port"])
+def test_a_client_that_does_not_begin_is_closed(harness, said, port):
+    router = harness.router(harness.worker(), epp_port=0, epp_health_port=0, client_head_timeout_secs=0.2)
+    with socket.create_connection(("127.0.0.1", getattr(router.server, port)), PATIENCE) as silent:
+        silent.sendall(said)
         while silent.recv(4096):
             pass
+
+
+def test_the_health_port_has_a_maximum_of_its_own(harness, data_plane):
+    worker = harness.worker()
+    router = harness.router(worker, epp_port=0, epp_health_port=0)
+    with contextlib.ExitStack() as stack:
+        place = ("127.0.0.1", router.server.epp_health_port)
+        probes = [stack.enter_context(socket.create_connection(place, PATIENCE)) for _ in range(65)]
+        while probes[64].recv(4096):
+            pass
+        assert "vllm_router_epp_connections_refused_total 1\n" in router.server.metrics_text()
+        assert data_plane(router).pick(head()) == worker.authority
+        for probe in probes[:64]:
+            assert probe.recv(1) != b""  # our settings
 
 
 def test_a_lost_connection_returns_the_load_of_all_its_streams(harness, data_plane):
