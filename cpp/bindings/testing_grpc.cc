@@ -142,9 +142,12 @@ void BindTestingGrpc(py::module_& testing) {
           py::arg("stream"), py::arg("code") = 0, py::arg("text") = "")
       .def("reset", &GrpcConnection::Reset)
       .def("set_paused", &GrpcConnection::SetPaused)
+      .def("end_stalled_writes", &GrpcConnection::EndStalledWrites)
+      .def("end_stalled_reads", &GrpcConnection::EndStalledReads)
       .def("unsent_bytes", &GrpcConnection::unsent_bytes)
       .def("drain", &GrpcConnection::Drain)
       .def("close", &GrpcConnection::Close)
+      .def_property_readonly("greeted", &GrpcConnection::greeted)
       .def_property_readonly("ended", &GrpcConnection::ended)
       .def_property_readonly("streams", &GrpcConnection::streams);
 }

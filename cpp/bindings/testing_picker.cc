@@ -254,6 +254,8 @@ void BindTestingPicker(py::module_& testing) {
           "served", [](const StreamForTest& self) { return std::string(self.stream.served()); })
       .def_property_readonly(
           "response_ended", [](const StreamForTest& self) { return self.stream.response_ended(); })
+      .def_property_readonly(
+          "is_amid_body", [](const StreamForTest& self) { return self.stream.is_amid_body(); })
       // None: there is no subset.
       .def(
           "subset_contains",

@@ -66,6 +66,7 @@ struct GrpcConnection::Callbacks {
 
   static int FrameReceived(nghttp2_session* /*session*/, const nghttp2_frame* frame, void* user_data) {
     GrpcConnection& self = Of(user_data);
+    if (frame->hd.type == NGHTTP2_SETTINGS) self.greeted_ = true;
     if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA) return 0;
     Stream* const stream = self.Find(frame->hd.stream_id);
     if (stream == nullptr) return 0;
@@ -205,8 +206,36 @@ void GrpcConnection::SetPaused(int32_t stream, bool paused) {
   Stream* const found = Find(stream);
   if (found == nullptr) return;
   found->paused = paused;
+  found->read_waits = false;
   if (paused || found->withheld == 0) return;
   nghttp2_session_consume_stream(session_.get(), stream, std::exchange(found->withheld, 0));
+}
+
+// Trailers would wait behind the messages.
+void GrpcConnection::EndStalledWrites() {
+  for (auto& [id, stream] : streams_) {
+    const bool waits = stream.unsent_bytes != 0;
+    if (!std::exchange(stream.write_waits, waits) || !waits) continue;
+    Must(nghttp2_submit_rst_stream(session_.get(), NGHTTP2_FLAG_NONE, id, NGHTTP2_CANCEL));
+    if (std::exchange(stream.over, true)) continue;
+    events_.push_back(
+        {.kind = GrpcEvent::Kind::kReset,
+         .stream = id,
+         .code = GrpcCode::kDeadlineExceeded,
+         .reason = "the peer takes nothing of what is sent on the stream"});
+  }
+}
+
+void GrpcConnection::EndStalledReads() {
+  for (auto& [id, stream] : streams_) {
+    const bool waits = !stream.over && !stream.paused && stream.reader.partial_bytes() != 0;
+    if (!std::exchange(stream.read_waits, waits) || !waits) continue;
+    Fail(
+        id, &stream, GrpcCode::kDeadlineExceeded,
+        Concat(
+            "a message is incomplete for too long, with ", stream.reader.partial_bytes(),
+            " bytes; send all of it at once"));
+  }
 }
 
 size_t GrpcConnection::unsent_bytes(int32_t stream) const {
@@ -289,9 +318,10 @@ void GrpcConnection::TakeData(int32_t id, std::string_view bytes) {
   GrpcFrameReader::Result result = GrpcFrameReader::Result::kMessage;
   while (result == GrpcFrameReader::Result::kMessage && !bytes.empty()) {
     result = stream->reader.Read(&bytes);
-    if (result == GrpcFrameReader::Result::kMessage)
-      events_.push_back(
-          {.kind = GrpcEvent::Kind::kMessage, .stream = id, .message = stream->reader.TakeMessage()});
+    if (result != GrpcFrameReader::Result::kMessage) break;
+    stream->read_waits = false;
+    events_.push_back(
+        {.kind = GrpcEvent::Kind::kMessage, .stream = id, .message = stream->reader.TakeMessage()});
   }
   partial_bytes_ += stream->reader.partial_bytes();
   switch (result) {
@@ -343,6 +373,7 @@ size_t GrpcConnection::GiveData(int32_t id, Stream* stream, char* to, size_t mos
     stream->sent = 0;
   }
   stream->unsent_bytes -= given;
+  if (given != 0) stream->write_waits = false;
   if (stream->next == stream->unsent.size()) {
     stream->unsent.clear();
     stream->next = 0;

@@ -16,7 +16,8 @@
 // (kResourceExhausted each), a compressed message (kUnimplemented), an end within a message (kInternal). A client that resets more
 // than max_resets_per_second, or that does not read what HTTP/2 itself must send, loses the connection. A stream that is
 // paused gives no credit to its sender, which can then send one window more. What Send() keeps has no limit of its own: the
-// owner looks at unsent_bytes(), and pauses the stream.
+// owner looks at unsent_bytes(), and pauses the stream. There is no clock here: the owner calls EndStalledWrites() and
+// EndStalledReads(), each once for each of its timeouts, and a stream that has stood still from one call to the next ends.
 //
 // nghttp2 does HTTP/2: frames, HPACK, flow control, the order of headers. Cost: a copy of each message in, two of each out, to
 // nghttp2 and to Write(). One thread; not movable, since nghttp2 has its address.
@@ -90,6 +91,10 @@ class GrpcConnection {
   bool Reset(int32_t stream);
   // While it is paused, the peer gets no credit to send more on this stream.
   void SetPaused(int32_t stream, bool paused);
+  // Resets streams of which Write() has taken nothing since the last call, though there was something then.
+  void EndStalledWrites();
+  // Ends streams within a message that was incomplete at the last call already, unless they were paused (kDeadlineExceeded).
+  void EndStalledReads();
   // Of messages with their frames, that Write() has not taken; 0 for a stream that is over.
   size_t unsent_bytes(int32_t stream) const;
 
@@ -98,6 +103,8 @@ class GrpcConnection {
   // The same, but streams that are not open yet are dropped; the connection ends with its last stream. After Drain(), once a
   // round trip has passed.
   void Close();
+  // The peer has begun as a client of HTTP/2 does: with the preface and its settings.
+  bool greeted() const { return greeted_; }
   // Nothing is left to be read or written: the socket can be closed.
   bool ended() const;
   size_t streams() const { return streams_.size(); }
@@ -125,6 +132,8 @@ class GrpcConnection {
     size_t next = 0;
     size_t sent = 0;
     size_t unsent_bytes = 0;
+    bool write_waits = false;       // since the last EndStalledWrites()
+    bool read_waits = false;        // since the last EndStalledReads()
     GrpcCode code = GrpcCode::kOk;  // of the trailers, once it is over
     std::string text;
   };
@@ -151,6 +160,7 @@ class GrpcConnection {
   std::unordered_map<int32_t, Stream> streams_;
   std::vector<GrpcEvent> events_;
   size_t partial_bytes_ = 0;
+  bool greeted_ = false;
   std::unique_ptr<nghttp2_session, Free> session_;  // calls back into all of the above
 };
 

@@ -31,11 +31,14 @@ StatusOr<ExtProcStream::Progress> ExtProcStream::Take(
   switch (request.part) {
     case ProcessingPart::kRequestHeaders:
       ROUTER_RETURN_IF_ERROR(TakeHead(request));
+      request_ended_ = request.end_of_stream;
       return Progress::kRequest;
     case ProcessingPart::kRequestBody:
       ROUTER_RETURN_IF_ERROR(TakeBody(request, message));
+      request_ended_ |= request.end_of_stream;
       return was_waiting ? Progress::kRequest : Progress::kNothing;
     case ProcessingPart::kRequestTrailers:
+      request_ended_ = true;
       if (!was_waiting) {
         Respond(request.part);
         return Progress::kNothing;
@@ -46,6 +49,7 @@ StatusOr<ExtProcStream::Progress> ExtProcStream::Take(
       body_is_whole_ = no_more_ = true;
       return Progress::kRequest;
     case ProcessingPart::kResponseHeaders:
+      response_begun_ = true;
       TakeResponseHead(request);
       return Progress::kResponse;
     case ProcessingPart::kResponseBody:
@@ -151,7 +155,7 @@ Status ExtProcStream::TakeBody(const ProcessingRequest& request, std::string* me
         "the body of a request has more than ", options_.max_body_bytes,
         " bytes before a worker is chosen; send less"));
   }
-  KeepBody(request.body, message);
+  if (!observes_) KeepBody(request.body, message);
   body_ends_ = request.end_of_stream;
   // A buffered body comes in one message, of which BUFFERED_PARTIAL may leave some out.
   body_is_whole_ = request.end_of_stream;

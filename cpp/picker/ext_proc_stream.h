@@ -78,7 +78,7 @@ class ExtProcStream {
   bool observes() const { return observes_; }
   // Of the request: fields with ":method" and ":path" among them.
   std::span<const HeaderField> head() const { return head_; }
-  // What has come of it; empty after the pick.
+  // What has come of it; empty after the pick, and in observability mode.
   std::string_view body() const { return body_; }  // valid until the next Take()
   bool body_is_whole() const { return body_is_whole_; }
   const std::optional<EndpointSubset>& subset() const { return subset_; }
@@ -97,6 +97,13 @@ class ExtProcStream {
   void Reject(const ImmediateResponse& response);
 
   std::optional<int> response_status() const { return response_status_; }
+  // Some of a body was sent back, or will be, and the rest has not come: a data plane cannot go on without this stream.
+  bool is_amid_body() const {
+    if (state_ != State::kPicked) return false;
+    const bool sends_back = response_mode_ == BodySendMode::kFullDuplexStreamed;
+    return (is_duplex() && !request_ended_) || (sends_back && response_begun_ && !response_ended_);
+  }
+
   // The endpoint that served, or empty: unknown.
   std::string_view served() const { return served_; }
   bool response_ended() const { return response_ended_; }
@@ -142,6 +149,8 @@ class ExtProcStream {
 
   std::optional<int> response_status_;
   std::string served_;
+  bool request_ended_ = false;
+  bool response_begun_ = false;
   bool response_ended_ = false;
   std::vector<std::string> messages_;
 };

@@ -23,6 +23,9 @@ class Service {
   virtual void Start() = 0;
   virtual void Stop() = 0;
   virtual bool ended() const = 0;
+  // The server takes no new work, and gives what is in flight its grace period, until idle(). Before Stop().
+  virtual void Drain() {}
+  virtual bool idle() const { return true; }
   // Other settings (proxy/api/settings.h) are in force. Between Start() and Stop().
   virtual void FollowSettings() {}
 

@@ -8,6 +8,14 @@ void Services::Start() const {
   for (const std::unique_ptr<Service>& service : all_) service->Start();
 }
 
+void Services::Drain() const {
+  for (const std::unique_ptr<Service>& service : all_) service->Drain();
+}
+
+bool Services::idle() const {
+  return std::ranges::all_of(all_, [](const auto& service) { return service->idle(); });
+}
+
 void Services::Stop() {
   stopped_ = true;
   for (const std::unique_ptr<Service>& service : all_) service->Stop();

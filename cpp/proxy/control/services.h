@@ -1,4 +1,4 @@
-// Services: the services of a server (service.h), in the order in which they start and stop and write their metrics, and
+// Services: the services of a server (service.h), in the order in which they start, drain and stop and write their metrics, and
 // what they give to others: an endpoint, another service or the server finds each by its type.
 //
 //   services.Add<LoadPoller>();                       made with the control thread
@@ -53,6 +53,8 @@ class Services {
   void AddMetrics(std::function<void(MetricsPage*)> write) { writers_.push_back(std::move(write)); }
 
   void Start() const;
+  void Drain() const;
+  bool idle() const;  // all are
   void Stop();
   bool ended() const;           // of all
   void FollowSettings() const;  // nothing once they were stopped

@@ -88,10 +88,14 @@ void PickedRequest::Take(std::string message) {
   SendMessages();
 }
 
+void PickedRequest::CatchUp() {
+  if (worker_.is_chosen()) memory_.Return();
+}
+
 void PickedRequest::End(Ending ending) {
   if (peer_ == nullptr) return;
   ending_ = ending;
-  if (ending == Ending::kShutdown && begun_ && !worker_.is_chosen() && !rejected_) {
+  if (ending == Ending::kShutdown && begun_ && awaited() == Awaited::kChoice) {
     Refuse({.result = PickResult::kShed, .error = HttpError::kShuttingDown});
     SendMessages();
   }
@@ -101,6 +105,12 @@ void PickedRequest::End(Ending ending) {
     return permit_.Leave();
   }
   Finish();
+}
+
+PickedRequest::Awaited PickedRequest::awaited() const {
+  if (stream_.is_amid_body()) return Awaited::kBody;
+  const bool waits = !rejected_ && !stream_.observes() && !worker_.is_chosen();
+  return waits ? Awaited::kChoice : Awaited::kNothing;
 }
 
 void PickedRequest::Fail(const Status& status) {
@@ -126,16 +136,18 @@ void PickedRequest::SendMessages() {
 // ---- before the choice
 
 void PickedRequest::TakeRequest() {
-  if (rejected_ || picking_) return;
+  if (rejected_) return;
   if (!begun_ && !Begin()) return;
   if (stream_.observes()) {
-    if (stream_.must_pick()) {
-      picking_ = true;
-      Count(PickResult::kObserved);
-    }
+    if (stream_.must_pick() && !std::exchange(picking_, true)) Count(PickResult::kObserved);
     return;
   }
-  if (!HoldBody() || !HasEnough()) return;
+  const bool held = HoldBody();
+  if (!held && waiting_) {  // its coroutine sees why
+    search_.Cancel();
+    permit_.Leave();
+  }
+  if (!held || picking_ || !HasEnough()) return;
   picking_ = true;
   Spawn(Pick(shared_from_this()));
 }
@@ -209,24 +221,25 @@ void PickedRequest::Refuse(const PickRejection& rejection) {
 Task<void> PickedRequest::Pick(std::shared_ptr<PickedRequest> self) {
   waiting_ = true;
   co_await search_.ResolveNames();
-  if (peer_ != nullptr && FindModel()) {
+  if (is_wanted() && FindModel()) {
     std::optional<WorkerChoice::Selected> selected;
     bool held = permit_.TryAcquire(1);
     if (!held) held = co_await AwaitPermit(/*again=*/false);
-    while (held && peer_ != nullptr) {
+    while (held && is_wanted()) {
       selected = Select();
       if (selected || rejected_) break;
       held = co_await AwaitPermit(/*again=*/true);
     }
-    if (selected && peer_ != nullptr) Choose(*std::move(selected));
+    if (selected && is_wanted()) Choose(*std::move(selected));
   }
   waiting_ = false;
-  memory_.Return();
   if (rejected_) permit_.Release();
   if (peer_ == nullptr) {
     Finish();
   } else {
     SendMessages();
+    // The body may go back to a data plane that does not read it.
+    if (!peer_->is_behind(id_)) memory_.Return();
   }
   self.reset();
 }
@@ -258,7 +271,7 @@ Task<bool> PickedRequest::AwaitPermit(bool again) {
   }
   info_.queue_ns = permit_.waited_ns();
   if (end == Permit::End::kHeld) co_return true;
-  if (peer_ == nullptr) co_return false;
+  if (!is_wanted()) co_return false;
   Refuse(
       {.result = PickResult::kShed,
        .error = end == Permit::End::kTimeout ? HttpError::kQueueTimeout : HttpError::kQueueFull});
@@ -297,8 +310,11 @@ void PickedRequest::TakeResponse(const ProcessingRequest& request) {
     info_.responded_ns = thread_.clock.NowNanos();
     const std::string_view type = FindHeader(request.fields, "content-type").value_or(std::string_view());
     info_.stream = type.starts_with(kEventStream);
-    if (worker_.Respond(info_.status, stream_.served(), search_))
-      counts_.served_elsewhere.fetch_add(1, std::memory_order_relaxed);
+    const PickedWorker::Response response{
+        .status = info_.status,
+        .served = stream_.served(),
+        .retry_after = FindHeader(request.fields, "retry-after").value_or(std::string_view())};
+    if (worker_.Respond(response, search_)) counts_.served_elsewhere.fetch_add(1, std::memory_order_relaxed);
     search_.ForgetKey();
   }
   if (stream_.response_ended() && worker_.has_load()) FinishWorker(Outcome::End::kFinished);
@@ -324,7 +340,6 @@ void PickedRequest::Finish() {
                         : Outcome::End::kClientGone);
   }
   permit_.Release();
-  memory_.Return();
   if (!begun_) return;
   if (!counted_) Count(PickResult::kLeft);
   info_.end_ns = thread_.clock.NowNanos();

@@ -41,6 +41,8 @@ class PickedRequest : public std::enable_shared_from_this<PickedRequest> {
    public:
     virtual void Send(int32_t stream, std::string message) = 0;
     virtual void Finish(int32_t stream, GrpcCode code, std::string_view text) = 0;
+    // Much of what was sent is still here. CatchUp() follows, if the request lives.
+    virtual bool is_behind(int32_t stream) const = 0;
 
    protected:
     ~Peer() = default;
@@ -49,7 +51,7 @@ class PickedRequest : public std::enable_shared_from_this<PickedRequest> {
   enum class Ending : uint8_t {
     kDone,      // the data plane needs no more of it
     kBroken,    // it was reset, or the connection was lost
-    kShutdown,  // the router stops: the data plane goes on by itself
+    kShutdown,  // the router stops: the data plane goes on by itself, unless it is amid a body
   };
 
   // All outlive the request, but the peer until End() only.
@@ -59,7 +61,17 @@ class PickedRequest : public std::enable_shared_from_this<PickedRequest> {
   ~PickedRequest();
 
   void Take(std::string message);
-  // No more comes, and nothing is written any more. Further calls do nothing.
+  // What the data plane waits for.
+  enum class Awaited : uint8_t {
+    kNothing,
+    kChoice,
+    kBody,  // the rest of one that comes back by way of the stream
+  };
+  Awaited awaited() const;
+  // What was sent is written.
+  void CatchUp();
+  // No more comes, and nothing is sent any more; memory for what was sent is held as long as the request lives. Further calls
+  // do nothing.
   void End(Ending ending);
 
  private:
@@ -68,6 +80,7 @@ class PickedRequest : public std::enable_shared_from_this<PickedRequest> {
   bool IsShed();
   bool HasEnough() const;
   bool HoldBody();
+  bool is_wanted() const { return peer_ != nullptr && !rejected_; }
   Task<void> Pick(std::shared_ptr<PickedRequest> self);
   bool FindModel();
   Task<bool> AwaitPermit(bool again);

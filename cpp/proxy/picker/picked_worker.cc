@@ -3,11 +3,14 @@
 #include <utility>
 
 #include "base/time_units.h"
+#include "net/event_loop.h"
 #include "proxy/api/settings.h"
 #include "proxy/picker/worker_search.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/io_thread.h"
+#include "routing/retry_plan.h"
+#include "routing/router.h"
 
 namespace vllm_router {
 
@@ -24,24 +27,32 @@ void PickedWorker::Choose(WorkerChoice::Selected selected, std::string endpoint)
   info_.prefill_tokens = ticket_.prefill_tokens();
   info_.attempts = 1;
   thread_.telemetry.Decided(info_.worker, *info_.decision);
+  const int64_t timeout_ms =
+      settings_.first_byte_timeout_ms != 0 ? settings_.first_byte_timeout_ms : settings_.request_timeout_ms;
+  if (pass_) timer_.Arm(thread_.loop.timers(), timeout_ms, &PickedWorker::OnTimeout, this);
 }
 
-bool PickedWorker::Respond(int status, std::string_view served, WorkerSearch& search) {
+// A data plane need not report responses, so nothing is known of the worker; another request may probe it.
+void PickedWorker::OnTimeout(void* worker) { static_cast<PickedWorker*>(worker)->pass_.reset(); }
+
+bool PickedWorker::Respond(const Response& response, WorkerSearch& search) {
   if (!has_load()) return false;
-  const bool is_elsewhere = !served.empty() && served != endpoint_;
-  if (is_elsewhere) {
-    pass_.reset();
-    Follow(served, search);
-  }
-  Settle(status);
+  timer_.Disarm();
+  const bool is_elsewhere = !response.served.empty() && response.served != endpoint_;
+  if (is_elsewhere) pass_.reset();
+  const bool is_known = !is_elsewhere || Follow(response.served, search);
+  const int status = response.status;
+  if (is_known && (status == 429 || status == 503))
+    BeginBackoff(ParseRetryAfter(response.retry_after).value_or(0));
+  Settle(status, !response.retry_after.empty());
   return is_elsewhere;
 }
 
 // What the worker's circuit breaker learns. The data plane may have attempted others, so a 5xx counts as the last word.
-void PickedWorker::Settle(int status) {
+void PickedWorker::Settle(int status, bool has_retry_after) {
   if (!pass_) return;
   const std::shared_ptr<Worker>& worker = info_.worker;
-  const BreakerResult result = VerdictOf(status, /*has_retry_after=*/false);
+  const BreakerResult result = VerdictOf(status, has_retry_after);
   if (result == BreakerResult::kServerError) {
     server_errors_.Hold(worker, *std::move(pass_));
     pass_.reset();
@@ -56,12 +67,20 @@ void PickedWorker::Settle(int status) {
     OnBreakerStateChange(thread_, worker, *change, {});
 }
 
-// A worker that is not of this fleet has no load here, so the chosen one keeps it.
-void PickedWorker::Follow(std::string_view served, WorkerSearch& search) {
+// Other workers are preferred for a while.
+void PickedWorker::BeginBackoff(int64_t retry_after_ms) {
+  const int64_t now = thread_.clock.NowNanos();
+  if (retry_after_ms <= 0 || !info_.worker->backoff.Begin(now, retry_after_ms * kNanosPerMs)) return;
+  thread_.router->RefreshFleet();
+}
+
+// False: a worker that is not of this fleet has no load here, so the chosen one keeps it.
+bool PickedWorker::Follow(std::string_view served, WorkerSearch& search) {
   std::optional<Ticket> other = search.TicketAt(served);
-  if (!other || !ticket_.MoveTo(*std::move(other))) return;
+  if (!other || !ticket_.MoveTo(*std::move(other))) return false;
   info_.worker = ticket_.shared_worker();
   info_.decision = ticket_.decision();
+  return true;
 }
 
 void PickedWorker::TakeBody(std::string_view data) {
@@ -76,6 +95,7 @@ void PickedWorker::TakeBody(std::string_view data) {
 }
 
 void PickedWorker::Finish(Outcome::End end) {
+  timer_.Disarm();
   pass_.reset();
   if (!has_load()) return;
   Outcome outcome{.end = end, .status = info_.status};

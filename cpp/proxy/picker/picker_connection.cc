@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
+#include "base/text.h"
 #include "net/tls.h"
 #include "proxy/api/settings.h"
 #include "proxy/client/tls_files.h"
@@ -14,6 +16,7 @@ namespace vllm_router {
 namespace {
 
 constexpr std::string_view kProcessPath = "/envoy.service.ext_proc.v3.ExternalProcessor/Process";
+constexpr int64_t kWarningNanos = 10'000'000'000;  // from one to the next
 constexpr size_t kWritePiece = 256 * 1024;
 constexpr size_t kReadRoom = 64 * 1024;
 constexpr size_t kMaxUnsent = 1024 * 1024;  // of a call, before it is paused
@@ -27,16 +30,39 @@ PickerConnection::PickerConnection(PickerThread& picker, Socket socket, Endpoint
       picks_(picks),
       in_(picker.thread.buffers) {
   picker_.connections.insert(this);
-  picker_.counts.connections.fetch_add(1, std::memory_order_relaxed);
+  if (!picks_) ++picker_.probes;
+  CountOfKind().fetch_add(1, std::memory_order_relaxed);
 }
 
 PickerConnection::~PickerConnection() {
   picker_.connections.erase(this);
-  picker_.counts.connections.fetch_sub(1, std::memory_order_release);
+  if (!picks_) --picker_.probes;
+  CountOfKind().fetch_sub(1, std::memory_order_release);
+}
+
+std::atomic<int64_t>& PickerConnection::CountOfKind() const {
+  return picks_ ? picker_.counts.connections : picker_.counts.probes;
+}
+
+// False: there are too many of this kind.
+bool PickerConnection::Admit(PickerThread& picker, bool picks) {
+  const size_t open = picks ? picker.connections.size() - picker.probes : picker.probes;
+  const size_t most = picks ? PickerThread::kMaxConnections : PickerThread::kMaxProbes;
+  if (open < most) return true;
+  picker.counts.refused.fetch_add(1, std::memory_order_relaxed);
+  const int64_t now = picker.thread.clock.NowNanos();
+  if (now < picker.next_warning_ns) return false;
+  picker.next_warning_ns = now + kWarningNanos;
+  Log(LogLevel::kWarning, Concat(
+                              "a connection to the endpoint picker's ", picks ? "port" : "health port",
+                              " is closed, since a thread has ", open,
+                              " of them, the maximum (epp_connections_refused_total counts them)"));
+  return false;
 }
 
 void PickerConnection::Serve(PickerThread& picker, Socket socket, Endpoint peer, bool picks) {
-  if (picker.stopping || picker.connections.size() >= PickerThread::kMaxConnections) return;
+  if (picker.stopping || (picks && picker.draining)) return;
+  if (!Admit(picker, picks)) return;
   auto* const connection = new PickerConnection(picker, std::move(socket), std::move(peer), picks);
   Spawn([](std::unique_ptr<PickerConnection> owned) -> Task<void> {
     co_await owned->Run();
@@ -53,7 +79,7 @@ Task<bool> PickerConnection::AgreeOnTls() {
   co_return agreed;
 }
 
-// A peer that sends nothing at first is no data plane.
+// A peer that does not begin as a client of HTTP/2 is no data plane.
 Task<void> PickerConnection::Run() {
   EventLoop& loop = picker_.thread.loop;
   timer_.Arm(
@@ -73,8 +99,8 @@ Task<void> PickerConnection::Run() {
       continue;
     }
     if (!read.ok()) break;
-    timer_.Disarm();
     const Status fed = grpc_.Feed({in_.data(), static_cast<size_t>(read.bytes)});
+    if (grpc_.greeted()) timer_.Disarm();
     TakeEvents();
     must_write_ = true;
     if (fed.ok()) {
@@ -87,6 +113,9 @@ Task<void> PickerConnection::Run() {
   }
   socket_.Close();
   timer_.Disarm();
+  write_timer_.Disarm();
+  read_timer_.Disarm();
+  paused_.clear();
   // None of them waits for this connection any more.
   for (auto& [stream, request] : std::exchange(requests_, {})) {
     request->End(picker_.stopping ? PickedRequest::Ending::kShutdown : PickedRequest::Ending::kBroken);
@@ -97,6 +126,7 @@ Task<void> PickerConnection::Run() {
 Task<bool> PickerConnection::WriteAllThatWaits() {
   while (must_write_) {
     must_write_ = false;
+    if (picker_.draining && picks_) EndUnawaited();
     out_.clear();
     const bool more = grpc_.Write(&out_, kWritePiece);
     TakeEvents();
@@ -116,9 +146,11 @@ Task<bool> PickerConnection::WriteAllThatWaits() {
     writing_ = false;
     if (end != WriteEnd::kAll) co_return false;
   }
-  std::erase_if(paused_, [this](int32_t stream) {
+  std::erase_if(paused_, [this](const auto& entry) {
+    const auto& [stream, request] = entry;
     if (grpc_.unsent_bytes(stream) > kMaxUnsent) return false;
     grpc_.SetPaused(stream, false);
+    if (request != nullptr) request->CatchUp();
     must_write_ = true;
     return true;
   });
@@ -159,6 +191,7 @@ void PickerConnection::Take(GrpcEvent& event) {
 }
 
 void PickerConnection::Open(const GrpcEvent& event) {
+  ArmStallTimers();
   if (event.path == kProcessPath && picks_) {
     requests_.emplace(
         event.stream,
@@ -183,9 +216,31 @@ void PickerConnection::EndRequest(int32_t stream, PickedRequest::Ending ending) 
   if (found == requests_.end()) return;
   const std::shared_ptr<PickedRequest> request = std::move(found->second);
   requests_.erase(found);
-  paused_.erase(stream);
+  const bool is_cut =
+      ending == PickedRequest::Ending::kShutdown && request->awaited() == PickedRequest::Awaited::kBody;
   request->End(ending);
-  if (ending != PickedRequest::Ending::kBroken) grpc_.Finish(stream, GrpcCode::kOk);
+  if (ending == PickedRequest::Ending::kBroken) {
+    paused_.erase(stream);
+  } else if (is_cut) {
+    grpc_.Finish(stream, GrpcCode::kUnavailable, "the router stops, and sends back no more of the body");
+  } else {
+    grpc_.Finish(stream, GrpcCode::kOk);
+  }
+}
+
+void PickerConnection::Drain() {
+  if (!picks_) return;
+  if (timer_.armed()) return socket_.Close();  // it has not begun
+  grpc_.Close();
+  Wake();
+}
+
+void PickerConnection::EndUnawaited() {
+  std::vector<int32_t> streams;
+  for (const auto& [stream, request] : requests_) {
+    if (request->awaited() == PickedRequest::Awaited::kNothing) streams.push_back(stream);
+  }
+  for (const int32_t stream : streams) EndRequest(stream, PickedRequest::Ending::kShutdown);
 }
 
 void PickerConnection::Stop() {
@@ -198,20 +253,49 @@ void PickerConnection::Stop() {
 
 void PickerConnection::Send(int32_t stream, std::string message) {
   grpc_.Send(stream, std::move(message));
-  if (grpc_.unsent_bytes(stream) > kMaxUnsent && paused_.insert(stream).second) grpc_.SetPaused(stream, true);
+  if (grpc_.unsent_bytes(stream) > kMaxUnsent && !paused_.contains(stream)) {
+    const auto found = requests_.find(stream);
+    paused_.emplace(stream, found == requests_.end() ? nullptr : found->second);
+    grpc_.SetPaused(stream, true);
+  }
   Wake();
 }
 
 void PickerConnection::Finish(int32_t stream, GrpcCode code, std::string_view text) {
   grpc_.Finish(stream, code, text);
   requests_.erase(stream);
-  paused_.erase(stream);
   Wake();
 }
 
 void PickerConnection::Wake() {
   must_write_ = true;
   if (!writing_) socket_.InterruptRead();
+}
+
+// While there are calls.
+void PickerConnection::ArmStallTimers() {
+  TimerWheel& timers = picker_.thread.loop.timers();
+  const std::shared_ptr<const Settings> settings = picker_.thread.settings.Get();
+  if (!write_timer_.armed())
+    write_timer_.Arm(timers, settings->client_write_timeout_ms, &PickerConnection::OnWriteCheck, this);
+  if (!read_timer_.armed())
+    read_timer_.Arm(timers, settings->client_body_timeout_ms, &PickerConnection::OnReadCheck, this);
+}
+
+void PickerConnection::OnWriteCheck(void* connection) {
+  auto& self = *static_cast<PickerConnection*>(connection);
+  self.grpc_.EndStalledWrites();
+  self.TakeEvents();
+  if (self.grpc_.streams() != 0) self.ArmStallTimers();
+  self.Wake();
+}
+
+void PickerConnection::OnReadCheck(void* connection) {
+  auto& self = *static_cast<PickerConnection*>(connection);
+  self.grpc_.EndStalledReads();
+  self.TakeEvents();
+  if (self.grpc_.streams() != 0) self.ArmStallTimers();
+  self.Wake();
 }
 
 void PickerConnection::OnTimeout(void* connection) {

@@ -26,6 +26,8 @@ struct PickerCounts {
   std::array<std::atomic<uint64_t>, kPickResultCount> picks{};
   std::atomic<int64_t> streams{0};  // of requests
   std::atomic<int64_t> connections{0};
+  std::atomic<int64_t> probes{0};    // connections to the port of the health service
+  std::atomic<uint64_t> refused{0};  // connections beyond the maximum of a thread, of either kind
   std::atomic<uint64_t> served_elsewhere{
       0};  // requests that another worker served than the one that was chosen
   std::atomic<uint64_t> protocol_errors{0};  // connections and streams that broke a rule

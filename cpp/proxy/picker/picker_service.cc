@@ -81,6 +81,23 @@ void PickerService::Start() {
   }
 }
 
+void PickerService::Drain() {
+  for (size_t i = 0; i < listeners_.size(); ++i) {
+    threads_[i]->thread.loop.Post([this, i] {
+      PickerThread& picker = *threads_[i];
+      listeners_[i]->Stop();
+      picker.draining = true;
+      for (PickerConnection* const connection : picker.connections) connection->Drain();
+      drained_.fetch_add(1, std::memory_order_release);
+    });
+  }
+}
+
+bool PickerService::idle() const {
+  return drained_.load(std::memory_order_acquire) == listeners_.size() &&
+         counts_.connections.load(std::memory_order_acquire) == 0;
+}
+
 void PickerService::Stop() {
   stopping_.store(true, std::memory_order_relaxed);
   for (size_t i = 0; i < listeners_.size(); ++i) {
@@ -97,7 +114,8 @@ void PickerService::Stop() {
 
 bool PickerService::ended() const {
   return stopped_.load(std::memory_order_acquire) == listeners_.size() &&
-         counts_.connections.load(std::memory_order_acquire) == 0;
+         counts_.connections.load(std::memory_order_acquire) == 0 &&
+         counts_.probes.load(std::memory_order_acquire) == 0;
 }
 
 // A name that probes do not know of is theirs to find out. The process lives as long as it responds at all.
@@ -115,6 +133,10 @@ std::optional<ServingStatus> PickerService::StateOf(IoThread& thread, std::strin
 void PickerService::WriteMetrics(MetricsPage* page) const {
   page->Gauge("epp_connections", "Connections of data planes to the endpoint picker.");
   page->Add(counts_.connections.load(std::memory_order_relaxed));
+  page->Counter(
+      "epp_connections_refused_total",
+      "Connections to the endpoint picker's ports that were closed since a thread had the maximum of them.");
+  page->Add(counts_.refused.load(std::memory_order_relaxed));
   page->Gauge("epp_streams", "Requests at data planes whose streams to the endpoint picker are open.");
   page->Add(counts_.streams.load(std::memory_order_relaxed));
   page->Counter("epp_picks_total", "Requests at data planes that the endpoint picker got, by result.");
@@ -130,7 +152,7 @@ void PickerService::WriteMetrics(MetricsPage* page) const {
   page->Counter(
       "epp_protocol_errors_total",
       "Connections and streams to the endpoint picker that ended since the data plane broke a rule of "
-      "HTTP/2, gRPC or ext_proc.");
+      "HTTP/2, gRPC or ext_proc, or streams stood still for a timeout.");
   page->Add(counts_.protocol_errors.load(std::memory_order_relaxed));
 }
 

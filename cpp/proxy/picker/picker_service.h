@@ -1,7 +1,8 @@
 // PickerService listens for data planes that have their workers picked here (--epp-port), on all threads that serve clients:
 // the kernel spreads connections over them, and a connection stays where it is.
 //
-//   Open()    the ports          Start()   from now on they are served          Stop()   PickerConnection::Stop() of each
+//   Open()    the ports          Start()   from now on they are served
+//   Drain()   no new gateways    Stop()    the end of all, each by PickerConnection's function of the same name
 //
 // The health service has a port of its own (--epp-health-port), too, for probes that know no other. On the control thread, but
 // for the metrics.
@@ -43,6 +44,8 @@ class PickerService final : public Service {
   std::optional<uint16_t> health_port() const;
 
   void Start() override;
+  void Drain() override;
+  bool idle() const override;
   void Stop() override;
   bool ended() const override;
   void WriteMetrics(MetricsPage* page) const override;
@@ -57,7 +60,8 @@ class PickerService final : public Service {
   std::vector<std::unique_ptr<PickerThread>> threads_;
   std::vector<std::unique_ptr<Listener>> listeners_;  // of each thread
   std::unique_ptr<Listener> health_listener_;         // of the first one
-  std::atomic<size_t> stopped_{0};                    // threads
+  std::atomic<size_t> drained_{0};                    // threads
+  std::atomic<size_t> stopped_{0};                    // the same
   std::atomic<bool> stopping_{false};
   uint16_t port_ = 0;
 };

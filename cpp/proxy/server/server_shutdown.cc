@@ -71,15 +71,17 @@ Task<void> Server::ShutDown() {
     const auto stopped = [&thread] { return thread.stopped_listening.load(); };
     if (relieved) co_await WaitUntil(stopped, kCutNanos, false);
   }
+  services_->Drain();
   const auto all_closed = [this] {
     for (size_t i = 0; i + 1 < io_threads_.size(); ++i) {
       if (!io_threads_[i]->stopped_listening.load()) return false;
     }
     return OpenConnections() == 0;
   };
-  co_await WaitUntil(all_closed, control.settings.Get()->shutdown_grace_ms * kNanosPerMs, true);
+  const auto all_done = [this, &all_closed] { return all_closed() && services_->idle(); };
+  co_await WaitUntil(all_done, control.settings.Get()->shutdown_grace_ms * kNanosPerMs, true);
 
-  if (!all_closed()) {
+  if (!all_done()) {
     for (size_t i = 0; i + 1 < io_threads_.size(); ++i) {
       cut_ += static_cast<uint64_t>(std::max<int64_t>(0, io_threads_[i]->telemetry.in_flight.load()));
     }

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from vllm_router import _core_testing as testing
 
 PATH = "/package.Service/Method"
-OK, CANCELLED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 0, 1, 8, 12, 13
+OK, CANCELLED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 0, 1, 4, 8, 12, 13
 GOAWAY = 7
 LARGEST_STREAM = 2**31 - 1
 
@@ -596,3 +596,94 @@ def test_headers_that_http2_forbids_reset_their_stream_alone():
     assert pair.take() == [opened(other)]
     (reset,) = pair.of(h2.events.StreamReset, bad)
     assert reset.error_code == ErrorCodes.PROTOCOL_ERROR
+
+
+def test_a_peer_has_greeted_once_its_settings_have_come():
+    ours = testing.GrpcConnection()
+    preface, settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\0\0\0\x04\0\0\0\0\0"
+    for piece in (preface[:1], preface[1:], settings[:-1]):
+        assert ours.feed(piece) == ""
+        assert not ours.greeted
+    assert ours.feed(settings[-1:]) == ""
+    assert ours.greeted
+
+
+# ---- streams that stand still
+
+
+@pytest.mark.parametrize("is_finished", [False, True], ids=["open", "finished"])
+def test_a_stream_of_which_nothing_is_taken_is_reset(is_finished):
+    pair = Pair()
+    stalled, taken = pair.open(), pair.open()
+    pair.exchange()
+    pair.take()
+    pair.ours.send(stalled, b"x" * 200_000)
+    pair.ours.end_stalled_writes()
+    pair.exchange()  # 65,535 bytes of it, as the window is
+    pair.ours.send(taken, b"hello")
+    if is_finished:
+        pair.ours.finish(stalled)
+    pair.ours.end_stalled_writes()
+    assert pair.take() == []
+    pair.ours.end_stalled_writes()
+    pair.exchange()
+    reason = "the peer takes nothing of what is sent on the stream"
+    told = {"kind": "reset", "stream": stalled, "code": DEADLINE_EXCEEDED, "reason": reason}
+    assert pair.take() == ([] if is_finished else [told])
+    (reset,) = pair.of(h2.events.StreamReset, stalled)
+    assert reset.error_code == ErrorCodes.CANCEL
+    assert (pair.ours.unsent_bytes(stalled), pair.ours.streams) == (0, 1)
+
+
+def test_a_stream_of_which_a_little_is_taken_goes_on():
+    pair = Pair()
+    stream = pair.open()
+    pair.exchange()
+    pair.ours.send(stream, b"x" * 200_000)
+    for _ in range(3):
+        pair.exchange()
+        pair.ours.end_stalled_writes()
+        pair.acknowledge(stream)
+    pair.exchange()
+    assert pair.messages(stream) == [b"x" * 200_000]
+
+
+def test_a_message_that_stays_incomplete_ends_its_stream():
+    pair = Pair()
+    slow, other = pair.open(), pair.open(b"hello")
+    pair.client.send_data(slow, frame(b"x" * 100)[:20])
+    pair.exchange()
+    pair.ours.end_stalled_reads()
+    pair.client.send_data(slow, b"x")  # a byte at a time is no completion
+    pair.exchange()
+    pair.take()
+    pair.ours.end_stalled_reads()
+    pair.exchange()
+    code, text = pair.status(slow)
+    assert (code, text) == (
+        DEADLINE_EXCEEDED,
+        "a message is incomplete for too long, with 21 bytes; send all of it at once",
+    )
+    assert [(event["stream"], event["code"]) for event in pair.take()] == [(slow, DEADLINE_EXCEEDED)]
+    assert pair.of(h2.events.StreamEnded, other) == []
+
+
+@pytest.mark.parametrize("why", ["another message", "paused"])
+def test_a_message_that_has_not_been_incomplete_all_the_time_may_be(why):
+    pair = Pair()
+    stream = pair.open()
+    data = frame(b"x" * 100)
+    pair.client.send_data(stream, data[:20])
+    pair.exchange()
+    pair.ours.end_stalled_reads()
+    if why == "paused":
+        pair.ours.set_paused(stream, True)
+        pair.ours.end_stalled_reads()
+        pair.ours.set_paused(stream, False)
+    else:
+        pair.client.send_data(stream, data[20:] + data[:20])
+        pair.exchange()
+    pair.ours.end_stalled_reads()
+    pair.client.send_data(stream, data[20:])
+    pair.exchange()
+    assert pair.take()[-1] == message_of(stream, b"x" * 100)

@@ -324,11 +324,40 @@ def test_the_endpoint_that_served_is_in_metadata_or_an_attribute():
     assert served == ["10.0.0.2:8000", "10.0.0.3:8000", "10.0.0.2:8000"]
 
 
+@pytest.mark.parametrize("mode", [NONE, STREAMED, BUFFERED, DUPLEX])
+@pytest.mark.parametrize("end", [body(b"", end=True), trailers()], ids=["body", "trailers"])
+def test_a_stream_is_amid_a_body_that_is_sent_back(mode, end):
+    stream = Stream()
+    stream.take(headers(mode))
+    if mode == BUFFERED:
+        stream.take(body(b"all", end=True))
+    assert not stream.ours.is_amid_body
+    stream.ours.choose(["a:1"])
+    assert stream.ours.is_amid_body == (mode == DUPLEX)
+    if mode != BUFFERED:
+        stream.take(end)
+    assert not stream.ours.is_amid_body
+
+
+@pytest.mark.parametrize("mode", [NONE, STREAMED, DUPLEX])
+@pytest.mark.parametrize("end", [response_body(b"", end=True), response_trailers()], ids=["body", "trailers"])
+def test_a_stream_is_amid_a_response_that_is_sent_back(mode, end):
+    stream = Stream()
+    stream.take(headers(response_mode=mode, end=True))
+    stream.ours.choose(["a:1"])
+    assert not stream.ours.is_amid_body
+    stream.take(response_headers())
+    assert stream.ours.is_amid_body == (mode == DUPLEX)
+    stream.take(end)
+    assert not stream.ours.is_amid_body
+
+
 def test_an_observer_sends_nothing():
     stream = Stream()
     assert stream.take(headers(observability_mode=True)) == "request"
     stream.ours.reject(503, b"no")
     assert stream.take(body(b"a", end=True)) == "request"
+    assert stream.ours.body == b""
     stream.ours.choose(["a:1"])
     assert stream.take(response_headers(end=True)) == "response"
     assert stream.sent() == []

@@ -161,6 +161,27 @@ def test_a_worker_that_is_full_is_waited_for(harness, data_plane):
         stream.close()
 
 
+@pytest.mark.parametrize(
+    ("limit", "status"),
+    [({"max_payload_size": 1000}, 413), ({"body_memory_mb": 1}, 503)],
+    ids=["size", "memory"],
+)
+def test_a_body_that_comes_in_the_queue_has_the_limits_of_others(harness, data_plane, limit, status):
+    router = harness.router(harness.worker(), epp_port=0, max_concurrent_requests=1, queue_size=5, **limit)
+    plane = data_plane(router)
+    first, large, last = plane.stream(), plane.stream(), plane.stream()
+    first.send(head())
+    first.choice()
+    large.send(head(method="POST"), body(b"x" * 500, end=False), body(b"x" * 2_000_000, end=False))
+    assert large.rejection()[0] == status
+    last.send(head())
+    first.send(response_head(end=True))
+    last.choice()  # the permit went past the one that was rejected
+    assert "vllm_router_body_memory_bytes 0\n" in router.server.metrics_text()
+    for stream in (first, large, last):
+        stream.close()
+
+
 # ---- the load
 
 
