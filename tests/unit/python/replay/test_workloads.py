@@ -95,7 +95,8 @@ def test_a_viral_prefix_is_in_its_share_of_the_prompts(name, shared, share):
     [
         (
             lambda: generate("chats"),
-            "workload is 'chats'; it must be one of chat, rag, adv, hot, agents, users, demo, classes, tenants",
+            "workload is 'chats'; it must be one of "
+            "chat, rag, adv, hot, agents, users, demo, classes, tenants",
         ),
         (lambda: generate("rag", agents=4), "agents is 4, and workload rag has none; leave it out"),
         (lambda: generate("users", agents=4), "agents is 4, and workload users has none; leave it out"),
