@@ -617,10 +617,10 @@ def test_a_stream_of_which_nothing_is_taken_is_reset(is_finished):
     stalled, taken = pair.open(), pair.open()
     pair.exchange()
     pair.take()
+    pair.ours.send(taken, b"hello")
     pair.ours.send(stalled, b"x" * 200_000)
     pair.ours.end_stalled_writes()
-    pair.exchange()  # 65,535 bytes of it, as the window is
-    pair.ours.send(taken, b"hello")
+    pair.exchange()  # 65,535 bytes of them, as the window is
     if is_finished:
         pair.ours.finish(stalled)
     pair.ours.end_stalled_writes()
