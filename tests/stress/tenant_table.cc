@@ -47,11 +47,11 @@ class Story {
       ++own_;
       const int64_t expected = std::max<int64_t>(0, due[number] - now);
       // Another thread, whose clock is ahead, may have given away a meter whose debt is over there.
-      if (hold->tokens().Used(now) != expected) STRESS_CHECK(due[number] <= now_.load());
+      if (hold->tokens().Used(now).nanos != expected) STRESS_CHECK(due[number] <= now_.load());
       STRESS_CHECK(!hold->Begin(kLimits, now).has_value());
       if (random.Below(3) == 0) {
         hold->TakeTokens(kLimits, 1 + random.Below(50'000), now);
-        due[number] = now + hold->tokens().Used(now);
+        due[number] = now + hold->tokens().Used(now).nanos;
       }
       STRESS_CHECK(hold->open() == 1);
       hold->End();
