@@ -4,12 +4,11 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/time_units.h"
 #include "worker/fleet_view.h"
 
 namespace vllm_router {
 namespace {
-
-constexpr int64_t kNanosPerMilli = 1'000'000;
 
 ClassPool::Holders HoldersOf(const PromptHolders& held) {
   ClassPool::Holders holders;
@@ -76,7 +75,7 @@ void ReplayAdmission::Queued(Place* place, int64_t now_ns) {
   place->state = State::kWaiting;
   waiting_.insert(place->row);
   deadlines_[of_class].emplace_back(
-      now_ns + settings_->classes[of_class].queue_timeout_ms * kNanosPerMilli, place->row);
+      now_ns + settings_->classes[of_class].queue_timeout_ms * kNanosPerMs, place->row);
 }
 
 // ---- out of the queue

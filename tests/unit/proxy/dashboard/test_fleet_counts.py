@@ -2,11 +2,25 @@
 
 import json
 
+import pytest
+
 from tests.fakes.wire import response
 
 SSE = ("Content-Type", "text/event-stream")
 TOKEN = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
 DONE = b"data: [DONE]\n\n"
+
+
+@pytest.fixture
+def view(view):
+    """Its first event has come, so counts of the first tick are those before any request."""
+
+    def counting(router):
+        viewer = view(router)
+        viewer.next()
+        return viewer
+
+    return counting
 
 
 def chat(client, stream=False):
