@@ -127,7 +127,8 @@ def test_a_grammar_begins_with_the_second_run(harness, members):
 def pause(gate, after=4):
     """Sends so many events, and the others once the gate opens."""
 
-    def turn(_worker, connection, message):
+    def turn(worker, connection, message):
+        worker.streaming = connection
         events = [chunk(event) for event in events_of(message.target)]
         connection.send(HEAD + b"".join(events[:after]))
         gate.wait()
@@ -180,7 +181,7 @@ def test_second_runs_of_one_worker_go_to_different_ones(harness):
     first = fleet.served[0]
     assert fleet.served == [first] * 3
     worker = fleet.workers[first]
-    worker.die(worker.connections[-1])
+    worker.die(worker.streaming)
     for client, begin in zip(clients, begun, strict=True):
         assert begin + client.read_to_last_chunk() == whole(CHAT)
     router.must_rest()
@@ -206,7 +207,7 @@ def test_no_more_second_runs_begin_than_the_budget_of_retries_permits(harness):
     first = fleet.served[0]
     assert fleet.served == [first] * count
     worker = fleet.workers[first]
-    worker.die(worker.connections[-1])
+    worker.die(worker.streaming)
 
     def all_is_decided():
         cut = counts(router, "streams_cut_total").get("retries", 0)
@@ -240,7 +241,7 @@ def test_streams_under_way_count_as_requests_for_the_budget(harness):
     router = harness.router(*fleet.workers, policy="consistent_hash", retry_budget=0.05, **ON)
     clients, begun = ask_all(harness, router, count)
     worker = fleet.workers[fleet.served[0]]
-    worker.die(worker.connections[-1])
+    worker.die(worker.streaming)
     eventually(
         lambda: len(fleet.served) - count + counts(router, "streams_cut_total").get("retries", 0) == count,
         "a stream is neither cut nor run again",
@@ -260,7 +261,7 @@ def test_a_second_run_waits_for_no_worker_that_is_full(harness):
     clients, begun = ask_all(harness, router, 2)
     assert sorted(fleet.served) == [0, 1]
     worker = fleet.workers[fleet.served[0]]
-    worker.die(worker.connections[-1])
+    worker.die(worker.streaming)
     eventually(lambda: counts(router, "streams_cut_total") == {"no_worker": 1}, "it is not cut")
     gate.open()
     assert len(fleet.served) == 2
