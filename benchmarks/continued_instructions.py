@@ -14,17 +14,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.own_endpoints import running
-from benchmarks.trace_instructions import PROGRAMS, instrument, port_in
+from benchmarks.trace_instructions import PROGRAMS, instructions
 
 COLUMNS = ("--continue-streams", "instructions of an event", "of a stream", "added to an event")
 WARM_UP = 20  # streams
@@ -42,30 +39,14 @@ def measure(
     worker_port: int, flags: Sequence[str], events: int, streams: int, profile: Path | None = None
 ) -> float:
     """Instructions of a stream of so many events."""
-    with tempfile.TemporaryDirectory() as directory:
-        log, counts = Path(directory) / "router.log", Path(directory) / "counts"
-        command = [
-            "valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={counts}",
-            sys.executable, "-m", "vllm_router.launch_router", "--policy", "round_robin", *flags,
-            "--worker-urls", f"http://127.0.0.1:{worker_port}", "--host", "127.0.0.1", "--port", "0",
-            "--prometheus-port", "0", "--threads", "1", "--no-dashboard",
-        ]  # fmt: skip
-        with log.open("wb") as out:
-            router = subprocess.Popen(command, stdout=out, stderr=out, env=os.environ)
-        try:
-            port = port_in(log, router)
-            send(port, WARM_UP, events)
-            instrument(router, "on")
-            send(port, streams, events)
-            instrument(router, "off")
-            router.terminate()
-            router.wait()
-        finally:
-            router.kill()
-        totals = re.findall(r"^totals: (\d+)$", counts.read_text(errors="replace"), re.MULTILINE)
-        if profile is not None:
-            shutil.copy(counts, profile)
-        return sum(int(total) for total in totals) / streams
+    count = instructions(
+        worker_port,
+        ["--policy", "round_robin", *flags],
+        lambda port: send(port, WARM_UP, events),
+        lambda port: send(port, streams, events),
+        profile,
+    )
+    return count / streams
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -25,7 +25,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 
-from benchmarks.pairs import CLIENTS, OURS, Kind, connect, cpu_us, own_path, read_message, router, whole
+from benchmarks.pairs import OURS, Kind, connect, measure, own_path, read_message, router, send, whole
 from benchmarks.response_cache import request_of, worker
 
 NONE = "none"
@@ -55,36 +55,19 @@ def collector() -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def send(port: int, request: bytes, count: int, stream: bool) -> None:
+def send_streams(port: int, request: bytes, count: int) -> None:
+    """As pairs.send(), where responses are event streams."""
     with connect(port) as client:
         for _ in range(count):
             client.sendall(request)
-            head = read_message(client) if not stream else read_stream(client)
+            data = head = client.recv(65536)
+            while not data.endswith(b"0\r\n\r\n"):
+                more = client.recv(65536)
+                if not more:
+                    raise RuntimeError(f"it ended: {data[-200:]!r}")
+                data = data[-8:] + more
             if not head.startswith(b"HTTP/1.1 200"):
                 raise RuntimeError(head.decode())
-
-
-def read_stream(client: socket.socket) -> bytes:
-    data = first = client.recv(65536)
-    while not data.endswith(b"0\r\n\r\n"):
-        more = client.recv(65536)
-        if not more:
-            raise RuntimeError(f"it ended: {data[-200:]!r}")
-        data = data[-8:] + more
-    return first
-
-
-def slice_us(pid: int, port: int, request: bytes, count: int, stream: bool) -> float:
-    """Microseconds of CPU for one slice."""
-    before = cpu_us(pid)
-    clients = [
-        threading.Thread(target=send, args=(port, request, count // CLIENTS, stream)) for _ in range(CLIENTS)
-    ]
-    for client in clients:
-        client.start()
-    for client in clients:
-        client.join()
-    return cpu_us(pid) - before
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -122,17 +105,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number in range(options.slices + 5):
             order.shuffle(names)
             turn = {
-                name: slice_us(routers[name].pid, routers[name].port, request, options.requests, stream)
+                name: measure(routers[name], request, options.requests, send_streams if stream else send)
                 for name in names
             }
             if number >= 5:
                 turns.append(turn)
-    per = options.requests // CLIENTS * CLIENTS * max(1, options.events)
     print(f"{'flags':24} {'CPU us':>8} {'ratio':>7}   95 %")
     for name in flags:
         ratios = [turn[name] / turn[NONE] for turn in turns]
         low, high = interval(ratios)
-        used = statistics.median(turn[name] for turn in turns) / per
+        used = statistics.median(turn[name] for turn in turns) / max(1, options.events)
         print(f"{name:24} {used:8.2f} {statistics.median(ratios):7.3f}   {low:.3f} to {high:.3f}")
     return 0
 

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import vllm_router._core
@@ -53,34 +53,53 @@ def instrument(router: subprocess.Popen[bytes], state: str) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def measure(worker_port: int, policy: str, share: float, requests: int) -> float:
-    """Instructions of a request; `share` of all are traced."""
+def instructions(
+    worker_port: int,
+    flags: Sequence[str],
+    warm_up: Callable[[int], None],
+    load: Callable[[int], None],
+    profile: Path | None = None,
+) -> int:
+    """Of all threads of a router with these flags during `load`, which gets its port, as `warm_up` before.
+
+    `profile`: where callgrind's file goes.
+    """
     with tempfile.TemporaryDirectory() as directory:
         log, counts = Path(directory) / "router.log", Path(directory) / "counts"
-        worker = f"http://127.0.0.1:{worker_port}"
         command = [
             "valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={counts}",
-            sys.executable, "-m", "vllm_router.launch_router", "--worker-urls", worker, "--policy", policy,
-            "--host", "127.0.0.1", "--port", "0", "--prometheus-port", "0", "--threads", "1",
-            "--no-dashboard",
+            sys.executable, "-m", "vllm_router.launch_router", *flags,
+            "--worker-urls", f"http://127.0.0.1:{worker_port}", "--host", "127.0.0.1", "--port", "0",
+            "--prometheus-port", "0", "--threads", "1", "--no-dashboard",
         ]  # fmt: skip
-        if share > 0:
-            command += ["--enable-trace", "--otlp-traces-endpoint", worker]
-            command += ["--otel-sampling-ratio", str(share)]
         with log.open("wb") as out:
             router = subprocess.Popen(command, stdout=out, stderr=out, env=os.environ)
         try:
             port = port_in(log, router)
-            send(port, WARM_UP)
+            warm_up(port)
             instrument(router, "on")
-            send(port, requests)
+            load(port)
             instrument(router, "off")
             router.terminate()
             router.wait()
         finally:
             router.kill()
         totals = re.findall(r"^totals: (\d+)$", counts.read_text(errors="replace"), re.MULTILINE)
-        return sum(int(total) for total in totals) / requests
+        if profile is not None:
+            shutil.copy(counts, profile)
+        return sum(int(total) for total in totals)
+
+
+def measure(worker_port: int, policy: str, share: float, requests: int) -> float:
+    """Instructions of a request; `share` of all are traced."""
+    flags = ["--policy", policy]
+    if share > 0:
+        flags += ["--enable-trace", "--otlp-traces-endpoint", f"http://127.0.0.1:{worker_port}"]
+        flags += ["--otel-sampling-ratio", str(share)]
+    count = instructions(
+        worker_port, flags, lambda port: send(port, WARM_UP), lambda port: send(port, requests)
+    )
+    return count / requests
 
 
 def main(argv: Sequence[str] | None = None) -> int:
