@@ -247,7 +247,7 @@ void BindTestingContinuation(py::module_& testing) {
   testing.def(
       "event_size",
       [](const std::string& stream) -> std::optional<size_t> {
-        const size_t size = EventSize(stream);
+        const size_t size = EventEnd().Find(stream);
         if (size == std::string::npos) return std::nullopt;
         return size;
       },

@@ -54,7 +54,4 @@ class EventGate {
   bool passes_all_ = false;
 };
 
-// Its length, where all of a stream is there.
-inline size_t EventSize(std::string_view stream) { return EventEnd().Find(stream); }
-
 }  // namespace vllm_router

@@ -85,7 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const size_t piece : {1, 13}) FUZZ_CHECK(Verify(delivered, second, piece) == whole);
   FUZZ_CHECK((whole.state == RerunState::kDiffers) == (whole.problem != RerunProblem::kNone));
   for (std::string_view rest = whole.to_client; !rest.empty();) {
-    const size_t event = EventSize(rest);
+    const size_t event = EventEnd().Find(rest);
     FUZZ_CHECK(event != std::string_view::npos);
     rest.remove_prefix(event);
   }

@@ -81,10 +81,11 @@ void Exchange::WorkerDied(const Worker& worker) {
     request.attempts->WorkerDied(worker);
     return;
   }
-  if (resumable != nullptr && request.relaying) resumable->WorkerDied();
-  if (request.relaying && request.settings.dead_worker_grace_ms == 0) {
+  if (!request.relaying) return;
+  if (resumable != nullptr) resumable->WorkerDied();
+  if (request.settings.dead_worker_grace_ms == 0) {
     LeaveWorkerOrCancel(request, CancelReason::kWorkerDead);
-  } else if (request.relaying) {
+  } else {
     request.ArmDeadline(request.settings.dead_worker_grace_ms, [](void* context) {
       LeaveWorkerOrCancel(*static_cast<Request*>(context), CancelReason::kWorkerDead);
     });
