@@ -207,6 +207,14 @@ bool MayCompute(const Request& request) {
   return request.head->method == "POST" && (request.route().computes || request.info.route == Route::kOther);
 }
 
+uint64_t PromptTokensOf(const Request& request, bool counted) {
+  constexpr uint64_t kBytesPerToken = 4;
+  if (counted) return request.key.prompt_tokens;
+  const bool is_whole = request.fully_read() && !request.stream_body;
+  const uint64_t bytes = is_whole ? request.body->held().size() : request.head->content_length;
+  return std::max<uint64_t>(1, bytes / kBytesPerToken);
+}
+
 PriorityClass ClassOf(const Request& request) {
   const IdentityInfo* const identity = request.info.identity.get();
   if (identity == nullptr) return PriorityClass::kDefault;

@@ -134,6 +134,8 @@ struct ThreadClasses {
 // An engine may compute for it: a POST for a model, or to a path that is not known here. Workers take other spellings of a
 // path for the same ("/v1/%63ompletions"), and have more paths than these.
 bool MayCompute(const Request& request);
+// Of its prompt: those of its key, if they were `counted`, else a quarter of the bytes of its body. At least 1 of these.
+uint64_t PromptTokensOf(const Request& request, bool counted);
 // That of the request, by which it waits.
 PriorityClass ClassOf(const Request& request);
 // The classes that are in force on its thread. Null: there are none.

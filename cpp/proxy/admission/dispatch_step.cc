@@ -17,8 +17,6 @@
 namespace vllm_router {
 namespace {
 
-constexpr uint64_t kBytesPerToken = 4;  // of a prompt that the policy does not read
-
 uint64_t BytesNeeded(const Request& request) {
   return MayCompute(request) && ClassSettingsOf(request) != nullptr ? kRoutedBodyBytes : 0;
 }
@@ -32,12 +30,9 @@ ClassDispatch::Claim ClaimOf(const Request& request, const AdmissionSettings& se
     claim.tenant = Xxh3(identity->tenant);
     claim.weight = settings.WeightOf(identity->tenant);
   }
-  const bool is_whole = request.fully_read() && !request.stream_body;
-  const uint64_t bytes = is_whole ? request.body->held().size() : request.head->content_length;
-  claim.prompt = request.key.prompt_tokens > 1 ? request.key.prompt_tokens
-                                               : std::max<uint64_t>(1, bytes / kBytesPerToken);
+  claim.prompt = PromptTokensOf(request, request.key.prompt_tokens > 1);
   claim.output = request.key.expected_output;
-  if (is_whole) claim.is_whole = &IsWhole;
+  if (request.fully_read() && !request.stream_body) claim.is_whole = &IsWhole;
   return claim;
 }
 

@@ -1,7 +1,6 @@
 // A tenant that has limits is held to them: from the head alone as to its requests, per minute and at a time, and once the
 // prompt is known as to its tokens. What needs no worker, as a response from the response cache, ends in between. Without a
 // file of classes, and for tenants without limits, neither step does anything.
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,8 +24,6 @@
 
 namespace vllm_router {
 namespace {
-
-constexpr uint64_t kBytesPerToken = 4;  // of a prompt that was not read
 
 TenantLimit* LimitOf(const Request& request) { return request.state.Find<TenantLimit>(); }
 
@@ -136,9 +133,7 @@ bool MustRejectTokens(Request& request) {
   TenantLimit* const limit = LimitOf(request);
   if (limit == nullptr || !MayCompute(request)) return false;
   const bool counted = IsPromptRead(request.key);
-  const bool is_whole = request.fully_read() && !request.stream_body;
-  const uint64_t bytes = is_whole ? request.body->held().size() : request.head->content_length;
-  const uint64_t prompt = counted ? request.key.prompt_tokens : std::max<uint64_t>(1, bytes / kBytesPerToken);
+  const uint64_t prompt = PromptTokensOf(request, counted);
   const bool generates = request.route().generates || request.info.route == Route::kOther;
   const uint64_t output = generates ? request.key.expected_output : 0;
   return !limit->TakeTokens(prompt, output, counted, request.thread.clock.NowNanos());
