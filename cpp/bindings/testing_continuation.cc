@@ -268,6 +268,7 @@ void BindTestingContinuation(py::module_& testing) {
           "add", [](DeliveredText& delivered, const std::string& bytes) { delivered.Add(bytes); }, "bytes"_a)
       .def_property_readonly("ok", &DeliveredText::ok)
       .def_property_readonly("done", &DeliveredText::done)
+      .def_property_readonly("events_without_choice", &DeliveredText::events_without_choice)
       .def_property_readonly(
           "phase",
           [](const DeliveredText& delivered) {

@@ -3,14 +3,44 @@
 #include <algorithm>
 #include <optional>
 
+#include "routing/json_scanner.h"
+
 namespace vllm_router {
 
 void DeliveredText::Add(std::string_view bytes) {
-  while (ok_ && !bytes.empty()) {
+  while (true) {
+    bytes.remove_prefix(AddRepeated(bytes));
+    if (!ok_ || bytes.empty()) return;
+    const std::string_view before = bytes;
+    const bool begins_here = between_events_;
     const SseReader::Step step = reader_.Next(&bytes);
+    between_events_ = step == SseReader::Step::kEvent;
     if (step == SseReader::Step::kNeedMore) return;
-    ok_ = step == SseReader::Step::kEvent && TakeEvent(reader_.data());
+    const size_t size = begins_here ? before.size() - bytes.size() : 0;
+    ok_ = between_events_ && TakeEvent(before.substr(0, size), reader_.data());
   }
+}
+
+size_t DeliveredText::AddRepeated(std::string_view bytes) {
+  size_t added = 0;
+  while (between_events_ && ok_ && !done_) {
+    const RepeatedEvent::Match match = repeated_.Find(bytes.substr(added));
+    if (match.bytes == 0 || !TakeRepeated(match)) break;
+    added += match.bytes;
+  }
+  return added;
+}
+
+// False: the text cannot be read.
+bool DeliveredText::TakeRepeated(const RepeatedEvent::Match& match) {
+  Transcript& said = ChoiceOf(repeated_.index())->said;  // which the event before has made
+  if (!match.is_escaped) {
+    said.Add(repeated_.kind(), repeated_.call(), match.spelled);
+    return true;
+  }
+  const std::optional<std::string> text = UnescapedJson(match.spelled);
+  if (text) said.Add(repeated_.kind(), repeated_.call(), *text);
+  return text.has_value();
 }
 
 bool DeliveredText::AllEnded(size_t choices) const {
@@ -24,26 +54,29 @@ ContinuePhase DeliveredText::phase() const {
   return said.kind() == TextKind::kReasoning ? ContinuePhase::kReasoning : ContinuePhase::kText;
 }
 
-bool DeliveredText::TakeEvent(std::string_view data) {
+// `event`: its bytes in the stream; empty if they are not here together.
+bool DeliveredText::TakeEvent(std::string_view event, std::string_view data) {
+  repeated_.Forget();
   if (done_) return false;
   if (data == "[DONE]") {
     done_ = true;
     return true;
   }
-  const std::optional<ChoiceEvent> event = ReadChoiceEvent(data);
-  if (!event || !TakeHead(*event)) return false;
-  if (event->choices.empty()) ++events_without_choice_;
+  const std::optional<ChoiceEvent> read = ReadChoiceEvent(data);
+  if (!read || !TakeHead(*read)) return false;
+  if (read->choices.empty()) ++events_without_choice_;
   std::vector<Choice*> of_event;
-  for (const EventChoice& choice : event->choices) {
+  for (const EventChoice& choice : read->choices) {
     if (ChoiceOf(choice.index) == nullptr) return false;
   }
-  for (const EventChoice& choice : event->choices) of_event.push_back(ChoiceOf(choice.index));
-  for (const DeltaText& text : event->texts) {
+  for (const EventChoice& choice : read->choices) of_event.push_back(ChoiceOf(choice.index));
+  for (const DeltaText& text : read->texts) {
     if (!text.repeats) of_event[text.choice]->said.Add(text.kind, text.call, text.text);
   }
   for (size_t i = 0; i < of_event.size(); ++i) {
-    if (!event->choices[i].finish_reason.empty()) of_event[i]->ended = true;
+    if (!read->choices[i].finish_reason.empty()) of_event[i]->ended = true;
   }
+  repeated_.Learn(event, data, *read);
   return true;
 }
 

@@ -7,7 +7,8 @@
 //
 // Memory: 56 bytes a choice, and at most kMaxHeadBytes; the text is not kept. One event is kept while it is
 // incomplete, so pieces may end anywhere. After a continuation it goes on with the bytes of the new stream that the client
-// gets, if those before end with an event. Cost: that of ReadChoiceEvent() per event. One thread.
+// gets, if those before end with an event. Cost: that of RepeatedEvent::Find() for an event that differs from the one before
+// in its text alone, else that of ReadChoiceEvent(). One thread.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +20,7 @@
 
 #include "continuation/choice_event.h"
 #include "continuation/eligibility.h"
+#include "continuation/repeated_event.h"
 #include "continuation/transcript.h"
 #include "http/sse_reader.h"
 
@@ -39,6 +41,9 @@ class DeliveredText {
   DeliveredText() : reader_(kMaxEventBytes) {}
 
   void Add(std::string_view bytes);
+  // Of bytes that Add() would get, takes the whole events at their front that differ from the one before in their text
+  // alone: none of them is an error, or the end of a choice. Returns their bytes.
+  size_t AddRepeated(std::string_view bytes);
 
   bool ok() const { return ok_; }
   bool done() const { return done_; }  // [DONE] was among the bytes
@@ -55,11 +60,13 @@ class DeliveredText {
   const std::string& model() const { return model_; }
 
  private:
-  bool TakeEvent(std::string_view data);
+  bool TakeEvent(std::string_view event, std::string_view data);
+  bool TakeRepeated(const RepeatedEvent::Match& match);
   bool TakeHead(const ChoiceEvent& event);
   Choice* ChoiceOf(uint64_t index);
 
   SseReader reader_;
+  RepeatedEvent repeated_;  // what the last event was
   std::vector<Choice> choices_;
   uint64_t events_without_choice_ = 0;
   std::string id_;
@@ -68,6 +75,7 @@ class DeliveredText {
   bool has_head_ = false;
   bool ok_ = true;
   bool done_ = false;
+  bool between_events_ = true;
 };
 
 }  // namespace vllm_router

@@ -17,11 +17,27 @@ BodySink::Took ContinuationSink::Write(std::string_view data, bool last) {
 }
 
 BodySink::Took ContinuationSink::WriteFirstRun(std::string_view data, bool last) {
-  out_ = Read(data);
-  delivered_.Add(out_);
+  // Most events repeat the one before but for their text. They can be no ending, and go on as they lie.
+  size_t repeated = gate_.held().empty() ? delivered_.AddRepeated(data) : 0;
+  if (repeated == data.size() && !last) return Pass(data, /*last=*/false);
+  out_ = data.substr(0, repeated);
+  data.remove_prefix(repeated);
+  while (!data.empty()) {
+    const size_t end = data.find("\n\n");
+    const std::string_view piece = data.substr(0, end == std::string_view::npos ? end : end + 2);
+    const std::string_view events = Read(piece);
+    delivered_.Add(events);
+    out_ += events;
+    data.remove_prefix(piece.size());
+    if (gate_.passes_all() || !delivered_.ok()) break;
+    repeated = gate_.held().empty() ? delivered_.AddRepeated(data) : 0;
+    out_ += data.substr(0, repeated);
+    data.remove_prefix(repeated);
+  }
   if (gate_.passes_all() || !delivered_.ok()) {
     passes_all_ = true;
     out_ += gate_.held();
+    out_ += data;
     gate_ = EventGate();
     return Pass(out_, last);
   }
