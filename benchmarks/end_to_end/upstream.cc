@@ -241,12 +241,11 @@ class Upstream {
     std::array<char, kStampDigits + 1> stamp;
     std::snprintf(
         stamp.data(), stamp.size(), "%0*llu", kStampDigits, static_cast<unsigned long long>(NowNanos()));
-    event_.assign(R"(data: {"id":"chatcmpl-)");
+    event_.assign(
+        R"(data: {"id":"chatcmpl-0","object":"chat.completion.chunk","created":1700000000,"model":"mock",)"
+        R"("choices":[{"index":0,"delta":{"content":")");
     event_ += kStampMark;
     event_.append(stamp.data(), kStampDigits);
-    event_ +=
-        R"(","object":"chat.completion.chunk","created":1700000000,"model":"mock","choices":[{"index":0,)"
-        R"("delta":{"content":")";
     constexpr std::string_view kEnd = "\"},\"finish_reason\":null}]}\n\n";
     const size_t size = std::max(connection.event_bytes, event_.size() + 1 + kEnd.size());
     event_.append(size - event_.size() - kEnd.size(), 'x');

@@ -1,10 +1,18 @@
 #include "continuation/repeated_event.h"
 
+#include "http/sse_reader.h"
+
 namespace vllm_router {
 namespace {
 
 constexpr std::string_view kField = "data: ";
 constexpr std::string_view kEnd = "\n\n";
+
+// Where the quote is that ends a string, which begins at `at`; npos: it is not there.
+size_t EndOfString(std::string_view text, size_t at) {
+  while (at < text.size() && text[at] != '"') at += text[at] == '\\' ? 2 : 1;
+  return at < text.size() ? at : std::string_view::npos;
+}
 
 }  // namespace
 
@@ -31,20 +39,14 @@ RepeatedEvent::Match RepeatedEvent::Find(std::string_view stream) const {
   const std::string_view around = around_;
   const std::string_view front = around.substr(0, front_);
   if (around.empty() || !stream.starts_with(front)) return {};
-  bool is_escaped = false;
-  size_t at = front_;
-  while (at < stream.size() && stream[at] != '"') {
-    if (stream[at] == '\n' || stream[at] == '\r') return {};
-    if (stream[at] == '\\') {
-      is_escaped = true;
-      ++at;
-      if (at == stream.size() || stream[at] == '\n' || stream[at] == '\r') return {};
-    }
-    ++at;
-  }
+  size_t end = stream.find('"', front_);
+  const bool is_escaped = stream.substr(front_, end - front_).find('\\') != std::string_view::npos;
+  if (is_escaped) end = EndOfString(stream, front_);
+  if (end == std::string_view::npos) return {};
+  const std::string_view spelled = stream.substr(front_, end - front_);
   const std::string_view back = around.substr(front_);
-  if (at >= stream.size() || !stream.substr(at).starts_with(back)) return {};
-  return {.bytes = at + back.size(), .spelled = stream.substr(front_, at - front_), .is_escaped = is_escaped};
+  if (!stream.substr(end).starts_with(back) || FindLineEnd(spelled) != std::string_view::npos) return {};
+  return {.bytes = end + back.size(), .spelled = spelled, .is_escaped = is_escaped};
 }
 
 }  // namespace vllm_router
