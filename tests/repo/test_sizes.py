@@ -17,10 +17,8 @@ TABLES = {"FixedOptions", "Settings", "RequestInfo"}
 # These are still to be divided.
 LARGE = {
     "PeerSyncService",
-    "RequestBody",
     "Server",
     "Telemetry",
-    "UpstreamRequest",
 }
 
 NOT_CODE = re.compile(

@@ -71,19 +71,20 @@ Task<bool> RerunAttempts::RunAgain(
     if (!go_on || !Choose()) co_return false;
     const UpstreamRequest::End end = co_await Attempt();
     if (cancelled_) co_return false;
-    attempt_->RecordAttempt();
+    attempt_->outcome().RecordAttempt();
     is_relayed_ = end == UpstreamRequest::End::kResponded && HasStream();
     if (is_relayed_) co_return true;
     const FailedAttempt failure = EndFailedAttempt(end);
-    co_await attempt_->StopSending();
-    attempt_->ReleaseConnection(/*reusable=*/false);
-    pause = After(failure, attempt_->worker(), attempt_->first_sent_ns());
+    co_await attempt_->sender().Stop();
+    attempt_->connection().Release(/*reusable=*/false);
+    pause = After(failure, attempt_->worker(), attempt_->record().first_sent_ns());
   }
   co_return false;
 }
 
 void RerunAttempts::ReportLoss() {
-  if (attempt_) losses_.Report(message_, *attempt_->worker(), attempt_->first_sent_ns(), request_.id.id);
+  if (attempt_)
+    losses_.Report(message_, *attempt_->worker(), attempt_->record().first_sent_ns(), request_.id.id);
 }
 
 // The pause before the next attempt; nullopt: there is none, for why_not().
@@ -122,7 +123,7 @@ Task<bool> RerunAttempts::Pause(int64_t pause_ns) {
 bool RerunAttempts::Choose() {
   IoThread& thread = request_.thread;
   RequestInfo& info = request_.info;
-  if (attempt_) attempt_->ReleasePass();
+  if (attempt_) attempt_->outcome().ReleasePass();
   std::optional<WorkerChoice::Selected> selected =
       choice_.Select({.after_loss = any_lost_, .untried = true, .last_resort = false});
   info.chosen_ns = thread.clock.NowNanos();
@@ -154,23 +155,23 @@ Task<UpstreamRequest::End> RerunAttempts::Attempt() {
 }
 
 bool RerunAttempts::HasStream() const {
-  const ResponseHead& head = attempt_->response();
+  const ResponseHead& head = attempt_->response().head();
   return head.status == 200 && head.event_stream && !FindHeader(head.fields, "content-encoding");
 }
 
 // What it responded is not for the client, who has the beginning of a stream.
 FailedAttempt RerunAttempts::EndFailedAttempt(UpstreamRequest::End end) {
-  FailedAttempt failed{.how = attempt_->failure()};
+  FailedAttempt failed{.how = attempt_->outcome().failure()};
   if (end == UpstreamRequest::End::kResponded) {
-    const ResponseHead& head = attempt_->response();
+    const ResponseHead& head = attempt_->response().head();
     failed = {
         .how = AttemptFailure::kStatus,
         .status = head.status,
         .retry_after_ms = ParseRetryAfter(FindHeader(head.fields, "retry-after").value_or(""))};
   }
-  attempt_->AddTo(&request_.info);
+  attempt_->record().AddTo(&request_.info, request_.thread.clock.NowNanos());
   attempt_->ticket().Finish(
-      {.end = attempt_->drained() ? Outcome::End::kClientGone : Outcome::End::kWorkerFailed,
+      {.end = attempt_->outcome().drained() ? Outcome::End::kClientGone : Outcome::End::kWorkerFailed,
        .status = failed.status});
   return failed;
 }
@@ -202,11 +203,11 @@ void RerunAttempts::AddWaits(
 void RerunAttempts::ResponseEnded(ResponseEnd end) {
   if (!is_relayed_) return;  // what ended is the stream of a worker before
   if (end == ResponseEnd::kWhole) losses_.ReportServed(*attempt_->worker(), request_.id.id);
-  attempt_->RecordResponseEnd(end);
+  attempt_->outcome().RecordResponseEnd(end);
 }
 
 Task<void> RerunAttempts::Finished() {
-  if (attempt_) co_await attempt_->StopSending();
+  if (attempt_) co_await attempt_->sender().Stop();
 }
 
 }  // namespace vllm_router

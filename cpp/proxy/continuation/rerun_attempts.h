@@ -56,13 +56,13 @@ class RerunAttempts final : public Attempts {
       const Worker& /*worker*/, const HangDetector::Doubt& /*doubt*/, size_t* /*reads_bodies*/) override {
     return false;
   }
-  bool sent() const override { return attempt_ && attempt_->sent(); }
+  bool sent() const override { return attempt_ && attempt_->sender().sent(); }
   void ForgetRequest() override {
-    if (attempt_) attempt_->ForgetRequest();
+    if (attempt_) attempt_->sender().Forget();
   }
   void ResponseEnded(ResponseEnd end) override;
   void RecordTimeout() override {
-    if (attempt_) attempt_->RecordTimeout();
+    if (attempt_) attempt_->outcome().RecordTimeout();
   }
   void SettleServerErrors() override { server_errors_.Ended(); }
   Task<void> Finished() override;

@@ -17,7 +17,8 @@ void OnKeepOver(void* owner) { static_cast<PdExchange*>(owner)->Post({.type = Pd
 }  // namespace
 
 void KeptLegs::KeepDecode(const StageLeg* leg) {
-  if (settings_.grace_ms == 0 || leg == nullptr || !leg->request().sent()) return OnGraceOver(&owner_);
+  if (settings_.grace_ms == 0 || leg == nullptr || !leg->request().sender().sent())
+    return OnGraceOver(&owner_);
   decode_.Arm(thread_.loop.timers(), settings_.grace_ms, &OnGraceOver, &owner_);
 }
 

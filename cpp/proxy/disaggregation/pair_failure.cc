@@ -40,11 +40,12 @@ void PairFailure::Note(StageLeg& leg, const PdEvent& event, bool names_engine) {
   const bool is_late = leg.has_parameters() && event.type == PdEventType::kDTimeout;
   if (is_transfer || is_late) what_ = "transfer";
   if (is_transfer && leg.worker()->failed_transfers.fetch_add(1, std::memory_order_relaxed) >= kPardoned) {
-    leg.request().RecordAttempt();  // not for want of a prefill worker
+    leg.request().outcome().RecordAttempt();  // not for want of a prefill worker
   }
-  FailedAttempt failure{.how = leg.request().failure(), .retry_after_ms = leg.result().retry_after_ms};
-  if (leg.request().drained()) {
-    error_ = leg.request().error();
+  FailedAttempt failure{
+      .how = leg.request().outcome().failure(), .retry_after_ms = leg.result().retry_after_ms};
+  if (leg.request().outcome().drained()) {
+    error_ = leg.request().outcome().error();
   } else if (leg.result().broke_off) {
     failure.how = AttemptFailure::kLost;
     error_ = HttpError::kWorkerClosed;
@@ -52,7 +53,7 @@ void PairFailure::Note(StageLeg& leg, const PdEvent& event, bool names_engine) {
     failure.how = AttemptFailure::kStatus;
     failure.status = leg.result().error_event ? 500 : leg.result().status;
   } else {
-    error_ = leg.request().error();
+    error_ = leg.request().outcome().error();
     if (is_late) {  // the limit of a transfer says nothing against another attempt
       failure.how = AttemptFailure::kStatus;
       failure.status = 504;

@@ -23,7 +23,7 @@ void PairResponse::Relay(UpstreamPair& pair, const RoutingKey& key) {
   relayed_ = pair.decode();
   UpstreamRequest& request = relayed_->request();
   arriving_.Begin(request);
-  request.RecordAttempt();
+  request.outcome().RecordAttempt();
   info_.worker = request.worker();
   info_.decision = request.ticket().decision();
   info_.policy = request.ticket().policy().name();
@@ -37,16 +37,16 @@ void PairResponse::Relay(UpstreamPair& pair, const RoutingKey& key) {
 void PairResponse::UseMerged(const UpstreamPair& pair) {
   const std::string body = pair.MergedBody();
   std::string bytes;
-  WriteWholeHead(relayed_->request().response(), body.size(), &bytes);
+  WriteWholeHead(relayed_->request().response().head(), body.size(), &bytes);
   bytes.append(body);
-  relayed_->request().CountFirstByte();
+  relayed_->request().progress().CountFirstByte();
   arriving_.Use(at_decode_.kept.emplace(std::move(bytes), relayed_->worker()), /*to_head=*/false);
 }
 
 Task<void> PairResponse::Drop() {
   UpstreamRequest& request = relayed_->request();
-  co_await request.StopSending();
-  request.ReleaseConnection(/*reusable=*/false);
+  co_await request.sender().Stop();
+  request.connection().Release(/*reusable=*/false);
   if (!request.ticket().finished()) {
     request.ticket().Finish({.end = Outcome::End::kClientGone, .status = relayed_->result().status});
   }

@@ -17,7 +17,7 @@ namespace {
 std::string_view UnderWay(const PdMachine& machine, const StageLeg* decode) {
   if (machine.choosing()) return "choosing";
   if (machine.client() == PdClient::kBegun) return "generating";
-  const bool decodes = decode != nullptr && decode->runs() && decode->request().first_sent_ns() != 0;
+  const bool decodes = decode != nullptr && decode->runs() && decode->request().record().first_sent_ns() != 0;
   if (decodes) return "decode";
   return machine.holds_claim() ? "handover" : "prefill";
 }
@@ -98,15 +98,16 @@ void PdExchange::Do(PdAction action) {
     case PdAction::kPFailed:
     case PdAction::kPSucceeded:
       if (prefill == nullptr) return;
-      prefill->request().RecordAttempt();
-      if (prefill->result().broke_off) prefill->request().RecordResponseEnd(ResponseEnd::kBrokeOff);
+      prefill->request().outcome().RecordAttempt();
+      if (prefill->result().broke_off) prefill->request().outcome().RecordResponseEnd(ResponseEnd::kBrokeOff);
       return;
     case PdAction::kDFailed:
     case PdAction::kDSucceeded:
       if (served_.relayed() != nullptr || decode == nullptr)
         return;  // ResponseEnded() records a response that is relayed
-      decode->request().RecordAttempt();
-      if (decode->result().error_event) decode->request().RecordResponseEnd(ResponseEnd::kServerError);
+      decode->request().outcome().RecordAttempt();
+      if (decode->result().error_event)
+        decode->request().outcome().RecordResponseEnd(ResponseEnd::kServerError);
       return;
     case PdAction::kCloseD:
       if (decode != nullptr) decode->Close();
@@ -202,14 +203,15 @@ void PdExchange::Release(Stage stage) {
     if (pd.prefill_status != 0) pd.prefill_ns = pd.prefill_end_ns - leg->info().sent_ns;
   }
   served_.Keep(*leg);
-  leg->request().AddTo(&info_, leg->closed() ? "cancelled" : std::string_view());
+  leg->request().record().AddTo(
+      &info_, thread_.clock.NowNanos(), leg->closed() ? "cancelled" : std::string_view());
   leg->ReturnLoad();
 }
 
 void PdExchange::EndClaim(KvClaimEnd end) {
   // A decode worker that could not be reached, or had not been when the client left.
   const StageLeg* const decode = pairs_.decode();
-  const bool is_connecting = decode != nullptr && decode->request().first_sent_ns() == 0;
+  const bool is_connecting = decode != nullptr && decode->request().record().first_sent_ns() == 0;
   std::optional<WorkerId> avoid;
   if (is_connecting || retry_.IsDecodeUnreached()) avoid = choice_.decode().worker->id;
   claim_.End(end, request_, *pairs_.last(), avoid);
@@ -258,7 +260,7 @@ void PdExchange::Cancel() {
   if (!machine().responded() && machine().client() != PdClient::kGone)
     thread_.telemetry.PairCancelled(UnderWay(machine(), pairs_.decode()));
   SetEnd(End::kCancelled);
-  const bool readable = prefill != nullptr && prefill->runs() && prefill->request().HasArrived();
+  const bool readable = prefill != nullptr && prefill->runs() && prefill->request().response().HasArrived();
   Post({.type = PdEventType::kClientGone, .p_readable = readable});
 }
 
@@ -305,7 +307,7 @@ void PdExchange::AddWaits(
 // A leg that runs may have to send its request once more, on a fresh connection.
 bool PdExchange::sent() const {
   const StageLeg* const relayed = served_.relayed();
-  return !pairs_.AnyRuns() && (relayed == nullptr || relayed->request().sent());
+  return !pairs_.AnyRuns() && (relayed == nullptr || relayed->request().sender().sent());
 }
 
 void PdExchange::ResponseEnded(ResponseEnd end) {
@@ -313,7 +315,7 @@ void PdExchange::ResponseEnded(ResponseEnd end) {
   if (relayed == nullptr) return;
   if (end == ResponseEnd::kWhole) retry_.ReportServed(*relayed->worker());
   if (relayed->closed()) return;  // because of prefill
-  relayed->request().RecordResponseEnd(end);
+  relayed->request().outcome().RecordResponseEnd(end);
   if (end != ResponseEnd::kWhole) thread_.telemetry.PairBrokeOff(relayed->worker());
   if (end == ResponseEnd::kBrokeOff) return Post({.type = PdEventType::kDLost});
   Post({.type = PdEventType::kDDone, .server_error = end != ResponseEnd::kWhole});
@@ -321,7 +323,7 @@ void PdExchange::ResponseEnded(ResponseEnd end) {
 
 void PdExchange::RecordTimeout() {
   StageLeg* const leg = pairs_.decode() != nullptr ? pairs_.decode() : pairs_.prefill();
-  if (leg != nullptr) leg->request().RecordTimeout();
+  if (leg != nullptr) leg->request().outcome().RecordTimeout();
 }
 
 Task<void> PdExchange::Finished() {
@@ -329,7 +331,7 @@ Task<void> PdExchange::Finished() {
   StageLeg* const relayed = served_.relayed();
   if (relayed != nullptr && relayed->closed()) co_await served_.Drop();  // prefill may run on
   while (tasks_ != 0 || (pairs_.last() != nullptr && !machine().over())) co_await Wakeup{this};
-  if (relayed != nullptr) co_await relayed->request().StopSending();
+  if (relayed != nullptr) co_await relayed->request().sender().Stop();
 }
 
 void PdExchange::OnHandoffLate(void* exchange) {

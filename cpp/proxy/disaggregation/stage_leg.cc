@@ -110,7 +110,7 @@ void StageLeg::OnSending(void* context) {
 
 void StageLeg::ReturnLoad() {
   Outcome outcome = result_.outcome;
-  if (request_->first_sent_ns() == 0) outcome.end = Outcome::End::kNotSent;
+  if (request_->record().first_sent_ns() == 0) outcome.end = Outcome::End::kNotSent;
   request_->ticket().Finish(outcome);
 }
 
@@ -124,7 +124,7 @@ Task<void> StageLeg::Run(bool fresh) {
   PdEvent event{};
   if (!closed_ && stage_ == Stage::kPrefill) event = co_await RunPrefill(fresh);
   if (!closed_ && stage_ == Stage::kDecode) event = co_await RunDecode(fresh);
-  if (closed_) co_await request_->StopSending();
+  if (closed_) co_await request_->sender().Stop();
   runs_ = false;
   owner_.LegEnded(*this, event);
 }
@@ -134,18 +134,20 @@ Task<void> StageLeg::Run(bool fresh) {
 Task<PdEvent> StageLeg::RunPrefill(bool fresh) {
   const UpstreamRequest::End end = co_await request_->Run(fresh);
   if (end != UpstreamRequest::End::kResponded) co_return FailedPrefill();
-  const bool is_error = request_->response().status / 100 != 2;
+  const bool is_error = request_->response().head().status / 100 != 2;
   const size_t max_bytes = is_error ? kErrorBytes : setup_.max_bytes;
   BodyClaim* const memory = is_error ? nullptr : &memory_;
-  const UpstreamRequest::Rest rest =
-      co_await request_->ReadWhole(max_bytes, kPrefillRestMs, is_error, &whole_, memory);
+  const UpstreamResponse::Rest rest =
+      co_await request_->response().ReadWhole(max_bytes, kPrefillRestMs, is_error, &whole_, memory);
   co_return OnPrefillResponse(rest);
 }
 
 PdEvent StageLeg::FailedPrefill() const {
-  switch (request_->failure()) {
+  switch (request_->outcome().failure()) {
     case AttemptFailure::kConnect:
-      return {.type = PdEventType::kPUnreached, .timed_out = request_->error() == HttpError::kConnectTimeout};
+      return {
+          .type = PdEventType::kPUnreached,
+          .timed_out = request_->outcome().error() == HttpError::kConnectTimeout};
     case AttemptFailure::kFirstByteTimeout:
     case AttemptFailure::kSendTimeout:
       return {.type = PdEventType::kPTimeout};
@@ -154,8 +156,8 @@ PdEvent StageLeg::FailedPrefill() const {
   }
 }
 
-PdEvent StageLeg::OnPrefillResponse(UpstreamRequest::Rest rest) {
-  result_.status = request_->response().status;
+PdEvent StageLeg::OnPrefillResponse(UpstreamResponse::Rest rest) {
+  result_.status = request_->response().head().status;
   result_.outcome.status = result_.status;
   if (result_.status / 100 == 2) return OnPrefillSuccess(rest);
   switch (OnError(rest)) {
@@ -168,15 +170,15 @@ PdEvent StageLeg::OnPrefillResponse(UpstreamRequest::Rest rest) {
   }
 }
 
-PdEvent StageLeg::OnPrefillSuccess(UpstreamRequest::Rest rest) {
-  using Rest = UpstreamRequest::Rest;
+PdEvent StageLeg::OnPrefillSuccess(UpstreamResponse::Rest rest) {
+  using Rest = UpstreamResponse::Rest;
   result_.outcome.end = rest == Rest::kWhole ? Outcome::End::kFinished : Outcome::End::kWorkerFailed;
   if (rest == Rest::kTooLong) {
     return setup_.must_hand_over ? OnWithheld() : PdEvent{.type = PdEventType::kPTooLarge};
   }
   if (rest == Rest::kNoMemory) {
     result_.outcome.end = Outcome::End::kFinished;  // as far as the worker is concerned
-    UpstreamRequest::Whole().body.swap(whole_.body);
+    UpstreamResponse::Whole().body.swap(whole_.body);
     memory_.Return();
     return {.type = PdEventType::kPOverBudget};
   }
@@ -203,16 +205,17 @@ PdEvent StageLeg::OnWithheld() {
 }
 
 // A response with another status than 2xx, which has been read.
-PdResponseClass StageLeg::OnError(UpstreamRequest::Rest rest) {
+PdResponseClass StageLeg::OnError(UpstreamResponse::Rest rest) {
   result_.outcome.status = result_.status;
-  if (rest != UpstreamRequest::Rest::kWhole) whole_.bytes.clear();
-  const std::optional<std::string_view> retry_after = FindHeader(request_->response().fields, "retry-after");
+  if (rest != UpstreamResponse::Rest::kWhole) whole_.bytes.clear();
+  const std::optional<std::string_view> retry_after =
+      FindHeader(request_->response().head().fields, "retry-after");
   result_.retry_after_ms = ParseRetryAfter(retry_after.value_or(""));
   const PdResponseClass kind = PdResponseClassOf(result_.status, retry_after.has_value());
   result_.outcome.end =
       kind == PdResponseClass::kRejected ? Outcome::End::kFinished : Outcome::End::kWorkerFailed;
   if (kind == PdResponseClass::kBusy)
-    request_->RecordAttempt();  // no verdict, but the beginning of a back-off
+    request_->outcome().RecordAttempt();  // no verdict, but the beginning of a back-off
   return kind;
 }
 
@@ -230,47 +233,49 @@ void StageLeg::KeepParameters() {
 Task<PdEvent> StageLeg::RunDecode(bool fresh) {
   const UpstreamRequest::End end = co_await request_->Run(fresh);
   if (end != UpstreamRequest::End::kResponded) co_return FailedDecode();
-  result_.status = request_->response().status;
+  result_.status = request_->response().head().status;
   if (result_.status / 100 != 2) {
     const PdEvent event = co_await ReadDecodeError();
     co_return event;
   }
   if (!closed_) owner_.Post({.type = PdEventType::kDHead});
   if (closed_) co_return PdEvent{};
-  if (request_->response().event_stream) {
+  if (request_->response().head().event_stream) {
     result_.error_event = co_await BeginsWithError();
     if (closed_) co_return PdEvent{};
-    if (request_->drained()) co_return kDrainedDecode;
+    if (request_->outcome().drained()) co_return kDrainedDecode;
   }
   if (IsToBeMerged()) {
-    const UpstreamRequest::Rest rest =
-        co_await request_->ReadWhole(kMergedBytes, kPrefillRestMs, /*keep_bytes=*/false, &whole_);
-    result_.is_whole = rest == UpstreamRequest::Rest::kWhole;
-    if (request_->drained()) co_return kDrainedDecode;
+    const UpstreamResponse::Rest rest =
+        co_await request_->response().ReadWhole(kMergedBytes, kPrefillRestMs, /*keep_bytes=*/false, &whole_);
+    result_.is_whole = rest == UpstreamResponse::Rest::kWhole;
+    if (request_->outcome().drained()) co_return kDrainedDecode;
     if (!result_.is_whole) co_return PdEvent{.type = PdEventType::kDLost};
   }
   if (!result_.error_event) co_return PdEvent{.type = PdEventType::kDFirstByte};
   result_.outcome.end = Outcome::End::kWorkerFailed;
-  const UpstreamRequest::Rest rest =
-      co_await request_->ReadWhole(kErrorBytes, kErrorTimeoutMs, /*keep_bytes=*/true, &whole_);
-  if (rest != UpstreamRequest::Rest::kWhole) whole_.bytes.clear();
+  const UpstreamResponse::Rest rest =
+      co_await request_->response().ReadWhole(kErrorBytes, kErrorTimeoutMs, /*keep_bytes=*/true, &whole_);
+  if (rest != UpstreamResponse::Rest::kWhole) whole_.bytes.clear();
   co_return PdEvent{.type = PdEventType::kDErrorEvent};
 }
 
 // A response whose length is known and not too large for the memory, and that is not compressed.
 bool StageLeg::IsToBeMerged() {
-  const ResponseHead& head = request_->response();
+  const ResponseHead& head = request_->response().head();
   const bool may = setup_.may_merge && !head.event_stream && head.framing == BodyFraming::kLength &&
                    head.content_length <= kMergedBytes && !FindHeader(head.fields, "content-encoding");
   return may && (head.content_length <= kSmallBodyBytes || memory_.TryKeep(head.content_length));
 }
 
 PdEvent StageLeg::FailedDecode() const {
-  switch (request_->failure()) {
+  switch (request_->outcome().failure()) {
     case AttemptFailure::kDrained:
       return kDrainedDecode;
     case AttemptFailure::kConnect:
-      return {.type = PdEventType::kDUnreached, .timed_out = request_->error() == HttpError::kConnectTimeout};
+      return {
+          .type = PdEventType::kDUnreached,
+          .timed_out = request_->outcome().error() == HttpError::kConnectTimeout};
     case AttemptFailure::kFirstByteTimeout:
     case AttemptFailure::kSendTimeout:
       return {.type = PdEventType::kDTimeout};
@@ -280,8 +285,8 @@ PdEvent StageLeg::FailedDecode() const {
 }
 
 Task<PdEvent> StageLeg::ReadDecodeError() {
-  const UpstreamRequest::Rest rest =
-      co_await request_->ReadWhole(kErrorBytes, kErrorTimeoutMs, /*keep_bytes=*/true, &whole_);
+  const UpstreamResponse::Rest rest =
+      co_await request_->response().ReadWhole(kErrorBytes, kErrorTimeoutMs, /*keep_bytes=*/true, &whole_);
   PdEvent event{.type = PdEventType::kDRejected};
   result_.frees_prefill = std::ranges::any_of(
       kEngineErrors, [this](std::string_view type) { return whole_.body.find(type) != std::string::npos; });
@@ -297,15 +302,15 @@ Task<PdEvent> StageLeg::ReadDecodeError() {
 // A failed transfer is an error in a stream whose head was good.
 Task<bool> StageLeg::BeginsWithError() {
   for (;;) {
-    const ResponseHead& head = request_->response();
+    const ResponseHead& head = request_->response().head();
     BodyReader reader(head.framing, head.content_length, MessageKind::kResponse);
-    std::string body(request_->in().view().substr(head.size));
+    std::string body(request_->response().in().view().substr(head.size));
     const Dechunked part = Dechunk(reader, body);
     const FirstEvent first = FirstEventOf(part.data);
     if (first != FirstEvent::kUnfinished || part.bad || reader.ended() || body.size() > kErrorBytes) {
       co_return first == FirstEvent::kError;
     }
-    const bool more = co_await request_->ReadMore(kEventTimeoutMs);
+    const bool more = co_await request_->response().ReadMore(kEventTimeoutMs);
     if (!more) co_return false;  // the relay finds the end
   }
 }

@@ -103,9 +103,9 @@ class StageLeg {
   Task<PdEvent> RunDecode(bool fresh);
   PdEvent FailedPrefill() const;
   PdEvent FailedDecode() const;
-  PdEvent OnPrefillResponse(UpstreamRequest::Rest rest);
-  PdEvent OnPrefillSuccess(UpstreamRequest::Rest rest);
-  PdResponseClass OnError(UpstreamRequest::Rest rest);
+  PdEvent OnPrefillResponse(UpstreamResponse::Rest rest);
+  PdEvent OnPrefillSuccess(UpstreamResponse::Rest rest);
+  PdResponseClass OnError(UpstreamResponse::Rest rest);
   void KeepParameters();
   PdEvent OnWithheld();
   Task<PdEvent> ReadDecodeError();
@@ -120,7 +120,7 @@ class StageLeg {
   Setup setup_;
   SplicedBody copy_;
   std::optional<UpstreamRequest> request_;
-  UpstreamRequest::Whole whole_;
+  UpstreamResponse::Whole whole_;
   BodyClaim memory_;  // for that
   Result result_;
   bool counted_ = false;  // as sent

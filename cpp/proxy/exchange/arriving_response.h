@@ -35,11 +35,9 @@ class ArrivingResponse {
   }
 
   bool is_kept() const { return kept_ != nullptr; }
-  const ResponseHead& head() const { return is_kept() ? kept_->head() : attempt_->response(); }
-  Buffer& in() { return is_kept() ? kept_->in() : attempt_->in(); }
-  Socket& socket() {
-    return attempt_ != nullptr && attempt_->has_connection() ? attempt_->socket() : no_connection_;
-  }
+  const ResponseHead& head() const { return is_kept() ? kept_->head() : attempt_->response().head(); }
+  Buffer& in() { return is_kept() ? kept_->in() : attempt_->response().in(); }
+  Socket& socket() { return has_connection() ? attempt_->connection().socket() : no_connection_; }
   Ticket* ticket() { return attempt_ != nullptr ? &attempt_->ticket() : nullptr; }
 
   // Frees what only the head needed.
@@ -47,22 +45,26 @@ class ArrivingResponse {
     if (is_kept()) {
       kept_->ForgetHead(thread_);
     } else {
-      attempt_->ForgetResponseHead();
+      attempt_->response().ForgetHead();
     }
   }
   // The first byte of its body.
   void CountFirstByte() {
-    if (attempt_ != nullptr && !is_kept()) attempt_->CountFirstByte();
+    if (attempt_ != nullptr && !is_kept()) attempt_->progress().CountFirstByte();
   }
-  // The request is over, and so is the attempt.
+  // The attempt is over, and so is the request, or another attempt follows.
   void AddAttemptTo(RequestInfo* request) {
-    if (attempt_ != nullptr) attempt_->AddRelayedTo(request);
+    if (attempt_ == nullptr) return;
+    const int64_t end_ns = request->end_ns != 0 ? request->end_ns : thread_.clock.NowNanos();
+    attempt_->record().AddRelayedTo(request, end_ns);
   }
   void ReleaseConnection(bool reusable) {
-    if (attempt_ != nullptr) attempt_->ReleaseConnection(reusable);
+    if (attempt_ != nullptr) attempt_->connection().Release(reusable);
   }
 
  private:
+  bool has_connection() const { return attempt_ != nullptr && attempt_->connection().is_leased(); }
+
   IoThread& thread_;
   UpstreamRequest* attempt_ = nullptr;
   KeptResponse* kept_ = nullptr;

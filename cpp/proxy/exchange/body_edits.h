@@ -2,7 +2,7 @@
 //
 //   client's body ── without what no client may say to a worker ──▶ with insertions ──▶ copy()
 //
-// Of a request that two workers serve, each worker's copy is made from the body and insertions() (UpstreamPair).
+// Where two workers serve the request, each worker's copy is made from the body and insertions() (UpstreamPair).
 // Belongs to one Request. One thread.
 #pragma once
 

@@ -54,7 +54,7 @@ class Downstream {
   Task<void> ReplyPage(AdminReply reply);
   Task<void> ReplyError(
       HttpError error, std::string message = {}, std::span<const HeaderField> extra = {}, int status = 0);
-  // Of admission: counted as a refusal. A short body is read first, so that the connection may be kept. `message`: as in
+  // Admission refuses the request, and that is counted. A short body is read first, so that the connection may be kept. `message`: as in
   // ReplyError(); outlives the task.
   Task<void> Reject(HttpError error, int64_t retry_after_ns = 0, std::string_view message = {});
   // Why the body did not come.

@@ -18,7 +18,7 @@ class WorkerGate;
 struct IoThread;
 
 struct EligibleWorkers {
-  // Of a fleet without stages any one; else one of the first stage, one that decodes alone, or one of each stage.
+  // Which stages serve it: kNone in a fleet without stages; else one of the first stage, one that decodes alone, or both.
   enum class Stages : uint8_t { kNone, kFirst, kDecodeAlone, kBoth };
 
   std::unique_ptr<RequestedModel> model;  // null: any worker will do
@@ -34,7 +34,7 @@ struct EligibleWorkers {
   Stage first_stage() const { return stages == Stages::kDecodeAlone ? Stage::kDecode : Stage::kPrefill; }
   // Not any worker will do.
   bool are_restricted() const { return model != nullptr || stages != Stages::kNone; }
-  // Those in rotation now, at the first stage.
+  // The workers in rotation now, at the first stage.
   std::shared_ptr<const FleetView> Now(IoThread& thread) const;
   // There are some in rotation, and none has a free place under --max-worker-requests.
   bool AreFull(IoThread& thread) const;

@@ -164,7 +164,7 @@ bool ChangesAdapters(std::string_view path) {
   return path.ends_with("/load_lora_adapter") || path.ends_with("/unload_lora_adapter");
 }
 
-// Of a request to load or unload an adapter, the hosts that serve its parent, or the adapter; else all. An error
+// Keeps, for a request to load or unload an adapter, the hosts that serve its parent, or the adapter; else all. An error
 // if it does not say of which of several models the adapter is. An alias is all its models.
 std::optional<AdminReply> KeepServing(
     const FleetView& fleet, const ModelAliases& aliases, const FanOutRequest& request, bool are_private,

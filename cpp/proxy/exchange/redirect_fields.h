@@ -26,7 +26,7 @@ class RedirectFields {
       const ClientSide& client);
   RedirectFields(const RedirectFields&) = delete;
 
-  // Those that replace the worker's.
+  // The fields that replace the worker's.
   std::span<const HeaderField> fields() const { return {fields_.data(), size_}; }
 
  private:

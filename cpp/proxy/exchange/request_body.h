@@ -17,9 +17,7 @@
 // (routing/body_budget.h). A body that is only kept for another attempt claims its length at once, and
 // is not kept if half of the memory is in use.
 //
-// While the router waits for it, a client must send at --client-min-body-rate (body_pace.h). An upload
-// that is slower for a second may be cut if others wait for its memory or permit (slow_uploads.h).
-// Belongs to one exchange.
+// BodyUpload waits for the client and for memory. Belongs to one exchange.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +27,7 @@
 #include "http/body_reader.h"
 #include "net/buffer.h"
 #include "net/task.h"
-#include "net/timer_wheel.h"
-#include "proxy/api/error_response.h"
-#include "proxy/exchange/body_pace.h"
-#include "proxy/thread/body_claim.h"
-#include "proxy/thread/slow_uploads.h"
+#include "proxy/exchange/body_upload.h"
 
 namespace vllm_router {
 
@@ -41,16 +35,7 @@ class Connection;
 
 class RequestBody {
  public:
-  enum class End : uint8_t {
-    kOk,  // what was requested is there
-    kClientGone,
-    kTimeout,
-    kTooSlow,
-    kBadChunk,
-    kTooLarge,
-    kNoMemory,  // not within the maximum wait
-    kStopped,   // Stop() was called
-  };
+  using End = BodyEnd;
 
   // `head_bytes`: where in connection.in the body begins.
   RequestBody(Connection& connection, BodyFraming framing, uint64_t content_length, size_t head_bytes);
@@ -79,28 +64,20 @@ class RequestBody {
   void Replace(size_t offset, size_t length, std::string_view text);
 
   // Whether kTooSlow is because others waited for what it held.
-  bool was_cut() const { return cut_; }
+  bool was_cut() const { return upload_.was_cut(); }
 
   // What is held is accounted for elsewhere from now on. REQUIRES: complete().
-  void ReturnMemory() { memory_.Return(); }
+  void ReturnMemory() { upload_.memory().Return(); }
 
   // Ends a Fill() or Next() that waits for the client.
-  void Stop();
+  void Stop() { upload_.Stop(); }
   // Frees what is held; connection.in is left at the first byte after the body.
   void Release();
 
  private:
-  Task<End> TakeMemory(uint64_t bytes, uint64_t need);
-  Task<End> ReadMore(Buffer& into, size_t maximum, uint64_t left);
-  SlowUploads* WhereSlow() const;
-  Task<End> WaitForClient();
-  void ArmTimer(int64_t left_ns);
   Task<End> ReadLength(uint64_t maximum);
   Buffer& LengthBuffer();
   void TakeLength(size_t read);
-  static void OnTimer(void* body);
-  static void OnCut(void* body);
-  static void OnClientEnded(void* body);
 
   Connection& connection_;
   BodyReader reader_;
@@ -108,23 +85,15 @@ class RequestBody {
   const uint64_t content_length_;
   const size_t head_bytes_;
   size_t in_place_ = 0;  // body bytes that lie in connection.in behind the head
-  BodyClaim memory_;
-  BodyPace pace_;
+  BodyUpload upload_;
   Buffer held_;
   Buffer raw_;  // chunked bytes not decoded yet, or the window of a stream
   std::string_view piece_;
   uint64_t bytes_ = 0;
   uint64_t handed_out_ = 0;  // bytes that were pieces
-  size_t unshared_ = 0;      // bytes read since other work had its turn
   bool keeps_pieces_ = false;
-  bool handing_out_ = false;  // Next() has been called: the request has its permit
-  bool client_ended_ = false;
-  bool brimful_ = false;  // the last read filled its window
-  bool timer_fired_ = false;
-  bool cut_ = false;
-  bool stopped_ = false;
+  bool filled_window_ = false;  // by the last read
   bool released_ = false;
-  Timer timer_;
 };
 
 }  // namespace vllm_router

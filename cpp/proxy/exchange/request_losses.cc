@@ -8,15 +8,14 @@
 
 namespace vllm_router {
 
-void RequestLosses::FindDigest(const UpstreamRequest::Message& message) {
+void RequestLosses::FindDigest(const UpstreamMessage& message) {
   const bool has_body = !message.stream_body || (message.body->keeps_pieces() && message.body->complete());
   if (!has_body || digest_) return;
   digest_ = DigestOf(thread_, settings_, *message.head, message.body->held(), message.client.address);
 }
 
 void RequestLosses::Report(
-    const UpstreamRequest::Message& message, const Worker& worker, int64_t sent_ns,
-    std::string_view request_id) {
+    const UpstreamMessage& message, const Worker& worker, int64_t sent_ns, std::string_view request_id) {
   FindDigest(message);
   if (!digest_) return;
   thread_.limits.quarantine.ReportLoss(
@@ -37,7 +36,7 @@ void RequestLosses::ReportServed(const Worker& worker, std::string_view request_
   if (digest_) vllm_router::ReportServed(thread_, worker.url, *digest_, std::string(request_id));
 }
 
-void RequestLosses::Keep(const UpstreamRequest::Message& message) {
+void RequestLosses::Keep(const UpstreamMessage& message) {
   if (thread_.limits.quarantine.MayForget(message.body->bytes())) FindDigest(message);
 }
 

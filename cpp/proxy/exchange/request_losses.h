@@ -12,13 +12,14 @@
 #include <optional>
 #include <string_view>
 
-#include "proxy/exchange/upstream_request.h"
+#include "proxy/exchange/upstream_message.h"
 #include "routing/request_quarantine.h"
 
 namespace vllm_router {
 
 struct IoThread;
 struct Settings;
+struct Worker;
 
 class RequestLosses {
  public:
@@ -26,15 +27,14 @@ class RequestLosses {
 
   // `sent_ns`: when the worker got the first byte of it.
   void Report(
-      const UpstreamRequest::Message& message, const Worker& worker, int64_t sent_ns,
-      std::string_view request_id);
+      const UpstreamMessage& message, const Worker& worker, int64_t sent_ns, std::string_view request_id);
   bool IsSuspected() const;
   void ReportServed(const Worker& worker, std::string_view request_id) const;
   // The request is about to be forgotten; if the quarantine may want to know that it was served, its digest is kept.
-  void Keep(const UpstreamRequest::Message& message);
+  void Keep(const UpstreamMessage& message);
 
  private:
-  void FindDigest(const UpstreamRequest::Message& message);
+  void FindDigest(const UpstreamMessage& message);
 
   IoThread& thread_;
   const Settings& settings_;

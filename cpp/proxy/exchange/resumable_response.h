@@ -39,7 +39,7 @@ class ResumableResponse {
   virtual void WorkerDied() = 0;
   // The relay has ended for good: what Begin() returned is about to go.
   virtual void Ended() = 0;
-  // Of the body, that went on to the client.
+  // How much of the body went on to the client.
   virtual uint64_t bytes() const = 0;
   // More than one worker's response is part of it.
   virtual bool resumed() const = 0;

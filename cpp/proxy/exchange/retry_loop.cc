@@ -67,10 +67,10 @@ Task<RetryLoop::End> RetryLoop::Run(const Call& call) {
     attempting_ = false;
     endangers_.End();
     if (cancelled_) co_return End::kCancelled;
-    attempt_->RecordAttempt();
+    attempt_->outcome().RecordAttempt();
     const bool responded = end == UpstreamRequest::End::kResponded;
     if (responded && !IsRetryableStatus(response_.head().status)) co_return End::kResponded;
-    if (!responded) Fail(attempt_->error());
+    if (!responded) Fail(attempt_->outcome().error());
 
     const FailedAttempt failed = Failure();
     retries_.Failed(failed, *attempt_);
@@ -84,7 +84,7 @@ Task<RetryLoop::End> RetryLoop::Run(const Call& call) {
     }
     if (!pause) co_return responded || UseKeptResponse() ? End::kResponded : End::kFailed;
 
-    attempt_->AddTo(&info_);
+    attempt_->record().AddTo(&info_, thread_.clock.NowNanos());
     attempt_->ticket().Finish(
         {.end = retries_.IsBlamed() ? Outcome::End::kWorkerFailed : Outcome::End::kClientGone,
          .status = failed.status});
@@ -110,7 +110,7 @@ bool RetryLoop::HasBadBody() const {
 
 // The failure of the attempt that has just ended.
 FailedAttempt RetryLoop::Failure() const {
-  if (!HasConnection()) return {.how = attempt_->failure()};
+  if (!HasConnection()) return {.how = attempt_->outcome().failure()};
   const ResponseHead& head = response_.head();
   return {
       .how = AttemptFailure::kStatus,
@@ -120,11 +120,11 @@ FailedAttempt RetryLoop::Failure() const {
 
 // The response stays available meanwhile, in case no other worker may be chosen afterwards.
 Task<bool> RetryLoop::WaitForNextAttempt(int64_t pause_ns) {
-  if (!attempt_->sent()) {
-    co_await attempt_->StopSending();
+  if (!attempt_->sender().sent()) {
+    co_await attempt_->sender().Stop();
     if (HasConnection())
       Fail(HttpError::kWorkerClosed);  // its response is dropped, since the request is unfinished
-    attempt_->ReleaseConnection(/*reusable=*/false);
+    attempt_->connection().Release(/*reusable=*/false);
   }
   if (cancelled_) co_return false;
   Delay delay(thread_.loop);
@@ -137,7 +137,7 @@ Task<bool> RetryLoop::WaitForNextAttempt(int64_t pause_ns) {
 // Keeps the response of the failed attempt while the next one runs.
 void RetryLoop::KeepResponse() {
   if (!attempt_) return;
-  std::optional<std::string> bytes = attempt_->TakeWholeResponse();
+  std::optional<std::string> bytes = attempt_->response().TakeWhole();
   if (!bytes) return;
   kept_.emplace(*std::move(bytes), attempt_->worker(), attempt_->ticket().decision());
 }
@@ -146,7 +146,7 @@ void RetryLoop::KeepResponse() {
 bool RetryLoop::UseKeptResponse() {
   if (!kept_ || kept_->used()) return false;
   Ticket& ticket = attempt_->ticket();
-  attempt_->AddTo(&info_);
+  attempt_->record().AddTo(&info_, thread_.clock.NowNanos());
   if (!ticket.finished()) ticket.Finish({.end = Outcome::End::kWorkerFailed});
   response_.Use(*kept_, request_.message.head->method == "HEAD");
   info_.worker = kept_->worker();
@@ -181,7 +181,7 @@ bool RetryLoop::MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt,
   if (cancelled_ || !WaitsAt(worker) || !RouteOf(info_.route).computes) return false;
   if (!choice_.AnyUntried(/*with_room=*/true)) return false;
   const int64_t now = thread_.clock.NowNanos();
-  const HangDetector::Wait wait = attempt_->DescribeWait(reads_bodies);
+  const HangDetector::Wait wait = attempt_->progress().DescribeWait(reads_bodies);
   if (!HangDetector::IsOverdue(wait, doubt.limits, doubt.silent_since_ns, now)) return false;
   if (!MayMove() || !retries_.TakeMove(now)) return false;
   attempt_->MoveAway();
@@ -189,7 +189,7 @@ bool RetryLoop::MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt,
 }
 
 std::optional<WorkerChoice::Selected> RetryLoop::Select() {
-  if (attempt_) attempt_->ReleasePass();
+  if (attempt_) attempt_->outcome().ReleasePass();
   std::optional<WorkerChoice::Selected> selected = choice_.Select({.after_loss = lost_once_});
   info_.chosen_ns = thread_.clock.NowNanos();
   if (request_.choice.gate != nullptr) request_.choice.gate->Chosen();
@@ -201,23 +201,23 @@ std::optional<WorkerChoice::Selected> RetryLoop::Select() {
 // ---- afterwards
 
 void RetryLoop::RecordTimeout() {
-  if (attempt_) attempt_->RecordTimeout();
+  if (attempt_) attempt_->outcome().RecordTimeout();
 }
 
 void RetryLoop::ResponseEnded(ResponseEnd end) {
   const bool served = info_.status / 100 == 2 || info_.status == 101;
   if (end == ResponseEnd::kWhole && served) retries_.ReportServed(*info_.worker);
-  if (attempt_) attempt_->RecordResponseEnd(end);
+  if (attempt_) attempt_->outcome().RecordResponseEnd(end);
 }
 
 void RetryLoop::ForgetRequest() {
   retries_.KeepDigest();
-  if (attempt_) attempt_->ForgetRequest();
+  if (attempt_) attempt_->sender().Forget();
   if (!response_.is_kept()) kept_.reset();
 }
 
 Task<void> RetryLoop::Finished() {
-  if (attempt_) co_await attempt_->StopSending();
+  if (attempt_) co_await attempt_->sender().Stop();
 }
 
 }  // namespace vllm_router

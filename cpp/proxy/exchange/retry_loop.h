@@ -40,7 +40,7 @@ class RetryLoop final : public Attempts {
   bool WorkerDrained(const Worker& worker) override;
   void AddWaits(const Worker& worker, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) override;
   bool MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt, size_t* reads_bodies) override;
-  bool sent() const override { return attempt_ && attempt_->sent(); }
+  bool sent() const override { return attempt_ && attempt_->sender().sent(); }
   void ForgetRequest() override;
   void ResponseEnded(ResponseEnd end) override;
   void RecordTimeout() override;
@@ -74,7 +74,7 @@ class RetryLoop final : public Attempts {
   }
   bool MayMove() const;
   bool HasBadBody() const;
-  bool HasConnection() const { return attempt_ && attempt_->has_connection(); }
+  bool HasConnection() const { return attempt_ && attempt_->connection().is_leased(); }
   std::optional<WorkerChoice::Selected> Select();
   FailedAttempt Failure() const;
   Task<bool> WaitForNextAttempt(int64_t pause_ns);

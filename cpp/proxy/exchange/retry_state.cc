@@ -22,9 +22,10 @@ void RetryState::Begin(const Request& request) {
 void RetryState::Failed(const FailedAttempt& failure, const UpstreamRequest& attempt) {
   const int64_t before = failure_.first_sent_ns;
   failure_ = failure;
-  failure_.first_sent_ns = before != 0 ? before : attempt.first_sent_ns();
-  blamed_ = attempt.drained() || attempt.moved() ? nullptr : attempt.worker();
-  if (WasLost()) losses_.Report(*request_.message, *attempt.worker(), attempt.first_sent_ns(), request_.id);
+  failure_.first_sent_ns = before != 0 ? before : attempt.record().first_sent_ns();
+  blamed_ = attempt.outcome().drained() || attempt.outcome().moved() ? nullptr : attempt.worker();
+  if (WasLost())
+    losses_.Report(*request_.message, *attempt.worker(), attempt.record().first_sent_ns(), request_.id);
 }
 
 void RetryState::Failed(AttemptFailure how, int status, std::shared_ptr<Worker> worker) {

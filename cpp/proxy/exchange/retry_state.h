@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "proxy/exchange/request_losses.h"
+#include "proxy/exchange/upstream_message.h"
 #include "proxy/exchange/upstream_request.h"
 #include "routing/retry_plan.h"
 
@@ -27,12 +28,13 @@ namespace vllm_router {
 struct IoThread;
 struct RequestInfo;
 struct Settings;
+struct Worker;
 
 class RetryState {
  public:
   // What it refers to outlives the state.
   struct Request {
-    const UpstreamRequest::Message* message;
+    const UpstreamMessage* message;
     std::string_view id;
     bool repeatable;  // to execute it twice does no harm
     // The same, by the body, which is read only after a failure or before a move; null: no body says so.

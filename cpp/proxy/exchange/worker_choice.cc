@@ -208,7 +208,7 @@ StatusOr<Ticket> WorkerChoice::Choose(const How& how) {
   return select(Without(how, {}, PassOver::kNone));
 }
 
-// Of the first attempt, without the workers that the gate closes. Not OK: it closes none, or no other may be chosen.
+// Chooses for the first attempt, without the workers that the gate closes. Not OK: it closes none, or no other may be chosen.
 StatusOr<Ticket> WorkerChoice::ChooseOpen(const How& how) {
   const WorkerGate::Positions closed = request_.gate->Closed(*fleet_);
   if (closed.empty()) return absl::NotFoundError("");

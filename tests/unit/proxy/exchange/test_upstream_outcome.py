@@ -1,4 +1,4 @@
-"""cpp/proxy/exchange/upstream_record.cc: what an attempt reports; tests/proxy/ has what follows from it."""
+"""cpp/proxy/exchange/upstream_outcome.h: what an attempt reports; tests/proxy/ has what follows from it."""
 
 from tests.fakes.wire import response
 

@@ -1,12 +1,12 @@
-// What an UpstreamRequest reports of its attempt: to the worker's circuit breaker, its back-off and its health check.
-#include <string_view>
+#include "proxy/exchange/upstream_outcome.h"
+
 #include <utility>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "base/time_units.h"
+#include "http/head.h"
 #include "proxy/api/settings.h"
-#include "proxy/exchange/upstream_request.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/io_thread.h"
@@ -15,25 +15,55 @@
 
 namespace vllm_router {
 
-// Of the attempt that has just ended. Only the worker's behaviour counts: a client that leaves never
-// gets here.
-void UpstreamRequest::RecordAttempt() {
+UpstreamOutcome::UpstreamOutcome(
+    IoThread& thread, const Settings& settings, ServerErrors& server_errors, const Ticket& ticket,
+    AttemptRecord& record, std::optional<BreakerPass> pass)
+    : thread_(thread),
+      settings_(settings),
+      server_errors_(server_errors),
+      ticket_(ticket),
+      record_(record),
+      pass_(std::move(pass)) {}
+
+void UpstreamOutcome::Responded(const ResponseHead& head) {
+  record_.Responded(head.status);
+  const std::string_view retry_after = FindHeader(head.fields, "retry-after").value_or("");
+  has_retry_after_ = !retry_after.empty();
+  retry_after_ms_ = ParseRetryAfter(retry_after).value_or(0);
+}
+
+void UpstreamOutcome::Failed(HttpError error) {
+  error_ = error;
+  const std::string_view code = ErrorOf(this->error()).code;
+  record_.Failed(thread_.clock.NowNanos(), moved_ ? std::string_view("moved") : code);
+}
+
+AttemptFailure UpstreamOutcome::failure() const {
+  // Without a byte of the request it is as if the worker had not been reached.
+  if (drained_) return record_.first_sent_ns() == 0 ? AttemptFailure::kConnect : AttemptFailure::kDrained;
+  return moved_                                     ? AttemptFailure::kMoved
+         : lost_                                    ? AttemptFailure::kLost
+         : unreached()                              ? AttemptFailure::kConnect
+         : error_ == HttpError::kWorkerBadResponse  ? AttemptFailure::kBadResponse
+         : error_ == HttpError::kWorkerWriteTimeout ? AttemptFailure::kSendTimeout
+         : error_ == HttpError::kFirstByteTimeout   ? AttemptFailure::kFirstByteTimeout
+                                                    : AttemptFailure::kBroken;
+}
+
+void UpstreamOutcome::RecordAttempt() {
   if (drained_ || moved_) return;
-  if (responded_) {
-    const ResponseHead& head = response();
-    const std::string_view retry_after = FindHeader(head.fields, "retry-after").value_or("");
-    if (head.status == 429 || head.status == 503) BeginBackoff(ParseRetryAfter(retry_after).value_or(0));
-    RecordResult(VerdictOf(head.status, !retry_after.empty()));
-    return;
+  if (responded()) {
+    if (record_.status() == 429 || record_.status() == 503) BeginBackoff(retry_after_ms_);
+    return RecordStatus();
   }
   if (unreached()) worker()->breaker.NotReached();
   RecordFailure(!unreached(), ErrorOf(error_).code);
   if (unreached() || error_ == HttpError::kWorkerClosed) thread_.health.suspect(worker());
 }
 
-// `result` is of the response's status.
-void UpstreamRequest::RecordResult(BreakerResult result) {
+void UpstreamOutcome::RecordStatus() {
   if (!pass_ || std::exchange(recorded_, true)) return;
+  const BreakerResult result = VerdictOf(record_.status(), has_retry_after_);
   if (result == BreakerResult::kServerError) {
     server_errors_.Hold(worker(), *std::move(pass_));
     pass_.reset();
@@ -55,7 +85,7 @@ void UpstreamRequest::RecordResult(BreakerResult result) {
 }
 
 // The request may have caused a failure after it was sent, but not that the worker is unreachable.
-void UpstreamRequest::RecordFailure(bool reached, std::string_view why) {
+void UpstreamOutcome::RecordFailure(bool reached, std::string_view why) {
   if (!pass_ || std::exchange(recorded_, true)) return;
   thread_.telemetry.RecordResult(worker(), BreakerResult::kFailure);
   if (reached) {
@@ -67,9 +97,9 @@ void UpstreamRequest::RecordFailure(bool reached, std::string_view why) {
   if (change) OnBreakerStateChange(thread_, worker(), *change, why);
 }
 
-void UpstreamRequest::RecordTimeout() { RecordFailure(/*reached=*/true, "the request timed out"); }
+void UpstreamOutcome::RecordTimeout() { RecordFailure(/*reached=*/true, "the request timed out"); }
 
-void UpstreamRequest::RecordResponseEnd(ResponseEnd end) {
+void UpstreamOutcome::RecordResponseEnd(ResponseEnd end) {
   if (drained_ || !pass_ || !succeeded_) return;
   if (end == ResponseEnd::kServerError) {
     server_errors_.EndedInError(worker(), *pass_);
@@ -90,7 +120,7 @@ void UpstreamRequest::RecordResponseEnd(ResponseEnd end) {
 }
 
 // Other workers are preferred for a while.
-void UpstreamRequest::BeginBackoff(int64_t retry_after_ms) {
+void UpstreamOutcome::BeginBackoff(int64_t retry_after_ms) {
   if (retry_after_ms <= 0 ||
       !worker()->backoff.Begin(thread_.clock.NowNanos(), retry_after_ms * kNanosPerMs)) {
     return;
