@@ -758,14 +758,14 @@ void BindTestingProxy(py::module_& testing) {
           [](Lanes& threads, size_t thread, const std::string& name, int64_t value) {
             Telemetry& telemetry = threads.thread(thread);
             const std::map<std::string, std::atomic<int64_t>*> gauges = {
-                {"client_connections", &telemetry.client_connections},
+                {"client_connections", &telemetry.connections.clients},
                 {"in_flight", &telemetry.in_flight},
-                {"upstream_open", &telemetry.upstream_open},
-                {"upstream_idle", &telemetry.upstream_idle}};
+                {"upstream_open", &telemetry.connections.upstream_open},
+                {"upstream_idle", &telemetry.connections.upstream_idle}};
             gauges.at(name)->store(value);
           })
-      .def("has_lines", [](Lanes& threads, size_t thread) { return threads.thread(thread).has_lines(); })
-      .def("flush", [](Lanes& threads, size_t thread) { threads.thread(thread).Flush(); })
+      .def("has_lines", [](Lanes& threads, size_t thread) { return !threads.thread(thread).lines.empty(); })
+      .def("flush", [](Lanes& threads, size_t thread) { threads.thread(thread).lines.Flush(); })
       .def("wait_for_records", &Lanes::WaitForRecords, py::call_guard<py::gil_scoped_release>())
       .def("written", [](Lanes& threads) { return py::bytes(threads.Written()); })
       .def("set_stuck", &Lanes::SetStuck)

@@ -19,7 +19,6 @@ LARGE = {
     "PeerSyncService",
     "RequestBody",
     "Server",
-    "Telemetry",
     "UpstreamRequest",
 }
 

@@ -6,6 +6,7 @@
 #include "net/event_loop.h"
 #include "proxy/api/pd_settings.h"
 #include "proxy/api/settings.h"
+#include "proxy/telemetry/stage_telemetry.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
 #include "worker/fleet_view.h"
@@ -256,7 +257,7 @@ void PdExchange::Cancel() {
   retry_.Cancel();
   const StageLeg* const prefill = pairs_.prefill();
   if (!machine().responded() && machine().client() != PdClient::kGone)
-    thread_.telemetry.PairCancelled(UnderWay(machine(), pairs_.decode()));
+    thread_.telemetry.stages().PairCancelled(UnderWay(machine(), pairs_.decode()));
   SetEnd(End::kCancelled);
   const bool readable = prefill != nullptr && prefill->runs() && prefill->request().HasArrived();
   Post({.type = PdEventType::kClientGone, .p_readable = readable});
@@ -314,7 +315,7 @@ void PdExchange::ResponseEnded(ResponseEnd end) {
   if (end == ResponseEnd::kWhole) retry_.ReportServed(*relayed->worker());
   if (relayed->closed()) return;  // because of prefill
   relayed->request().RecordResponseEnd(end);
-  if (end != ResponseEnd::kWhole) thread_.telemetry.PairBrokeOff(relayed->worker());
+  if (end != ResponseEnd::kWhole) thread_.telemetry.stages().PairBrokeOff(relayed->worker());
   if (end == ResponseEnd::kBrokeOff) return Post({.type = PdEventType::kDLost});
   Post({.type = PdEventType::kDDone, .server_error = end != ResponseEnd::kWhole});
 }

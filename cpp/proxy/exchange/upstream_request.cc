@@ -229,12 +229,12 @@ Task<bool> UpstreamRequest::Connect() {
   }
   deadline_.Disarm();
   if (error == 0 && !cancelled_) {
-    thread_.telemetry.connects_ok.fetch_add(1, std::memory_order_relaxed);
+    thread_.telemetry.connections.connects.Add(true);
     lease_ = thread_.upstreams.Adopt(connector.TakeSocket(), worker()->id);
     co_return true;
   }
   if (cancelled_ || drained_) co_return false;
-  thread_.telemetry.connects_failed.fetch_add(1, std::memory_order_relaxed);
+  thread_.telemetry.connections.connects.Add(false);
   thread_.resolver.ReportFailure(url.host);
   if (connect_timed_out_ || IsWorkersFault(error)) ReportWorkerDown(thread_, url);
   co_return false;

@@ -122,7 +122,7 @@ Server::Server(
   services_ = std::make_unique<Services>(*io_threads_.back());
   if (redis_ != nullptr) ConnectRedis();
   if (keys_.validator != nullptr)
-    keys_.validator->Attach(&io_threads_.back()->http, &io_threads_.back()->telemetry);
+    keys_.validator->Attach(&io_threads_.back()->http, &io_threads_.back()->telemetry.key_validations);
   TlsFiles* const tls_files = tls_->any() ? tls_.get() : nullptr;
   for (Reloadable* const file : std::initializer_list<Reloadable*>{
            keys_.clients.get(), keys_.admins.get(), tls_files, record_log_.get()}) {
@@ -278,7 +278,7 @@ void Server::Run() {
   for (const std::unique_ptr<IoThread>& thread : io_threads_) {
     threads_.emplace_back([this, &thread = *thread] {
       thread.loop.Run();
-      thread.telemetry.Flush();
+      thread.telemetry.lines.Flush();
       if (running_.fetch_sub(1) > 1) return;
       if (access_log_ != nullptr) access_log_->Close();
       if (record_log_ != nullptr) record_log_->writer().Close();
@@ -405,10 +405,10 @@ std::vector<Server::HostUse> Server::HostUses() const {
   for (const FleetView::Member& member : fleet->members())
     host_of(*member.worker).requests += member.worker->load.requests();
   for (const std::unique_ptr<IoThread>& thread : io_threads_) {
-    const Telemetry::Shard& shard = thread->telemetry.shard();
-    MutexLock lock(shard.mutex);
+    const WorkerCounterMap& workers = thread->telemetry.shard().workers;
+    MutexLock lock(workers.mutex);
     for (const FleetView::Member& member : fleet->members()) {
-      const WorkerCounters* const counters = shard.Find(member.worker->id);
+      const WorkerCounters* const counters = workers.Find(member.worker->id);
       if (counters != nullptr) host_of(*member.worker).cached_tokens += counters->cached_tokens.count();
     }
   }
@@ -426,7 +426,7 @@ bool Server::any_worker_responded() const { return !health_->checks() || health_
 // of its idle ones have become busy by then, the limit is exceeded by one until a connection ends.
 bool Server::MakeRoom(IoThread& thread, ListenerKind listener_kind) {
   const int64_t open =
-      OpenConnections() + io_threads_.back()->telemetry.client_connections.load(std::memory_order_relaxed);
+      OpenConnections() + io_threads_.back()->telemetry.connections.clients.load(std::memory_order_relaxed);
   const int64_t reserved = listener_kind == ListenerKind::kPublic ? 0 : kReservedAdminConnections;
   if (open < thread.settings.Get()->max_connections + reserved) return true;
   if (Connection::CloseLongestIdle(thread)) return true;
@@ -441,14 +441,14 @@ bool Server::MakeRoom(IoThread& thread, ListenerKind listener_kind) {
     });
     return true;
   }
-  thread.telemetry.connections_rejected.fetch_add(1, std::memory_order_relaxed);
+  thread.telemetry.connections.rejected.fetch_add(1, std::memory_order_relaxed);
   return false;
 }
 
 int64_t Server::OpenConnections() const {
   int64_t sum = 0;
   for (size_t i = 0; i + 1 < io_threads_.size(); ++i) {
-    sum += io_threads_[i]->telemetry.client_connections.load(std::memory_order_relaxed);
+    sum += io_threads_[i]->telemetry.connections.clients.load(std::memory_order_relaxed);
   }
   return sum;
 }
