@@ -597,8 +597,8 @@ void BindTestingProxy(py::module_& testing) {
     return rows;
   });
   // By name, those in force: of numbers the value, of words the number.
-  testing.def("settings", [](const Server& server) {
-    const std::shared_ptr<const Settings> settings = server.settings();
+  testing.def("settings", [](Server& server) {
+    const std::shared_ptr<const Settings> settings = server.settings().Load();
     py::dict values;
     for (const OptionSpec<Settings>& spec : SettingsTable()) {
       values[py::str(std::string(spec.name))] = std::visit(
@@ -617,8 +617,8 @@ void BindTestingProxy(py::module_& testing) {
       "publish_settings",
       [](Server& server, const py::kwargs& changes) {
         ServerOptions options;
-        static_cast<Settings&>(options) = *server.settings();
-        server.Publish(ToServerOptions(changes, options));
+        static_cast<Settings&>(options) = *server.settings().Load();
+        server.settings().Publish(ToServerOptions(changes, options));
       },
       py::arg("server"));
   py::class_<BodyPace>(testing, "BodyPace")

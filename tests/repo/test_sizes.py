@@ -18,7 +18,6 @@ TABLES = {"FixedOptions", "Settings", "RequestInfo"}
 LARGE = {
     "PeerSyncService",
     "RequestBody",
-    "Server",
     "UpstreamRequest",
 }
 
