@@ -16,7 +16,6 @@ PROXY = [path for path in SOURCES if CPP / "proxy" in path.parents]
 TABLES = {"FixedOptions", "Settings", "RequestInfo"}
 # These are still to be divided.
 LARGE = {
-    "PeerSyncService",
     "RequestBody",
     "UpstreamRequest",
 }
