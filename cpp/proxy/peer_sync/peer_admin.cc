@@ -24,6 +24,14 @@ constexpr int64_t kForgetNanos = 10 * kNanosPerSecond;  // between looks for fac
 constexpr int64_t kFirstPauseNanos = 250'000'000;
 constexpr int64_t kLongestPauseNanos = 5 * kNanosPerSecond;
 
+StatusOr<WorkerDeclaration> DeclarationOf(const AdminFact& fact) {
+  StatusOr<WorkerDeclaration> worker = DeclareWorker(fact.url, fact.receives_api_key);
+  if (!worker.ok()) return worker;
+  worker->weight = static_cast<double>(fact.weight) / kWeightOne;
+  worker->role = fact.role;
+  return worker;
+}
+
 }  // namespace
 
 void PeerAdmin::Stop() {
@@ -62,9 +70,9 @@ void PeerAdmin::CarryOut(const AdminFact& fact) {
   std::string_view what;
   if (fact.kind == AdminFact::Kind::kMember && fact.holds) {
     what = " was added";
-    StatusOr<WorkerUrl> url = ParseWorkerUrl(fact.url);
-    done = url.ok() ? MayAdd(fact) : url.status();
-    if (done.ok()) return Spawn(Join(fact, *std::move(url)));
+    StatusOr<WorkerDeclaration> worker = DeclarationOf(fact);
+    done = worker.ok() ? MayAdd(fact, *worker) : worker.status();
+    if (done.ok()) return Spawn(Join(fact, *std::move(worker)));
   } else if (fact.kind == AdminFact::Kind::kMember) {
     what = " was removed";
     if (!Knows(fact.url)) return;
@@ -87,13 +95,12 @@ void PeerAdmin::CarryOut(const AdminFact& fact) {
 
 // A worker that admins removed, and added with another role, may be here with the role that it had. One that a source
 // declares stays as that says.
-Status PeerAdmin::MayAdd(const AdminFact& fact) {
+Status PeerAdmin::MayAdd(const AdminFact& fact, const WorkerDeclaration& worker) {
   Router& router = *thread_.router;
-  const double weight = static_cast<double>(fact.weight) / kWeightOne;
-  Status may = router.MayAddWorker(fact.url, weight, fact.role);
+  Status may = router.MayAddWorker(worker);
   if (!absl::IsAlreadyExists(may) || !HasOtherRole(fact)) return may;
   may = router.RemoveWorker(fact.url);
-  return may.ok() ? router.MayAddWorker(fact.url, weight, fact.role) : may;
+  return may.ok() ? router.MayAddWorker(worker) : may;
 }
 
 bool PeerAdmin::HasOtherRole(const AdminFact& fact) const {
@@ -118,16 +125,15 @@ bool PeerAdmin::Knows(const std::string& url) {
   return known_urls_.contains(url);
 }
 
-Task<void> PeerAdmin::Join(AdminFact fact, WorkerUrl url) {
+Task<void> PeerAdmin::Join(AdminFact fact, WorkerDeclaration worker) {
   CancelScope scope({});
   joins_.insert(&scope);
-  url.receives_api_key = fact.receives_api_key;
   int64_t pause = kFirstPauseNanos;
   bool healthy = false;
   while (!stopped_ && !healthy && sync_.facts().Counts(fact)) {
     const std::shared_ptr<const Settings> settings = thread_.settings.Get();
     const StatusOr<HttpResponse> response = co_await thread_.http.Get(
-        &scope, url, settings->health_check_endpoint, settings->health_check_timeout_ms);
+        &scope, worker.url, settings->health_check_endpoint, settings->health_check_timeout_ms);
     healthy = IsSuccess(response);
     if (healthy) break;
     const bool go_on = co_await scope.Pause(thread_.loop, pause);
@@ -135,9 +141,8 @@ Task<void> PeerAdmin::Join(AdminFact fact, WorkerUrl url) {
     pause = std::min(2 * pause, kLongestPauseNanos);
   }
   if (!stopped_ && healthy && sync_.facts().Counts(fact)) {
-    const Status joined = thread_.router->AddWorker(
-        fact.url, static_cast<double>(fact.weight) / kWeightOne, fact.receives_api_key, fact.role);
-    thread_.router->fleet()->MarkChecked(url.base);
+    const Status joined = thread_.router->AddWorker(worker);
+    thread_.router->fleet()->MarkChecked(worker.url.base);
     if (joined.ok())
       Log(LogLevel::kInfo,
           Concat("peer sync: ", fact.url, " was added at router ", Hex16(fact.router), ", and here"));

@@ -18,7 +18,7 @@
 #include "net/task.h"
 #include "peer_sync/peer_sync.h"
 #include "proxy/peer_sync/peer_streams.h"
-#include "worker/worker_url.h"
+#include "worker/worker_declaration.h"
 
 namespace vllm_router {
 
@@ -42,8 +42,8 @@ class PeerAdmin {
   bool ended() const { return joins_.empty(); }
 
  private:
-  Task<void> Join(AdminFact fact, WorkerUrl url);
-  Status MayAdd(const AdminFact& fact);
+  Task<void> Join(AdminFact fact, WorkerDeclaration worker);
+  Status MayAdd(const AdminFact& fact, const WorkerDeclaration& worker);
   bool HasOtherRole(const AdminFact& fact) const;
   bool Knows(const std::string& url);  // the fleet has such a worker, or one that a source declares
   void CarryOutDrains();

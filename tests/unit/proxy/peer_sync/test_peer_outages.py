@@ -1,4 +1,4 @@
-"""cpp/proxy/peer_sync/peer_outages.h: an outage counts from when others were last heard until they are again."""
+"""cpp/proxy/peer_sync/peer_outages.h: an outage counts until the others are heard again."""
 
 import pytest
 

@@ -1,6 +1,7 @@
 """cpp/proxy/peer_sync/peer_snapshots.h: a router that starts knows what was, and never waits long for it.
 
-Permissions are in test_peer_sync_service.py, who writes them in tests/proxy/test_peer_sync.py.
+Permissions are in test_peer_sync_service.py; that a router that stops leaves one is in
+tests/proxy/test_peer_sync.py.
 """
 
 import pytest
