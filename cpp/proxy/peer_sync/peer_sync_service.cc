@@ -9,12 +9,10 @@
 #include "base/text.h"
 #include "base/time_units.h"
 #include "base/version.h"
-#include "proxy/api/settings.h"
-#include "proxy/control/drainer.h"
 #include "proxy/control/health_checker.h"
 #include "proxy/control/load_poller.h"
 #include "proxy/thread/io_thread.h"
-#include "worker/worker_registry.h"
+#include "routing/router.h"
 
 namespace vllm_router {
 namespace {

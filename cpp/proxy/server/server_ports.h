@@ -5,7 +5,7 @@
 //   Start()                     accept
 //   Yield()                     another process that listens on the port gets what is new
 //
-// Opened and closed while no thread runs; started, yielded and stopped as a comment says. port() from any thread.
+// Opened, started and closed while no thread runs. The ports' numbers from any thread.
 #pragma once
 
 #include <cstddef>
