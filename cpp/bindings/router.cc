@@ -1584,8 +1584,10 @@ void BindRouter(py::module_& module) {
           [](PyRouter& self, const std::string& url, double weight, const std::string& worker_type,
              std::optional<uint16_t> bootstrap_port, const std::string& kv_group) {
             const WorkerRole role = RoleOf(worker_type, bootstrap_port, kv_group);
-            ChangeFleet(
-                [&] { return self.router().AddWorker(url, weight, /*receives_api_key=*/true, role); });
+            WorkerDeclaration worker = ValueOrThrow(DeclareWorker(url));
+            worker.weight = weight;
+            worker.role = role;
+            ChangeFleet([&] { return self.router().AddWorker(worker); });
           },
           "Add a worker (all its ranks) at the end of the fleet.", "url"_a, "weight"_a = 1.0, py::kw_only(),
           "worker_type"_a = "regular", "bootstrap_port"_a = py::none(), "kv_group"_a = "")

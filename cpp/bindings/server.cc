@@ -50,10 +50,11 @@ LogLevel LevelByName(const std::string& name) {
 py::tuple Apply(
     Server& server, const py::dict& settings, const std::optional<std::vector<std::string>>& workers,
     double guard, double hold_secs, bool dry_run) {
-  Server::Change change;
+  LiveSettings::Change change;
+  const std::shared_ptr<const Settings> now = server.settings().Load();
   change.guard = {.share = guard, .hold_ns = static_cast<int64_t>(hold_secs * 1e9)};
-  change.settings.body_rate_window_ms = server.settings()->body_rate_window_ms;      // of tests alone
-  change.settings.hang_detection_min_ms = server.settings()->hang_detection_min_ms;  // likewise
+  change.settings.body_rate_window_ms = now->body_rate_window_ms;      // of tests alone
+  change.settings.hang_detection_min_ms = now->hang_detection_min_ms;  // likewise
   std::vector<std::string> names;
   SetGiven<Settings>(SettingsTable(), settings, &change.settings, &names);
   for (const auto& [key, value] : settings) {
@@ -68,7 +69,7 @@ py::tuple Apply(
   StatusOr<Difference> difference = absl::UnknownError("");
   {
     py::gil_scoped_release release;
-    difference = server.Apply(std::move(change), dry_run);
+    difference = server.settings().Apply(std::move(change), dry_run);
   }
   const Difference changes = ValueOrThrow(std::move(difference));
   return py::make_tuple(changes.joined, changes.left, changes.changed, changes.held);
@@ -111,14 +112,15 @@ void BindServer(py::module_& module) {
             return ValueOrThrow(std::move(server));
           }),
           py::arg("router"))
-      .def_property_readonly("port", &Server::port)
+      .def_property_readonly("port", [](const Server& server) { return server.ports().port(); })
       .def_property_readonly("any_worker_answered", &Server::any_worker_responded)
-      .def_property_readonly("metrics_port", &Server::metrics_port)
+      .def_property_readonly(
+          "metrics_port", [](const Server& server) { return server.ports().metrics_port(); })
       .def_property_readonly(
           "tls", [](const Server& server) { return !server.options().tls_cert_path.empty(); })
       .def_property_readonly("host", [](const Server& server) { return server.options().host; })
       .def("metrics_text", &Server::MetricsText, py::call_guard<py::gil_scoped_release>())
-      .def_property_readonly("admin_port", &Server::admin_port)
+      .def_property_readonly("admin_port", [](const Server& server) { return server.ports().admin_port(); })
       .def_property_readonly(
           "epp_port",
           [](const Server& server) -> std::optional<uint16_t> {
@@ -134,12 +136,17 @@ void BindServer(py::module_& module) {
             return picker->health_port();
           })
       .def_property_readonly("configuration", &Server::configuration)
-      .def_property_readonly("has_something_to_reload", &Server::has_something_to_reload)
+      .def_property_readonly(
+          "has_something_to_reload", [](Server& server) { return !server.reloads().files().empty(); })
       .def(
           "apply", &Apply, py::arg("settings"), py::arg("workers"), py::arg("discovery_guard"),
           py::arg("discovery_hold_secs"), py::arg("dry_run"))
-      .def("reload", &Server::Reload, py::call_guard<py::gil_scoped_release>())
-      .def("reopen_logs", &Server::ReopenLogs, py::call_guard<py::gil_scoped_release>())
+      .def(
+          "reload", [](Server& server) { server.reloads().Reload(); },
+          py::call_guard<py::gil_scoped_release>())
+      .def(
+          "reopen_logs", [](Server& server) { server.reloads().ReopenLogs(); },
+          py::call_guard<py::gil_scoped_release>())
       .def("shutdown", &Server::Shutdown)
       .def(
           "wait",
@@ -149,14 +156,13 @@ void BindServer(py::module_& module) {
       .def(
           "host_uses",
           [](const Server& server) {
-            std::vector<Server::HostUse> uses;
+            std::vector<HostUse> uses;
             {
               py::gil_scoped_release release;
-              uses = server.HostUses();
+              uses = server.host_uses();
             }
             std::vector<std::tuple<std::string, int64_t, uint64_t>> rows;
-            for (Server::HostUse& use : uses)
-              rows.emplace_back(std::move(use.url), use.requests, use.cached_tokens);
+            for (HostUse& use : uses) rows.emplace_back(std::move(use.url), use.requests, use.cached_tokens);
             return rows;
           })
       .def_property_readonly("exchanges_cut", &Server::exchanges_cut)

@@ -597,8 +597,8 @@ void BindTestingProxy(py::module_& testing) {
     return rows;
   });
   // By name, those in force: of numbers the value, of words the number.
-  testing.def("settings", [](const Server& server) {
-    const std::shared_ptr<const Settings> settings = server.settings();
+  testing.def("settings", [](Server& server) {
+    const std::shared_ptr<const Settings> settings = server.settings().Load();
     py::dict values;
     for (const OptionSpec<Settings>& spec : SettingsTable()) {
       values[py::str(std::string(spec.name))] = std::visit(
@@ -617,8 +617,8 @@ void BindTestingProxy(py::module_& testing) {
       "publish_settings",
       [](Server& server, const py::kwargs& changes) {
         ServerOptions options;
-        static_cast<Settings&>(options) = *server.settings();
-        server.Publish(ToServerOptions(changes, options));
+        static_cast<Settings&>(options) = *server.settings().Load();
+        server.settings().Publish(ToServerOptions(changes, options));
       },
       py::arg("server"));
   py::class_<BodyPace>(testing, "BodyPace")
@@ -758,14 +758,14 @@ void BindTestingProxy(py::module_& testing) {
           [](Lanes& threads, size_t thread, const std::string& name, int64_t value) {
             Telemetry& telemetry = threads.thread(thread);
             const std::map<std::string, std::atomic<int64_t>*> gauges = {
-                {"client_connections", &telemetry.client_connections},
+                {"client_connections", &telemetry.connections.clients},
                 {"in_flight", &telemetry.in_flight},
-                {"upstream_open", &telemetry.upstream_open},
-                {"upstream_idle", &telemetry.upstream_idle}};
+                {"upstream_open", &telemetry.connections.upstream_open},
+                {"upstream_idle", &telemetry.connections.upstream_idle}};
             gauges.at(name)->store(value);
           })
-      .def("has_lines", [](Lanes& threads, size_t thread) { return threads.thread(thread).has_lines(); })
-      .def("flush", [](Lanes& threads, size_t thread) { threads.thread(thread).Flush(); })
+      .def("has_lines", [](Lanes& threads, size_t thread) { return !threads.thread(thread).lines.empty(); })
+      .def("flush", [](Lanes& threads, size_t thread) { threads.thread(thread).lines.Flush(); })
       .def("wait_for_records", &Lanes::WaitForRecords, py::call_guard<py::gil_scoped_release>())
       .def("written", [](Lanes& threads) { return py::bytes(threads.Written()); })
       .def("set_stuck", &Lanes::SetStuck)

@@ -294,8 +294,10 @@ void BindTestingStages(py::module_& testing) {
       .def(
           "add",
           [](const StagedRouter& self, const std::string& url, const std::string& worker_type) {
-            RaiseIfError(self.router().AddWorker(
-                url, 1.0, /*receives_api_key=*/true, {.stage = StageByName(worker_type).value()}));
+            StatusOr<WorkerDeclaration> worker = DeclareWorker(url);
+            RaiseIfError(worker.status());
+            worker->role.stage = StageByName(worker_type).value();
+            RaiseIfError(self.router().AddWorker(*worker));
           },
           "url"_a, "worker_type"_a)
       .def(

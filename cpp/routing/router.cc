@@ -103,15 +103,6 @@ void NoteLoads(const FleetView& fleet, Decision* decision) {
 
 int64_t NanosOf(double secs) { return static_cast<int64_t>(secs * static_cast<double>(kNanosPerSecond)); }
 
-StatusOr<WorkerDeclaration> Declared(
-    std::string_view url, double weight, bool receives_api_key, const WorkerRole& role) {
-  StatusOr<WorkerDeclaration> worker = DeclareWorker(url, receives_api_key);
-  if (!worker.ok()) return worker;
-  worker->weight = weight;
-  worker->role = role;
-  return worker;
-}
-
 bool MatchesPrompts(const Policy& policy) {
   const KeyParts needs = policy.Needs();
   return Has(needs, KeyParts::kBlocks) || Has(needs, KeyParts::kPrompt) ||
@@ -264,17 +255,22 @@ std::vector<WorkerDeclaration> Router::EachRank(std::span<const WorkerDeclaratio
   return workers;
 }
 
-Status Router::AddWorker(std::string_view url, double weight, bool receives_api_key, const WorkerRole& role) {
-  const StatusOr<WorkerDeclaration> worker = Declared(url, weight, receives_api_key, role);
-  return worker.ok() ? pool_.registry().AddAll(EachRank(std::span(&*worker, 1))) : worker.status();
+Status Router::AddWorker(const WorkerDeclaration& worker) {
+  return pool_.registry().AddAll(EachRank(std::span(&worker, 1)));
+}
+
+Status Router::AddWorker(std::string_view url) {
+  const StatusOr<WorkerDeclaration> worker = DeclareWorker(url);
+  return worker.ok() ? AddWorker(*worker) : worker.status();
 }
 
 // The workers of the options.
 Status Router::AddStatic() {
   std::vector<WorkerDeclaration> workers;
   const auto add = [&workers](const std::string& url, const WorkerRole& role) {
-    StatusOr<WorkerDeclaration> worker = Declared(url, 1.0, /*receives_api_key=*/true, role);
+    StatusOr<WorkerDeclaration> worker = DeclareWorker(url);
     if (!worker.ok()) return worker.status();
+    worker->role = role;
     workers.push_back(*std::move(worker));
     return absl::OkStatus();
   };
@@ -307,9 +303,8 @@ StatusOr<Difference> Router::WouldReconcile(
   return pool_.registry().WouldReconcile(source, EachRank(list), complete, SteadyClock().NowNanos());
 }
 
-Status Router::MayAddWorker(std::string_view url, double weight, const WorkerRole& role) {
-  const StatusOr<WorkerDeclaration> worker = Declared(url, weight, /*receives_api_key=*/true, role);
-  return worker.ok() ? pool_.registry().MayAdd(EachRank(std::span(&*worker, 1))) : worker.status();
+Status Router::MayAddWorker(const WorkerDeclaration& worker) {
+  return pool_.registry().MayAdd(EachRank(std::span(&worker, 1)));
 }
 
 LoadShare Router::ShareOf(const RoutingKey& key, const Decision& decision, bool transferred) const {

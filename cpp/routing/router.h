@@ -100,11 +100,10 @@ class Router {
 
   // The fleet. Here and below a worker whose URL names no rank stands for all ranks of its engine:
   // WorkerDeclaration::ranks of them, or with 0 ranks_of() its stage. All are added or none.
-  // `receives_api_key`: whether requests to the worker carry the workers' key.
-  Status AddWorker(
-      std::string_view url, double weight = 1.0, bool receives_api_key = true, const WorkerRole& role = {});
+  Status AddWorker(const WorkerDeclaration& worker);
+  Status AddWorker(std::string_view url);  // with the defaults
   // The result that AddWorker would have.
-  Status MayAddWorker(std::string_view url, double weight, const WorkerRole& role = {});
+  Status MayAddWorker(const WorkerDeclaration& worker);
   // The whole list of a source of workers.
   StatusOr<Difference> Reconcile(
       std::string_view source, std::span<const WorkerDeclaration> list, bool complete,

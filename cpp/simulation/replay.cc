@@ -25,6 +25,7 @@
 #include "simulation/comparison_policies.h"
 #include "simulation/late_events.h"
 #include "simulation/replay_admission.h"
+#include "worker/worker_declaration.h"
 
 namespace vllm_router {
 namespace {
@@ -466,6 +467,11 @@ class Run {
   };
 
   static std::string UrlOf(uint32_t worker) { return Concat("http://worker-", worker, ":8000"); }
+  StatusOr<WorkerDeclaration> Declared(uint32_t worker) const {
+    StatusOr<WorkerDeclaration> declared = DeclareWorker(UrlOf(worker));
+    if (declared.ok() && !fleet_.weights.empty()) declared->weight = fleet_.weights[worker];
+    return declared;
+  }
   std::span<const uint64_t> NamesOf(uint32_t row) const {
     return std::span(names_).subspan(name_offsets_[row], name_offsets_[row + 1] - name_offsets_[row]);
   }
@@ -718,10 +724,10 @@ Status Run::MakeRouters() {
     }
     for (uint32_t worker = 0; worker < fleet_.workers; ++worker) {
       if (!state_.present[worker]) continue;
-      const double weight = fleet_.weights.empty() ? 1 : fleet_.weights[worker];
-      WorkerRole role;
-      if (fleet_.stages) role.stage = IsPrefill(worker) ? Stage::kPrefill : Stage::kDecode;
-      ROUTER_RETURN_IF_ERROR(replica.router->AddWorker(UrlOf(worker), weight, true, role));
+      StatusOr<WorkerDeclaration> declared = Declared(worker);
+      ROUTER_RETURN_IF_ERROR(declared.status());
+      if (fleet_.stages) declared->role.stage = IsPrefill(worker) ? Stage::kPrefill : Stage::kDecode;
+      ROUTER_RETURN_IF_ERROR(replica.router->AddWorker(*declared));
     }
     replica.fleet.emplace(&replica.router->fleet_snapshot());
     if (routing_.peer_sync) {
@@ -1342,8 +1348,9 @@ void Run::Happen(const ReplayEvent& event) {
   const std::string url = UrlOf(event.worker);
   switch (event.kind) {
     case ReplayEvent::Kind::kJoin: {
-      const double weight = fleet_.weights.empty() ? 1 : fleet_.weights[event.worker];
-      ChangeFleet([&](Router& router) { return router.AddWorker(url, weight); });
+      const StatusOr<WorkerDeclaration> declared = Declared(event.worker);
+      ChangeFleet(
+          [&](Router& router) { return declared.ok() ? router.AddWorker(*declared) : declared.status(); });
       break;
     }
     case ReplayEvent::Kind::kFail:

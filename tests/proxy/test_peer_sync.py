@@ -494,16 +494,6 @@ def test_a_worker_of_a_stage_has_it_at_all_routers(harness, redis, workers, secr
     assert urls(plain) == {p.url}
 
 
-def test_without_the_option_an_admin_changes_one_router_and_is_told_so(harness, redis, workers, secret):
-    one, other = (open_router(harness, workers, redis, **secret) for _ in range(2))
-    wait_until_connected(harness, one, other)
-    status_, reply = ask(harness, one, "POST", "/admin/drain", {"url": workers[0].url})
-    assert (status_, reply["scope"]) == (202, "this router of 2")
-    rounds = metric(other, "peer_sync_frames_read_total", result="ok")
-    eventually(lambda: metric(other, "peer_sync_frames_read_total", result="ok") > rounds + 5)
-    assert workers[0].url in urls(other)
-
-
 def test_one_of_the_routers_that_hear_each_other_leads_and_without_redis_none(harness, tmp_path):
     worker = harness.worker()
     with RedisServer(tmp_path) as redis:

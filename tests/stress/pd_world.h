@@ -201,7 +201,7 @@ class World {
     CheckEnd();
     thread_->upstreams.CloseAll();
     Settle();
-    Check(thread_->telemetry.upstream_open.load() == 0, "no connection to a worker is left");
+    Check(thread_->telemetry.connections.upstream_open.load() == 0, "no connection to a worker is left");
     for (Client& client : clients_) CloseEnd(&client.end);
     for (Link& link : links_) CloseEnd(&link.end);
     thread_.reset();
@@ -227,7 +227,7 @@ class World {
           "w", w->load.open_requests(), static_cast<int>(w->breaker.state()), w->failed_transfers.load(),
           Bits({thread_->features.Find<PushIdentities>()->Find(w->id) != nullptr}), ";");
     }
-    for (const auto& [end, count] : Counts(&Telemetry::Shard::Pd::claims)) text += Concat(end, count);
+    for (const auto& [end, count] : Counts(&StageCounters::claims)) text += Concat(end, count);
     text += Concat(
         "t", thread_->loop.timers().armed(), "p", passed_ms_ / 500, "b", blocks_.size(), "r",
         requests_.size());
@@ -1024,9 +1024,9 @@ class World {
     });
   }
 
-  std::map<std::string, uint64_t> Counts(LabeledCounters Telemetry::Shard::Pd::*which) const {
+  std::map<std::string, uint64_t> Counts(LabeledCounters StageCounters::*which) const {
     std::map<std::string, uint64_t> counts;
-    const Telemetry::Shard::Pd* const pd = thread_->telemetry.shard().pd.Find();
+    const StageCounters* const pd = thread_->telemetry.shard().stages.counters();
     if (pd == nullptr) return counts;
     (pd->*which).ForEach([&counts](std::string_view name, uint64_t count) {
       counts[std::string(name)] = count;
@@ -1049,12 +1049,13 @@ class World {
     Check(limits_->concurrency.in_use() == 0 && limits_->concurrency.waiting() == 0, "permits are back");
     Check(limits_->body_memory.in_use() == 0 && limits_->body_memory.waiting() == 0, "body memory is back");
     Check(
-        thread_->telemetry.upstream_open.load() == thread_->telemetry.upstream_idle.load(),
+        thread_->telemetry.connections.upstream_open.load() ==
+            thread_->telemetry.connections.upstream_idle.load(),
         "connections are back");
     CheckClaims();
     CheckAttempts();
     uint64_t plans = 0;
-    for (const auto& [kind, count] : Counts(&Telemetry::Shard::Pd::plans)) plans += count;
+    for (const auto& [kind, count] : Counts(&StageCounters::plans)) plans += count;
     Check(plans == whole_, Concat("plans are counted once: ", plans, " of ", whole_));
     // Passes of circuit breakers: one that is open lets a probe through in time.
     simulated_io::Advance(int64_t{3'600'000'000'000});
@@ -1071,7 +1072,7 @@ class World {
     const auto& seen = *thread_->features.Find<SeenAttempts>();
     Check(seen.fault.empty(), seen.fault);
     for (const std::shared_ptr<Worker>& worker : workers_) {
-      const WorkerCounters* const counters = thread_->telemetry.shard().Find(worker->id);
+      const WorkerCounters* const counters = thread_->telemetry.shard().workers.Find(worker->id);
       const WorkerCounters::Pair* const pair = counters != nullptr ? counters->pair.Find() : nullptr;
       const auto found = seen.sent.find(worker->url.port);
       Check(
@@ -1083,7 +1084,7 @@ class World {
   void CheckClaims() const {
     if (scenario_.connector == "sglang") return;
     uint64_t ends = 0;
-    std::map<std::string, uint64_t> counts = Counts(&Telemetry::Shard::Pd::claims);
+    std::map<std::string, uint64_t> counts = Counts(&StageCounters::claims);
     for (const auto& [end, count] : counts) ends += end == "reused" ? 0 : count;
     Check(ends <= blocks_.size(), "a claim ends once");
     if (scenario_.connector != "nixl") return;

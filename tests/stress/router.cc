@@ -85,9 +85,12 @@ void ChangeFleet(Router& router, int thread, const std::atomic<int>& selecting) 
     const std::string url = UrlOf(random.Below(kUrls));
     switch (random.Below(7)) {
       case 0:
-      case 1:
-        router.AddWorker(url, random.Below(3) == 0 ? 2.5 : 1.0).IgnoreError();
+      case 1: {
+        WorkerDeclaration worker = *DeclareWorker(url);
+        if (random.Below(3) == 0) worker.weight = 2.5;
+        router.AddWorker(worker).IgnoreError();
         break;
+      }
       case 2:
         router.RemoveWorker(url).IgnoreError();
         break;

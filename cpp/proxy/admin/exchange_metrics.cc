@@ -15,12 +15,11 @@
 namespace vllm_router {
 namespace {
 
-using TokenizeCounts = decltype(Telemetry::tokenize_calls);
-
-uint64_t CountTokenized(const TelemetrySums& threads, TokenizeCounts Telemetry::*calls, size_t end) {
+uint64_t CountTokenized(
+    const TelemetrySums& threads, TokenizeCounts::ByEnd TokenizeCounts::*calls, size_t end) {
   uint64_t sum = 0;
   for (const Telemetry* telemetry : threads.all()) {
-    sum += (telemetry->*calls)[end].load(std::memory_order_relaxed);
+    sum += (telemetry->tokenizing.*calls)[end].load(std::memory_order_relaxed);
   }
   return sum;
 }
@@ -163,7 +162,7 @@ void WriteTokenizing(const TelemetrySums& threads, const Router& router, Metrics
       "tokenize_calls_total", "Requests to workers for the token ids of a text (POST /tokenize), by result.");
   for (size_t end = 0; end < kTokenizeEndCount; ++end) {
     page->Add(
-        CountTokenized(threads, &Telemetry::tokenize_calls, end),
+        CountTokenized(threads, &TokenizeCounts::calls, end),
         {{"result", TokenizeEndName(static_cast<TokenizeEnd>(end))}});
   }
   // vllm-project/router's name for it.
@@ -172,7 +171,7 @@ void WriteTokenizing(const TelemetrySums& threads, const Router& router, Metrics
   for (size_t end = 0; end < kTokenizeEndCount; ++end) {
     const auto ended = static_cast<TokenizeEnd>(end);
     page->Add(
-        CountTokenized(threads, &Telemetry::tokenize_calls, end),
+        CountTokenized(threads, &TokenizeCounts::calls, end),
         {{"transport", "http"}, {"result", ended == TokenizeEnd::kOk ? "prepared" : TokenizeEndName(ended)}});
   }
   page->Counter(
@@ -183,11 +182,11 @@ void WriteTokenizing(const TelemetrySums& threads, const Router& router, Metrics
     const auto ended = static_cast<TokenizeEnd>(end);
     if (ended == TokenizeEnd::kGone) continue;  // no client waits for it
     page->Add(
-        CountTokenized(threads, &Telemetry::background_tokenize_calls, end),
+        CountTokenized(threads, &TokenizeCounts::background_calls, end),
         {{"result", ended == TokenizeEnd::kNobody ? "dropped" : TokenizeEndName(ended)}});
   }
   page->Counter("tokenize_wait_seconds_total", "Time that requests waited for token ids from a worker.");
-  page->Add(threads.Total(&Telemetry::tokenize_nanos) / 1e9);
+  page->Add(threads.Total(&Telemetry::tokenizing, &TokenizeCounts::nanos) / 1e9);
   const TokenCache::Stats stats = cache->stats();
   page->Counter(
       "token_cache_lookups_total", "Lookups in the token cache, by how much of the text was found.");
@@ -207,7 +206,7 @@ void WriteRemovedMembers(const TelemetrySums& threads, MetricsPage* page) {
       "pd_removed_members_total",
       "Members of clients' requests that steer transfers of KV blocks and were removed, by name.");
   const auto sums =
-      threads.SumNames([](const Telemetry::Shard& shard) { return shard.removed_members.Find(); });
+      threads.SumNames([](const Telemetry::Shard& shard) { return shard.stages.removed_members(); });
   for (const auto& [name, count] : sums) page->Add(count, {{"name", name}});
 }
 
@@ -233,26 +232,35 @@ void WriteConnections(const TelemetrySums& threads, MetricsPage* page) {
 
   page->Gauge("client_connections", "Open connections from clients.");
   page->Add(
-      threads.Total(&Telemetry::client_connections) -
-      static_cast<double>(threads.all().back()->client_connections.load(std::memory_order_relaxed)));
+      threads.Total(&Telemetry::connections, &ConnectionCounts::clients) -
+      static_cast<double>(threads.all().back()->connections.clients.load(std::memory_order_relaxed)));
   page->Counter(
       "client_connections_rejected_total",
       "Client connections closed before they carried a request, by reason.");
-  page->Add(threads.Total(&Telemetry::connections_rejected), {{"reason", "max_connections"}});
-  page->Add(threads.Total(&Telemetry::tls_failures), {{"reason", "tls_handshake"}});
-  page->Add(threads.Total(&Telemetry::requests_never_begun), {{"reason", "no_request"}});
+  page->Add(
+      threads.Total(&Telemetry::connections, &ConnectionCounts::rejected), {{"reason", "max_connections"}});
+  page->Add(
+      threads.Total(&Telemetry::connections, &ConnectionCounts::tls_failures), {{"reason", "tls_handshake"}});
+  page->Add(
+      threads.Total(&Telemetry::connections, &ConnectionCounts::never_begun), {{"reason", "no_request"}});
   page->Counter(
       "client_connections_evicted_total",
       "Idle client connections closed at --max-connections to admit new ones.");
-  page->Add(threads.Total(&Telemetry::connections_evicted));
+  page->Add(threads.Total(&Telemetry::connections, &ConnectionCounts::evicted));
 
-  const double idle = threads.Total(&Telemetry::upstream_idle);
+  const double idle = threads.Total(&Telemetry::connections, &ConnectionCounts::upstream_idle);
   page->Gauge("upstream_connections", "Open connections to workers, by state.");
-  page->Add(std::max(0.0, threads.Total(&Telemetry::upstream_open) - idle), {{"state", "active"}});
+  page->Add(
+      std::max(0.0, threads.Total(&Telemetry::connections, &ConnectionCounts::upstream_open) - idle),
+      {{"state", "active"}});
   page->Add(idle, {{"state", "idle"}});
   page->Counter("upstream_connects_total", "Attempts to connect to a worker, by result.");
-  page->Add(threads.Total(&Telemetry::connects_ok), {{"result", "ok"}});
-  page->Add(threads.Total(&Telemetry::connects_failed), {{"result", "failed"}});
+  page->Add(
+      threads.Total(&Telemetry::connections, &ConnectionCounts::connects, &ResultCounts::ok),
+      {{"result", "ok"}});
+  page->Add(
+      threads.Total(&Telemetry::connections, &ConnectionCounts::connects, &ResultCounts::failed),
+      {{"result", "failed"}});
   page->Counter(
       "upstream_stale_retries_total",
       "Requests sent again because the worker had closed the idle connection they were sent on.");

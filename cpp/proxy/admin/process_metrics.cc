@@ -69,12 +69,16 @@ void WriteAdmission(const TelemetrySums& threads, const ServerLimits& limits, Me
   page->Gauge(
       "key_validations_waiting",
       "Requests waiting for the validation of their key by --api-key-validation-urls.");
-  page->Add(threads.Total(&Telemetry::key_validations_waiting));
+  page->Add(threads.Total(&Telemetry::key_validations, &KeyValidationCounts::waiting));
   page->Counter(
       "key_validations_rejected_total",
       "Requests rejected because too many were waiting for the validation of a key, by reason.");
-  page->Add(threads.Total(&Telemetry::key_validations_full), {{"reason", "queue_full"}});
-  page->Add(threads.Total(&Telemetry::key_validations_share), {{"reason", "address_share"}});
+  page->Add(
+      threads.Total(&Telemetry::key_validations, &KeyValidationCounts::rejected_full),
+      {{"reason", "queue_full"}});
+  page->Add(
+      threads.Total(&Telemetry::key_validations, &KeyValidationCounts::rejected_share),
+      {{"reason", "address_share"}});
   page->Counter("admission_rejected_total", "Requests that were not admitted, by reason.");
   for (const auto& [name, count] :
        threads.SumNames([](const Telemetry::Shard& shard) { return &shard.refusals; })) {
@@ -143,9 +147,13 @@ void WriteProcess(const TelemetrySums& threads, const ServerFiles& files, double
       "access_log_dropped_total",
       "Access log lines that standard output did not get, because too many waited or it could not be "
       "written.");
-  page->Add(LogDropped(LogDestination::kStdout) + threads.Sum([](const Telemetry::Shard& shard) {
-    return shard.access_lines_dropped.count();
-  }));
+  uint64_t access_dropped = LogDropped(LogDestination::kStdout);
+  uint64_t records_dropped = 0;
+  for (const Telemetry* telemetry : threads.all()) {
+    access_dropped += telemetry->lines.access_dropped();
+    records_dropped += telemetry->lines.records_dropped();
+  }
+  page->Add(access_dropped);
   page->Counter(
       "log_lines_dropped_total",
       "Lines of the log that a destination did not get, because too many waited or it could not be written.");
@@ -155,11 +163,9 @@ void WriteProcess(const TelemetrySums& threads, const ServerFiles& files, double
     page->Add(LogDropped(destination), {{"destination", name}});
   }
   if (files.records != nullptr) {
-    const uint64_t dropped =
-        threads.Sum([](const Telemetry::Shard& shard) { return shard.record_lines_dropped.count(); });
     page->Counter("record_log_lines_total", "Requests for the record log, by result.");
     page->Add(files.records->written(), {{"result", "written"}});
-    page->Add(files.records->lost() + dropped, {{"result", "lost"}});
+    page->Add(files.records->lost() + records_dropped, {{"result", "lost"}});
   }
   page->Gauge("build_info", "Always 1; the label has the version.");
   page->Add(1, {{"version", Version()}});

@@ -24,10 +24,10 @@ void WriteStageWorkers(
   };
   std::vector<Sums> sums(workers.size());
   for (const Telemetry* telemetry : threads.all()) {
-    const Telemetry::Shard& shard = telemetry->shard();
-    MutexLock lock(shard.mutex);
+    const WorkerCounterMap& map = telemetry->shard().workers;
+    MutexLock lock(map.mutex);
     for (size_t i = 0; i < workers.size(); ++i) {
-      const WorkerCounters* const counters = shard.Find(workers[i]->id);
+      const WorkerCounters* const counters = map.Find(workers[i]->id);
       const Pair* const pair = counters == nullptr ? nullptr : counters->pair.Find();
       if (pair == nullptr) continue;
       sums[i].requests += pair->requests.count();
@@ -62,22 +62,21 @@ void WriteStageWorkers(
 void WriteStages(
     const TelemetrySums& threads, const std::vector<std::shared_ptr<const Worker>>& workers,
     MetricsPage* page) {
-  using Counts = Telemetry::Shard::Pd;
   TimeSum<buckets::kWorkerWait> prefills;
   TimeSum<buckets::kOverhead> handoffs;
   uint64_t saved_tokens = 0;
-  using Labels = LabeledCounters Counts::*;
+  using Labels = LabeledCounters StageCounters::*;
   const auto add_all = [&](Labels labels, std::string_view label) {
     std::map<std::string_view, uint64_t> sums;
     for (const Telemetry* telemetry : threads.all()) {
-      const Counts* const counts = telemetry->shard().pd.Find();
+      const StageCounters* const counts = telemetry->shard().stages.counters();
       if (counts == nullptr) continue;
       (counts->*labels).ForEach([&sums](std::string_view name, uint64_t count) { sums[name] += count; });
     }
     for (const auto& [name, count] : sums) page->Add(count, {{label, name}});
   };
   for (const Telemetry* telemetry : threads.all()) {
-    const Counts* const counts = telemetry->shard().pd.Find();
+    const StageCounters* const counts = telemetry->shard().stages.counters();
     if (counts == nullptr) continue;
     saved_tokens += counts->bypass_saved_tokens.count();
     prefills.Add(&counts->prefills);
@@ -86,15 +85,15 @@ void WriteStages(
   page->Counter(
       "pd_plan_total",
       "Requests by how they are served: by two stages, by decode alone (local), by prefill (single).");
-  add_all(&Counts::plans, "kind");
+  add_all(&StageCounters::plans, "kind");
   page->Counter("pd_local_total", "Requests that decode served alone, by reason.");
-  add_all(&Counts::local, "reason");
+  add_all(&StageCounters::local, "reason");
   page->Counter(
       "pd_bypass_saved_tokens_total",
       "Prompt tokens of requests that bypassed prefill, which decode was expected to have in its cache.");
   page->Add(saved_tokens);
   page->Counter("pd_claims_total", "Requests whose KV blocks a prefill worker held, by how that ended.");
-  add_all(&Counts::claims, "end");
+  add_all(&StageCounters::claims, "end");
   page->Histogram("pd_prefill_seconds", "Time from a request to prefill until its response has been read.");
   prefills.AddTo(page);
   page->Histogram(
@@ -103,7 +102,7 @@ void WriteStages(
   page->Counter("pd_requests_total", "Requests that a prefill and a decode worker were chosen for.");
   for (size_t route = 0; route < kNamedRoutes; ++route) {
     const uint64_t requests = threads.Sum([route](const Telemetry::Shard& shard) {
-      const Counts* const counts = shard.pd.Find();
+      const StageCounters* const counts = shard.stages.counters();
       return counts == nullptr ? 0 : counts->requests[route].count();
     });
     page->AddUnlessZero(requests, {{"route", RouteLabel(route)}});
@@ -112,7 +111,7 @@ void WriteStages(
   for (size_t route = 0; route < kNamedRoutes; ++route) {
     TimeSum<buckets::kDuration> durations;
     for (const Telemetry* telemetry : threads.all()) {
-      const Counts* const counts = telemetry->shard().pd.Find();
+      const StageCounters* const counts = telemetry->shard().stages.counters();
       const DurationHistogram* const times = counts == nullptr ? nullptr : counts->durations[route].Find();
       if (times == nullptr) continue;
       durations.Add(times);
@@ -124,15 +123,15 @@ void WriteStages(
       "Requests to a fleet with stages that got no complete 2xx response, by error type; server_selection: "
       "no "
       "worker of a stage could be chosen.");
-  add_all(&Counts::errors, "error_type");
+  add_all(&StageCounters::errors, "error_type");
   page->Counter(
       "pd_retries_total", "Further attempts of requests that two workers serve, by what had failed.");
-  add_all(&Counts::retries, "failed");
+  add_all(&StageCounters::retries, "failed");
   page->Counter(
       "pd_cancelled_total",
       "Requests that two workers serve and that were cancelled, mostly by their clients, by what was under "
       "way.");
-  add_all(&Counts::cancelled, "state");
+  add_all(&StageCounters::cancelled, "state");
   WriteStageWorkers(threads, workers, page);
 }
 

@@ -33,10 +33,11 @@ class TelemetrySums {
     for (const Telemetry* telemetry : all_) sum += pick(telemetry->shard());
     return sum;
   }
-  template <typename T>
-  double Total(std::atomic<T> Telemetry::*member) const {
-    T sum = 0;
-    for (const Telemetry* telemetry : all_) sum += (telemetry->*member).load(std::memory_order_relaxed);
+  // Of an atomic number: the member of a Telemetry that has it, or the way there, member by member.
+  template <typename... Members>
+  double Total(Members... members) const {
+    decltype((*all_.front().*....*members).load()) sum = 0;
+    for (const Telemetry* telemetry : all_) sum += (*telemetry.*....*members).load(std::memory_order_relaxed);
     return static_cast<double>(sum);
   }
   // By name; pick(shard) may be null.

@@ -31,6 +31,7 @@
 #include "proxy/thread/io_thread.h"
 #include "routing/router.h"
 #include "worker/fleet_view.h"
+#include "worker/worker_declaration.h"
 
 namespace vllm_router {
 namespace json = boost::json;
@@ -170,21 +171,21 @@ AdminReply OneWorkerByMethod(AdminContext& admin, IoThread& /*thread*/, const Ad
   return request.method == "DELETE" ? RemoveByPath(admin, encoded) : OneWorker(admin, encoded);
 }
 
-struct NewWorker {
-  std::string url;
-  double weight = 1.0;
-  bool receives_api_key = false;
-  WorkerRole role = {};
-};
+StatusOr<WorkerDeclaration> DeclarationOf(const FleetCall& call, bool receives_api_key) {
+  StatusOr<WorkerDeclaration> worker = DeclareWorker(call.url, receives_api_key);
+  if (!worker.ok()) return worker;
+  worker->weight = call.weight;
+  worker->role = call.role;
+  return worker;
+}
 
 // A worker joins once it passes its health check, so that adding it never makes a request fail. Errors
 // that are known without the check are reported before the wait.
 Task<Status> AddWhenHealthy(
-    AdminContext& admin, IoThread& thread, const AdminRequest& request, NewWorker added) {
-  const Status may = admin.router->MayAddWorker(added.url, added.weight, added.role);
+    AdminContext& admin, IoThread& thread, const AdminRequest& request, WorkerDeclaration added) {
+  const Status may = admin.router->MayAddWorker(added);
   if (!may.ok()) co_return may;
-  WorkerUrl worker = *ParseWorkerUrl(added.url);
-  worker.receives_api_key = added.receives_api_key;
+  const WorkerUrl& worker = added.url;
   const Settings& settings = request.settings;
   CancelScope& scope = request.scope;
   const int64_t give_up = thread.clock.NowNanos() + settings.worker_startup_timeout_ms * kNanosPerMs;
@@ -202,11 +203,10 @@ Task<Status> AddWhenHealthy(
         if (cards) admin.router->pool().registry().SetModels(worker.base, *cards, thread.clock.NowNanos());
         if (scope.cancelled()) break;
       }
-      const Status joined =
-          admin.router->AddWorker(added.url, added.weight, added.receives_api_key, added.role);
+      const Status joined = admin.router->AddWorker(added);
       admin.router->fleet()->MarkChecked(worker.base);
       admin.drainer->ForgetReturned();
-      if (joined.ok() && !added.receives_api_key && !thread.bearer.empty()) {
+      if (joined.ok() && !worker.receives_api_key && !thread.bearer.empty()) {
         Log(LogLevel::kWarning,
             "worker " + worker.url +
                 " was added by a request without an admin key, so it does not receive --api-key; set "
@@ -233,14 +233,16 @@ Task<Status> AddWhenHealthy(
 }
 
 Task<AdminReply> Add(
-    AdminContext& admin, IoThread& thread, const AdminRequest& request, NewWorker worker, bool as_json) {
-  const std::string url = worker.url;
+    AdminContext& admin, IoThread& thread, const AdminRequest& request, FleetCall call, bool as_json) {
+  const std::string& url = call.url;
   AdminFact told = {
       .url = url,
-      .weight = static_cast<uint32_t>(std::lround(worker.weight * kWeightOne)),
-      .receives_api_key = worker.receives_api_key,
-      .role = worker.role};
-  const Status status = co_await AddWhenHealthy(admin, thread, request, std::move(worker));
+      .weight = static_cast<uint32_t>(std::lround(call.weight * kWeightOne)),
+      .receives_api_key = request.has_admin_key,
+      .role = call.role};
+  StatusOr<WorkerDeclaration> worker = DeclarationOf(call, request.has_admin_key);
+  Status status = worker.status();
+  if (status.ok()) status = co_await AddWhenHealthy(admin, thread, request, *std::move(worker));
   const std::string message =
       status.ok() ? "Successfully added worker: " + url : std::string(status.message());
   json::object reply = {{"success", true}, {"message", message}};
@@ -259,18 +261,13 @@ Task<AdminReply> AddAsCalled(
       admin.router->is_staged()) {  // POST /workers names the stage; the text is the reference router's
     co_return TextReply(400, "PD router requires specific add_prefill_server or add_decode_server methods");
   }
-  const StatusOr<FleetCall> call = as_json ? CallInBody(request.body) : ReadCall(request);
+  StatusOr<FleetCall> call = as_json ? CallInBody(request.body) : ReadCall(request);
   if (!call.ok() && as_json) {
     co_return JsonReply(
         400, {{"error", std::string(call.status().message())}, {"code", "ADD_WORKER_FAILED"}});
   }
   if (!call.ok()) co_return RejectedReply(call.status());
-  NewWorker worker{
-      .url = call->url,
-      .weight = call->weight,
-      .receives_api_key = request.has_admin_key,
-      .role = call->role};
-  AdminReply reply = co_await Add(admin, thread, request, std::move(worker), as_json);
+  AdminReply reply = co_await Add(admin, thread, request, *std::move(call), as_json);
   co_return reply;
 }
 

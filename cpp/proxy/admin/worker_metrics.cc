@@ -128,10 +128,10 @@ void WriteWorkers(
     const std::vector<std::shared_ptr<const Worker>>& workers, int64_t now_ns, MetricsPage* page) {
   std::vector<WorkerSum> sums(workers.size());
   for (const Telemetry* telemetry : threads.all()) {
-    const Telemetry::Shard& shard = telemetry->shard();
-    MutexLock lock(shard.mutex);
+    const WorkerCounterMap& counters = telemetry->shard().workers;
+    MutexLock lock(counters.mutex);
     for (size_t i = 0; i < workers.size(); ++i) {
-      if (const WorkerCounters* tallies = shard.Find(workers[i]->id)) sums[i].Add(*tallies);
+      if (const WorkerCounters* tallies = counters.Find(workers[i]->id)) sums[i].Add(*tallies);
     }
   }
   // Zeros are shown, so that a rate starts when the worker does.
@@ -333,8 +333,8 @@ void WriteFleet(const TelemetrySums& threads, const FleetView& fleet, MetricsPag
       "worker_bytes_per_token", "Bytes of a prompt per token, as learned from the worker's responses.");
   each([](const FleetView::Member& member) { return member.worker->bytes_per_token.value(); });
   page->Counter("load_polls_total", "Load polls sent to workers, by result.");
-  page->Add(threads.Total(&Telemetry::load_polls_ok), {{"result", "ok"}});
-  page->Add(threads.Total(&Telemetry::load_polls_failed), {{"result", "failed"}});
+  page->Add(threads.Total(&Telemetry::load_polls, &ResultCounts::ok), {{"result", "ok"}});
+  page->Add(threads.Total(&Telemetry::load_polls, &ResultCounts::failed), {{"result", "failed"}});
 
   int64_t maximum = 0, minimum = 0;
   bool first = true;

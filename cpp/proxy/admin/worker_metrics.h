@@ -18,7 +18,7 @@ class Router;
 class TelemetrySums;
 struct Worker;
 
-// The workers that a scrape shows. It keeps them, and so their counters, alive (telemetry_shard.h).
+// The workers that a scrape shows. It keeps them, and so their counters, alive (worker_counters.h).
 class ShownWorkers {
  public:
   static constexpr int64_t kRemovedNanos = 60'000'000'000;

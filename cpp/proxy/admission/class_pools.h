@@ -28,7 +28,7 @@
 #include "base/snapshot.h"
 #include "base/status.h"
 #include "proxy/telemetry/counters.h"
-#include "proxy/telemetry/telemetry_shard.h"
+#include "proxy/telemetry/buckets.h"
 #include "proxy/thread/place_queues.h"
 
 namespace vllm_router {

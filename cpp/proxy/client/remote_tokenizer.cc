@@ -80,10 +80,9 @@ Task<bool> RemoteTokenizer::Tokenize(
   const TokenizeEnd end = co_await Fetch(
       scope, fleet, TokenEndpointOf(text.call), std::move(json), std::move(source.credentials), timeout_ms,
       &ids);
-  telemetry_.tokenize_calls[static_cast<size_t>(end)].fetch_add(1, std::memory_order_relaxed);
+  counts_.calls[static_cast<size_t>(end)].fetch_add(1, std::memory_order_relaxed);
   if (end != TokenizeEnd::kNobody) {
-    telemetry_.tokenize_nanos.fetch_add(
-        static_cast<uint64_t>(clock_.NowNanos() - begun), std::memory_order_relaxed);
+    counts_.nanos.fetch_add(static_cast<uint64_t>(clock_.NowNanos() - begun), std::memory_order_relaxed);
   }
   if (end != TokenizeEnd::kOk) co_return false;
   router_.token_cache()->Store(text.name, std::move(ids));
@@ -183,7 +182,7 @@ void RemoteTokenizer::TokenizeLater(
   std::optional<std::string> json;
   if (may_call) json = WriteTokenizeCall(source.body, /*padded=*/true, text.call);
   if (!json) {
-    telemetry_.background_tokenize_calls[static_cast<size_t>(TokenizeEnd::kNobody)].fetch_add(
+    counts_.background_calls[static_cast<size_t>(TokenizeEnd::kNobody)].fetch_add(
         1, std::memory_order_relaxed);
     return;
   }
@@ -211,7 +210,7 @@ Task<void> RemoteTokenizer::SendLater(std::shared_ptr<BackgroundCall> call) {
   PromptIds ids;
   const TokenizeEnd end =
       absl::IsDeadlineExceeded(response.status()) ? TokenizeEnd::kTimeout : EndOf(response, &ids);
-  telemetry_.background_tokenize_calls[static_cast<size_t>(end)].fetch_add(1, std::memory_order_relaxed);
+  counts_.background_calls[static_cast<size_t>(end)].fetch_add(1, std::memory_order_relaxed);
   const int64_t now = clock_.NowNanos();
   Host::Endpoint& endpoint = call->host->endpoints[at];
   if (end == TokenizeEnd::kOk || end == TokenizeEnd::kRefused) endpoint.background_backoff.Worked();

@@ -34,7 +34,7 @@
 #include "policy/routing_key.h"
 #include "proxy/client/backoff.h"
 #include "proxy/client/http_client.h"
-#include "proxy/telemetry/telemetry.h"
+#include "proxy/telemetry/event_counts.h"
 #include "routing/router.h"
 #include "routing/token_cache.h"
 #include "routing/tokenize_call.h"
@@ -45,8 +45,8 @@ namespace vllm_router {
 class RemoteTokenizer {
  public:
   // All outlive it. `ids`: random source for ties between equally loaded workers.
-  RemoteTokenizer(HttpClient& http, Telemetry& telemetry, Router& router, Random& ids)
-      : http_(http), telemetry_(telemetry), router_(router), ids_(ids) {}
+  RemoteTokenizer(HttpClient& http, TokenizeCounts& counts, Router& router, Random& ids)
+      : http_(http), counts_(counts), router_(router), ids_(ids) {}
 
   // A client's request.
   struct Source {
@@ -96,7 +96,7 @@ class RemoteTokenizer {
   static TokenizeEnd EndOf(const StatusOr<HttpResponse>& response, PromptIds* ids);
 
   HttpClient& http_;
-  Telemetry& telemetry_;
+  TokenizeCounts& counts_;
   Router& router_;
   Random& ids_;
   SteadyClock clock_;

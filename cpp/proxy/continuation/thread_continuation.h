@@ -8,7 +8,7 @@
 
 #include "proxy/continuation/stream_cut.h"
 #include "proxy/telemetry/counters.h"
-#include "proxy/telemetry/telemetry_shard.h"
+#include "proxy/telemetry/buckets.h"
 
 namespace vllm_router {
 

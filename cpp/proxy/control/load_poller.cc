@@ -105,8 +105,7 @@ Task<void> LoadPoller::Poll(std::shared_ptr<Host> host, Workers workers) {
       co_await QueryLoad(thread_.http, nullptr, workers.front()->url, ranks, &host->source, timeout);
   host->polling = false;
   if (stopped() || IntervalMs() <= 0) co_return;
-  auto& count = response.heard ? thread_.telemetry.load_polls_ok : thread_.telemetry.load_polls_failed;
-  count.fetch_add(1, std::memory_order_relaxed);
+  thread_.telemetry.load_polls.Add(response.heard);
   host->missed = response.heard ? 0 : host->missed + 1;
   // Where caches are of no interest, CacheCapacityPoller says nothing of it.
   const bool has_none = !response.heard && host->source.at() == LoadSource::At::kNowhere;

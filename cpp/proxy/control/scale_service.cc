@@ -109,10 +109,10 @@ void ScaleService::FollowPaces(const FleetView& fleet, int64_t passed_ns) {
   }
   std::map<WorkerId, PrefillPace::Counts> counts;
   for (const Telemetry* telemetry : telemetries_) {
-    const Telemetry::Shard& shard = telemetry->shard();
-    MutexLock lock(shard.mutex);
+    const WorkerCounterMap& workers = telemetry->shard().workers;
+    MutexLock lock(workers.mutex);
     for (const auto& [id, pace] : paces) {
-      const WorkerCounters* const worker = shard.Find(id);
+      const WorkerCounters* const worker = workers.Find(id);
       if (worker == nullptr) continue;
       PrefillPace::Counts& sum = counts[id];
       sum.alone += worker->prefill.alone.count();

@@ -38,13 +38,13 @@ FleetCounts CountFleet(std::span<const Telemetry* const> telemetries) {
     }
     AddBuckets(shard.overhead, &counts.overheads);
     AddBuckets(shard.queue_waits, &counts.waits);
-    const MutexLock lock(shard.mutex);
-    for (const auto& [id, worker] : shard.workers) {
-      for (const Lazy<WorkerCounters::Times>& lazy : worker->times) {
+    const MutexLock lock(shard.workers.mutex);
+    shard.workers.ForEach([&counts](const WorkerCounters& worker) {
+      for (const Lazy<WorkerCounters::Times>& lazy : worker.times) {
         if (const WorkerCounters::Times* const times = lazy.Find())
           AddBuckets(times->first_token, &counts.first_tokens);
       }
-    }
+    });
   }
   return counts;
 }

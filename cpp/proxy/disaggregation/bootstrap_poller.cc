@@ -9,6 +9,7 @@
 #include "disaggregation/mooncake_engines.h"
 #include "disaggregation/pair_id.h"
 #include "proxy/api/settings.h"
+#include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
 
 namespace vllm_router {
@@ -39,10 +40,10 @@ bool BootstrapPoller::Learn(
       const auto found = engines->find(worker->url.rank.value_or(0));
       const BootstrapResult result = LearnOne(*worker, found != engines->end() ? &found->second : nullptr);
       whole = whole && result == BootstrapResult::kOk;
-      thread_.telemetry.BootstrapQueried(worker, result);
+      thread_.telemetry.stages().BootstrapQueried(worker, result);
       continue;
     }
-    thread_.telemetry.BootstrapQueried(
+    thread_.telemetry.stages().BootstrapQueried(
         worker, unreachable ? BootstrapResult::kUnreachable : BootstrapResult::kInvalid);
     if (doubted) LearnOne(*worker, nullptr);
   }

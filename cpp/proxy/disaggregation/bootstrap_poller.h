@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "proxy/disaggregation/pair_fact_poller.h"
-#include "proxy/telemetry/telemetry.h"
+#include "proxy/telemetry/stage_telemetry.h"
 
 namespace vllm_router {
 

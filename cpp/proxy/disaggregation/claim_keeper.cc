@@ -14,6 +14,7 @@
 #include "proxy/api/pd_settings.h"
 #include "proxy/api/settings.h"
 #include "proxy/client/http_client.h"
+#include "proxy/telemetry/stage_telemetry.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
 #include "worker/fleet_view.h"
@@ -67,7 +68,7 @@ ClaimKeeper::~ClaimKeeper() {
 
 void ClaimKeeper::Ended(KvClaimEnd end, KvBlocks blocks, int64_t /*age_ns*/) {
   if (end != KvClaimEnd::kOrphaned) {  // and has no key
-    thread_.telemetry.ClaimEnded(KvClaimEndName(end));
+    thread_.telemetry.stages().ClaimEnded(KvClaimEndName(end));
     return;
   }
   const size_t bytes = BytesOf(blocks);
@@ -99,7 +100,7 @@ void ClaimKeeper::FreeWaiting() {
 
 void ClaimKeeper::LeaveToLease(KvBlocks* blocks) {
   Wipe(blocks);
-  thread_.telemetry.ClaimEnded(KvClaimEndName(KvClaimEnd::kExpired));
+  thread_.telemetry.stages().ClaimEnded(KvClaimEndName(KvClaimEnd::kExpired));
 }
 
 Task<void> ClaimKeeper::Free(KvBlocks blocks) {
@@ -129,7 +130,7 @@ Task<void> ClaimKeeper::Free(KvBlocks blocks) {
   }
   Wipe(&blocks);
   --freeing_;
-  thread_.telemetry.ClaimEnded(freed ? "collected" : KvClaimEndName(KvClaimEnd::kExpired));
+  thread_.telemetry.stages().ClaimEnded(freed ? "collected" : KvClaimEndName(KvClaimEnd::kExpired));
   FreeWaiting();
 }
 

@@ -2,6 +2,7 @@
 
 #include "proxy/disaggregation/pair_fact_poller.h"
 #include "proxy/disaggregation/push_identities.h"
+#include "proxy/telemetry/stage_telemetry.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
 
@@ -28,7 +29,7 @@ void PairFailure::Note(StageLeg& leg, const PdEvent& event, bool names_engine) {
   side_ = is_prefill ? &choice_.prefill() : &choice_.decode();
   what_ = is_prefill ? "prefill" : "decode";
   if (is_prefill && event.type != PdEventType::kPUnreached) prefill_was_reached_ = true;
-  thread_.telemetry.PairFailed(leg.worker());
+  thread_.telemetry.stages().PairFailed(leg.worker());
   if (source != nullptr)
     thread_.features.Find<PushIdentities>()->Forget(source->id);  // perhaps its engine has started anew
   const bool is_rejected = event.type == PdEventType::kPRejected || event.type == PdEventType::kDRejected;
@@ -67,7 +68,7 @@ void PairFailure::NoteDecode(AttemptFailure how, int status, HttpError error, st
   side_ = &choice_.decode();
   what_ = what;
   error_ = error;
-  thread_.telemetry.PairFailed(side_->worker);
+  thread_.telemetry.stages().PairFailed(side_->worker);
   retries_.Failed(how, status, side_->worker);
 }
 

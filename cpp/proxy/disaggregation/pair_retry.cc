@@ -4,6 +4,7 @@
 
 #include "net/event_loop.h"
 #include "proxy/telemetry/request_info.h"
+#include "proxy/telemetry/stage_telemetry.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
 
@@ -60,7 +61,7 @@ std::optional<int64_t> PairRetry::PauseBefore(const PdRetry& retry) {
   if (std::exchange(no_other_pair_, false) || !retry.counted) return 0;
   const PairChoice::Side* const side = failure_.side();
   const std::optional<int64_t> pause = retries_.Next(side == nullptr || side->choice.AnyUntried());
-  if (pause) thread_.telemetry.PairRetried(failure_.what());
+  if (pause) thread_.telemetry.stages().PairRetried(failure_.what());
   return pause;
 }
 

@@ -6,6 +6,7 @@
 #include "net/event_loop.h"
 #include "proxy/api/pd_settings.h"
 #include "proxy/api/settings.h"
+#include "proxy/telemetry/stage_telemetry.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
 #include "worker/fleet_view.h"
@@ -258,7 +259,7 @@ void PdExchange::Cancel() {
   retry_.Cancel();
   const StageLeg* const prefill = pairs_.prefill();
   if (!machine().responded() && machine().client() != PdClient::kGone)
-    thread_.telemetry.PairCancelled(UnderWay(machine(), pairs_.decode()));
+    thread_.telemetry.stages().PairCancelled(UnderWay(machine(), pairs_.decode()));
   SetEnd(End::kCancelled);
   const bool readable = prefill != nullptr && prefill->runs() && prefill->request().response().HasArrived();
   Post({.type = PdEventType::kClientGone, .p_readable = readable});
@@ -315,8 +316,13 @@ void PdExchange::ResponseEnded(ResponseEnd end) {
   if (relayed == nullptr) return;
   if (end == ResponseEnd::kWhole) retry_.ReportServed(*relayed->worker());
   if (relayed->closed()) return;  // because of prefill
+<<<<<<< HEAD
   relayed->request().outcome().RecordResponseEnd(end);
   if (end != ResponseEnd::kWhole) thread_.telemetry.PairBrokeOff(relayed->worker());
+=======
+  relayed->request().RecordResponseEnd(end);
+  if (end != ResponseEnd::kWhole) thread_.telemetry.stages().PairBrokeOff(relayed->worker());
+>>>>>>> c9b2888c2fb228388d51b7f15bd7fe1407b3a5fb
   if (end == ResponseEnd::kBrokeOff) return Post({.type = PdEventType::kDLost});
   Post({.type = PdEventType::kDDone, .server_error = end != ResponseEnd::kWhole});
 }

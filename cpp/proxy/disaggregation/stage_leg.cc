@@ -10,6 +10,7 @@
 #include "http/stream_tail.h"
 #include "proxy/api/settings.h"
 #include "proxy/disaggregation/pd_exchange.h"
+#include "proxy/telemetry/stage_telemetry.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/server_limits.h"
@@ -104,7 +105,7 @@ void StageLeg::Start(
 
 void StageLeg::OnSending(void* context) {
   auto* leg = static_cast<StageLeg*>(context);
-  if (!std::exchange(leg->counted_, true)) leg->thread_.telemetry.PairSent(leg->worker());
+  if (!std::exchange(leg->counted_, true)) leg->thread_.telemetry.stages().PairSent(leg->worker());
   if (leg->stage_ == Stage::kDecode && !leg->closed_) leg->owner_.Post({.type = PdEventType::kDSent});
 }
 

@@ -13,6 +13,7 @@
 #include "proxy/exchange/downstream.h"
 #include "proxy/exchange/request.h"
 #include "proxy/exchange/step.h"
+#include "proxy/telemetry/stage_telemetry.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
 #include "worker/fleet_view.h"
@@ -59,13 +60,13 @@ uint64_t BytesNeeded(const Request& request) {
   return Plans(request) ? request.settings.max_payload_size : 0;
 }
 
-void CountRemoved(Telemetry& telemetry, const StrippedMembers& removed) {
-  telemetry.MembersRemoved("kv_transfer_params", removed.kv_transfer_params);
-  telemetry.MembersRemoved("ec_transfer_params", removed.ec_transfer_params);
-  telemetry.MembersRemoved("bootstrap", removed.bootstrap);
-  telemetry.MembersRemoved("kv_hints", removed.kv_hints);
-  telemetry.MembersRemoved("request_id", removed.request_id);
-  telemetry.MembersRemoved("rank", removed.rank);
+void CountRemoved(StageTelemetry& stages, const StrippedMembers& removed) {
+  stages.MembersRemoved("kv_transfer_params", removed.kv_transfer_params);
+  stages.MembersRemoved("ec_transfer_params", removed.ec_transfer_params);
+  stages.MembersRemoved("bootstrap", removed.bootstrap);
+  stages.MembersRemoved("kv_hints", removed.kv_hints);
+  stages.MembersRemoved("request_id", removed.request_id);
+  stages.MembersRemoved("rank", removed.rank);
 }
 
 // Which workers may serve it is known from its body: two, or one of one stage.
@@ -97,7 +98,7 @@ Task<Verdict> PlanStages(Request& request, const std::shared_ptr<const FleetView
     }
     case PdKind::kTwoStages:
       info.pd->kind = "two_stages";
-      CountRemoved(request.thread.telemetry, plan.stripped);
+      CountRemoved(request.thread.telemetry.stages(), plan.stripped);
       request.workers.stages = EligibleWorkers::Stages::kBoth;
       request.UseAttempts(std::make_unique<PdExchange>(request.thread, request.settings, planned, info));
       co_return Verdict::kNext;
@@ -114,7 +115,7 @@ Task<Verdict> PlanStages(Request& request, const std::shared_ptr<const FleetView
   if (settings.strip_client_params != PdStrip::kNever && !plan.plain.empty() && planned.body.ok()) {
     planned.copy = plan.plain.Apply(planned.body);
     request.edits.Strip(planned.copy);
-    CountRemoved(request.thread.telemetry, plan.stripped);
+    CountRemoved(request.thread.telemetry.stages(), plan.stripped);
   }
   co_return Verdict::kNext;
 }
@@ -130,7 +131,7 @@ Task<Verdict> StripBody(Request& request) {
     co_return Verdict::kEnd;
   }
   if (plan.plain.empty()) co_return Verdict::kNext;
-  CountRemoved(request.thread.telemetry, plan.stripped);
+  CountRemoved(request.thread.telemetry.stages(), plan.stripped);
   PdRequest& planned =
       request.state.Emplace<PdRequest>(PdRequest{PdRoute::kOther, nullptr, std::move(body), std::move(plan)});
   planned.copy = planned.plan.plain.Apply(planned.body);

@@ -45,11 +45,11 @@ Task<std::optional<HttpError>> AttemptConnection::Connect(const Worker& worker, 
   deadline_.Disarm();
   if (closed_) co_return HttpError::kConnectFailed;
   if (error == 0) {
-    thread_.telemetry.connects_ok.fetch_add(1, std::memory_order_relaxed);
+    thread_.telemetry.connections.connects.Add(true);
     lease_ = thread_.upstreams.Adopt(connector.TakeSocket(), worker.id);
     co_return std::nullopt;
   }
-  thread_.telemetry.connects_failed.fetch_add(1, std::memory_order_relaxed);
+  thread_.telemetry.connections.connects.Add(false);
   thread_.resolver.ReportFailure(url.host);
   if (connect_timed_out_ || IsWorkersFault(error)) ReportWorkerDown(thread_, url);
   co_return connect_timed_out_ ? HttpError::kConnectTimeout : HttpError::kConnectFailed;

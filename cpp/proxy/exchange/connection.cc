@@ -22,13 +22,13 @@ Connection::Connection(
       settings(thread.settings.Get()),
       in(thread.buffers) {
   thread.connections.insert(this);
-  thread.telemetry.client_connections.fetch_add(1, std::memory_order_relaxed);
+  thread.telemetry.connections.clients.fetch_add(1, std::memory_order_relaxed);
 }
 
 Connection::~Connection() {
   thread.idle.Leave(this);
   thread.connections.erase(this);
-  thread.telemetry.client_connections.fetch_sub(1, std::memory_order_relaxed);
+  thread.telemetry.connections.clients.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Connection::Serve(
@@ -43,7 +43,7 @@ void Connection::Serve(
 Task<bool> Connection::StartTls(std::shared_ptr<const TlsContext> tls) {
   socket.StartTls(std::move(tls));
   const bool agreed = co_await socket.Handshake();
-  if (!agreed && !evicted_) thread.telemetry.tls_failures.fetch_add(1, std::memory_order_relaxed);
+  if (!agreed && !evicted_) thread.telemetry.connections.tls_failures.fetch_add(1, std::memory_order_relaxed);
   co_return agreed;
 }
 
@@ -122,7 +122,7 @@ bool Connection::CloseLongestIdle(IoThread& thread) {
   thread.idle.Leave(connection);
   connection->evicted_ = true;
   connection->socket.Close();
-  thread.telemetry.connections_evicted.fetch_add(1, std::memory_order_relaxed);
+  thread.telemetry.connections.evicted.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
 
@@ -151,7 +151,7 @@ Task<void> Connection::Linger() {
 void Connection::OnTimeout(void* context) {
   auto* connection = static_cast<Connection*>(context);
   if (connection->idle_ && connection->head_deadline_ns_ != 0) {
-    connection->thread.telemetry.requests_never_begun.fetch_add(1, std::memory_order_relaxed);
+    connection->thread.telemetry.connections.never_begun.fetch_add(1, std::memory_order_relaxed);
   }
   connection->socket.Close();
 }

@@ -125,7 +125,7 @@ bool MayContinueResponse(const Request& request) {
 }
 
 bool IsRecorded(const Request& request) {
-  return request.thread.telemetry.wants_prompts() && request.route().computes;
+  return request.thread.telemetry.lines.wants_prompts() && request.route().computes;
 }
 
 void KeepPrompt(Request& request, const RequestView& view) {

@@ -75,7 +75,7 @@ Task<bool> PickerConnection::AgreeOnTls() {
   if (tls == nullptr) co_return true;
   socket_.StartTls(std::move(tls));
   const bool agreed = co_await socket_.Handshake();
-  if (!agreed) picker_.thread.telemetry.tls_failures.fetch_add(1, std::memory_order_relaxed);
+  if (!agreed) picker_.thread.telemetry.connections.tls_failures.fetch_add(1, std::memory_order_relaxed);
   co_return agreed;
 }
 

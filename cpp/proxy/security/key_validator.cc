@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "base/time_units.h"
 #include "proxy/client/http_client.h"
-#include "proxy/telemetry/telemetry.h"
+#include "proxy/telemetry/event_counts.h"
 
 namespace vllm_router {
 namespace {
@@ -141,8 +141,7 @@ void KeyValidator::Enqueue(const Digest256& digest, std::string key, const std::
   const KeyQueue::Entry entry =
       queue_.Enter(waiter.get(), digest, std::move(key), remembered_.WasYes(digest));
   if (entry == KeyQueue::Entry::kFull || entry == KeyQueue::Entry::kAddressFull) {
-    Telemetry& telemetry = *telemetry_;
-    (entry == KeyQueue::Entry::kFull ? telemetry.key_validations_full : telemetry.key_validations_share)
+    (entry == KeyQueue::Entry::kFull ? counts_->rejected_full : counts_->rejected_share)
         .fetch_add(1, std::memory_order_relaxed);
     Notify(waiter, {});
     return;
@@ -162,8 +161,7 @@ void KeyValidator::Leave(Waiter* waiter) {
 }
 
 void KeyValidator::ShowWaiting() {
-  telemetry_->key_validations_waiting.store(
-      static_cast<int64_t>(queue_.waiting()), std::memory_order_relaxed);
+  counts_->waiting.store(static_cast<int64_t>(queue_.waiting()), std::memory_order_relaxed);
 }
 
 Task<void> KeyValidator::Work() {

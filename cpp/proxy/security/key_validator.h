@@ -40,7 +40,7 @@ namespace vllm_router {
 
 class CancelScope;
 class HttpClient;
-class Telemetry;
+struct KeyValidationCounts;
 
 enum class KeyValidity : uint8_t { kYes, kNo, kUnknown };
 
@@ -90,9 +90,9 @@ class KeyValidator {
   static StatusOr<std::unique_ptr<KeyValidator>> Make(const Options& options);
 
   // Before the threads run: the control thread's, with which keys are validated. Both outlive it.
-  void Attach(HttpClient* http, Telemetry* telemetry) {
+  void Attach(HttpClient* http, KeyValidationCounts* counts) {
     http_ = http;
-    telemetry_ = telemetry;
+    counts_ = counts;
   }
 
   // No query is left on the control thread.
@@ -135,7 +135,7 @@ class KeyValidator {
   KeyValidityCache remembered_;
   SteadyClock clock_;
   HttpClient* http_ = nullptr;
-  Telemetry* telemetry_ = nullptr;
+  KeyValidationCounts* counts_ = nullptr;
 
   // Of the control thread.
   KeyQueue queue_;

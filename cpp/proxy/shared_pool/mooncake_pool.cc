@@ -31,11 +31,11 @@ std::string Described(const std::vector<std::shared_ptr<const PageLayout>>& layo
 
 // Outlives its request during a name lookup, which cannot be cancelled.
 struct MooncakePool::Run {
-  Run(HttpClient& http, Telemetry& telemetry, PagedPrompt prompt)
-      : http(http), telemetry(telemetry), prompt(std::move(prompt)) {}
+  Run(HttpClient& http, SharedPoolCounts& counts, PagedPrompt prompt)
+      : http(http), counts(counts), prompt(std::move(prompt)) {}
 
   HttpClient& http;
-  Telemetry& telemetry;
+  SharedPoolCounts& counts;
   CancelScope scope{{}};           // of its requests alone
   CancelScope* waiting = nullptr;  // the request's; null: none any more
   PagedPrompt prompt;
@@ -75,8 +75,8 @@ MooncakePool::State MooncakePool::state() const {
 
 // Null if there is nothing to query, or not now.
 std::shared_ptr<MooncakePool::Run> MooncakePool::Begin(
-    PagedPrompt prompt, HttpClient& http, Telemetry& telemetry) {
-  auto run = std::make_shared<Run>(http, telemetry, std::move(prompt));
+    PagedPrompt prompt, HttpClient& http, SharedPoolCounts& counts) {
+  auto run = std::make_shared<Run>(http, counts, std::move(prompt));
   run->begun_ns = clock_.NowNanos();
   std::vector<Digest256>& pages = run->prompt.pages;
   const MutexLock lock(mutex_);
@@ -96,7 +96,7 @@ std::shared_ptr<MooncakePool::Run> MooncakePool::Begin(
       found += gap == 0;
       run->query->Know(i, run->known[i]);
     }
-    telemetry.SharedCacheKeys(SharedCacheKey::kCached, found);
+    counts.Told(SharedCacheKey::kCached, found);
   }
   return run;
 }
@@ -157,7 +157,7 @@ Task<StatusOr<HttpResponse>> MooncakePool::Get(Run& run, std::string target) {
     const bool elsewhere =
         response.ok() ? response->status == kLeaderMissing : !absl::IsDeadlineExceeded(response.status());
     if (run.ended || !elsewhere || attempt + 1 >= masters) co_return response;
-    if (response.ok()) run.telemetry.SharedCacheFailed(SharedCacheError::kNotLeader);
+    if (response.ok()) run.counts.Failed(SharedCacheError::kNotLeader);
     const MutexLock lock(mutex_);
     if (master_ == number) master_ = (number + 1) % std::max<size_t>(1, masters_.size());
   }
@@ -192,8 +192,8 @@ Task<void> MooncakePool::Send(std::shared_ptr<Run> run, uint32_t number, std::ve
   if (there.ok()) {
     run->taken = true;
     const auto found = static_cast<uint64_t>(std::ranges::count(*there, true));
-    run->telemetry.SharedCacheKeys(SharedCacheKey::kFound, found);
-    run->telemetry.SharedCacheKeys(SharedCacheKey::kMissing, keys.size() - found);
+    run->counts.Told(SharedCacheKey::kFound, found);
+    run->counts.Told(SharedCacheKey::kMissing, keys.size() - found);
   }
   if (!run->query) {
     if (there.ok()) Learn(*run, *there);
@@ -222,7 +222,7 @@ void MooncakePool::Learn(Run& run, const std::vector<bool>& there) {
 
 void MooncakePool::Fail(Run& run, SharedCacheError error, std::string_view reason) {
   if (std::exchange(run.failed, true)) return;  // one query, one failure
-  run.telemetry.SharedCacheFailed(error);
+  run.counts.Failed(error);
   std::string master;
   {
     const int64_t now_ns = clock_.NowNanos();
@@ -245,7 +245,7 @@ std::optional<SharedHits> MooncakePool::End(Run& run, bool cancelled) {
     Fail(run, SharedCacheError::kTimeout, Concat("no complete response in ", timeout_ms_, " ms"));
   run.scope.Cancel();
   const int64_t now_ns = clock_.NowNanos();
-  if (run.sent) run.telemetry.SharedCacheQueried(now_ns - run.begun_ns);
+  if (run.sent) run.counts.queries.Add(now_ns - run.begun_ns);
   std::vector<BlockRange> pages;
   std::string no_hits;
   {
@@ -276,13 +276,13 @@ std::optional<SharedHits> MooncakePool::End(Run& run, bool cancelled) {
   }
   if (cancelled || (pages.empty() && (run.failed || run.paused))) return std::nullopt;
   SharedHits hits(BlocksOfPages(pages, run.prompt.form.tokens, run.prompt.block_tokens, run.prompt.blocks));
-  run.telemetry.SharedCacheHits(hits.total(), run.prompt.blocks);
+  run.counts.Hits(hits.total(), run.prompt.blocks);
   return hits;
 }
 
 Task<std::optional<SharedHits>> MooncakePool::Query(
-    HttpClient& http, Telemetry& telemetry, CancelScope& scope, PagedPrompt prompt) {
-  const std::shared_ptr<Run> run = Begin(std::move(prompt), http, telemetry);
+    HttpClient& http, SharedPoolCounts& counts, CancelScope& scope, PagedPrompt prompt) {
+  const std::shared_ptr<Run> run = Begin(std::move(prompt), http, counts);
   if (run == nullptr) co_return std::nullopt;
   run->waiting = &scope;
   SendAll(run);
@@ -291,17 +291,17 @@ Task<std::optional<SharedHits>> MooncakePool::Query(
   co_return End(*run, scope.cancelled() || http.stopped());
 }
 
-void MooncakePool::QueryLater(HttpClient& http, Telemetry& telemetry, PagedPrompt prompt) {
+void MooncakePool::QueryLater(HttpClient& http, SharedPoolCounts& counts, PagedPrompt prompt) {
   if (background_queries_.fetch_add(1) >= kMaxBackgroundPoolQueries) {
     background_queries_.fetch_sub(1);
     return;
   }
-  Spawn(RunLater(http, telemetry, std::move(prompt)));
+  Spawn(RunLater(http, counts, std::move(prompt)));
 }
 
-Task<void> MooncakePool::RunLater(HttpClient& http, Telemetry& telemetry, PagedPrompt prompt) {
+Task<void> MooncakePool::RunLater(HttpClient& http, SharedPoolCounts& counts, PagedPrompt prompt) {
   CancelScope scope({});
-  co_await Query(http, telemetry, scope, std::move(prompt));
+  co_await Query(http, counts, scope, std::move(prompt));
   background_queries_.fetch_sub(1);
 }
 

@@ -31,7 +31,7 @@
 #include "index/shared_hits.h"
 #include "net/task.h"
 #include "proxy/client/http_client.h"
-#include "proxy/telemetry/telemetry.h"
+#include "proxy/shared_pool/shared_pool_counts.h"
 #include "shared_pool/page_layout.h"
 #include "shared_pool/page_query.h"
 #include "shared_pool/page_results.h"
@@ -60,9 +60,9 @@ class MooncakePool {
 
   // Nullopt if nothing is known. Ends soon after scope.Cancel(). The arguments outlive the task.
   Task<std::optional<SharedHits>> Query(
-      HttpClient& http, Telemetry& telemetry, CancelScope& scope, PagedPrompt prompt);
+      HttpClient& http, SharedPoolCounts& counts, CancelScope& scope, PagedPrompt prompt);
   // The same for the metrics alone; returns at once. Dropped if too many are in flight.
-  void QueryLater(HttpClient& http, Telemetry& telemetry, PagedPrompt prompt);
+  void QueryLater(HttpClient& http, SharedPoolCounts& counts, PagedPrompt prompt);
 
   // Queries in flight without a waiting connection, so a stopping server must wait for them. Any thread.
   uint32_t background_queries() const { return background_queries_.load(); }
@@ -80,7 +80,7 @@ class MooncakePool {
  private:
   struct Run;
 
-  std::shared_ptr<Run> Begin(PagedPrompt prompt, HttpClient& http, Telemetry& telemetry);
+  std::shared_ptr<Run> Begin(PagedPrompt prompt, HttpClient& http, SharedPoolCounts& counts);
   bool HasRoom() const;
   bool MayQuery(Run& run);
   void SendAll(const std::shared_ptr<Run>& run);
@@ -90,7 +90,7 @@ class MooncakePool {
   void Learn(Run& run, const std::vector<bool>& there);
   void Fail(Run& run, SharedCacheError error, std::string_view reason);
   std::optional<SharedHits> End(Run& run, bool cancelled);
-  Task<void> RunLater(HttpClient& http, Telemetry& telemetry, PagedPrompt prompt);
+  Task<void> RunLater(HttpClient& http, SharedPoolCounts& counts, PagedPrompt prompt);
 
   const PageQuery::Verify verify_;
   const int64_t timeout_ms_;

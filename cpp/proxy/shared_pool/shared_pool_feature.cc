@@ -2,6 +2,8 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <boost/json.hpp>
 
@@ -11,6 +13,7 @@
 #include "proxy/api/server_options.h"
 #include "proxy/control/services.h"
 #include "proxy/shared_pool/mooncake_pool.h"
+#include "proxy/shared_pool/shared_pool_counts.h"
 #include "proxy/shared_pool/shared_pool_service.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/server_limits.h"
@@ -44,7 +47,10 @@ Status Add(const ServerParts& server) {
   MooncakePool* const pool = server.limits.features.Own(std::make_unique<MooncakePool>(
       options.shared_cache_verifies_all ? PageQuery::Verify::kAll : PageQuery::Verify::kEdges,
       options.shared_cache_timeout_ms));
-  server.services.Add<SharedPoolService>(pool, server.telemetries);
+  std::vector<SharedPoolCounts*> counts;
+  for (const std::unique_ptr<IoThread>& thread : server.threads)
+    counts.push_back(thread->features.Own(std::make_unique<SharedPoolCounts>()));
+  server.services.Add<SharedPoolService>(pool, std::move(counts));
   return absl::OkStatus();
 }
 

@@ -13,7 +13,6 @@
 #include "proxy/client/http_client.h"
 #include "proxy/client/kv_source_report.h"
 #include "proxy/telemetry/metrics_page.h"
-#include "proxy/telemetry/telemetry_shard.h"
 #include "proxy/thread/io_thread.h"
 #include "routing/router.h"
 #include "shared_pool/pool_report.h"
@@ -212,20 +211,17 @@ void SharedPoolService::Warn(std::string_view complaint) {
   const int64_t now = thread_.clock.NowNanos();
   if (now < warn_again_ns_) return;
   warn_again_ns_ = now + kWarnAgainNanos;
-  thread_.telemetry.SharedCacheFailed(SharedCacheError::kLayout);
+  counts_.back()->Failed(SharedCacheError::kLayout);
   Log(LogLevel::kWarning, Concat("shared cache: ", complaint, "; routing without it"));
 }
 
 void SharedPoolService::WriteMetrics(MetricsPage* page) const {
-  using Counts = Telemetry::Shard::SharedCache;
   TimeSum<buckets::kShare> hit_rates;
   TimeSum<buckets::kBlocks> beyond;
   TimeSum<buckets::kOverhead> queries;
   std::array<uint64_t, kSharedCacheErrorCount> errors{};
   std::array<uint64_t, kSharedCacheKeyCount> keys{};
-  for (const Telemetry* telemetry : telemetries_) {
-    const Counts* const counts = telemetry->shard().shared_cache.Find();
-    if (counts == nullptr) continue;
+  for (const SharedPoolCounts* const counts : counts_) {
     hit_rates.Add(&counts->hit_rates);
     beyond.Add(&counts->beyond_blocks);
     queries.Add(&counts->queries);

@@ -19,11 +19,13 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "net/task.h"
 #include "proxy/control/host_poller.h"
 #include "proxy/shared_pool/mooncake_pool.h"
+#include "proxy/shared_pool/shared_pool_counts.h"
 #include "routing/paged_prompts.h"
 #include "shared_pool/page_layout.h"
 #include "worker/worker_url.h"
@@ -36,9 +38,9 @@ class SharedPoolService final : public HostPoller {
   static constexpr int64_t kSoonNanos = 2'000'000'000;
   static constexpr int64_t kLookNanos = 500'000'000;  // between looks at the fleet
 
-  // `pool` and the telemetries, of all threads, outlive it.
-  SharedPoolService(IoThread& thread, MooncakePool* pool, const std::vector<const Telemetry*>& telemetries)
-      : HostPoller(thread), pool_(*pool), telemetries_(telemetries) {}
+  // `pool` and the counts outlive it. `counts`: of all threads; those of `thread` come last.
+  SharedPoolService(IoThread& thread, MooncakePool* pool, std::vector<SharedPoolCounts*> counts)
+      : HostPoller(thread), pool_(*pool), counts_(std::move(counts)) {}
 
   void Start() override;
   // Queries for the metrics alone run on other threads.
@@ -73,7 +75,7 @@ class SharedPoolService final : public HostPoller {
   void Warn(std::string_view complaint);
 
   MooncakePool& pool_;
-  const std::vector<const Telemetry*> telemetries_;
+  const std::vector<SharedPoolCounts*> counts_;
   std::optional<PagePool> given_;                       // by --shared-cache-layout
   std::vector<WorkerUrl> masters_;                      // by --shared-cache-url
   std::map<std::string, std::shared_ptr<Host>> hosts_;  // by base URL

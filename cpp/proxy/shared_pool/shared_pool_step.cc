@@ -8,8 +8,8 @@
 #include "proxy/exchange/request.h"
 #include "proxy/exchange/step.h"
 #include "proxy/shared_pool/mooncake_pool.h"
+#include "proxy/shared_pool/shared_pool_counts.h"
 #include "proxy/shared_pool/shared_pool_feature.h"
-#include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/server_limits.h"
 #include "routing/router.h"
@@ -18,6 +18,9 @@ namespace vllm_router {
 namespace {
 
 MooncakePool* PoolOf(Request& request) { return request.thread.limits.features.Find<MooncakePool>(); }
+
+// REQUIRES: there is a pool.
+SharedPoolCounts& CountsOf(Request& request) { return *request.thread.features.Find<SharedPoolCounts>(); }
 
 PagedPrompt TakePrompt(Request& request) {
   RoutingKey& key = request.key;
@@ -39,7 +42,7 @@ bool MayQuery(Request& request) {
   if (const auto& given = request.key.cost_override)
     multiplier = given->shared_cache_multiplier.value_or(multiplier);
   if (multiplier != 0 && Has(thread.router->needs(), KeyParts::kSharedHits)) return true;
-  pool->QueryLater(thread.http, thread.telemetry, TakePrompt(request));
+  pool->QueryLater(thread.http, CountsOf(request), TakePrompt(request));
   return false;
 }
 
@@ -50,7 +53,7 @@ Task<Verdict> Query(Request& request) {
   IoThread& thread = request.thread;
   PagedPrompt prompt = TakePrompt(request);
   request.key.shared_hits =
-      co_await PoolOf(request)->Query(thread.http, thread.telemetry, request.scope, std::move(prompt));
+      co_await PoolOf(request)->Query(thread.http, CountsOf(request), request.scope, std::move(prompt));
   if (request.key.shared_hits) request.state.Emplace<Queried>();
   co_return Verdict::kNext;
 }
@@ -58,7 +61,7 @@ Task<Verdict> Query(Request& request) {
 // How much of the pool's the chosen worker lacks.
 void CountBeyond(Request& request) {
   if (request.state.Find<Queried>() == nullptr || !request.info.decision) return;
-  request.thread.telemetry.SharedCacheBeyond(request.info.decision->shared_beyond);
+  CountsOf(request).beyond_blocks.Add(static_cast<int64_t>(request.info.decision->shared_beyond));
 }
 
 }  // namespace

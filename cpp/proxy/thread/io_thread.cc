@@ -28,8 +28,8 @@ struct IoThread::Parts {
         http(thread.loop, thread.buffers, resolver, thread.tls, thread.bearer, thread.hop_name),
         upstreams(
             thread.loop.timers(), settings.upstream_pool_size, settings.upstream_pool_idle_ms,
-            {.open = &telemetry.upstream_open, .idle = &telemetry.upstream_idle}),
-        tokenizer(http, telemetry, *thread.router, thread.ids),
+            {.open = &telemetry.connections.upstream_open, .idle = &telemetry.connections.upstream_idle}),
+        tokenizer(http, telemetry.tokenizing, *thread.router, thread.ids),
         authorizer(keys),
         fan_out_paths(thread.options.fan_out_paths) {}
 
@@ -69,16 +69,16 @@ IoThread::IoThread(
 IoThread::~IoThread() = default;
 
 void IoThread::FlushLogSoon() {
-  if (!telemetry.has_lines()) return;
-  if (telemetry.collected_bytes() >= flush_at_bytes_) HandOverLines();
+  if (telemetry.lines.empty()) return;
+  if (telemetry.lines.bytes() >= flush_at_bytes_) HandOverLines();
   if (log_timer_.armed()) return;
   log_timer_.Arm(loop.timers(), kLogFlushMs, &IoThread::OnFlushLog, this);
 }
 
 // A log without room is retried when as many lines have been collected again.
 void IoThread::HandOverLines() {
-  telemetry.Flush();
-  flush_at_bytes_ = telemetry.collected_bytes() + kLogPieceBytes;
+  telemetry.lines.Flush();
+  flush_at_bytes_ = telemetry.lines.bytes() + kLogPieceBytes;
 }
 
 void IoThread::OnFlushLog(void* thread) {

@@ -25,4 +25,4 @@ def test_no_other_file_has_a_unit_of_its_own():
         if UNIT.search(path.read_text())
     }
     # The second has tables of buckets, which are read in columns.
-    assert own == {"base/time_units.h", "proxy/telemetry/telemetry_shard.h"}
+    assert own == {"base/time_units.h", "proxy/telemetry/buckets.h"}

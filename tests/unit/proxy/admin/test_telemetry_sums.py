@@ -35,18 +35,6 @@ def test_lanes_are_added_up(router):
     assert page["ttft_seconds"].histogram(route=CHAT, worker=A).count == 3
 
 
-def test_connections_of_the_control_lane_are_not_clients(router):
-    lanes = testing.Lanes(router, count=3)
-    for lane, count in enumerate([5, 6, 1]):
-        lanes.set_gauge(lane, "client_connections", count)
-        lanes.set_gauge(lane, "upstream_open", 4)
-        lanes.set_gauge(lane, "upstream_idle", 1)
-    page = page_of(lanes)
-    assert page["client_connections"].value() == 11
-    assert page["upstream_connections"].value(state="active") == 9
-    assert page["upstream_connections"].value(state="idle") == 3
-
-
 def test_counts_never_fall_while_lanes_count(router):
     lanes = testing.Lanes(router, count=2)
     each = 20_000

@@ -127,53 +127,11 @@ def open_fake(fake, **replies):
     }
 
 
-def test_a_snapshot_that_does_not_come_keeps_no_router_out(harness, workers):
-    with FakeRedis() as fake:
-        open_fake(fake, GET=None)
-        router = open_router(harness, workers, fake)
-        fake.wait_for("GET")
-        wait_until_up(harness, router)
-        told = len(fake.wait_for("XADD"))
-        fake.wait_for("XADD", told + 10)
-        snapshots = [words for words in fake.commands if words[0] == "GET" and ":snap:" in words[1]]
-        assert len(snapshots) == 1
-        assert metric(router, "peer_sync_rounds_total", result="error") == 0
-        router.shutdown()
-        router.must_end()
-        fake.wait_for("ZREM")
-        # It knows less than the one that wrote the snapshot, which it has not read.
-        assert not [words for words in fake.commands if words[0] == "SET"]
-
-
-def test_what_a_router_says_last_waits_for_no_snapshot(harness, workers):
-    with FakeRedis() as fake:
-        open_fake(fake, SET=None)
-        router = open_router(harness, workers, fake)
-        wait_until_up(harness, router)
-        router.shutdown()
-        router.must_end()
-        fake.wait_for("SET")
-        fake.wait_for("ZREM")
-
-
 def test_a_router_with_ever_more_to_say_does_not_keep_the_others_alone(harness, workers):
     with FakeRedis() as fake:
         entry = b"*2\r\n$3\r\n1-1\r\n*2\r\n$1\r\nf\r\n$4\r\njunk\r\n"
         open_fake(fake, ZREVRANGEBYSCORE=b"*1\r\n$16\r\n0000000000000063\r\n", XRANGE=b"*8\r\n" + entry * 8)
         wait_until_up(harness, open_router(harness, workers, fake))
-
-
-def test_a_router_that_started_without_redis_reads_the_snapshot_once_it_is_there(harness, redis, workers):
-    first = open_router(harness, workers, redis)
-    wait_until_up(harness, first)
-    chosen(harness, first)
-    first.shutdown()
-    first.must_end()
-    redis.pause()
-    router = open_router(harness, workers, redis)
-    eventually(lambda: status(harness, router)["redis"]["trouble"] != "")
-    redis.resume()
-    eventually(lambda: metric(router, "peer_sync_snapshots_total", direction="read") == 1)
 
 
 def test_what_the_login_was_refused_for_is_said(harness, redis, workers, tmp_path):

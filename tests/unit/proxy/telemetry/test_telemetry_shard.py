@@ -1,30 +1,20 @@
-"""cpp/proxy/telemetry/telemetry_shard.h: each lane counts for itself, and a scrape gives the sum."""
+"""cpp/proxy/telemetry/telemetry_shard.h: what a thread counts by route is no other route's."""
 
-import http.client
-import re
-
+from tests.fakes.scrapes import CHAT, EMBEDDINGS, A, exchange, page_of, worker
 from vllm_router import Router
-from vllm_router.testing import SimulatedWorker
-
-BODY = b'{"model": "simulated-model", "prompt": "x", "max_tokens": 1}'
+from vllm_router import _core_testing as testing
 
 
-def test_requests_of_all_lanes_are_summed_per_worker() -> None:
-    with (
-        SimulatedWorker(engine="instant") as a,
-        SimulatedWorker(engine="instant") as b,
-        Router(policy="round_robin", worker_urls=[a.url, b.url]).serve(threads=4) as server,
-    ):
-        for _ in range(40):  # a connection each, so that the kernel spreads them over the lanes
-            client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
-            client.request(
-                "POST", "/v1/completions", b'{"model": "simulated-model", "prompt": "x", "max_tokens": 1}'
-            )
-            answer = client.getresponse()
-            assert answer.status == 200, answer.read()
-            answer.read()
-            client.close()
-        server.stop()
-        text = server.metrics()
-    counts = dict(re.findall(r'vllm_router_processed_requests_total\{worker="([^"]+)"\} (\d+)', text))
-    assert counts == {a.url: "20", b.url: "20"}
+def test_routes_are_counted_apart():
+    router = Router(policy="round_robin", worker_urls=[A])
+    lanes = testing.Lanes(router)
+    lanes.record(0, **exchange(worker(router)))
+    lanes.record(0, **exchange(worker(router), route=EMBEDDINGS, status=503, retries=2))
+    page = page_of(lanes)
+    assert page["requests_total"].series == {(("route", CHAT),): 1}
+    assert page["retries_total"].series == {(("route", EMBEDDINGS),): 2}
+    assert page["http_responses_total"].series == {
+        (("code", "200"), ("route", CHAT)): 1,
+        (("code", "503"), ("route", EMBEDDINGS)): 1,
+    }
+    assert page["request_duration_seconds"].histogram(route=CHAT).count == 1
