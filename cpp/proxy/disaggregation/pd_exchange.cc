@@ -316,13 +316,8 @@ void PdExchange::ResponseEnded(ResponseEnd end) {
   if (relayed == nullptr) return;
   if (end == ResponseEnd::kWhole) retry_.ReportServed(*relayed->worker());
   if (relayed->closed()) return;  // because of prefill
-<<<<<<< HEAD
   relayed->request().outcome().RecordResponseEnd(end);
-  if (end != ResponseEnd::kWhole) thread_.telemetry.PairBrokeOff(relayed->worker());
-=======
-  relayed->request().RecordResponseEnd(end);
   if (end != ResponseEnd::kWhole) thread_.telemetry.stages().PairBrokeOff(relayed->worker());
->>>>>>> c9b2888c2fb228388d51b7f15bd7fe1407b3a5fb
   if (end == ResponseEnd::kBrokeOff) return Post({.type = PdEventType::kDLost});
   Post({.type = PdEventType::kDDone, .server_error = end != ResponseEnd::kWhole});
 }
