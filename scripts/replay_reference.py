@@ -121,7 +121,7 @@ streams, and the router takes each request for waiting until it ends.
 
 A line of `mooncake` and `bailian` may have `priority_class` (`interactive`, `default`, `batch`) and `tenant` (a name). With `--admission-config` requests wait in the
 router's own queues, [as in the server](../how-to/share_a_fleet.md): until a worker has room for their class, in an order that is fair to tenants. Workers report their KV caches once a second.
-Timeouts are seen within 0.1 s. Not with stages, nor with `--whole-responses`; a capacity is measured without classes.
+Timeouts are seen within 0.1 s. Not with stages, nor with `--whole-responses`; a capacity is measured without classes, and nothing is evicted: `evict` has no effect.
 
 | figure of each class and tenant | meaning |
 |---|---|

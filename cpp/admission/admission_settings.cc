@@ -73,6 +73,9 @@ class Reading {
       if (!real || *real <= 0 || *real > kMaxClassWeight)
         return Wrong(name, value, Concat("a number above 0, up to ", kMaxClassWeight));
       settings->weight = *real;
+    } else if (name == "evict") {
+      if (value != "true" && value != "false") return Wrong(name, value, "true or false");
+      settings->evict = value == "true";
     } else {
       return Say(Concat(Quoted(name), " is not a known member of a class"));
     }
@@ -213,6 +216,10 @@ Status CheckTogether(const AdmissionSettings& settings) {
           "some classes have a weight and ", settings.weighted() ? name : PriorityClassName(PriorityClass{}),
           " has none; give one to each class, or to none for the strict order"));
     }
+    if (i == 0 && one.evict) {
+      return absl::InvalidArgumentError(
+          Concat("evict of ", name, " is true, and no class is above it; remove it"));
+    }
     if (i == 0) continue;
     const ClassSettings& above = settings.classes[i - 1];
     const auto above_name = PriorityClassName(static_cast<PriorityClass>(i - 1));
@@ -221,6 +228,11 @@ Status CheckTogether(const AdmissionSettings& settings) {
           "the gate of ", name, " is ", ClassGateName(one.room.gate), " and that of ", above_name, " is ",
           ClassGateName(above.room.gate),
           "; a lower class has the same or a narrower one: open, gated, idle_only"));
+    }
+    if (above.evict && !one.evict) {
+      return absl::InvalidArgumentError(Concat(
+          "evict of ", above_name, " is true and that of ", name,
+          ", which is below it, is not; set it for both, or for none"));
     }
     if (above.room.gate != ClassGate::kOpen && one.room.kv_ceiling > above.room.kv_ceiling) {
       return absl::InvalidArgumentError(Concat(

@@ -3,7 +3,7 @@
 //
 //   class interactive queue_size=256 queue_timeout_ms=30000 gate=open
 //   class default queue_size=512 queue_timeout_ms=60000 gate=gated kv_ceiling=0.95 age_after_ms=30000
-//   class batch queue_size=8192 queue_timeout_ms=600000 gate=idle_only kv_ceiling=0.5
+//   class batch queue_size=8192 queue_timeout_ms=600000 gate=idle_only kv_ceiling=0.5 evict=true
 //   alias batch nightly
 //   tenant weight=4 concurrency=64 requests_per_minute=1200 tokens_per_minute=600000 burst_ms=10000 search
 //   engine vllm client=keep interactive=-10 default=0 batch=10
@@ -46,6 +46,7 @@ struct ClassSettings {
   ClassRoom room;
   int64_t age_after_ms = 0;  // the oldest waiter counts one class higher from then on; 0: never
   double weight = 0;         // of the weighted order
+  bool evict = false;        // one with a long prompt makes room for the highest class (evictables.h)
 
   bool operator==(const ClassSettings&) const = default;
 };
@@ -89,6 +90,7 @@ struct AdmissionSettings {
   }
   ClassSettings& of(PriorityClass priority_class) { return classes[static_cast<size_t>(priority_class)]; }
   bool weighted() const { return classes.front().weight > 0; }
+  bool evicts() const { return classes.back().evict; }  // some class; the lowest one then
   std::optional<PriorityClass> ClassOfAlias(std::string_view alias) const;
   // Those of the tenant, of kUnnamedTenants, or the defaults. Live as long as these settings.
   const TenantSettings& OfTenant(std::string_view tenant) const;

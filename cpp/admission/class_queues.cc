@@ -51,7 +51,7 @@ void ClassQueues::Link(Queue* queue, Waiter* waiter) {
   Waiter* before = queue->newest;
   if (before != nullptr && before->arrival > waiter->arrival) {
     Waiter* behind = queue->oldest;  // one that was dispatched before is among the oldest
-    while (behind->arrival < waiter->arrival) behind = behind->behind;
+    while (behind->arrival <= waiter->arrival) behind = behind->behind;
     before = behind->before;
   }
   waiter->before = before;
@@ -96,17 +96,22 @@ ClassQueues::Waiter* ClassQueues::FindDisplaced(const Waiter& newcomer) const {
 ClassQueues::Entered ClassQueues::Enqueue(Waiter* waiter, int64_t now_ns) {
   Queue& queue = QueueOf(*waiter);
   const uint32_t size = settings_->of(waiter->of_class).queue_size;
-  if (size == 0) return {};
+  if (size == 0 && !waiter->in_front) return {};
   Entered entered;
-  if (queue.fair.waiters() >= size) {
+  if (queue.fair.waiters() >= size && !waiter->in_front) {
     entered.displaced = FindDisplaced(*waiter);
     if (entered.displaced == nullptr) return {};
     Remove(entered.displaced);
   }
   const bool was_empty = queue.oldest == nullptr;
   const size_t before = queue.fair.WaitersOf(waiter->tenant);
-  ROUTER_CHECK(queue.fair.Enqueue(waiter), "the sizes of all queues are within that of each");
-  waiter->arrival = ++last_arrival_;
+  if (waiter->in_front) {
+    queue.fair.EnqueueInFront(waiter);
+    waiter->arrival = kInFront;
+  } else {
+    ROUTER_CHECK(queue.fair.Enqueue(waiter), "the sizes of all queues are within that of each");
+    waiter->arrival = ++last_arrival_;
+  }
   waiter->queued_ns = now_ns;
   if (was_empty) queue.time = std::max(queue.time, virtual_time_);
   Joined(&queue, waiter, before);

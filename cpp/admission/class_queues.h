@@ -22,7 +22,8 @@
 //
 // A full queue: the newcomer takes the place of the newest waiter of the lowest class below its own that has one. If there is
 // none, that of the newest of the tenant with the most waiters in its class, if that tenant still has as many as its own
-// afterwards. Else it is rejected. So there are never more waiters than the sum of the queues' sizes, but for those of Requeue().
+// afterwards. Else it is rejected. So there are never more waiters than the sum of the queues' sizes, but for those of Requeue()
+// and those that go in front.
 //
 // The caller guards it. Cost: O(log tenants), twice for a full queue. No callback, no clock.
 #pragma once
@@ -53,6 +54,8 @@ class ClassQueues {
   struct Waiter : FairQueue::Waiter {
     PriorityClass of_class = PriorityClass::kDefault;
     int64_t queued_ns = 0;  // when it came
+    // It had a worker, and was evicted there: before its tenant's others, and nothing of the queue's size rejects it.
+    bool in_front = false;
     // Of the queues.
     uint64_t arrival = 0;  // 0: it was never queued
     Waiter* before = nullptr;
@@ -108,6 +111,8 @@ class ClassQueues {
     bool aged_last = false;                          // the last one that went as one of this class was not
   };
 
+  static constexpr uint64_t kInFront = 1;  // an arrival before all others
+
   static size_t Index(PriorityClass of_class) { return static_cast<size_t>(of_class); }
   Queue& QueueOf(const Waiter& waiter) { return queues_[Index(waiter.of_class)]; }
   // The tenant has one waiter more or less now.
@@ -127,7 +132,7 @@ class ClassQueues {
 
   std::shared_ptr<const AdmissionSettings> settings_;
   std::array<Queue, kPriorityClasses> queues_;
-  uint64_t last_arrival_ = 0;
+  uint64_t last_arrival_ = kInFront;
   double virtual_time_ = 0;  // of the class that was dispatched last
 };
 

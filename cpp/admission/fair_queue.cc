@@ -120,7 +120,7 @@ void FairQueue::Link(uint32_t number, Waiter* waiter) {
   // One that was queued before is among the oldest.
   if (older != nullptr && older->order > waiter->order) {
     Waiter* newer = tenant.oldest;
-    while (newer->order < waiter->order) newer = newer->newer;
+    while (newer->order <= waiter->order) newer = newer->newer;
     older = newer->older;
   }
   waiter->older = older;
@@ -181,6 +181,13 @@ bool FairQueue::Enqueue(Waiter* waiter) {
   Link(NumberOf(waiter->tenant, Floor()), waiter);
   ForgetReached();
   return true;
+}
+
+void FairQueue::EnqueueInFront(Waiter* waiter) {
+  ROUTER_CHECK(!waiter->is_queued && waiter->weight > 0, "a waiter is queued once, with a weight");
+  waiter->order = kInFront;
+  Link(NumberOf(waiter->tenant, Floor()), waiter);
+  ForgetReached();
 }
 
 FairQueue::Waiter* FairQueue::Next(std::span<const uint32_t> workers) {

@@ -3,6 +3,7 @@
 //   Enqueue(w)          a place behind its tenant's others; false: the queue is full
 //   Next(workers)       the next waiter that one of these workers can take, charged with its cost; null: none
 //   Requeue(w)          gives the charge back, and w its old place
+//   EnqueueInFront(w)   a place before its tenant's others, however many wait
 //   Remove(w)           it waits no more
 //   Settle(w, actual)   what it cost in the end, in place of its charge
 //
@@ -78,6 +79,8 @@ class FairQueue {
   FairQueue& operator=(const FairQueue&) = delete;
 
   bool Enqueue(Waiter* waiter);
+  // The queue may have more than `max_waiters` by it. Several of a tenant are in the order in which they came here.
+  void EnqueueInFront(Waiter* waiter);
   // `workers`: with room, in ascending order.
   Waiter* Next(std::span<const uint32_t> workers);
   // REQUIRES: Next() returned it, and it is not settled. The queue may have more than `max_waiters` by it.
@@ -102,6 +105,7 @@ class FairQueue {
 
  private:
   static constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
+  static constexpr uint64_t kInFront = 1;  // an order before all others
 
   struct Tenant {
     uint64_t name = 0;
@@ -140,7 +144,7 @@ class FairQueue {
   const Options options_;
   const size_t max_tenants_;
   double virtual_time_ = 0;
-  uint64_t last_order_ = 0;
+  uint64_t last_order_ = kInFront;
   size_t waiters_ = 0;
   uint64_t reserved_ = 0;
   std::vector<Tenant> tenants_;

@@ -14,6 +14,7 @@
 #include "admission/class_pool.h"
 #include "admission/class_queues.h"
 #include "admission/dispatch_rate.h"
+#include "admission/evictables.h"
 #include "admission/pool_room.h"
 #include "admission/whole_responses.h"
 #include "bindings/bindings.h"
@@ -52,7 +53,7 @@ py::dict SettingsRows(const std::string& lines) {
     classes[py::str(std::string(name))] = py::dict(
         "queue_size"_a = one.queue_size, "queue_timeout_ms"_a = one.queue_timeout_ms,
         "gate"_a = ClassGateName(one.room.gate), "kv_ceiling"_a = one.room.kv_ceiling,
-        "age_after_ms"_a = one.age_after_ms, "weight"_a = one.weight);
+        "age_after_ms"_a = one.age_after_ms, "weight"_a = one.weight, "evict"_a = one.evict);
   }
   py::dict aliases;
   for (const auto& [alias, given] : settings.aliases) aliases[py::str(alias)] = PriorityClassName(given);
@@ -94,6 +95,12 @@ class TestClassQueues {
     return {
         entered.queued,
         entered.displaced != nullptr ? std::optional(NumberOf(entered.displaced)) : std::nullopt};
+  }
+  // Of one that was taken and settled.
+  void EnqueueInFront(uint64_t number, int64_t now_ms) {
+    ClassQueues::Waiter& waiter = *waiters_.at(number);
+    waiter.in_front = true;
+    queues_.Enqueue(&waiter, now_ms * 1'000'000);
   }
   // The number and how. `room`: whether each class has a worker with room.
   std::optional<std::pair<uint64_t, std::string>> Next(const std::array<bool, 3>& room, int64_t now_ms) {
@@ -245,6 +252,39 @@ class TestClassPool {
   std::vector<std::pair<uint64_t, std::string>> told_;
 };
 
+// Requests by their numbers; those that were evicted, in order.
+class TestEvictables {
+ public:
+  uint64_t Add(
+      uint32_t worker, const std::string& of_class, uint32_t tokens, int64_t chosen_ms, uint32_t evictions) {
+    const uint64_t request = ++count_;
+    numbers_[request] = evictables_.Add(
+        WorkerId{worker},
+        {.of_class = ClassOf(of_class),
+         .tokens = tokens,
+         .chosen_ns = chosen_ms * 1'000'000,
+         .evictions = evictions},
+        [this, request] { evicted_.push_back(request); });
+    return request;
+  }
+  void Remove(uint32_t worker, uint64_t request) {
+    evictables_.Remove(WorkerId{worker}, numbers_.at(request));
+  }
+  std::optional<uint64_t> EvictAt(uint32_t worker, int64_t now_ms, double pace, const std::string& lines) {
+    const bool has_evicted =
+        evictables_.EvictAt(WorkerId{worker}, *SettingsOf(lines), pace, now_ms * 1'000'000);
+    return has_evicted ? std::optional(evicted_.back()) : std::nullopt;
+  }
+  size_t size() const { return evictables_.size(); }
+  std::vector<uint64_t> evicted() const { return evicted_; }
+
+ private:
+  Evictables evictables_;
+  uint64_t count_ = 0;
+  std::map<uint64_t, Evictables::Number> numbers_;
+  std::vector<uint64_t> evicted_;
+};
+
 }  // namespace
 
 void BindTestingClasses(py::module_& testing) {
@@ -259,6 +299,7 @@ void BindTestingClasses(py::module_& testing) {
       .def(
           "enqueue", &TestClassQueues::Enqueue, "number"_a, "of_class"_a, "tenant"_a = 0, "cost"_a = 1,
           "now_ms"_a = 0)
+      .def("enqueue_in_front", &TestClassQueues::EnqueueInFront)
       .def("next", &TestClassQueues::Next, "room"_a, "now_ms"_a = 0)
       .def("passed", &TestClassQueues::Passed)
       .def("requeue", &TestClassQueues::Requeue)
@@ -268,6 +309,23 @@ void BindTestingClasses(py::module_& testing) {
       .def("queued_cost", &TestClassQueues::QueuedCost)
       .def_property_readonly("sizes", &TestClassQueues::Sizes)
       .def_property_readonly("mask", &TestClassQueues::mask);
+  testing.def(
+      "tokens_left",
+      [](uint32_t tokens, double pace, int64_t ms) {
+        return TokensLeft({.tokens = tokens}, pace, ms * 1'000'000);
+      },
+      "tokens"_a, "pace"_a, "ms"_a);
+  py::class_<TestEvictables>(testing, "Evictables")
+      .def(py::init<>())
+      .def(
+          "add", &TestEvictables::Add, "worker"_a, "of_class"_a = "batch", "tokens"_a = 50'000,
+          "chosen_ms"_a = 0, "evictions"_a = 0)
+      .def("remove", &TestEvictables::Remove)
+      .def(
+          "evict_at", &TestEvictables::EvictAt, "worker"_a, "now_ms"_a = 0, "pace"_a = 10'000.0,
+          "lines"_a = "class batch evict=true")
+      .def_property_readonly("size", &TestEvictables::size)
+      .def_property_readonly("evicted", &TestEvictables::evicted);
   testing.def("prefill_ns", &WholeResponses::PrefillNs);
   py::class_<TestClassPool>(testing, "ClassPool")
       .def(

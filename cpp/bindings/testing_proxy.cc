@@ -160,11 +160,13 @@ RequestInfo MakeRecord(const py::kwargs& fields) {
         {"priority_class", &IdentityInfo::priority_class},
         {"claimed_class", &IdentityInfo::claimed_class},
         {"dispatch", &IdentityInfo::dispatch}};
-    const bool is_of_client = name == "tenant" || client_words.contains(name);
+    const bool is_of_client = name == "tenant" || name == "evictions" || client_words.contains(name);
     if (is_of_client && record.identity == nullptr) record.identity = std::make_unique<IdentityInfo>();
     if (is_of_pair && record.pd == nullptr) record.pd = std::make_unique<PdInfo>();
     if (name == "tenant") {
       record.identity->tenant = value.cast<std::string>();
+    } else if (name == "evictions") {
+      record.identity->evictions = value.cast<uint32_t>();
     } else if (is_of_client) {
       (*record.identity).*client_words.at(name) = Forever(value.cast<std::string>());
     } else if (pd_words.contains(name)) {

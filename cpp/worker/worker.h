@@ -82,8 +82,9 @@ struct Worker {
   std::atomic<bool> health_known{false};  // one has ended, so that the fleet's `healthy` is known
   // The engine's life as its source names it, in a number that is equal in all routers; 0: not named.
   std::atomic<uint64_t> incarnation{0};
-  std::atomic<uint64_t> selections{0};        // decisions that chose this worker
-  std::atomic<float> kv_use{-1};              // 0..1, as it told when its load was polled; below 0: not known
+  std::atomic<uint64_t> selections{0};  // decisions that chose this worker
+  std::atomic<float> prefill_pace{0};   // tokens of prompts per second (routing/prefill_pace.h); 0: not known
+  std::atomic<float> kv_use{-1};        // 0..1, as it told when its load was polled; below 0: not known
   std::atomic<uint32_t> failed_transfers{0};  // of KV blocks to it, one after the other
   // Of a prefill worker whose bootstrap server names it, by its rank; null: not known. Written by the control thread.
   Snapshot<std::string> engine_id{nullptr};

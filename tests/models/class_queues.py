@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tests.models.fair_queue import FairQueue
+from tests.models.fair_queue import IN_FRONT, FairQueue
 from tests.models.fair_queue import Waiter as Fair
 
 CLASSES = ("interactive", "default", "batch")
@@ -62,7 +62,7 @@ class ClassQueues:
         self.settings = settings
         self.queues = [Queue() for _ in CLASSES]
         self.taken: dict[int, Waiter] = {}
-        self.arrivals = 0
+        self.arrivals = IN_FRONT
         self.virtual_time = 0.0
 
     @property
@@ -91,6 +91,15 @@ class ClassQueues:
         queue.waiters.append(waiter)
         queue.fair.enqueue(Fair(waiter.number, waiter.tenant, waiter.cost))
         return True, displaced.number if displaced else None
+
+    def enqueue_in_front(self, waiter: Waiter, now_ms: int) -> None:
+        queue = self.queues[waiter.of_class]
+        if not queue.waiters:
+            queue.time = max(queue.time, self.virtual_time)
+        waiter.arrival, waiter.queued_ms = IN_FRONT, now_ms
+        queue.waiters.append(waiter)
+        queue.waiters.sort(key=lambda other: other.arrival)
+        queue.fair.enqueue_in_front(Fair(waiter.number, waiter.tenant, waiter.cost))
 
     def _displaced(self, newcomer: Waiter) -> Waiter | None:
         for lower in range(len(CLASSES) - 1, newcomer.of_class, -1):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 TENANTS_SEARCHED = 8
 WAITERS_SEARCHED = 16
 SAME_SHARE = 0.05
+IN_FRONT = 1  # an order before all others
 
 
 @dataclass
@@ -47,7 +48,7 @@ class FairQueue:
         self.quantum = quantum
         self.virtual_time = 0.0
         self.tenants: dict[int, Tenant] = {}
-        self.orders = 0
+        self.orders = IN_FRONT
         self.taken: dict[int, Waiter] = {}
 
     def __len__(self) -> int:
@@ -73,6 +74,10 @@ class FairQueue:
         waiter.order = self.orders
         self._put(waiter)
         return True
+
+    def enqueue_in_front(self, waiter: Waiter) -> None:
+        waiter.order = IN_FRONT
+        self._put(waiter)
 
     def next(self, workers: list[int]) -> Waiter | None:
         queue = self.backlogged()

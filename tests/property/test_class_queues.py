@@ -21,6 +21,7 @@ STEPS = st.one_of(
     st.tuples(st.just("next"), st.lists(st.booleans(), min_size=3, max_size=3)),
     st.tuples(st.just("passed"), st.integers(0, 2)),
     st.tuples(st.just("requeue"), st.integers(0, 99)),
+    st.tuples(st.just("evict"), st.integers(0, 99)),
     st.tuples(st.just("remove"), st.integers(0, 99)),
     st.tuples(st.just("settle"), st.integers(0, 99), st.sampled_from([0, 1, 2])),
 )
@@ -60,6 +61,15 @@ class Pair:
         for number in self._taken(place):
             self.queues.requeue(number)
             self.slow.requeue(number)
+            self.requeued += 1
+
+    def evict(self, place):
+        for number in self._taken(place):
+            waiter = self.slow.taken[number]
+            self.slow.settle(number, 0)
+            self.slow.enqueue_in_front(waiter, self.now_ms)
+            self.queues.settle(number, 0)
+            self.queues.enqueue_in_front(number, self.now_ms)
             self.requeued += 1
 
     def remove(self, place):
@@ -138,8 +148,8 @@ def test_they_are_their_slow_twin_through_a_long_story(seed):
     pair = Pair(twin.Settings(sizes=(10, 20, 40), ages_ms=(0, 50, 200), weights=weights))
     for _ in range(3000):
         pair.now_ms += dice.randrange(4)
-        names = ["enqueue", "next", "passed", "requeue", "remove", "settle"]
-        what = dice.choices(names, [50, 30, 5, 3, 3, 14])[0]
+        names = ["enqueue", "next", "passed", "requeue", "evict", "remove", "settle"]
+        what = dice.choices(names, [50, 30, 5, 3, 3, 3, 14])[0]
         if what == "enqueue":
             pair.enqueue(dice.randrange(3), dice.randrange(6), dice.choice([1, 90, 700]))
         elif what == "next":

@@ -35,6 +35,7 @@ json::array Classes(const AdmissionSettings& settings) {
     if (one.room.gate != ClassGate::kOpen) row["kv_ceiling"] = one.room.kv_ceiling;
     if (one.age_after_ms != 0) row["age_after_secs"] = static_cast<double>(one.age_after_ms) / 1e3;
     if (one.weight > 0) row["weight"] = one.weight;
+    if (one.evict) row["evict"] = true;
     rows.push_back(std::move(row));
   }
   return rows;

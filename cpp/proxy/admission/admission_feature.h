@@ -14,5 +14,6 @@ extern const Step kClassStep;
 extern const Step kEnginePriorityStep;
 extern const Step kTenantTokensStep;
 extern const Step kDispatchStep;
+extern const Step kEvictionStep;
 
 }  // namespace vllm_router

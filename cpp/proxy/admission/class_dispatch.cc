@@ -20,6 +20,11 @@ void PumpNow(ClassPool& pool, const ClassPools& pools, const AdmissionSettings& 
   pool.Pump(*fleet, LimitsOf(pools, settings, thread), thread.clock.NowNanos());
 }
 
+double RandomShare(IoThread& thread) {
+  constexpr uint64_t kSteps = 1 << 20;
+  return static_cast<double>(thread.ids.Below(kSteps)) / kSteps;
+}
+
 }  // namespace
 
 ClassDispatch::ClassDispatch(
@@ -60,7 +65,7 @@ void ClassDispatch::Dispatched() {
   if (!std::exchange(counted_, true))
     thread_.dispatched[static_cast<size_t>(place_.of_class)][static_cast<size_t>(place_.kind)].Add();
   if (request_.info.identity != nullptr) request_.info.identity->dispatch = DispatchKindName(place_.kind);
-  request_.workers.gate = this;
+  if (request_.workers.gate == nullptr) request_.workers.gate = this;
 }
 
 // ---- the wait
@@ -91,7 +96,8 @@ Task<WaitEnd> ClassDispatch::WaitOn(bool is_queued) {
   bool stepped_back = is_queued;
   for (;;) {
     while (!is_queued) {
-      const ClassPool::Entered entered = pool_->Enqueue(&place_, RandomShare(), thread.clock.NowNanos());
+      const ClassPool::Entered entered =
+          pool_->Enqueue(&place_, RandomShare(thread), thread.clock.NowNanos());
       is_queued = entered.queued;
       if (entered.queued) break;
       place_.retry_after_ns = entered.retry_after_ns;
@@ -140,7 +146,11 @@ Task<Verdict> ClassDispatch::Settled(WaitEnd end) {
   if (end == WaitEnd::kDispatched || request_.is_cancelled()) co_return Verdict::kNext;
   auto& rejected = thread_.rejected[static_cast<size_t>(place_.of_class)];
   HttpError error = HttpError::kQueueFull;
-  if (end == WaitEnd::kTimeout) {
+  if (end == WaitEnd::kTimeout && place_.in_front) {
+    rejected[ThreadClasses::kTimeout].Add();
+    error = HttpError::kEvicted;
+    place_.retry_after_ns = 0;  // its error's own: it was about to be served
+  } else if (end == WaitEnd::kTimeout) {
     rejected[ThreadClasses::kTimeout].Add();
     error = HttpError::kQueueTimeout;
   } else if (end == WaitEnd::kDisplaced) {
@@ -154,7 +164,8 @@ Task<Verdict> ClassDispatch::Settled(WaitEnd end) {
 }
 
 void ClassDispatch::Leave(WaitEnd why) {
-  if (state_ != State::kWaiting || !pool_->Leave(&place_, RandomShare(), request_.thread.clock.NowNanos()))
+  IoThread& thread = request_.thread;
+  if (state_ != State::kWaiting || !pool_->Leave(&place_, RandomShare(thread), thread.clock.NowNanos()))
     return;
   state_ = State::kNew;
   OnTold(&place_, why);
@@ -202,11 +213,6 @@ void ClassDispatch::OnHoldersTimer(void* dispatch) {
   self->ArmHoldersTimer();
 }
 
-double ClassDispatch::RandomShare() {
-  constexpr uint64_t kSteps = 1 << 20;
-  return static_cast<double>(request_.thread.ids.Below(kSteps)) / kSteps;
-}
-
 // ---- the first attempt
 
 WorkerGate::Positions ClassDispatch::Closed(const FleetView& fleet) const {
@@ -219,7 +225,7 @@ WorkerGate::Positions ClassDispatch::Closed(const FleetView& fleet) const {
   return ClosedFor(fleet, place_.of_class, limits, pool, now);
 }
 
-void ClassDispatch::Chosen() {
+void ClassDispatch::Chosen(const Ticket* /*ticket*/) {
   if (state_ != State::kChoosing) return;
   Left();
   past_prompt_.Begin();
@@ -240,6 +246,25 @@ Task<Verdict> ClassDispatch::WaitAgain() {
   if (pool_->retired()) FindPool();
   if (!is_queued) FindHolders();
   const WaitEnd end = co_await WaitOn(is_queued);
+  const Verdict verdict = co_await Settled(end);
+  co_return verdict;
+}
+
+// What it was charged is given back, and charged again when it is dispatched. It keeps its permit, as those who were
+// dispatched before it do.
+Task<Verdict> ClassDispatch::WaitInFront() {
+  past_prompt_.End();
+  EndPrefill();
+  if (std::exchange(charged_, false)) pool_->Settle(place_, 0);
+  if (thread_.rules.Get()->settings == nullptr) {  // there are no classes any more
+    End();
+    co_return Verdict::kNext;
+  }
+  place_.in_front = true;
+  if (place_.queued_ns == 0) place_.queued_ns = request_.info.body_ns;
+  deadline_ns_ = 0;
+  FindHolders();
+  const WaitEnd end = co_await WaitOn(/*is_queued=*/false);
   const Verdict verdict = co_await Settled(end);
   co_return verdict;
 }

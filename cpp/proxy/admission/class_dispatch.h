@@ -3,7 +3,7 @@
 //   TryPass() ── true ──────────────┐
 //      │ false                      ▼
 //      └─▶ Run() ── dispatched ──▶ gate of its first attempt ──▶ Chosen() ──▶ Responded() ──▶ End()
-//             └── full, displaced, timeout: the client has the error
+//             └── full, displaced, timeout: the client has the error             └── evicted: WaitInFront()
 //
 // What it counts against the pool (a choice under way, a prompt of an idle_only class, its cost) is given back once each,
 // however the request ends. One thread, but for the pool's callback.
@@ -50,8 +50,10 @@ class ClassDispatch final : public WorkerGate {
   Task<Verdict> Run();
 
   Positions Closed(const FleetView& fleet) const override;
-  void Chosen() override;
+  void Chosen(const Ticket* ticket) override;
   Task<Verdict> WaitAgain() override;
+  // The same of one that was evicted from its worker, at the front of its queue. Its wait begins anew.
+  Task<Verdict> WaitInFront();
 
   // Its first token has come.
   void Responded();
@@ -79,7 +81,6 @@ class ClassDispatch final : public WorkerGate {
   void EndPrefill();
   void Pump();
   void PumpSoon();
-  double RandomShare();
   void FindHolders();
   void ArmHoldersTimer();
   static void OnTold(ClassPool::Waiter* waiter, WaitEnd end);

@@ -60,6 +60,16 @@ void ClassMetrics::Write(MetricsPage* page) const {
   }
 
   page->Counter(
+      "evicted_requests_total",
+      "Requests that were ended at their worker before its response began, so that one of a higher priority "
+      "class need not wait for their prompts, and that wait for a worker again.");
+  for (size_t i = 0; i < waiting.size(); ++i) {
+    uint64_t count = 0;
+    for (const ThreadClasses* const thread : threads_) count += thread->evicted[i].count();
+    page->Add(count, {{"class", NameOf(i)}});
+  }
+
+  page->Counter(
       "class_closed_seconds_total",
       "Time in which requests of a priority class waited and no worker had room for it, by the reason that "
       "most of a "

@@ -23,6 +23,7 @@
 
 #include "admission/admission_settings.h"
 #include "admission/class_pool.h"
+#include "admission/evictables.h"
 #include "admission/whole_responses.h"
 #include "base/mutex.h"
 #include "base/snapshot.h"
@@ -76,6 +77,7 @@ class ClassPools final : public PlaceQueues {
 
   WholeResponses& whole() { return whole_; }
   const WholeResponses& whole() const { return whole_; }
+  Evictables& evictables() { return evictables_; }
   // For how long a class had waiters and no worker with room, by reason.
   int64_t closed_ns(size_t of_class, ClosedBy reason) const {
     return closed_ns_[of_class][static_cast<size_t>(reason)].load(std::memory_order_relaxed);
@@ -93,6 +95,7 @@ class ClassPools final : public PlaceQueues {
 
   Snapshot<Rules> rules_;
   WholeResponses whole_;
+  Evictables evictables_;
   std::array<std::array<std::atomic<int64_t>, OpenWorkers::kReasons>, kPriorityClasses> closed_ns_{};
   mutable Mutex mutex_;
   std::string lines_ ABSL_GUARDED_BY(mutex_);
@@ -129,6 +132,7 @@ struct ThreadClasses {
   std::array<std::array<Counter, kDispatchKinds>, kPriorityClasses> dispatched;
   std::array<std::array<Counter, kRejections>, kPriorityClasses> rejected;
   std::array<WorkerWaitHistogram, kPriorityClasses> waits;  // of those that had to
+  std::array<Counter, kPriorityClasses> evicted;
 };
 
 // An engine may compute for it: a POST for a model, or to a path that is not known here. Workers take other spellings of a

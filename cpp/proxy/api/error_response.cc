@@ -40,6 +40,9 @@ constexpr ErrorRow kRows[] = {
      "A request of a higher priority class, or of a tenant with fewer, took its place in the full queue; "
      "retry later.",
      true},
+    {503, kServer, "evicted",
+     "A request of a higher priority class needed its worker, and it got no other in time; retry later.",
+     true},
     {408, kInvalid, "queue_timeout", "The request waited too long in the queue; retry later."},
     {429, kInvalid, "rate_limited", "Rate limit exceeded; see Retry-After.", true},
     {429, kInvalid, "tenant_rate_limited",

@@ -39,6 +39,7 @@ enum class HttpError : uint8_t {
   kInvalidArgument,  // of an admin call, or x-vllm-router-override
   kQueueFull,
   kDisplaced,  // by a request of a higher priority class
+  kEvicted,    // from its worker, likewise, and it got no other
   kQueueTimeout,
   kRateLimited,
   kTenantRateLimited,

@@ -123,6 +123,11 @@ void ScaleService::FollowPaces(const FleetView& fleet, int64_t passed_ns) {
     }
   }
   for (auto& [id, pace] : paces) pace.Follow(counts[id], passed_ns);
+  // Evictions read it (admission/evictables.h).
+  for (const FleetView::Member& member : fleet.members()) {
+    const double known = paces[member.worker->id].tokens_per_second().value_or(0);
+    member.worker->prefill_pace.store(static_cast<float>(known), std::memory_order_relaxed);
+  }
   paces_ = std::move(paces);
 }
 

@@ -8,6 +8,7 @@
 //   kResponded -> response(): it arrives, or is an earlier attempt's if that is the best available
 //   kFailed    -> error(), message()
 //   kFull      -> no attempt was made: all eligible workers have --max-worker-requests; run again later
+//   kEvicted   -> Evict() came first: run again when the request has its turn, as if it had not been run
 //   kCancelled -> Cancel() came first, and its caller has the reason
 //
 // Belongs to one exchange. One thread.
@@ -32,7 +33,7 @@ namespace vllm_router {
 
 class Attempts {
  public:
-  enum class End : uint8_t { kResponded, kFailed, kFull, kCancelled };
+  enum class End : uint8_t { kResponded, kFailed, kFull, kEvicted, kCancelled };
 
   // What is to be served. Everything outlives the attempts.
   struct Call {
@@ -68,6 +69,10 @@ class Attempts {
       const Worker& worker, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) = 0;
   // The worker is in doubt: a request that is overdue there goes to another worker, if it may. True: it does.
   virtual bool MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt, size_t* reads_bodies) = 0;
+
+  // Another request needs the worker more. An attempt that waits there for its first byte ends, without blame. False: it
+  // does not, since there is none, it cannot be repeated, or another one failed before.
+  virtual bool Evict() { return false; }
 
   // After kFailed.
   HttpError error() const { return error_; }

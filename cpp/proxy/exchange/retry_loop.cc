@@ -67,8 +67,12 @@ Task<RetryLoop::End> RetryLoop::Run(const Call& call) {
     attempting_ = false;
     endangers_.End();
     if (cancelled_) co_return End::kCancelled;
-    attempt_->outcome().RecordAttempt();
     const bool responded = end == UpstreamRequest::End::kResponded;
+    if (std::exchange(evicted_, false) && !responded) {
+      LeaveEvicted();
+      co_return End::kEvicted;
+    }
+    attempt_->outcome().RecordAttempt();
     if (responded && !IsRetryableStatus(response_.head().status)) co_return End::kResponded;
     if (!responded) Fail(attempt_->outcome().error());
 
@@ -188,11 +192,34 @@ bool RetryLoop::MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt,
   return true;
 }
 
+// One that failed at a worker is in the hands of the retries' rules.
+bool RetryLoop::Evict() {
+  const bool waits = !cancelled_ && !evicted_ && attempting_ && attempt_->AwaitsFirstByte();
+  if (!waits || choice_.pinned() || choice_.any_attempted() || !retries_.MayRepeat()) return false;
+  evicted_ = true;
+  attempt_->MoveAway();
+  return true;
+}
+
+// It is as if no worker had had the request: the attempt is none of those that were made, and its time is one of waiting.
+void RetryLoop::LeaveEvicted() {
+  attempt_->record().AddTo(&info_, thread_.clock.NowNanos());
+  info_.attempts_made.pop_back();
+  attempt_->ticket().Finish({.end = Outcome::End::kClientGone});
+  attempt_->outcome().ReleasePass();
+  info_.queue_ns += thread_.clock.NowNanos() - info_.chosen_ns;
+  info_.worker = nullptr;
+  info_.decision.reset();
+  info_.policy = {};
+  info_.chosen_ns = info_.connected_ns = info_.sent_ns = info_.responded_ns = 0;
+  request_.message.body->Rewind();
+}
+
 std::optional<WorkerChoice::Selected> RetryLoop::Select() {
   if (attempt_) attempt_->outcome().ReleasePass();
   std::optional<WorkerChoice::Selected> selected = choice_.Select({.after_loss = lost_once_});
   info_.chosen_ns = thread_.clock.NowNanos();
-  if (request_.choice.gate != nullptr) request_.choice.gate->Chosen();
+  if (request_.choice.gate != nullptr) request_.choice.gate->Chosen(selected ? &selected->ticket : nullptr);
   // After an attempt, that attempt's failure is more informative.
   if (!selected && (choice_.pinned() || !choice_.any_attempted())) Fail(choice_.error(), choice_.message());
   return selected;

@@ -4,6 +4,7 @@
 //   SELECT -> UpstreamRequest -> responded         workers that were attempted are left out, while there
 //     ^             |                              are others
 //     `-- pause <---+---> no retry: the client gets the last failure
+//                   `---> evicted: Run() again, later
 //
 // Its results are those of attempts.h.
 //
@@ -40,6 +41,7 @@ class RetryLoop final : public Attempts {
   bool WorkerDrained(const Worker& worker) override;
   void AddWaits(const Worker& worker, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) override;
   bool MoveFrom(const Worker& worker, const HangDetector::Doubt& doubt, size_t* reads_bodies) override;
+  bool Evict() override;
   bool sent() const override { return attempt_ && attempt_->sender().sent(); }
   void ForgetRequest() override;
   void ResponseEnded(ResponseEnd end) override;
@@ -73,6 +75,7 @@ class RetryLoop final : public Attempts {
     return attempting_ && IsAt(worker) && attempt_->AwaitsFirstByte();
   }
   bool MayMove() const;
+  void LeaveEvicted();
   bool HasBadBody() const;
   bool HasConnection() const { return attempt_ && attempt_->connection().is_leased(); }
   std::optional<WorkerChoice::Selected> Select();
@@ -88,6 +91,7 @@ class RetryLoop final : public Attempts {
   Call request_{};
   bool cancelled_ = false;
   bool attempting_ = false;  // the last attempt has not ended
+  bool evicted_ = false;     // it ends since another request needs its worker
 
   RetryState retries_;
   WorkerChoice choice_;

@@ -65,6 +65,8 @@ class RetryState {
   // engines hang costs two workers, as one that ends them does. Then the budget decides.
   bool MayMove() const;
   bool TakeMove(int64_t now_ns);
+  // It may be sent again though a worker has it.
+  bool MayRepeat() const { return request_.message->replayable() && IsRepeatable(); }
 
   // For the quarantine: the request was served after all; it is about to be forgotten.
   void ReportServed(const Worker& worker) const { losses_.ReportServed(worker, request_.id); }

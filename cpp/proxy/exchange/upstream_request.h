@@ -71,8 +71,8 @@ class UpstreamRequest {
   void WorkerDied();
   // The worker is taken out of the fleet: what it has not responded to yet ends, and nothing is recorded of it.
   void WorkerDrained();
-  // The worker is in doubt (worker/hang_detector.h), and this attempt, which AwaitsFirstByte(), ends: another worker is
-  // to get the request. Nothing is recorded of it.
+  // This attempt, which AwaitsFirstByte(), ends: another worker is to get the request, since this one is in doubt
+  // (worker/hang_detector.h), or is to compute the prompt of a higher class first. Nothing is recorded of it.
   void MoveAway();
   // The worker has all of the request, and nothing of its response is here.
   bool AwaitsFirstByte() const;

@@ -2,8 +2,8 @@
 // attempts have all workers: a retry is not admitted again.
 //
 //   SELECT       Closed(fleet) -> the policy chooses among the others; all if none is left
-//                Chosen()      -> the worker's load counts the request from now on
-//   no place     WaitAgain()   -> all workers have --max-worker-requests
+//                Chosen()      -> the worker's load counts the request from now on; of later attempts, too
+//   no place     WaitAgain()   -> all workers have --max-worker-requests, or it was evicted from its worker
 //
 // Belongs to one request. One thread.
 #pragma once
@@ -18,6 +18,7 @@
 namespace vllm_router {
 
 class FleetView;
+class Ticket;
 
 class WorkerGate {
  public:
@@ -26,8 +27,8 @@ class WorkerGate {
   virtual ~WorkerGate() = default;
   // Positions in the fleet, ascending; empty: none is closed.
   virtual Positions Closed(const FleetView& fleet) const = 0;
-  // The first attempt has its worker, or there is none to be chosen. Calls after the first change nothing.
-  virtual void Chosen() = 0;
+  // An attempt has its worker; null: there is none to be chosen.
+  virtual void Chosen(const Ticket* ticket) = 0;
   // Until the request may be tried again; kEnd: the client has a response.
   virtual Task<Verdict> WaitAgain() = 0;
 };

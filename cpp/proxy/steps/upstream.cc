@@ -1,5 +1,5 @@
 // Attempts at workers until one responds: SELECT, LEASE, SEND and AWAIT (proxy/exchange/retry_loop.h), and again when a
-// worker that was full has room.
+// worker that was full has room, or when a request that was evicted has its turn.
 #include <span>
 #include <string>
 #include <utility>
@@ -9,6 +9,7 @@
 #include "proxy/exchange/downstream.h"
 #include "proxy/exchange/request.h"
 #include "proxy/exchange/step.h"
+#include "proxy/exchange/worker_gate.h"
 #include "proxy/steps/admit.h"
 #include "proxy/telemetry/telemetry.h"
 #include "proxy/thread/io_thread.h"
@@ -55,9 +56,14 @@ Task<Verdict> Attempt(Request& request) {
   Attempts& attempts = *request.attempts;
   request.ArmTotalDeadline(request.settings.request_timeout_ms);
   Attempts::End end = co_await RunAttempts(request);
-  while (end == Attempts::End::kFull && !request.is_cancelled()) {
+  while ((end == Attempts::End::kFull || end == Attempts::End::kEvicted) && !request.is_cancelled()) {
     request.total_deadline.Disarm();
-    const Verdict verdict = co_await WaitForWorker(request);
+    Verdict verdict = Verdict::kNext;
+    if (end == Attempts::End::kEvicted) {
+      verdict = co_await request.workers.gate->WaitAgain();
+    } else {
+      verdict = co_await WaitForWorker(request);
+    }
     if (verdict == Verdict::kEnd || request.is_cancelled()) co_return verdict;
     request.ArmTotalDeadline(request.settings.request_timeout_ms);
     end = co_await RunAttempts(request);

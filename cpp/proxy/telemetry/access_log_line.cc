@@ -205,6 +205,8 @@ void AccessLogLine::AppendJson(const RequestInfo& record, uint64_t number, std::
     line.Word(R"(,"class":)", record.identity->priority_class);
     line.Word(R"(,"claimed_class":)", record.identity->claimed_class);
     line.Word(R"(,"dispatch":)", record.identity->dispatch);
+    if (record.identity->evictions != 0)
+      line.Number(R"(,"evictions":)", uint64_t{record.identity->evictions});
   }
   line.True(R"(,"stream":)", record.stream);
   if (record.status != 0) line.Number(R"(,"status":)", static_cast<uint64_t>(record.status));
@@ -324,6 +326,10 @@ void AccessLogLine::AppendText(const RequestInfo& record, uint64_t number, std::
     plain(" tenant=", record.identity->tenant);
     word(" class=", record.identity->priority_class);
     word(" dispatch=", record.identity->dispatch);
+    if (record.identity->evictions != 0) {
+      line.Put(" evictions=");
+      line.Number(uint64_t{record.identity->evictions});
+    }
   }
   if (record.pd != nullptr && record.pd->prefill != nullptr) plain(" prefill=", record.pd->prefill->url.url);
   if (record.worker != nullptr) plain(" worker=", record.worker->url.url);

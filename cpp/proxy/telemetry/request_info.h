@@ -69,6 +69,7 @@ struct IdentityInfo {
   std::string_view priority_class;  // its name
   std::string_view claimed_class;   // that the request claims; empty: none, or the same
   std::string_view dispatch;  // how it came to a worker: direct, queued or aged; empty: there are no classes
+  uint32_t evictions = 0;     // from workers, for requests of a higher class
 };
 
 // Of an event stream that its worker did not end (proxy/continuation/).

@@ -74,6 +74,7 @@ class _Class:
     weight: float | None = None
     line: int = 0
     has_own_ceiling: bool = False
+    evict: bool = False
 
     @property
     def gate(self) -> str:
@@ -92,6 +93,8 @@ class _Class:
         words.append(f"age_after_ms={self.age_after_ms}")
         if self.weight is not None:
             words.append(f"weight={self.weight!r}")
+        if self.evict:
+            words.append("evict=true")
         return " ".join(words)
 
 
@@ -207,6 +210,7 @@ def admission_of_yaml(text: str, source: str) -> str:
     classes = _classes_of(sections["classes"])
     _set_weights(sections.get("order"), classes)
     _check_ceilings(classes, source)
+    _check_evictions(classes, source)
     aliases = _aliases_of(sections.get("alias_classes"))
     lines = [one.as_line() for one in classes.values()]
     lines += [f"alias {given} {alias}" for alias, given in sorted(aliases.items())]
@@ -265,11 +269,10 @@ def _class_of(row: _Place, classes: dict[str, _Class]) -> _Class:
         one.kv_ceiling = 0.5
     elif not one.idle_only and one.name == "batch":
         one.kv_ceiling = classes["default"].kv_ceiling or 0.95  # 0.5 is for one that fills what is idle
-    if "evict" in given and _switch(given["evict"]):
-        raise ValueError(
-            f"{given['evict'].where} is true, which is not implemented in vllm-router {__version__} yet; "
-            "remove it"
-        )
+    if "evict" in given:
+        one.evict = _switch(given["evict"])
+        if one.evict and one.name == "interactive":
+            raise ValueError(f"{given['evict'].where} is true, and it has no class above; remove it")
     if one.age_after_ms and (one.idle_only or one.name == "interactive") and "age_after" in given:
         why = (
             "it has no class above"
@@ -320,6 +323,16 @@ def _check_ceilings(classes: dict[str, _Class], source: str) -> None:
             raise ValueError(
                 f"{where}: the kv_ceiling of {one.name} is {one.kv_ceiling:g} and that of {above.name}, "
                 f"which is above it, {above.kv_ceiling:g}; a lower class has the same or a lower one"
+            )
+
+
+def _check_evictions(classes: dict[str, _Class], source: str) -> None:
+    """Of two classes the lower one is evicted first."""
+    for above, one in itertools.pairwise(classes[name] for name in CLASSES):
+        if above.evict and not one.evict:
+            raise ValueError(
+                f"{source}, line {one.line or above.line}: {above.name} has evict and {one.name}, which is "
+                f"below it, has not; set evict for {one.name}, too"
             )
 
 

@@ -16,7 +16,7 @@ def test_what_lines_set():
     settings = testing.admission_settings(
         "class interactive queue_size=1 queue_timeout_ms=2 gate=gated kv_ceiling=0.9 weight=8\n"
         "class default kv_ceiling=0.8 age_after_ms=3 weight=2.5\n\n"
-        "class batch kv_ceiling=0.25 weight=0.5\n"
+        "class batch kv_ceiling=0.25 weight=0.5 evict=true\n"
         "alias batch nightly run\n"
         "alias interactive chat\n"
         "tenant weight=4 concurrency=64 requests_per_minute=1200 tokens_per_minute=600000 "
@@ -51,9 +51,11 @@ def test_what_lines_set():
         "kv_ceiling": 0.9,
         "age_after_ms": 0,
         "weight": 8,
+        "evict": False,
     }
     assert settings["classes"]["default"]["age_after_ms"] == 3
     assert settings["classes"]["batch"]["kv_ceiling"] == 0.25
+    assert settings["classes"]["batch"]["evict"]
 
 
 @pytest.mark.parametrize(
@@ -76,6 +78,9 @@ def test_what_lines_set():
         ("class batch kv_ceiling=nan", "kv_ceiling"),
         ("class batch weight=0", "weight"),
         ("class batch weight=1", "some classes have a weight and interactive has none"),
+        ("class batch evict=yes", 'evict is "yes"; it must be true or false'),
+        ("class interactive evict=true", "evict of interactive is true, and no class is above it"),
+        ("class default evict=true", "evict of default is true and that of batch, which is below it, is not"),
         ("class batch gate=open", "the gate of batch is open and that of default is gated"),
         ("class default kv_ceiling=0.4", "the kv_ceiling of batch is 0.5 and that of default is 0.4"),
         ("alias gold x", 'class is "gold"'),

@@ -17,6 +17,7 @@ def test_they_are_there_where_there_are_no_classes(harness):
         'vllm_router_class_queue_depth{class="interactive"} 0',
         'vllm_router_class_dispatched_total{class="batch",how="aged"} 0',
         'vllm_router_class_rejected_total{class="default",reason="displaced"} 0',
+        'vllm_router_evicted_requests_total{class="batch"} 0',
         'vllm_router_class_closed_seconds_total{class="batch",why="half"} 0',
         'vllm_router_class_queue_wait_seconds_count{class="batch"} 0',
     ):

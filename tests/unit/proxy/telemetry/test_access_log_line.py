@@ -253,6 +253,10 @@ def test_a_line_names_the_client_where_clients_are_told_apart():
     client["dispatch"] = "queued"
     assert json_line(**CHAT, **client)["dispatch"] == "queued"
     assert " class=default dispatch=queued " in text_line(**CHAT, **client)
+    assert "evictions" not in json_line(**CHAT, **client)
+    client["evictions"] = 2
+    assert json_line(**CHAT, **client)["evictions"] == 2
+    assert " dispatch=queued evictions=2 " in text_line(**CHAT, **client)
     assert {"tenant", "class", "claimed_class", "dispatch"}.isdisjoint(json_line(**CHAT))
     assert "class" not in text_line(**CHAT)
 

@@ -67,8 +67,9 @@ def test_weights():
         ("name: batch, queue_timeout: 2m", "queue_timeout_ms=120000"),
         ("name: default, age_after: 0", "age_after_ms=0"),
         ("name: batch, queue_size: 0", "queue_size=0"),
+        ("name: batch, evict: true", "evict=true"),
     ],
-    ids=["ceiling", "no-idle", "no-ceiling", "seconds", "minutes", "no-ageing", "no-queue"],
+    ids=["ceiling", "no-idle", "no-ceiling", "seconds", "minutes", "no-ageing", "no-queue", "evict"],
 )
 def test_members(row, words):
     extra = ", kv_ceiling: 0.9" if "interactive" in row else ""
@@ -107,7 +108,15 @@ def test_members(row, words):
         ("classes: [{name: batch, queue_timeout: 0}]", "queue_timeout is 0"),
         ("classes: [{name: batch, kv_ceiling: 50}]", "kv_ceiling is 50; it must be a share of the KV cache"),
         ("classes: [{name: batch, idle_only: 1}]", "idle_only is 1; it must be true or false"),
-        ("classes: [{name: batch, evict: true}]", "evict is true, which is not implemented"),
+        ("classes: [{name: batch, evict: 1}]", "evict is 1; it must be true or false"),
+        (
+            "classes: [{name: interactive, evict: true}]",
+            "evict is true, and it has no class above; remove it",
+        ),
+        (
+            "classes:\n  - {name: default, evict: true}\n  - {name: batch}",
+            "line 3: default has evict and batch, which is below it, has not; set evict for batch, too",
+        ),
         ("classes: [{name: batch, age_after: 9s}]", "age_after is 9s, and an idle_only class"),
         ("classes: [{name: interactive, age_after: 9s}]", "age_after is 9s, and it has no class above"),
         ("classes: [{name: batch, size: 1}]", r"classes\[0\]\.size is not known"),
