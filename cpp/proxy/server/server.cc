@@ -145,11 +145,17 @@ Status Server::AddServices() {
   WatchHangs();
   services_->Add<LoadPoller>();
   services_->Add<CacheCapacityPoller>();
-  auto* const drainer = services_->Add<Drainer>([this](const std::shared_ptr<const Worker>& worker) {
-    ForEachDataThread([worker](IoThread& thread, Listener&) {
-      for (Connection* connection : thread.connections) connection->CutFrom(*worker);
-    });
-  });
+  auto* const drainer = services_->Add<Drainer>(
+      [this](const std::shared_ptr<const Worker>& worker) {
+        ForEachDataThread([worker](IoThread& thread, Listener&) {
+          for (Connection* connection : thread.connections) connection->CutFrom(*worker);
+        });
+      },
+      [this](const std::shared_ptr<const Worker>& worker) {
+        ForEachDataThread([worker](IoThread& thread, Listener&) {
+          for (Connection* connection : thread.connections) connection->HandOverFrom(*worker);
+        });
+      });
   const ServerParts parts{options_, *router_, io_threads_, telemetries_, limits_, *services_};
   for (const Feature* const feature : Features()) {
     if (feature->add != nullptr) ROUTER_RETURN_IF_ERROR(feature->add(parts));
