@@ -33,10 +33,11 @@ using namespace py::literals;
 constexpr std::string_view kContinuePhases[] = {"text", "reasoning", "tool_call"};
 constexpr std::string_view kContinueStates[] = {"live",  "seeking", "opening", "verifying",
                                                 "whole", "cut",     "gone"};
-constexpr std::string_view kContinueLegs[] = {"none", "read", "paused"};
+constexpr std::string_view kContinueLegs[] = {"none", "read", "silent", "paused"};
 constexpr std::string_view kTextKindNames[] = {
     "content", "reasoning", "refusal", "tool_name", "tool_arguments"};
-constexpr std::string_view kStreamCutNames[] = {"lost", "server_error", "aborted", "dead", "idle", "drained"};
+constexpr std::string_view kStreamCutNames[] = {"lost", "server_error", "aborted", "dead",
+                                                "idle", "drained",      "stalled"};
 constexpr std::string_view kEndings[] = {"none", "aborted", "server_error"};
 constexpr std::string_view kRerunStates[] = {"verifying", "caught_up", "differs"};
 

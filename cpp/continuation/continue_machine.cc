@@ -39,10 +39,10 @@ ContinueActions ContinueMachine::Step(const ContinueEvent& event) {
       OnOld(event);
       break;
     case ContinueEventType::kDrain:
-      OnHandover(ContinueLeg::kPaused, event.methods);
+      OnHandover(ContinueLeg::kRead, event.methods);
       break;
     case ContinueEventType::kStall:
-      OnHandover(ContinueLeg::kRead, event.methods);
+      OnHandover(ContinueLeg::kSilent, event.methods);
       break;
     case ContinueEventType::kAdmitted:
     case ContinueEventType::kNoTarget:
@@ -78,7 +78,7 @@ void ContinueMachine::OnOld(const ContinueEvent& event) {
   if (state_ == ContinueState::kLive) now_ = event.methods;
   switch (event.type) {
     case ContinueEventType::kOldSpoke:
-      if (!is_handover() || old_ == ContinueLeg::kPaused) return;
+      if (!is_handover() || old_ != ContinueLeg::kSilent) return;
       StopNew();
       return KeepOld();
     case ContinueEventType::kOldEnded:
@@ -116,7 +116,6 @@ void ContinueMachine::OnHandover(ContinueLeg old, ContinueMethods methods) {
   const bool may_lose_both = losses_ == 0 && max_losses_ > 0;
   if (!may_lose_both || WhyNot() != ContinueCut::kNone) return;
   old_ = old;
-  if (old == ContinueLeg::kPaused) Do(ContinueAction::kPauseOld);
   state_ = ContinueState::kSeeking;
   Do(ContinueAction::kSeek);
 }
@@ -175,6 +174,10 @@ void ContinueMachine::OnNew(ContinueEventType type) {
 }
 
 void ContinueMachine::OnMatched() {
+  if (old_ == ContinueLeg::kRead) {  // which may have said more meanwhile
+    old_ = ContinueLeg::kPaused;
+    return Do(ContinueAction::kPauseOld);
+  }
   if (old_ != ContinueLeg::kNone) Do(ContinueAction::kCloseOld);
   old_ = ContinueLeg::kRead;
   state_ = ContinueState::kLive;

@@ -13,9 +13,12 @@
 //    └─ended─▶ whole                                 any ─client gone─▶ gone
 //
 // There are at most two connections: the old stream, which the client has been getting, and the new one. A hand-over
-// (drain, stall) keeps the old stream until the new one has matched: of a drain it is paused, since its worker should
-// become free; of a stall it is read, and if it says something the new one is closed. Whatever fails meanwhile, the old
-// stream goes on. So a drain or a false alarm costs no stream.
+// (drain, stall) keeps the old stream until the new one has matched, which makes the new one the old:
+//
+//   drain   old read ──matched──▶ old paused ──matched──▶ live     what the client has grows until the pause
+//   stall   old silent ──matched──▶ live                           if the old one speaks, the new one is closed
+//
+// Whatever fails meanwhile, the old stream goes on. So a drain or a false alarm costs no stream.
 //
 // A slot is the permission to open one continuation at a target, of which a target has few; it is held until the
 // receipt, the first event of the new stream.
@@ -27,7 +30,7 @@
 // Invariants. tests/stress/continue_machine.cc checks them in every order of events:
 //   - A client gets one end, whole or cut, and nothing once it has gone.
 //   - Each connection is closed once, and none is open when it is over(); of slots and of what is sought the same is true.
-//   - Only a stream that matched takes the place of the old one, and it does so once.
+//   - Only a stream that matched takes the place of the old one, and it does so once, while the old one says nothing.
 //   - A stream is not cut while its old connection could go on, and not while a continuation is permitted.
 //   - Not more workers are lost, not more continuations are opened than the limits say; each loss is reported once.
 //   - A method that failed by its nature (unfit, differs) is not used again.
@@ -45,7 +48,7 @@
 namespace vllm_router {
 
 enum class ContinueEventType : uint8_t {
-  // The old stream: it says something (posted while it is read beside a new one); it ended as it should; its connection or
+  // The old stream: it says something (posted while a new one is beside it); it ended as it should; its connection or
   // its worker is lost, or its last event is an error of the server; its engine has aborted it; it was silent for too
   // long, or its drain is over.
   kOldSpoke,
@@ -169,7 +172,8 @@ enum class ContinueState : uint8_t {
   kGone,
 };
 
-enum class ContinueLeg : uint8_t { kNone, kRead, kPaused };
+// kSilent: it stalls, and is read.
+enum class ContinueLeg : uint8_t { kNone, kRead, kSilent, kPaused };
 
 // Why a stream was cut; values of `continue_end` in the access log.
 enum class ContinueCut : uint8_t {

@@ -99,6 +99,8 @@ struct Worker {
   // Requests that wait for its response after another worker was lost with them: one of them may be
   // crashing workers.
   std::atomic<uint32_t> lost_elsewhere{0};
+  // Requests that wait for its response while another worker goes on with theirs.
+  std::atomic<uint32_t> second_runs{0};
 
   // What another router calls the life of this worker's engine: one that started anew, as one of the two knows, is
   // another worker.

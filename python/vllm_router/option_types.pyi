@@ -229,6 +229,8 @@ class ServerOptions(TypedDict, total=False):
     continue_max: int
     continue_memory_mb: int
     continue_keepalive_secs: float
+    continue_drain_secs: float
+    continue_stall_secs: float
     api_key_validation_urls: list[str] | tuple[str, ...]
     api_key_validation_cache_secs: float
     api_key_validation_timeout_secs: float

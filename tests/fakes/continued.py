@@ -3,7 +3,7 @@
 import json
 import re
 
-from tests.fakes.wire import EndedEarlyError, chunk, request, response
+from tests.fakes.wire import EndedEarlyError, chunk, eventually, request, response
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 TEXT = "The sea is blue, the sky is grey, and both are wide: ⛵ sails far."
@@ -16,6 +16,9 @@ ON = {
     "retry_max_backoff_ms": 5,
     "health_check_interval_secs": 3600,  # checks come from suspicion alone
 }
+DRAIN = {**ON, "retry_budget": 1, "continue_drain_secs": 0.05}
+STALL = {**ON, "retry_budget": 1, "continue_stall_secs": 0.1}
+COMMENT = b": keep-alive\n\n"
 ABORT = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"abort"}]}\n\n'
 SERVER_ERROR = b'data: {"error": {"message": "x", "type": "InternalServerError", "code": 500}}\n\n'
 
@@ -164,6 +167,72 @@ def raw(*events, then="end"):
             connection.reset()
 
     return turn
+
+
+def step_by_step(*stops, gates, run="1", text=TEXT, then="end"):
+    """Sends the events up to each stop and waits for its gate; then all others, or nothing more."""
+
+    def turn(_worker, connection, message):
+        events = events_of(message.target, run=run, text=text)
+        sent = 0
+        connection.send(HEAD)
+        for stop, gate in zip(stops, gates, strict=True):
+            connection.send(b"".join(chunk(event) for event in events[sent:stop]))
+            connection.wait_until_read()
+            sent = stop
+            gate.wait()
+        if then == "end":
+            connection.send(b"".join(chunk(event) for event in events[sent:]) + b"0\r\n\r\n")
+
+    return turn
+
+
+def begin(harness, router, count, **more):
+    """A client that has the first events of its stream, and these."""
+    client = harness.client(router)
+    client.send(request("POST", CHAT, body=body(**more)))
+    assert client.read_head().status == 200
+    return client, read_events(client, count)
+
+
+def read_events(client, count, before=b""):
+    wanted = b"".join(events_of(CHAT)[:count])
+    data = before
+    while len(data) < len(wanted):
+        data += client.read_chunk()
+    assert data == wanted
+    return data
+
+
+def drain(harness, router, worker, secs=60):
+    sent = json.dumps({"url": worker.url, "timeout_secs": secs}).encode()
+    assert harness.client(router).ask("POST", "/admin/drain", body=sent).status == 202
+
+
+def drain_ends(harness, router, worker, state):
+    client = harness.client(router)
+
+    def ended():
+        rows = json.loads(client.ask("GET", "/admin/drain/status").body)["workers"]
+        return [row["state"] for row in rows if row["url"] == worker.url] == [state]
+
+    eventually(ended, f"it never became {state}")
+
+
+def posted_to(worker):
+    """The worker's connections that a stream was asked for on."""
+    return [each for each in worker.connections if any(one.method == "POST" for one in each.requests)]
+
+
+def handovers(router):
+    found = {}
+    for labels, count in re.findall(
+        r"^vllm_router_stream_handovers_total\{(.*)\} (\d+)$", router.server.metrics_text(), re.M
+    ):
+        if int(count):
+            named = dict(re.findall(r'(\w+)="(\w*)"', labels))
+            found[named["why"], named["end"]] = int(count)
+    return found
 
 
 def body(**more):

@@ -43,7 +43,9 @@ constexpr const char* kMostOpened = "not more continuations are opened than perm
 constexpr const char* kLossReported = "each loss is reported once";
 constexpr const char* kMethodOnce = "a method that failed by its nature is not used again";
 constexpr const char* kHandoverFirst = "there is no hand-over after a loss, nor where none may be lost";
-constexpr const char* kSpokenWins = "an old stream that speaks ends the hand-over";
+constexpr const char* kSpokenWins = "an old stream that speaks after a stall ends the hand-over";
+constexpr const char* kSpeaksBeside = "an old stream that speaks during a drain changes nothing";
+constexpr const char* kStandsStill = "what the client has stands still when another stream takes its place";
 constexpr const char* kLegsFit = "connections are opened once, and closed while they are open";
 constexpr const char* kReading = "a stream that nothing follows is read";
 constexpr const char* kSlotFits = "a slot is held from the opening to the receipt";
@@ -69,6 +71,7 @@ ContinueMethods All() {
 struct World {
   bool old_open = true;
   bool old_paused = false;
+  bool stalled = false;  // the hand-over is one of a stall
   bool new_open = false;
   bool new_receipt = false;
   bool slot = false;
@@ -114,16 +117,17 @@ class Checker {
 
   const char* Check(const ContinueActions& actions, const ContinueMachine& after) {
     if (IsImpossible(world_, event_.type)) return actions.empty() ? nullptr : kDeadEvents;
-    const bool was_handover = world_.handover();
     Happen();
+    const bool moves = world_.handover() && !world_.old_paused && !world_.stalled;
+    if (moves && actions.Has(Action::kPromote)) return kStandsStill;
+    if (moves && event_.type == Type::kOldSpoke && !actions.empty()) return kSpeaksBeside;
     const bool could_go_on = world_.old_open && event_.type != Type::kOldTimeout;
     for (const Action action : actions) {
       if (action == Action::kCut && could_go_on && !world_.gone) return kOldGoesOn;
       if (const char* broken = Do(action, after)) return broken;
     }
     if (IsLoss(event_.type) != actions.Has(Action::kReportLoss)) return kLossReported;
-    if (event_.type == Type::kOldSpoke && was_handover && (world_.sought || world_.new_open))
-      return kSpokenWins;
+    if (event_.type == Type::kOldSpoke && world_.stalled && world_.handover()) return kSpokenWins;
     return After(after);
   }
 
@@ -132,6 +136,7 @@ class Checker {
     const Type type = event_.type;
     if (TellsPlace(type) && !world_.sought && !world_.new_open) world_.now = event_.methods;
     if (IsLoss(type)) ++world_.losses;
+    if (type == Type::kStall) world_.stalled = true;
     if (type == Type::kOldEnded || type == Type::kOldLost || type == Type::kOldAborted) {
       world_.old_open = world_.old_paused = false;
     }
@@ -167,7 +172,7 @@ class Checker {
         world_.old_paused = false;
         return Lower(world_.old_open, kLegsFit);
       case Action::kPauseOld:
-        if (!world_.old_open || event_.type != Type::kDrain) return kLegsFit;
+        if (!world_.old_open || world_.stalled || event_.type != Type::kNewMatched) return kLegsFit;
         return Raise(world_.old_paused, kLegsFit);
       case Action::kResumeOld:
         if (!world_.old_open) return kLegsFit;
@@ -221,6 +226,7 @@ class Checker {
   const char* After(const ContinueMachine& after) {
     if (world_.losses > 1 + limits_.max_losses) return kMostLost;
     if (after.over() != world_.over()) return kSameEnd;
+    if (!world_.handover()) world_.stalled = false;
     if (!world_.new_open) {  // what does not count any more makes no other state
       world_.new_receipt = false;
       world_.method = ContinueMethod::kRerun;
@@ -450,6 +456,17 @@ constexpr Mutant kMutants[] = {
      [](ContinueMachine& machine, const ContinueEvent& event) {
        return event.type == Type::kOldSpoke ? ContinueActions() : machine.Step(event);
      }},
+    {"an old stream that speaks during a drain is heard", kSpeaksBeside,
+     [](ContinueMachine& machine, const ContinueEvent& event) {
+       ContinueActions actions = machine.Step(event);
+       if (event.type == Type::kOldSpoke && machine.is_handover()) actions.Add(Action::kCloseNew);
+       return actions;
+     }},
+    {"the first match of a drain is taken for the last", kStandsStill,
+     [](ContinueMachine& machine, const ContinueEvent& event) {
+       const ContinueActions actions = machine.Step(event);
+       return actions.Has(Action::kPauseOld) ? machine.Step(event) : actions;
+     }},
     {"what was opened is forgotten when it matched", kPermitted,
      [](ContinueMachine& machine, const ContinueEvent& event) {
        const ContinueActions actions = machine.Step(event);
@@ -562,8 +579,8 @@ int main() {
     }
     STRESS_CHECK(done.Has(action));
   }
-  // A stream that flows is read; three states with each of three legs; three ends without one.
-  STRESS_CHECK(reached.size() == 1 + 3 * 3 + 3);
+  // A stream that flows is read; three states with each of three legs, and one with a paused one; three ends without one.
+  STRESS_CHECK(reached.size() == 1 + 3 * 3 + 1 + 3);
   STRESS_CHECK(cuts.size() == kContinueCutCount);
   for (const Mutant& mutant : kMutants) {
     const Result result = Search(mutant.step, LimitsOfMutants(), mutant.breaks);

@@ -15,6 +15,9 @@ struct ContinueSettings {
   uint8_t max = 2;  // how often one stream goes on
   int64_t keepalive_ms =
       5'000;  // between comments to a client that waits for the rest of its stream; 0: none
+  int64_t drain_ms =
+      0;  // from the begin of a worker's drain until its streams are handed over; 0: they are not
+  int64_t stall_ms = 0;  // of a worker's silence until another one gets the request as well; 0: none does
 };
 
 }  // namespace vllm_router

@@ -19,19 +19,40 @@ namespace {
 
 // What another run may follow, and why none does.
 constexpr StreamCut kFollowed[] = {StreamCut::kLost,    StreamCut::kDead, StreamCut::kServerError,
-                                   StreamCut::kAborted, StreamCut::kIdle, StreamCut::kDrained};
+                                   StreamCut::kAborted, StreamCut::kIdle, StreamCut::kDrained,
+                                   StreamCut::kStalled};
 constexpr std::string_view kReasons[] = {"no_worker", "diverged",   "retries",
                                          "suspected", "lost_again", "max"};
+constexpr std::string_view kHandOverEnds[] = {"moved",     "first_ended", "first_spoke", "diverged",
+                                              "no_worker", "retries",     "failed",      "client_gone"};
 
 // The counters of all threads.
 using Threads = std::vector<const ThreadContinuation*>;
+
+void WriteHandOvers(const Threads& threads, MetricsPage* page) {
+  page->Counter(
+      "stream_handovers_total",
+      "Second runs of streams beside a worker that drained or stalled, by why and how they ended: moved is "
+      "the "
+      "stream, which the second run finishes (--continue-drain-secs, --continue-stall-secs).");
+  const auto write = [&](std::string_view why, LabeledCounters ThreadContinuation::*counters) {
+    std::map<std::string_view, uint64_t> ends;
+    for (const std::string_view end : kHandOverEnds) ends[end] = 0;
+    for (const ThreadContinuation* const thread : threads) {
+      (thread->*counters).ForEach([&ends](std::string_view end, uint64_t count) { ends[end] += count; });
+    }
+    for (const auto& [end, count] : ends) page->Add(count, {{"why", why}, {"end", end}});
+  };
+  write("drain", &ThreadContinuation::drain_handovers);
+  write("stall", &ThreadContinuation::stall_handovers);
+}
 
 void WriteMetrics(const Threads& threads, const ContinueMemory& memory, MetricsPage* page) {
   page->Counter(
       "streams_continued_total",
       "Event streams that another worker finished, by what ended the first one: lost, dead, idle, "
       "server_error, "
-      "aborted or drained (--continue-streams).");
+      "aborted, drained or stalled (--continue-streams).");
   for (const StreamCut cut : kFollowed) {
     uint64_t count = 0;
     for (const ThreadContinuation* const thread : threads) {
@@ -62,6 +83,7 @@ void WriteMetrics(const Threads& threads, const ContinueMemory& memory, MetricsP
       "streams_not_remembered_total",
       "Event streams that may not go on since --continue-memory-mb was reached when they began.");
   page->Add(without_memory);
+  WriteHandOvers(threads, page);
 }
 
 Status Add(const ServerParts& server) {

@@ -40,6 +40,8 @@ Failure FailureOf(StreamCut cut) {
       return {{.how = AttemptFailure::kDrained}, "worker_drained"};
     case StreamCut::kAborted:
       return {{.how = AttemptFailure::kDrained}, "worker_aborted"};
+    case StreamCut::kStalled:
+      return {{.how = AttemptFailure::kMoved}, "moved"};
     case StreamCut::kIdle:
       return {{.how = AttemptFailure::kMoved}, CodeOfCut(CancelReason::kIdleTimeout)};
     default:
@@ -53,6 +55,8 @@ ResponseEnd EndOf(StreamCut cut) {
                                         : ResponseEnd::kBrokeOff;
 }
 
+bool IsBlameless(StreamCut cut) { return cut == StreamCut::kDrained || cut == StreamCut::kStalled; }
+
 ContinueMethods Rerun() {
   ContinueMethods methods;
   methods.Add(ContinueMethod::kRerun);
@@ -64,16 +68,20 @@ ContinueMethods Rerun() {
 ContinuedStream::~ContinuedStream() { thread_.memory.Return(memory_bytes_); }
 
 BodySink& ContinuedStream::Begin(BodySink& client) {
-  return sink_.emplace(
+  sink_.emplace(
       client, ContinuationSink::Hooks{
                   .first_event = &ContinuedStream::OnFirstEvent,
                   .caught_up = &ContinuedStream::OnCaughtUp,
                   .ending = &ContinuedStream::OnEnding,
                   .context = this});
+  const ContinueSettings& settings = request_.settings.continuation;
+  if (settings.drain_ms == 0 && settings.stall_ms == 0) return *sink_;
+  return hand_over_.BeginRelays(*sink_);
 }
 
 bool ContinuedStream::MayResume() const {
   if (!sink_ || !sink_->may_continue() || machine_.over()) return false;
+  if (hand_over_.under_way()) return true;
   const auto fleet = FleetFor(request_.thread, request_.workers.model.get(), request_.workers.first_stage());
   return std::ranges::any_of(fleet->eligible(), [this, &fleet](uint32_t position) {
     return fleet->worker(position).id != request_.info.worker->id;
@@ -103,10 +111,15 @@ std::optional<StreamCut> ContinuedStream::CutOf(Relay::End end) const {
 }
 
 Task<ContinuedStream::Resumed> ContinuedStream::Resume(Relay::End end) {
-  const bool is_verifying =
-      machine_.state() == ContinueState::kOpening || machine_.state() == ContinueState::kVerifying;
   const std::optional<StreamCut> cut = CutOf(end);
   const bool is_done = end == Relay::End::kDone && sink_->ending() == EventGate::Ending::kNone;
+  if (hand_over_.took_over()) co_return co_await TakeOver(cut.value_or(hand_over_.why()));
+  if (hand_over_.under_way() && is_done) {
+    co_await hand_over_.FirstEnded(ContinueEventType::kOldEnded);
+    co_return Resumed::kEnds;
+  }
+  const bool is_verifying = !hand_over_.under_way() && (machine_.state() == ContinueState::kOpening ||
+                                                        machine_.state() == ContinueState::kVerifying);
   const bool differs = sink_->problem() != RerunProblem::kNone;
   if (differs || (is_verifying && is_done)) {
     Post(ContinueEventType::kNewReceipt);
@@ -135,7 +148,12 @@ Task<ContinuedStream::Resumed> ContinuedStream::GoOn(StreamCut cut) {
   }
   BeginWait(cut);
   const bool is_loss = EventOf(cut) == ContinueEventType::kOldLost;
-  if (machine_.state() == ContinueState::kLive) {
+  const bool was_beside = hand_over_.under_way() || hand_over_.took_over();
+  if (was_beside) {
+    const bool took_over = co_await hand_over_.FirstEnded(EventOf(cut));
+    if (request_.is_cancelled()) co_return Resumed::kEnds;
+    if (took_over) co_return co_await TakeOver(cut);
+  } else if (machine_.state() == ContinueState::kLive) {
     machine_.Step({.type = EventOf(cut), .methods = Rerun()});
   } else {
     Post(
@@ -145,6 +163,9 @@ Task<ContinuedStream::Resumed> ContinuedStream::GoOn(StreamCut cut) {
   }
   if (machine_.state() != ContinueState::kSeeking) {
     if (attempts_ != nullptr && is_loss) attempts_->ReportLoss();
+    if (attempts_ == nullptr && is_loss && was_beside) {
+      RerunAttempts(request_, thread_.memory).ReportLossOf(*request_.info.worker, request_.info.sent_ns);
+    }
     co_return Resumed::kEnds;
   }
   const bool runs = co_await RunAgain(cut);
@@ -156,9 +177,7 @@ void ContinuedStream::BeginWait(StreamCut cut) {
     first_cut_ = cut;
     first_worker_ = request_.info.worker;
   }
-  if (waits_since_ns_ != 0) return;
-  waits_since_ns_ = request_.thread.clock.NowNanos();
-  ArmComment();
+  wait_.Begin(*sink_);
 }
 
 // It drains, is unhealthy, or has been removed.
@@ -218,6 +237,7 @@ Task<bool> ContinuedStream::RunAgain(StreamCut cut) {
   if (runs) {
     Post(ContinueEventType::kAdmitted);
     sink_->Rerun();
+    hand_over_.FollowNext();
     co_return true;
   }
   if (attempts_->why_not() == RerunAttempts::WhyNot::kSuspected) Post(ContinueEventType::kSuspected);
@@ -226,20 +246,40 @@ Task<bool> ContinuedStream::RunAgain(StreamCut cut) {
   co_return false;
 }
 
+// The second run, which says what the client has, is relayed from its beginning.
+Task<ContinuedStream::Resumed> ContinuedStream::TakeOver(StreamCut cut) {
+  resuming_ = true;
+  rest_due_.Disarm();
+  silence_due_.Disarm();
+  BeginWait(cut);
+  co_await hand_over_.FirstEnded(EventOf(cut));
+  const std::shared_ptr<Worker> worker = request_.info.worker;
+  const int64_t sent_ns = co_await EndAttempt(cut, FailureOf(cut).error);
+  resuming_ = false;
+  if (request_.is_cancelled()) co_return Resumed::kEnds;
+  left_worker_ = CancelReason::kNone;
+  std::unique_ptr<RerunAttempts> second = hand_over_.TakeAttempts();
+  attempts_ = second.get();
+  request_.UseAttempts(std::move(second));
+  attempts_->AddToRequest(RerunAttempts::After::kTakesPlace);
+  if (EventOf(cut) == ContinueEventType::kOldLost) attempts_->ReportLossOf(*worker, sent_ns);
+  sink_->Rerun();
+  hand_over_.FollowNext();
+  co_return Resumed::kResumed;
+}
+
 // Of the worker whose stream was cut. When it got the request.
 Task<int64_t> ContinuedStream::EndAttempt(StreamCut cut, std::string_view error) {
   RequestInfo& info = request_.info;
   Attempts& attempts = *request_.attempts;
-  if (cut != StreamCut::kDrained) {
-    attempts.ResponseEnded(EndOf(cut));
-  }
+  if (!IsBlameless(cut)) attempts.ResponseEnded(EndOf(cut));
   co_await attempts.Finished();
   ArrivingResponse& response = attempts.response();
   info.error = error;
   response.AddAttemptTo(&info);
   info.error = {};
   response.ticket()->Finish(
-      {.end = cut == StreamCut::kDrained ? Outcome::End::kClientGone : Outcome::End::kWorkerFailed,
+      {.end = IsBlameless(cut) ? Outcome::End::kClientGone : Outcome::End::kWorkerFailed,
        .status = info.status});
   response.ReleaseConnection(/*reusable=*/false);
   co_return info.attempts_made.back().sent_ns;
@@ -267,10 +307,15 @@ void ContinuedStream::OnSilent(void* self) {
   stream.LeaveWorker(CancelReason::kWorkerDead);  // if another may finish it; else its grace goes on
 }
 
-void ContinuedStream::Ended() {
+void ContinuedStream::WorkerDrains() {
+  if (request_.settings.continuation.drain_ms != 0) hand_over_.Begin(StreamCut::kDrained);
+}
+
+Task<void> ContinuedStream::Ended() {
   silence_due_.Disarm();
-  comment_due_.Disarm();
+  wait_.Stop();
   rest_due_.Disarm();
+  co_await hand_over_.End();
 }
 
 void ContinuedStream::OnFirstEvent(void* self) {
@@ -281,9 +326,7 @@ void ContinuedStream::OnCaughtUp(void* self) {
   auto& stream = *static_cast<ContinuedStream*>(self);
   stream.Post(ContinueEventType::kNewMatched);
   ++stream.times_;
-  stream.comment_due_.Disarm();
-  const int64_t waited = stream.request_.thread.clock.NowNanos() - std::exchange(stream.waits_since_ns_, 0);
-  stream.gap_ns_ = std::max(stream.gap_ns_, waited);
+  stream.wait_.End();
 }
 
 void ContinuedStream::OnEnding(void* self) {
@@ -296,29 +339,14 @@ void ContinuedStream::OnRestDue(void* self) {
   if (stream.request_.relaying) stream.request_.attempts->response().socket().Close();
 }
 
-void ContinuedStream::ArmComment() {
-  comment_due_.Arm(
-      request_.thread.loop.timers(), request_.settings.continuation.keepalive_ms,
-      &ContinuedStream::OnCommentDue, this);
-}
-
-void ContinuedStream::OnCommentDue(void* self) {
-  auto& stream = *static_cast<ContinuedStream*>(self);
-  if (stream.request_.is_cancelled()) return;  // the sink may be gone
-  stream.ArmComment();
-  const std::optional<BodySink::Took> took = stream.sink_->WriteComment();
-  if (took == BodySink::Took::kAll || took == BodySink::Took::kNotYet) ++stream.comments_;
-  if (took == BodySink::Took::kGone) stream.request_.Cancel(CancelReason::kClientGone);
-}
-
 void ContinuedStream::Record() {
-  if (!first_cut_) return;
   RequestInfo& info = request_.info;
+  info.keepalives += wait_.comments();
+  if (!first_cut_) return;
   const bool is_cut = info.end == ExchangeEnd::kWorkerGone || info.end == ExchangeEnd::kWorkerError ||
                       machine_.state() == ContinueState::kCut;
   const ContinueCut known = machine_.why() != ContinueCut::kNone ? machine_.why() : ContinueCut::kNotEligible;
   const std::string_view why = !cut_why_.empty() ? cut_why_ : ContinueCutName(known);
-  info.keepalives += comments_;
   info.continued = std::make_unique<ContinuedInfo>();
   *info.continued = {
       .first_worker = first_worker_,
@@ -327,11 +355,11 @@ void ContinuedStream::Record() {
              : info.ended_early() ? std::string_view()
                                   : std::string_view("whole"),
       .times = times_,
-      .gap_ns = gap_ns_};
+      .gap_ns = wait_.longest_ns()};
   if (is_cut) thread_.cut.Add(why);
   if (!resumed()) return;
   thread_.continued[static_cast<size_t>(*first_cut_)].Add();
-  thread_.gap.Add(gap_ns_);
+  thread_.gap.Add(wait_.longest_ns());
 }
 
 }  // namespace vllm_router

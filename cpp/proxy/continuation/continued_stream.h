@@ -11,7 +11,9 @@
 //                  seconds, or --dead-worker-grace-secs are over
 //   server_error   the last event says that the server failed               counts as a response of status 500
 //   idle           it sent nothing for --stream-idle-timeout-secs           counts as a response that broke off
-//   drained        the worker's drain is over                               nobody's fault
+//   drained        the worker's drain is over, or the stream was handed     nobody's fault
+//                  over before (hand_over.h)
+//   stalled        it was handed over since its worker was silent           nobody's fault
 //   aborted        the engine ended the generation, and its worker drains   nobody's fault
 //                  or is found down
 //
@@ -29,7 +31,9 @@
 
 #include "continuation/continue_machine.h"
 #include "net/timer_wheel.h"
+#include "proxy/continuation/client_wait.h"
 #include "proxy/continuation/continuation_sink.h"
+#include "proxy/continuation/hand_over.h"
 #include "proxy/continuation/stream_cut.h"
 #include "proxy/exchange/resumable_response.h"
 
@@ -44,14 +48,21 @@ class ContinuedStream final : public ResumableResponse {
   // `memory_bytes`, which were taken from the thread's memory, are returned at the end. All references outlive it.
   ContinuedStream(
       Request& request, ThreadContinuation& thread, const ContinueLimits& limits, uint64_t memory_bytes)
-      : ResumableResponse(request), thread_(thread), machine_(limits), memory_bytes_(memory_bytes) {}
+      : ResumableResponse(request),
+        thread_(thread),
+        machine_(limits),
+        memory_bytes_(memory_bytes),
+        wait_(request),
+        hand_over_(request, thread, machine_, wait_) {}
   ~ContinuedStream() override;
 
   BodySink& Begin(BodySink& client) override;
   bool MayResume() const override;
   Task<Resumed> Resume(Relay::End end) override;
   void WorkerDied() override;
-  void Ended() override;
+  void WorkerDrains() override;
+  Attempts* beside() override { return hand_over_.attempts(); }
+  Task<void> Ended() override;
   uint64_t bytes() const override { return sink_->bytes(); }
   bool resumed() const override { return times_ != 0; }
 
@@ -60,20 +71,20 @@ class ContinuedStream final : public ResumableResponse {
   void Record();
 
  private:
+  void Left() override { hand_over_.LetFirstEnd(); }
   std::optional<StreamCut> CutOf(Relay::End end) const;
   bool IsLeaving(const Worker& worker) const;
   Task<bool> WorkerLeaves();
   void BeginWait(StreamCut cut);
   Task<Resumed> GoOn(StreamCut cut);
   Task<bool> RunAgain(StreamCut cut);
+  Task<Resumed> TakeOver(StreamCut cut);
   Task<void> Release(bool last);
   Task<int64_t> EndAttempt(StreamCut cut, std::string_view error);
   void Post(ContinueEventType type);
-  void ArmComment();
 
   static void OnFirstEvent(void* self);
   static void OnCaughtUp(void* self);
-  static void OnCommentDue(void* self);
   static void OnEnding(void* self);
   static void OnRestDue(void* self);
   static void OnSilent(void* self);
@@ -88,13 +99,11 @@ class ContinuedStream final : public ResumableResponse {
   std::shared_ptr<Worker> first_worker_;  // null: its stream was not cut
   std::string_view cut_why_;              // a reason that the machine does not know; usually empty
   uint32_t times_ = 0;                    // that the client got new text of another run
-  Timer comment_due_;
-  Timer rest_due_;     // the worker ends its response, which is over
-  Timer silence_due_;  // of a worker that was found dead
+  Timer rest_due_;                        // the worker ends its response, which is over
+  Timer silence_due_;                     // of a worker that was found dead
   uint64_t spoken_ = 0;
-  uint32_t comments_ = 0;       // that the client was sent
-  int64_t waits_since_ns_ = 0;  // for new text; 0: it does not
-  int64_t gap_ns_ = 0;          // the longest such wait
+  ClientWait wait_;
+  HandOver hand_over_;
 };
 
 }  // namespace vllm_router

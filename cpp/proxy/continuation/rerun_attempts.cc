@@ -1,5 +1,6 @@
 #include "proxy/continuation/rerun_attempts.h"
 
+#include <functional>
 #include <utility>
 
 #include "http/head.h"
@@ -22,33 +23,62 @@ UpstreamRequest::Message MessageOf(Request& request) {
       .copy = request.edits.copy()};
 }
 
+std::unique_ptr<RequestInfo> OwnInfo(const Request& request, RerunAttempts::Place place) {
+  if (place == RerunAttempts::Place::kAlone) return nullptr;
+  auto info = std::make_unique<RequestInfo>();
+  info->route = request.info.route;
+  return info;
+}
+
+const std::function<bool(const Worker& worker)> kHasRoomBeside = &RerunAttempts::HasRoomBeside;
+
+// False: another thread has taken the last room since the worker was chosen.
+bool TakeRoom(Worker& worker) {
+  if (worker.second_runs.fetch_add(1, std::memory_order_relaxed) < RerunAttempts::kMostBeside) return true;
+  worker.second_runs.fetch_sub(1, std::memory_order_relaxed);
+  return false;
+}
+
 bool IsLoss(const FailedAttempt& failed) {
   return failed.how == AttemptFailure::kLost || failed.how == AttemptFailure::kBroken;
 }
 
 }  // namespace
 
-RerunAttempts::RerunAttempts(Request& request, const ContinueMemory& streams)
+RerunAttempts::RerunAttempts(Request& request, const ContinueMemory& streams, Place place)
     : Attempts(request.thread),
       request_(request),
       streams_(streams),
+      own_info_(OwnInfo(request, place)),
+      info_(own_info_ != nullptr ? own_info_.get() : &request.info),
       message_(MessageOf(request)),
       plan_(request.settings.retry, !request.client_restricted),
       losses_(request.thread, request.settings),
       choice_(request.thread, request.settings),
       server_errors_(request.thread, request.settings.breaker) {
-  choice_.Begin(
-      {.key = &request.key,
-       .path = request.head->path,
-       .stage = request.workers.first_stage(),
-       .model = request.workers.model.get()});
-  CountAttemptsBefore();
+  BeginChoosing();
+  // The one that RunAgain() is told of has been recorded, or goes on.
+  const size_t made = request.info.attempts_made.size();
+  CountAttemptsBefore(own_info_ == nullptr && made != 0 ? made - 1 : made);
 }
 
-// But for the last one, which is about to be said.
-void RerunAttempts::CountAttemptsBefore() {
+bool RerunAttempts::HasRoomBeside(const Worker& worker) {
+  return worker.second_runs.load(std::memory_order_relaxed) < kMostBeside;
+}
+
+void RerunAttempts::BeginChoosing() {
+  const bool is_beside = info_ == own_info_.get();
+  choice_.Begin(
+      {.key = &request_.key,
+       .path = request_.head->path,
+       .stage = request_.workers.first_stage(),
+       .model = request_.workers.model.get(),
+       .only = is_beside ? &kHasRoomBeside : nullptr});
+}
+
+void RerunAttempts::CountAttemptsBefore(size_t attempts) {
   const auto& made = request_.info.attempts_made;
-  for (size_t i = 0; i + 1 < made.size(); ++i) {
+  for (size_t i = 0; i < attempts; ++i) {
     choice_.SetAttempted(made[i].worker->id);
     const bool was_lost = made[i].error == ErrorOf(HttpError::kWorkerClosed).code;
     any_lost_ = any_lost_ || was_lost;
@@ -65,7 +95,7 @@ void RerunAttempts::CountAttemptsBefore() {
 Task<bool> RerunAttempts::RunAgain(
     const FailedAttempt& failed, std::shared_ptr<Worker> worker, int64_t sent_ns) {
   is_relayed_ = false;
-  std::optional<int64_t> pause = After(failed, worker, sent_ns);
+  std::optional<int64_t> pause = PauseAfter(failed, worker, sent_ns);
   while (pause) {
     const bool go_on = co_await Pause(*pause);
     if (!go_on || !Choose()) co_return false;
@@ -77,21 +107,37 @@ Task<bool> RerunAttempts::RunAgain(
     const FailedAttempt failure = EndFailedAttempt(end);
     co_await attempt_->sender().Stop();
     attempt_->connection().Release(/*reusable=*/false);
-    pause = After(failure, attempt_->worker(), attempt_->record().first_sent_ns());
+    pause = PauseAfter(failure, attempt_->worker(), attempt_->record().first_sent_ns());
   }
   co_return false;
 }
 
 void RerunAttempts::ReportLoss() {
-  if (attempt_)
-    losses_.Report(message_, *attempt_->worker(), attempt_->record().first_sent_ns(), request_.id.id);
+  if (attempt_) ReportLossOf(*attempt_->worker(), attempt_->record().first_sent_ns());
+}
+
+void RerunAttempts::ReportLossOf(const Worker& worker, int64_t sent_ns) {
+  losses_.Report(message_, worker, sent_ns, request_.id.id);
+}
+
+void RerunAttempts::AddToRequest(After after) {
+  RequestInfo& request = request_.info;
+  request.retries += std::exchange(own_info_->retries, 0);
+  request.attempts += std::exchange(own_info_->attempts, 0);
+  for (AttemptInfo& attempt : own_info_->attempts_made) request.attempts_made.push_back(std::move(attempt));
+  own_info_->attempts_made.clear();
+  if (after == After::kDropped) return;
+  request.worker = own_info_->worker;
+  request.decision = own_info_->decision;
+  request.policy = own_info_->policy;
+  info_ = &request;
+  BeginChoosing();
 }
 
 // The pause before the next attempt; nullopt: there is none, for why_not().
-std::optional<int64_t> RerunAttempts::After(
+std::optional<int64_t> RerunAttempts::PauseAfter(
     FailedAttempt failed, const std::shared_ptr<Worker>& worker, int64_t sent_ns) {
   IoThread& thread = request_.thread;
-  RequestInfo& info = request_.info;
   if (IsLoss(failed)) losses_.Report(message_, *worker, sent_ns, request_.id.id);
   any_lost_ = any_lost_ || IsLoss(failed);
   choice_.SetAttempted(worker->id);
@@ -106,9 +152,10 @@ std::optional<int64_t> RerunAttempts::After(
              : thread.retry_budget.Take(now, streams_.streams()) ? WhyNot::kNone
                                                                  : WhyNot::kRetries;
   if (why_not_ != WhyNot::kNone) return std::nullopt;
-  ++info.retries;
-  thread.telemetry.Retried(
-      failed.how == AttemptFailure::kDrained ? nullptr : worker, plan_.failures(), *pause);
+  ++info_->retries;
+  const bool has_failed = failed.how != AttemptFailure::kDrained &&
+                          (failed.how != AttemptFailure::kMoved || info_ != own_info_.get());
+  thread.telemetry.Retried(has_failed ? worker : nullptr, plan_.failures(), *pause);
   return pause;
 }
 
@@ -122,12 +169,13 @@ Task<bool> RerunAttempts::Pause(int64_t pause_ns) {
 
 bool RerunAttempts::Choose() {
   IoThread& thread = request_.thread;
-  RequestInfo& info = request_.info;
+  RequestInfo& info = *info_;
   if (attempt_) attempt_->outcome().ReleasePass();
   std::optional<WorkerChoice::Selected> selected =
       choice_.Select({.after_loss = any_lost_, .untried = true, .last_resort = false});
   info.chosen_ns = thread.clock.NowNanos();
-  if (!selected) {
+  const bool is_beside = info_ == own_info_.get();
+  if (!selected || (is_beside && !TakeRoom(*selected->ticket.shared_worker()))) {
     why_not_ = WhyNot::kNoWorker;
     return false;
   }
@@ -151,6 +199,7 @@ Task<UpstreamRequest::End> RerunAttempts::Attempt() {
   const UpstreamRequest::End end = co_await attempt_->Run(/*fresh_connection=*/any_lost_);
   attempting_ = false;
   if (any_lost_) worker->lost_elsewhere.fetch_sub(1, std::memory_order_relaxed);
+  if (info_ == own_info_.get()) worker->second_runs.fetch_sub(1, std::memory_order_relaxed);
   co_return end;
 }
 
@@ -169,7 +218,7 @@ FailedAttempt RerunAttempts::EndFailedAttempt(UpstreamRequest::End end) {
         .status = head.status,
         .retry_after_ms = ParseRetryAfter(FindHeader(head.fields, "retry-after").value_or(""))};
   }
-  attempt_->record().AddTo(&request_.info, request_.thread.clock.NowNanos());
+  attempt_->record().AddTo(info_, request_.thread.clock.NowNanos());
   attempt_->ticket().Finish(
       {.end = attempt_->outcome().drained() ? Outcome::End::kClientGone : Outcome::End::kWorkerFailed,
        .status = failed.status});
@@ -182,7 +231,7 @@ void RerunAttempts::Cancel() {
   if (attempt_) attempt_->Cancel();
 }
 
-bool RerunAttempts::IsAt(const Worker& worker) const { return request_.info.worker.get() == &worker; }
+bool RerunAttempts::IsAt(const Worker& worker) const { return info_->worker.get() == &worker; }
 
 void RerunAttempts::WorkerDied(const Worker& /*worker*/) {
   if (attempting_) attempt_->WorkerDied();

@@ -6,7 +6,11 @@
 //                                                           false: why_not()
 //
 // The rules are those of any retry: RetryPlan (the attempts before count), the budget, to which streams under way count as
-// requests, and the quarantine, which hears of each worker that was lost. Belongs to one exchange. One thread.
+// requests, and the quarantine, which hears of each worker that was lost.
+//
+// Attempts beside a worker that goes on with its stream have a record of their own until AddToRequest(), and at most
+// kMostBeside of all streams wait for one worker's response: more would be a storm of prompts. Belongs to one exchange. One
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +33,9 @@ struct Request;
 
 class RerunAttempts final : public Attempts {
  public:
+  static constexpr uint32_t kMostBeside = 4;
+
+  enum class Place : uint8_t { kAlone, kBeside };
   enum class WhyNot : uint8_t {
     kNone,
     kNoWorker,   // all were attempted, or may not be chosen
@@ -37,13 +44,23 @@ class RerunAttempts final : public Attempts {
   };
 
   // Both outlive it; the request has its head and its whole body.
-  RerunAttempts(Request& request, const ContinueMemory& streams);
+  RerunAttempts(Request& request, const ContinueMemory& streams, Place place = Place::kAlone);
+
+  // One more may wait for this worker's response beside another's stream.
+  static bool HasRoomBeside(const Worker& worker);
 
   // The attempt at this worker failed like this. `sent_ns`: when it got the first byte of the request.
   Task<bool> RunAgain(const FailedAttempt& failed, std::shared_ptr<Worker> worker, int64_t sent_ns);
   WhyNot why_not() const { return why_not_; }
-  // The last worker was lost with the request, and there is no other attempt.
+  // The last worker was lost with the request, and there is no other attempt; or another worker was.
   void ReportLoss();
+  void ReportLossOf(const Worker& worker, int64_t sent_ns);
+  // After RunAgain(): waits for more of the response behind in(), as UpstreamRequest::ReadMore().
+  Task<bool> ReadMore(int64_t timeout_ms) { return attempt_->ReadMore(timeout_ms); }
+
+  // Of attempts beside another's stream: they are over, or what was chosen takes the other's place.
+  enum class After : uint8_t { kDropped, kTakesPlace };
+  void AddToRequest(After after);
 
   // Not called: what is served is known already.
   Task<End> Run(const Call& /*call*/) override { co_return End::kFailed; }
@@ -68,8 +85,10 @@ class RerunAttempts final : public Attempts {
   Task<void> Finished() override;
 
  private:
-  void CountAttemptsBefore();
-  std::optional<int64_t> After(FailedAttempt failed, const std::shared_ptr<Worker>& worker, int64_t sent_ns);
+  void BeginChoosing();
+  void CountAttemptsBefore(size_t attempts);
+  std::optional<int64_t> PauseAfter(
+      FailedAttempt failed, const std::shared_ptr<Worker>& worker, int64_t sent_ns);
   Task<bool> Pause(int64_t pause_ns);
   bool Choose();
   Task<UpstreamRequest::End> Attempt();
@@ -78,6 +97,8 @@ class RerunAttempts final : public Attempts {
 
   Request& request_;
   const ContinueMemory& streams_;
+  const std::unique_ptr<RequestInfo> own_info_;  // null: not begun beside another
+  RequestInfo* info_;                            // the request's, or that
   const UpstreamRequest::Message message_;
   RetryPlan plan_;
   RequestLosses losses_;

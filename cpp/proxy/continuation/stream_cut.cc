@@ -5,8 +5,8 @@
 namespace vllm_router {
 namespace {
 
-constexpr std::array<std::string_view, kStreamCuts> kNames = {"lost", "server_error", "aborted",
-                                                              "dead", "idle",         "drained"};
+constexpr std::array<std::string_view, kStreamCuts> kNames = {"lost", "server_error", "aborted", "dead",
+                                                              "idle", "drained",      "stalled"};
 
 }  // namespace
 
@@ -22,6 +22,7 @@ ContinueEventType EventOf(StreamCut cut) {
     case StreamCut::kServerError:  // a response, and no loss
     case StreamCut::kIdle:
     case StreamCut::kDrained:
+    case StreamCut::kStalled:
       return ContinueEventType::kOldTimeout;
   }
   return ContinueEventType::kOldLost;

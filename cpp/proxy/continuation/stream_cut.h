@@ -15,9 +15,10 @@ enum class StreamCut : uint8_t {
   kAborted,      // the engine has ended the generation; a loss only if its worker dies
   kDead,         // its worker was found dead
   kIdle,         // --stream-idle-timeout-secs
-  kDrained,      // the drain's time is over
+  kDrained,      // the drain's time is over, or that of --continue-drain-secs
+  kStalled,      // --continue-stall-secs, and another worker was faster than its next word
 };
-inline constexpr size_t kStreamCuts = 6;
+inline constexpr size_t kStreamCuts = 7;
 std::string_view StreamCutName(StreamCut cut);  // lost, server_error …
 ContinueEventType EventOf(StreamCut cut);
 

@@ -16,19 +16,25 @@ class ContinueMemory {
  public:
   explicit ContinueMemory(uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
-  // False: there is no room below the limit, and nothing was taken.
+  // For a stream. False: there is no room below the limit, and nothing was taken.
   bool Take(uint64_t bytes) {
-    uint64_t held = bytes_.load(std::memory_order_relaxed);
-    do {
-      if (bytes > limit_bytes_ - held) return false;
-    } while (!bytes_.compare_exchange_weak(held, held + bytes, std::memory_order_relaxed));
+    if (!Grow(bytes)) return false;
     streams_.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
   void Return(uint64_t bytes) {
-    bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    Shrink(bytes);
     streams_.fetch_sub(1, std::memory_order_relaxed);
   }
+  // The same for more bytes of a stream.
+  bool Grow(uint64_t bytes) {
+    uint64_t held = bytes_.load(std::memory_order_relaxed);
+    do {
+      if (bytes > limit_bytes_ - held) return false;
+    } while (!bytes_.compare_exchange_weak(held, held + bytes, std::memory_order_relaxed));
+    return true;
+  }
+  void Shrink(uint64_t bytes) { bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
   uint64_t streams() const { return streams_.load(std::memory_order_relaxed); }
 
@@ -45,6 +51,8 @@ struct ThreadContinuation {
   std::array<Counter, kStreamCuts> continued{};  // streams that went on, by what ended the worker's
   LabeledCounters cut;                           // streams that did not, by why
   Counter without_memory;                        // streams that may not go on for want of memory
+  LabeledCounters drain_handovers;               // hand-overs that have ended, by how
+  LabeledCounters stall_handovers;
   DurationHistogram gap;  // the longest time without anything new, of streams that went on
 };
 

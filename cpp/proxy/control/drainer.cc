@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/time_units.h"
+#include "proxy/api/settings.h"
 #include "proxy/thread/io_thread.h"
 
 namespace vllm_router {
@@ -26,8 +27,8 @@ std::string_view Drainer::StateName(State state) {
   return kNames[static_cast<size_t>(state)];
 }
 
-Drainer::Drainer(IoThread& control, std::function<void(std::shared_ptr<const Worker>)> cut)
-    : thread_(control), cut_(std::move(cut)), delay_(control.loop) {}
+Drainer::Drainer(IoThread& control, OfWorker cut, OfWorker hand_over)
+    : thread_(control), cut_(std::move(cut)), hand_over_(std::move(hand_over)), delay_(control.loop) {}
 
 int64_t Drainer::Now() const { return thread_.clock.NowNanos(); }
 
@@ -138,6 +139,12 @@ Task<void> Drainer::Run() {
   running_ = false;
 }
 
+bool Drainer::IsHandOverDue(const Row& row) const {
+  const ContinueSettings& settings = thread_.settings.Get()->continuation;
+  return settings.streams != ContinueStreams::kOff && settings.drain_ms != 0 &&
+         Now() >= row.begun_ns + settings.drain_ms * kNanosPerMs;
+}
+
 bool Drainer::Look() {
   MutexLock lock(mutex_);
   const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
@@ -160,6 +167,7 @@ bool Drainer::Look() {
       ended.push_back(draining.worker->id);
       End(std::move(draining), State::kCut);
     } else {
+      if (IsHandOverDue(draining.row)) hand_over_(draining.worker);
       still.push_back(std::move(draining));
     }
   }

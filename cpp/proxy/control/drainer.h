@@ -1,6 +1,6 @@
 // Drainer takes workers out of the fleet without cutting requests short. A draining worker gets no new
 // requests. It is removed when its last request has ended; at the timeout, the rest are cut and it is
-// removed.
+// removed. With --continue-drain-secs, streams that another worker can finish are handed over before.
 //
 //   Begin --> draining --> drained            the last request ended
 //                 |------> cut                the timeout passed
@@ -47,8 +47,10 @@ class Drainer final : public Service {
     int64_t timeout_ms = 0;
   };
 
-  // `cut`: ends all exchanges with a worker, soon. Called on the control thread.
-  Drainer(IoThread& control, std::function<void(std::shared_ptr<const Worker>)> cut);
+  using OfWorker = std::function<void(std::shared_ptr<const Worker>)>;
+  // `cut`: ends all exchanges with a worker, soon. `hand_over`: begins to hand its streams over; called again while there
+  // are some. Both are called on the control thread.
+  Drainer(IoThread& control, OfWorker cut, OfWorker hand_over);
 
   // Drains by an admin's wish. A URL without @rank drains all ranks. A repeated call restarts the timeout.
   // NotFound names the nearest known URL.
@@ -84,11 +86,13 @@ class Drainer final : public Service {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WatchAll();
   Task<void> Run();
+  bool IsHandOverDue(const Row& row) const;
   bool Look();  // false if no worker drains any more
   void End(Draining&& draining, State state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   IoThread& thread_;
-  const std::function<void(std::shared_ptr<const Worker>)> cut_;
+  const OfWorker cut_;
+  const OfWorker hand_over_;
   Delay delay_;
   bool stopped_ = false;
   bool running_ = false;

@@ -160,6 +160,10 @@ void Connection::CutFrom(const Worker& worker) {
   if (exchange_ != nullptr && exchange_->IsAt(worker)) exchange_->WorkerDrained(worker);
 }
 
+void Connection::HandOverFrom(const Worker& worker) {
+  if (exchange_ != nullptr && exchange_->IsAt(worker)) exchange_->WorkerDrains(worker);
+}
+
 void Connection::WorkerDied(const Worker& worker) {
   if (exchange_ != nullptr && exchange_->IsAt(worker)) exchange_->WorkerDied(worker);
 }

@@ -41,6 +41,7 @@ class Connection : public IdleList::Member {
   void Drain(bool cut);
   void CutFrom(const Worker& worker);               // if its request is there
   void WorkerDied(const Worker& worker);            // likewise
+  void HandOverFrom(const Worker& worker);          // likewise
   void CutReader(const AdminReply& page);           // if its client still reads that
   Exchange* exchange() { return exchange_.get(); }  // null: no request is under way
 

@@ -72,8 +72,16 @@ void Exchange::Cancel(CancelReason reason) {
   if (reason == CancelReason::kShutdown) request.attempts->CancelKept();
 }
 
+// Of a second run at this worker, beside the stream that is relayed; null: there is none.
+Attempts* Exchange::AttemptsBeside(const Worker& worker) const {
+  ResumableResponse* const resumable = ResumableOf(request_);
+  Attempts* const beside = resumable != nullptr ? resumable->beside() : nullptr;
+  return beside != nullptr && beside->IsAt(worker) ? beside : nullptr;
+}
+
 void Exchange::WorkerDied(const Worker& worker) {
   Request& request = request_;
+  if (Attempts* const beside = AttemptsBeside(worker)) return beside->WorkerDied(worker);
   const bool is_relayed = request.info.worker.get() == &worker;
   ResumableResponse* const resumable = ResumableOf(request);
   const bool is_resuming = resumable != nullptr && resumable->resuming();
@@ -92,7 +100,18 @@ void Exchange::WorkerDied(const Worker& worker) {
   }
 }
 
+void Exchange::WorkerDrains(const Worker& worker) {
+  ResumableResponse* const resumable = ResumableOf(request_);
+  if (resumable != nullptr && request_.relaying && request_.info.worker.get() == &worker) {
+    resumable->WorkerDrains();
+  }
+}
+
 void Exchange::WorkerDrained(const Worker& worker) {
+  if (Attempts* const beside = AttemptsBeside(worker)) {
+    beside->WorkerDrained(worker);
+    return;
+  }
   ResumableResponse* const resumable = ResumableOf(request_);
   if (resumable != nullptr && resumable->resuming()) {
     request_.attempts->WorkerDrained(worker);

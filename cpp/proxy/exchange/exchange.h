@@ -39,7 +39,9 @@ class Exchange {
   // A long operation of the router's own, or a wait for a worker of a model, which may take minutes: a stopping server
   // does not wait for it.
   bool IsLongRunning() const { return request_.scope.is_long(); }
-  bool IsAt(const Worker& worker) const { return request_.attempts->IsAt(worker); }
+  bool IsAt(const Worker& worker) const {
+    return request_.attempts->IsAt(worker) || AttemptsBeside(worker) != nullptr;
+  }
   bool IsWriting(const AdminReply& page) const { return client_.IsWriting(page); }
   // A worker of the exchange was found dead: a response that has begun gets a grace, any other attempt ends
   // now.
@@ -47,6 +49,8 @@ class Exchange {
   // A worker of the exchange drains, and its time is over: a response that has begun is cut, any other attempt
   // ends now, and another worker gets the request.
   void WorkerDrained(const Worker& worker);
+  // A worker of the exchange drains, and its time goes on: a stream that another worker may finish goes there.
+  void WorkerDrains(const Worker& worker);
   // As those of Attempts.
   void AddWaits(const Worker& worker, size_t* reads_bodies, std::vector<HangDetector::Wait>* waits) {
     if (IsAt(worker)) request_.attempts->AddWaits(worker, reads_bodies, waits);
@@ -56,6 +60,7 @@ class Exchange {
   }
 
  private:
+  Attempts* AttemptsBeside(const Worker& worker) const;
   void Finish();
   void Record();
   void RecordEnd();

@@ -108,7 +108,7 @@ struct Request {
 
   const RouteInfo& route() const { return RouteOf(info.route); }
   bool fully_read() const { return body.has_value() && body->complete(); }
-  // Serves it by other attempts than the RetryLoop's. Once.
+  // Serves it by other attempts than the RetryLoop's. REQUIRES: those before are over; they go.
   void UseAttempts(std::unique_ptr<Attempts> other);
   // The callback gets this request.
   void ArmDeadline(int64_t ms, Timer::Callback callback);

@@ -13,6 +13,7 @@ bool ResumableResponse::LeaveWorker(CancelReason reason) {
   if (!request_.relaying || !MayResume()) return false;
   if (left_worker_ == CancelReason::kNone) left_worker_ = reason;
   request_.attempts->response().socket().Close();
+  Left();
   return true;
 }
 

@@ -38,7 +38,11 @@ class ResumableResponse {
   // The worker whose stream is relayed was found dead: it may leave that worker earlier than others are cut.
   virtual void WorkerDied() = 0;
   // The relay has ended for good: what Begin() returned is about to go.
-  virtual void Ended() = 0;
+  virtual Task<void> Ended() = 0;
+  // The worker whose stream is relayed drains: the stream may leave it, if another worker goes on with it.
+  virtual void WorkerDrains() = 0;
+  // Of a second run beside the worker's stream; null: there is none.
+  virtual Attempts* beside() = 0;
   // How much of the body went on to the client.
   virtual uint64_t bytes() const = 0;
   // More than one worker's response is part of it.
@@ -51,6 +55,9 @@ class ResumableResponse {
   bool resuming() const { return resuming_; }
 
  protected:
+  // LeaveWorker() has closed its connection. A sink that keeps the relay waiting ends that now.
+  virtual void Left() = 0;
+
   Request& request_;
   CancelReason left_worker_ = CancelReason::kNone;  // why its stream was ended
   bool resuming_ = false;

@@ -154,9 +154,13 @@ Status Server::AddServices() {
   services_.Add<HangWatch>(HangWatchThreads(threads_));
   services_.Add<LoadPoller>();
   services_.Add<CacheCapacityPoller>();
-  auto* const drainer = services_.Add<Drainer>([this](const std::shared_ptr<const Worker>& worker) {
-    threads_.OnConnections([worker](Connection& connection) { connection.CutFrom(*worker); });
-  });
+  auto* const drainer = services_.Add<Drainer>(
+      [this](const std::shared_ptr<const Worker>& worker) {
+        threads_.OnConnections([worker](Connection& connection) { connection.CutFrom(*worker); });
+      },
+      [this](const std::shared_ptr<const Worker>& worker) {
+        threads_.OnConnections([worker](Connection& connection) { connection.HandOverFrom(*worker); });
+      });
   const ServerParts parts{options_, *router_, threads_.all(), threads_.telemetries(), limits_, services_};
   for (const Feature* const feature : Features()) {
     if (feature->add != nullptr) ROUTER_RETURN_IF_ERROR(feature->add(parts));

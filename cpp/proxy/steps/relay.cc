@@ -272,7 +272,7 @@ Task<Verdict> RelayResponse(Request& request) {
       if (request.attempts->sent()) ForgetRequest(request);
     }
   } while (resumed == ResumableResponse::Resumed::kResumed);
-  if (resumable != nullptr) resumable->Ended();
+  if (resumable != nullptr) co_await resumable->Ended();
 
   const StreamSummary summary = relay->tail().Summarize(FormOf(info));
   ReadTail(request, *relay, summary);

@@ -627,7 +627,13 @@ def _about_continued_streams(args: RouterArgs) -> list[str]:
     if FLAGS["continue_streams"].check(args.continue_streams) == "off":
         return [
             f"{FLAGS[name].spelling} has no effect without --continue-streams verified"
-            for name in ("continue_max", "continue_memory_mb", "continue_keepalive_secs")
+            for name in (
+                "continue_max",
+                "continue_memory_mb",
+                "continue_keepalive_secs",
+                "continue_drain_secs",
+                "continue_stall_secs",
+            )
             if not FLAGS[name].is_default(getattr(args, name))
         ]
     if args.vllm_pd_disaggregation:

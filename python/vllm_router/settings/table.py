@@ -1922,6 +1922,19 @@ class Table:
         "the interval at which a client that waits for the rest of its stream is sent a comment",
         more="So proxies between client and router do not take the connection for dead. 0: no comments.",
     )
+    continue_drain_secs: float = _continued(
+        0,
+        Seconds(low=0),
+        "the time from the begin of a worker's drain until its streams are handed over to other workers",
+        more="Each runs again at another worker while the first one goes on, and moves there once that run "
+        "has all that the client has. 0: streams stay until the drain's time is over.",
+    )
+    continue_stall_secs: float = _continued(
+        0,
+        Seconds(low=0),
+        "the time for which a worker sends nothing of a stream until another one gets the request as well",
+        more="The first of the two that has something new goes on with the stream. 0: none does.",
+    )
 
     api_key_validation_urls: list[str] = _security(
         [],

@@ -153,20 +153,29 @@ def test_the_place_in_the_text_permits_methods():
 # ---- hand-over
 
 
-def test_a_drain_pauses_the_old_stream_until_the_new_one_has_matched():
+def test_a_drain_pauses_the_old_stream_from_the_first_match_to_the_second():
     machine, actions = run("drain")
-    assert actions == ["pause_old", "seek"]
-    assert (machine.state, machine.old_leg, machine.is_handover) == ("seeking", "paused", True)
+    assert actions == ["seek"]
+    assert (machine.state, machine.old_leg, machine.is_handover) == ("seeking", "read", True)
     assert did("drain", *OPENED) == ["release_slot"]
     machine, actions = run("drain", *MATCHED)
-    assert actions == ["close_old", "promote"]
+    assert actions == ["pause_old"]
+    assert (machine.state, machine.old_leg, machine.is_handover) == ("verifying", "paused", True)
+    assert machine.step("new_matched", False, METHODS) == ["close_old", "promote"]
     assert (machine.state, machine.old_leg, machine.is_handover) == ("live", "read", False)
 
 
-def test_a_stall_reads_on():
+def test_a_stalled_stream_that_stays_silent_is_left_at_the_first_match():
     machine, actions = run("stall")
-    assert (actions, machine.old_leg) == (["seek"], "read")
+    assert (actions, machine.old_leg) == (["seek"], "silent")
     assert did("stall", *MATCHED) == ["close_old", "promote"]
+
+
+@for_each_row("so_far", [[], ["admitted"], list(OPENED)], ids=["seeking", "opening", "verifying"])
+def test_an_old_stream_goes_on_during_a_drain_and_may_end(so_far):
+    machine, actions = run("drain", *so_far, "old_spoke")
+    assert (actions, machine.old_leg, machine.is_handover) == ([], "read", True)
+    assert end_of("drain", *so_far, "old_ended")[0] == "whole"
 
 
 @for_each_row(
@@ -199,11 +208,26 @@ def test_an_old_stream_that_speaks_after_a_stall_wins(events, actions):
     ],
 )
 def test_a_hand_over_that_fails_costs_no_stream(events, actions):
-    machine, did_last = run("drain", *events)
+    for why in ("drain", "stall"):
+        machine, did_last = run(why, *events)
+        assert did_last == actions
+        assert (machine.state, machine.old_leg) == ("live", "read")
+
+
+@for_each_row(
+    ("event", "actions"),
+    [
+        ("new_differs", ["close_new"]),
+        ("new_short", []),
+        ("new_failed", []),
+        ("new_timeout", ["close_new"]),
+        ("new_lost", ["report_loss"]),
+        ("suspected", ["close_new"]),
+    ],
+)
+def test_a_paused_stream_goes_on_when_the_new_one_fails(event, actions):
+    machine, did_last = run("drain", *MATCHED, event)
     assert did_last == [*actions, "resume_old"]
-    assert (machine.state, machine.old_leg) == ("live", "read")
-    machine, did_last = run("stall", *events)
-    assert did_last == actions
     assert (machine.state, machine.old_leg) == ("live", "read")
 
 
@@ -238,8 +262,8 @@ def test_without_a_method_or_an_attempt_a_stream_stays_where_it_is(event):
 
 
 def test_a_paused_stream_says_nothing():
-    assert did("drain", "old_spoke") == []
-    assert did("drain", "old_ended") == []
+    assert did("drain", *MATCHED, "old_spoke") == []
+    assert did("drain", *MATCHED, "old_ended") == []
 
 
 # ---- the client
@@ -255,6 +279,7 @@ def test_a_paused_stream_says_nothing():
         (["drain"], ["cancel_seek", "close_old"]),
         (["drain", "admitted"], ["close_new", "release_slot", "close_old"]),
         (["drain", *OPENED], ["close_new", "close_old"]),
+        (["drain", *MATCHED], ["close_new", "close_old"]),
     ],
 )
 def test_the_client_leaves(events, actions):

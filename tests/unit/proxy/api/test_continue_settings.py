@@ -4,7 +4,13 @@ from vllm_router import _core
 from vllm_router import _core_testing as testing
 
 OPTIONS = testing.server_options()
-LIVE = {"continue_streams": "off", "continue_max": 2, "continue_keepalive_secs": 5}
+LIVE = {
+    "continue_streams": "off",
+    "continue_max": 2,
+    "continue_keepalive_secs": 5,
+    "continue_drain_secs": 0,
+    "continue_stall_secs": 0,
+}
 FIXED = {"continue_memory_mb": 256}
 
 

@@ -8,6 +8,7 @@ import pytest
 from tests.fakes.continued import (
     ABORT,
     CHAT,
+    COMMENT,
     HEAD,
     ON,
     SERVER_ERROR,
@@ -25,8 +26,6 @@ from tests.fakes.continued import (
 )
 from tests.fakes.wire import EndedEarlyError, chunk, eventually, request
 from vllm_router import _core
-
-COMMENT = b": keep-alive\n\n"
 
 
 def test_a_worker_that_is_lost_while_it_catches_up_is_followed_by_another(harness):

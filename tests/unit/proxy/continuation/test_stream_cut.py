@@ -13,6 +13,7 @@ from vllm_router import _core_testing as testing
         ("dead", "old_lost"),
         ("idle", "old_timeout"),
         ("drained", "old_timeout"),
+        ("stalled", "old_timeout"),
     ],
 )
 def test_only_what_may_have_ended_a_worker_is_a_loss(cut, event):

@@ -983,6 +983,10 @@ def test_the_core_gets_the_workers_of_the_mode_that_is_on() -> None:
         ("--continue-max 1", "--continue-max has no effect without --continue-streams verified"),
         ("--continue-memory-mb 8", "--continue-memory-mb has no effect without --continue-streams verified"),
         (
+            "--continue-drain-secs 8",
+            "--continue-drain-secs has no effect without --continue-streams verified",
+        ),
+        (
             "--continue-streams verified --disable-retries",
             "--continue-streams has no effect with --disable-retries, since a stream goes on by a retry",
         ),
