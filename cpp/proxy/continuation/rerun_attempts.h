@@ -56,7 +56,7 @@ class RerunAttempts final : public Attempts {
   void ReportLoss();
   void ReportLossOf(const Worker& worker, int64_t sent_ns);
   // After RunAgain(): waits for more of the response behind in(), as UpstreamRequest::ReadMore().
-  Task<bool> ReadMore(int64_t timeout_ms) { return attempt_->ReadMore(timeout_ms); }
+  Task<bool> ReadMore(int64_t timeout_ms) { return attempt_->response().ReadMore(timeout_ms); }
 
   // Of attempts beside another's stream: they are over, or what was chosen takes the other's place.
   enum class After : uint8_t { kDropped, kTakesPlace };
