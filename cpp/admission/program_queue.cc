@@ -88,6 +88,11 @@ bool ProgramQueue::HasRoom(const Turn& turn, const Worker& worker) const {
   return table_.HasRoom(turn, worker);
 }
 
+size_t ProgramQueue::size() const {
+  const MutexLock lock(mutex_);
+  return table_.size();
+}
+
 ProgramTable::Report ProgramQueue::Read() const {
   const MutexLock lock(mutex_);
   return table_.Read();

@@ -53,6 +53,7 @@ class ProgramQueue {
   bool HasRoom(const Turn& turn, const Worker& worker) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   bool any_waiting() const { return any_waiting_.load(std::memory_order_acquire); }
+  size_t size() const ABSL_LOCKS_EXCLUDED(mutex_);  // programs
   ProgramTable::Report Read() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   static constexpr int64_t kPumpNs = 100'000'000;

@@ -28,8 +28,7 @@ Status Wrong(std::string_view member, std::string_view value, std::string_view l
 }
 
 template <typename Number>
-Status SetCount(
-    std::string_view name, std::string_view value, uint64_t least, uint64_t most, Number* count) {
+Status SetCount(std::string_view name, std::string_view value, uint64_t least, uint64_t most, Number* count) {
   const std::optional<uint64_t> read = ParseDecimal(value);
   if (!read || *read < least || *read > most)
     return Wrong(name, value, Concat("a whole number between ", least, " and ", most));

@@ -13,7 +13,8 @@
 
 namespace vllm_router {
 
-inline constexpr double kMaxProgramFill = 0.95;  // at 1.1 the fleet does a third less: cached prompts are evicted
+inline constexpr double kMaxProgramFill =
+    0.95;  // at 1.1 the fleet does a third less: cached prompts are evicted
 inline constexpr int64_t kMaxProgramWaitMs = 86'400'000;
 inline constexpr uint64_t kMaxProgramCapacity = 1'000'000'000'000;  // tokens
 inline constexpr uint32_t kMaxActivePrograms = 1'000'000;
@@ -30,13 +31,13 @@ struct ProgramSettings {
   bool is_on() const { return mode != ProgramMode::kOff; }
 
   ProgramMode mode = ProgramMode::kOff;
-  double fill = 0.9;                // share of a worker's KV cache that its active programs may have
-  int64_t max_wait_ms = 300'000;    // then a paused program goes on, whatever has room
-  int64_t reject_after_ms = 0;      // or its request is rejected, if this is no longer than max_wait_ms; 0: never
-  int64_t ttl_ms = 0;               // how long one without a request stays active while others wait; 0: see TtlNs()
-  int64_t max_ttl_ms = 120'000;     // of a TTL that is worked out
-  int64_t forget_ms = 1'800'000;    // one without a request is forgotten then
-  uint64_t capacity = 0;            // tokens of each worker's KV cache; 0: as workers report
+  double fill = 0.9;              // share of a worker's KV cache that its active programs may have
+  int64_t max_wait_ms = 300'000;  // then a paused program goes on, whatever has room
+  int64_t reject_after_ms = 0;  // or its request is rejected, if this is no longer than max_wait_ms; 0: never
+  int64_t ttl_ms = 0;  // how long one without a request stays active while others wait; 0: see TtlNs()
+  int64_t max_ttl_ms = 120'000;        // of a TTL that is worked out
+  int64_t forget_ms = 1'800'000;       // one without a request is forgotten then
+  uint64_t capacity = 0;               // tokens of each worker's KV cache; 0: as workers report
   uint32_t max_active_per_tenant = 0;  // 0: no limit, as of the next
   uint32_t max_active_per_worker = 0;
 

@@ -280,7 +280,8 @@ void ProgramTable::Wait(Program* program, Turn* turn) {
     paused_.erase(program->place);
     ++waiting_;
     Group* const group = program->group;
-    if (group->waiting.empty()) orders_[{group->pool, group->of_class}].insert({group->share(), group->tenant});
+    if (group->waiting.empty())
+      orders_[{group->pool, group->of_class}].insert({group->share(), group->tenant});
     group->waiting.insert({program->start, program});
   }
   turn->program = program;
@@ -355,8 +356,7 @@ void ProgramTable::PassAll(int64_t now_ns, Resumed* resumed) {
 // ---- turns
 
 ProgramTable::Began ProgramTable::Begin(Turn* turn, Workers workers, int64_t now_ns, Resumed* resumed) {
-  Program* const program =
-      settings_.is_on() && !workers.empty() ? FindOrAdd(turn->who, now_ns) : nullptr;
+  Program* const program = settings_.is_on() && !workers.empty() ? FindOrAdd(turn->who, now_ns) : nullptr;
   if (program == nullptr) {
     ++went_[kWentPassed];
     return Began::kPassed;

@@ -180,12 +180,12 @@ class ProgramTable {
 
   struct Program {
     Who who;
-    uint64_t start = 0;    // its number in the order of first turns
-    int64_t used_ns = 0;   // its last turn's end, and since when it has been paused
-    uint64_t tokens = 0;   // of its last turn
-    uint64_t claims = 0;   // of turns under way, beside these
-    uint64_t shared = 0;   // cached at its first turn
-    bool has_run = false;  // a turn has ended, and its use was known
+    uint64_t start = 0;     // its number in the order of first turns
+    int64_t used_ns = 0;    // its last turn's end, and since when it has been paused
+    uint64_t tokens = 0;    // of its last turn
+    uint64_t claims = 0;    // of turns under way, beside these
+    uint64_t shared = 0;    // cached at its first turn
+    bool has_run = false;   // a turn has ended, and its use was known
     bool overlaps = false;  // of the turns under way, some were at once
     bool is_active = false;
     uint32_t open = 0;  // turns under way

@@ -44,6 +44,7 @@ enum class HttpError : uint8_t {
   kTenantRateLimited,
   kTenantTokensLimited,
   kTenantConcurrency,
+  kProgramTimeout,
   kNoBodyMemory,
   kNoWorkers,
   kModelNotFound,
