@@ -18,6 +18,11 @@ TRUSTED = {"tenant_header": "x-tenant", "trusted_addresses": ["127.0.0.1"]}
 ON = "on capacity=1000"
 BODY = json.dumps({"model": "m", "prompt": "word " * 400}).encode()
 SMALL = b'{"model":"m","prompt":"hi"}'
+ANSWER = {
+    "id": "r",
+    "choices": [{"index": 0, "text": "ok", "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 600, "completion_tokens": 10, "total_tokens": 610},
+}
 
 
 class Agentic:
@@ -43,8 +48,7 @@ class Agentic:
             self.order.append(message.get("x-who"))
         if message.get("x-hold"):
             assert self.held.acquire(timeout=30)
-        usage = {"prompt_tokens": 600, "completion_tokens": 10, "total_tokens": 610}
-        connection.send(response(200, json.dumps({"id": "r", "choices": [], "usage": usage}).encode(), JSON))
+        connection.send(response(200, json.dumps(ANSWER).encode(), JSON))
 
 
 def turn(harness, router, program, who=None, *fields, body=BODY):
