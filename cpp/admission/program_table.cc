@@ -299,6 +299,11 @@ void ProgramTable::TakeFromWaiting(Program* program) {
   if (order->second.empty()) orders_.erase(order);
 }
 
+bool ProgramTable::WaitsIn(uint64_t pool) const {
+  const auto first = orders_.lower_bound({pool, PriorityClass{}});
+  return first != orders_.end() && first->first.first == pool;
+}
+
 ProgramTable::Program* ProgramTable::NextOf(uint64_t pool) {
   for (int i = 0; i < kPriorityClasses; ++i) {
     const auto of_class = static_cast<PriorityClass>(i);
@@ -337,7 +342,7 @@ void ProgramTable::Pump(uint64_t pool, Workers workers, int64_t now_ns, Resumed*
     }
     return;
   }
-  if (NextOf(pool) != nullptr) EndTtl(workers, now_ns);
+  if (WaitsIn(pool)) EndTtl(workers, now_ns);
   while (Program* const program = NextOf(pool)) {
     const Worker* const worker = BestFor(*program, workers, /*forced=*/false);
     if (worker == nullptr) return;

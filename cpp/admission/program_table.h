@@ -234,6 +234,7 @@ class ProgramTable {
   void EndActing(Program* program);
   void Relieve(const Worker& worker, int64_t now_ns);
   void EndTtl(Workers workers, int64_t now_ns);
+  bool WaitsIn(uint64_t pool) const;
   Program* NextOf(uint64_t pool);
   void Tidy(WorkerId worker);
 

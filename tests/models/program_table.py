@@ -226,7 +226,7 @@ class ProgramTable:
                     min(waiting, key=lambda one: (one.of_class, self.share(one), one.tenant, one.start)), now
                 )
             return
-        if self.next_of(pool) is not None:
+        if any(one.waiting and one.name[0] == pool for one in self.programs.values()):
             for number, *_ in workers:
                 ttl = self.ttls.get(number, self.settings.ttl_ms)
                 late = [one for one in self.active_at(number) if not one.open and now - one.since_ms > ttl]
