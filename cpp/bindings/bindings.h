@@ -45,6 +45,7 @@ void BindTestingConditions(pybind11::module_& testing);
 void BindTestingContinuation(pybind11::module_& testing);
 void BindTestingHoldout(pybind11::module_& testing);
 void BindTestingDashboard(pybind11::module_& testing);
+void BindTestingPrograms(pybind11::module_& testing);
 void BindTestingReceipts(pybind11::module_& testing);
 void BindTestingSessions(pybind11::module_& testing);
 void BindTestingSharedPool(pybind11::module_& testing);

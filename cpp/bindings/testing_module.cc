@@ -68,6 +68,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingContinuation(testing);
   BindTestingHoldout(testing);
   BindTestingDashboard(testing);
+  BindTestingPrograms(testing);
   BindTestingReceipts(testing);
   BindTestingSessions(testing);
   BindTestingSharedPool(testing);

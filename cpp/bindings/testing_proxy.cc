@@ -205,6 +205,8 @@ RequestInfo MakeRecord(const py::kwargs& fields) {
       const auto [session, parent, agent] = value.cast<std::tuple<std::string, std::string, std::string>>();
       record.session =
           std::make_unique<SessionInfo>(SessionInfo{.session = session, .parent = parent, .agent = agent});
+    } else if (name == "program_wait_ns") {  // behind the names
+      record.session->program_wait_ns = value.cast<int64_t>();
     } else if (name == "status") {
       record.status = value.cast<int>();
     } else if (name == "route") {

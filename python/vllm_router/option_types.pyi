@@ -210,6 +210,10 @@ class ServerOptions(TypedDict, total=False):
     queue_size: int
     queue_timeout_secs: float
     admission_config: str | None
+    program_admission: Literal["off", "observe", "on"]
+    max_programs: int
+    enable_program_scheduling: bool
+    program_scheduling_config_json: str | Mapping[str, Any] | None
     rate_limit_tokens_per_second: int | None
     rate_limit_scope: Literal["fleet", "router"]
     retry_max_retries: int

@@ -28,6 +28,7 @@ from vllm_router.discovery.source import Difference, Follower, Source, stop_all
 from vllm_router.errors import RouterError
 from vllm_router.reload import Change, ReloadReport, Reloads, SettingsFile
 from vllm_router.router_args import RouterArgs
+from vllm_router.settings.programs import programs_line, split_lines
 from vllm_router.settings.response_cache import check_fleet_is_told, is_shared
 
 if TYPE_CHECKING:
@@ -75,7 +76,11 @@ class Server:
         core_options = {name: options[name] for name in _core.Server.option_names if name in options}
         path = args.admission_config
         self._admission = AdmissionFile(path) if path is not None else None
-        core_options["admission_config"] = _lines_of(self._admission)
+        core_options |= _admission_options(self._admission, options)
+        if core_options["program_admission"] == "off" and _says_of_programs(self._admission):
+            _core.log(
+                "warn", f"{printable(str(path))} has programs, which are off; add --program-admission on"
+            )
         followers: list[Follower] = []
         try:
             for source in sources:
@@ -242,7 +247,7 @@ class Server:
         options = args.server_options()
         live = {name: options[name] for name in _core.Server.live_option_names if name in options}
         admission = self._admission_for(args)
-        live["admission_config"] = _lines_of(admission)
+        live |= _admission_options(admission, options)
         router_options = args.router_options()
         # Those of two stages need a restart.
         takes_workers = ("worker_urls" in change or self._holds) and not args.vllm_pd_disaggregation
@@ -388,8 +393,14 @@ class Server:
         return f"<Server {self.url}{' stopped' if self._core.wait(0) else ''}>"
 
 
-def _lines_of(file: AdmissionFile | None) -> str | None:
-    return None if file is None else file.lines
+def _says_of_programs(file: AdmissionFile | None) -> bool:
+    return file is not None and split_lines(file.lines)[1] != ""
+
+
+def _admission_options(file: AdmissionFile | None, options: Mapping[str, Any]) -> dict[str, str | None]:
+    """What the core gets of the file, and of the flags that it completes."""
+    classes, programs = split_lines(None if file is None else file.lines)
+    return {"admission_config": classes, "program_admission": programs_line(options, programs)}
 
 
 def _write_deletion_costs(

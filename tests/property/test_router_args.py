@@ -259,6 +259,9 @@ def in_harmony(settings: dict[str, Any]) -> dict[str, Any]:
         settings["load_poll_interval_secs"] = 1
     if has_stages(settings):
         settings["admission_config"] = None
+    if has_stages(settings) or settings.get("epp_only"):
+        settings |= {"program_admission": "off", "enable_program_scheduling": False}
+    settings["program_scheduling_config_json"] = None  # its members are those of the reference
     return settings
 
 

@@ -33,13 +33,7 @@ simple(
     "/v1/responses/r1/input",
     why="goes to the worker that made the response",
 )
-simple(
-    ENDPOINTS,
-    "`GET /scheduling/diagnostics`",
-    "GET",
-    "/scheduling/diagnostics",
-    why="program scheduling is not built; an unknown path goes to a worker",
-)
+simple(ENDPOINTS, "`GET /scheduling/diagnostics`", "GET", "/scheduling/diagnostics")
 simple(
     ENDPOINTS,
     "`POST /finish_session?session_id=s`, round_robin",

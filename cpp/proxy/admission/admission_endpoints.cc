@@ -1,6 +1,7 @@
 #include "proxy/admission/admission_endpoints.h"
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include <boost/json.hpp>
@@ -9,6 +10,7 @@
 #include "proxy/admin/admin_context.h"
 #include "proxy/admin/replies.h"
 #include "proxy/admission/class_pools.h"
+#include "proxy/admission/programs.h"
 #include "proxy/thread/io_thread.h"
 #include "proxy/thread/server_limits.h"
 #include "routing/router.h"
@@ -101,26 +103,79 @@ json::array Tenants(const TenantTable& tenants, const AdmissionSettings& setting
   return rows;
 }
 
+// Null: programs are not told apart.
+std::shared_ptr<const ProgramSettings> ProgramSettingsOf(const PageCall& call) {
+  std::shared_ptr<const ProgramSettings> settings =
+      call.thread.limits.features.Find<Programs>()->settings().Load();
+  return settings->is_on() ? settings : nullptr;
+}
+
+json::object DescribePrograms(
+    const ProgramTable::Report& report, const ProgramSettings& settings, const FleetView& fleet) {
+  json::array workers;
+  for (const ProgramTable::WorkerRow& one : report.workers) {
+    const std::optional<uint32_t> position = fleet.Find(one.id);
+    if (!position) continue;
+    const Worker& worker = fleet.worker(*position);
+    const uint64_t told = worker.cache_tokens.load(std::memory_order_relaxed);
+    const uint64_t capacity = settings.capacity != 0 ? settings.capacity : told;
+    json::object row{{"worker", worker.url.url}, {"capacity", nullptr}};
+    if (capacity != 0) row["capacity"] = capacity;
+    row["tokens"] = one.tokens;
+    row["active"] = one.active;
+    row["acting"] = one.acting;
+    workers.push_back(std::move(row));
+  }
+  return {
+      {"mode", ProgramModeName(settings.mode)},
+      {"fill", settings.fill},
+      {"max_wait_secs", static_cast<double>(settings.max_wait_ms) / 1e3},
+      {"reasoning", report.reasoning},
+      {"acting", report.acting},
+      {"waiting", report.waiting},
+      {"paused", report.paused},
+      {"workers", std::move(workers)}};
+}
+
+json::object ProgramsNow(AdminContext& admin, const PageCall& call, const ProgramSettings& settings) {
+  const auto& programs = *call.thread.limits.features.Find<Programs>();
+  return DescribePrograms(programs.queue().Read(), settings, *admin.router->fleet());
+}
+
+// As the reference router.
+AdminReply Diagnostics(AdminContext& admin, const PageCall& call) {
+  const std::shared_ptr<const ProgramSettings> settings = ProgramSettingsOf(call);
+  if (settings == nullptr) {
+    return JsonReply(
+        404, json::object{{"enabled", false}, {"error", "programs are off; see --program-admission"}});
+  }
+  json::object page = ProgramsNow(admin, call, *settings);
+  page["enabled"] = true;
+  return JsonReply(200, page);
+}
+
 AdminReply Admission(AdminContext& admin, const PageCall& call) {
   const auto& pools = *call.thread.limits.features.Find<ClassPools>();
   const auto& tenants = *call.thread.limits.features.Find<TenantTable>();
   const std::shared_ptr<const AdmissionSettings> settings = pools.rules().Load()->settings;
-  if (settings == nullptr) return JsonReply(200, json::object{{"enabled", false}});
+  const std::shared_ptr<const ProgramSettings> of_programs = ProgramSettingsOf(call);
+  json::object page{{"enabled", settings != nullptr}};
+  if (of_programs != nullptr) page["programs"] = ProgramsNow(admin, call, *of_programs);
+  if (settings == nullptr) return JsonReply(200, page);
   const std::shared_ptr<const FleetView> whole = admin.router->fleet();
   json::array rows;
   for (const std::shared_ptr<ClassPool>& pool : pools.All())
     rows.push_back(Describe(*pool, pools, *settings, *admin.control, whole));
-  return JsonReply(
-      200, json::object{
-               {"enabled", true},
-               {"order", settings->weighted() ? "weighted" : "strict"},
-               {"classes", Classes(*settings)},
-               {"pools", std::move(rows)},
-               {"tenants", Tenants(tenants, *settings, admin.control->clock.NowNanos())}});
+  page["order"] = settings->weighted() ? "weighted" : "strict";
+  page["classes"] = Classes(*settings);
+  page["pools"] = std::move(rows);
+  page["tenants"] = Tenants(tenants, *settings, admin.control->clock.NowNanos());
+  return JsonReply(200, page);
 }
 
 constexpr OwnEndpoint kOwnEndpoints[] = {
-    {.path = "/admin/admission", .methods = "GET, HEAD", .render = &Admission}};
+    {.path = "/admin/admission", .methods = "GET, HEAD", .render = &Admission},
+    {.path = "/scheduling/diagnostics", .methods = "GET, HEAD", .render = &Diagnostics}};
 
 }  // namespace
 

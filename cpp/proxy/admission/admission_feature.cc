@@ -6,6 +6,7 @@
 
 #include "admission/tenant_table.h"
 #include "admission/tenant_tokens.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "proxy/admin/feature.h"
 #include "proxy/admission/admission_endpoints.h"
@@ -14,6 +15,8 @@
 #include "proxy/admission/class_pools.h"
 #include "proxy/admission/client_rules.h"
 #include "proxy/admission/dispatch_service.h"
+#include "proxy/admission/program_metrics.h"
+#include "proxy/admission/programs.h"
 #include "proxy/admission/tenant_limit.h"
 #include "proxy/admission/thread_admission.h"
 #include "proxy/api/server_options.h"
@@ -31,7 +34,21 @@ struct ClientThreads {
   std::vector<IoThread*> all;
 };
 
-Status MayFollow(const Settings& settings) { return ClassPools::Read(settings.admission_classes).status(); }
+Status MayFollow(const Settings& settings) {
+  ROUTER_RETURN_IF_ERROR(Programs::Read(settings.program_admission).status());
+  return ClassPools::Read(settings.admission_classes).status();
+}
+
+// Neither is for requests that go to two workers, or that a gateway sends.
+Status CheckPrograms(const ServerOptions& options, const Router& router) {
+  if (!options.has_programs() || !(router.is_staged() || options.epp_only)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      router.is_staged()
+          ? "program_admission is not off, and the fleet has prefill and decode workers, for which programs "
+            "are not implemented yet; leave program_admission out"
+          : "program_admission is not off and epp_only is set, so that no request would be a program's: the "
+            "endpoint picker knows none; leave program_admission out, or epp_only");
+}
 
 Status Check(const ServerOptions& options, const Router& router) {
   if (router.is_staged() && !options.admission_classes.empty()) {
@@ -45,11 +62,28 @@ Status Check(const ServerOptions& options, const Router& router) {
         "admission_config is set and epp_only, too, so that no request would have a class or a limit: the "
         "endpoint picker has neither; leave admission_config out, or epp_only");
   }
+  ROUTER_RETURN_IF_ERROR(CheckPrograms(options, router));
   ROUTER_RETURN_IF_ERROR(MayFollow(options));
   return ClientRules::Make(options).status();
 }
 
+bool TellsApart(const Settings& settings) {
+  return settings.has_programs() || !settings.admission_classes.empty();
+}
+
 void TellClientsApart(IoThread& thread) { thread.authorizer.TellClientsApart(); }
+
+void AddPrograms(const ServerParts& server, const ProgramSettings& settings) {
+  Programs& programs = *server.limits.features.Own(std::make_unique<Programs>(server.options.max_programs));
+  programs.Follow(settings, 0);
+  std::vector<const ThreadPrograms*> threads;
+  for (const std::unique_ptr<IoThread>& thread : server.threads)
+    threads.push_back(thread->features.Own(std::make_unique<ThreadPrograms>(programs)));
+  server.services.Add<ProgramService>(programs, server.services);
+  const auto* const metrics =
+      server.services.Keep(std::make_unique<ProgramMetrics>(programs, server.router, std::move(threads)));
+  server.services.AddMetrics([metrics](MetricsPage* page) { metrics->Write(page); });
+}
 
 Status Add(const ServerParts& server) {
   StatusOr<ClientRules> made = ClientRules::Make(server.options);
@@ -63,7 +97,10 @@ Status Add(const ServerParts& server) {
   server.limits.features.Refer<PlaceQueues>(&pools);
   ROUTER_RETURN_IF_ERROR(pools.Follow(server.options.admission_classes));
   auto& clients = *server.limits.features.Own(std::make_unique<ClientThreads>());
-  const bool tells_apart = rules.any() || !server.options.admission_classes.empty();
+  const StatusOr<ProgramSettings> programs = Programs::Read(server.options.program_admission);
+  if (!programs.ok()) return programs.status();
+  AddPrograms(server, *programs);
+  const bool tells_apart = rules.any() || TellsApart(server.options);
   std::vector<const ThreadAdmission*> threads;
   std::vector<const ThreadClasses*> class_threads;
   for (const std::unique_ptr<IoThread>& thread : server.threads) {
@@ -88,7 +125,9 @@ Status Add(const ServerParts& server) {
 void Follow(const ServerLimits& limits, const Settings& settings) {
   const Status followed = limits.features.Find<ClassPools>()->Follow(settings.admission_classes);
   if (!followed.ok()) Log(LogLevel::kError, std::string(followed.message()));
-  if (settings.admission_classes.empty()) return;
+  if (const StatusOr<ProgramSettings> programs = Programs::Read(settings.program_admission); programs.ok())
+    limits.features.Find<Programs>()->Follow(*programs, SteadyClock().NowNanos());
+  if (!TellsApart(settings)) return;
   for (IoThread* const thread : limits.features.Find<ClientThreads>()->all)
     thread->loop.Post([thread] { TellClientsApart(*thread); });
 }

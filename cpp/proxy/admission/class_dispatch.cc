@@ -65,7 +65,7 @@ void ClassDispatch::Dispatched() {
   if (!std::exchange(counted_, true))
     thread_.dispatched[static_cast<size_t>(place_.of_class)][static_cast<size_t>(place_.kind)].Add();
   if (request_.info.identity != nullptr) request_.info.identity->dispatch = DispatchKindName(place_.kind);
-  if (request_.workers.gate == nullptr) request_.workers.gate = this;
+  if (request_.workers.gate == nullptr) request_.workers.gate = this;  // else it is in front of another
 }
 
 // ---- the wait

@@ -51,6 +51,8 @@ constexpr ErrorRow kRows[] = {
      "The tenant's limit of tokens per minute is exceeded; see Retry-After, or send a shorter prompt.", true},
     {429, kInvalid, "tenant_concurrency",
      "The tenant has as many requests under way as it may have; wait for the response to one of them.", true},
+    {429, kInvalid, "program_timeout",
+     "The request's program waited too long for room in the KV caches of workers; retry later.", true},
     {503, kServer, "no_body_memory", "The memory for request bodies is used up; retry later.", true},
     {503, kServer, "no_workers", "No available workers (all circuits open or unhealthy).", true},
     {404, kInvalid, "model_not_found", "The model does not exist.", false, "model"},

@@ -45,6 +45,7 @@ enum class HttpError : uint8_t {
   kTenantRateLimited,
   kTenantTokensLimited,
   kTenantConcurrency,
+  kProgramTimeout,
   kNoBodyMemory,
   kNoWorkers,
   kModelNotFound,

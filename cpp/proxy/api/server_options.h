@@ -38,6 +38,7 @@ struct FixedOptions {
   std::vector<std::string> trusted_addresses;    // IP addresses and CIDR ranges of peers whose headers count
   std::vector<std::string> model_alias_classes;  // ALIAS=CLASS
   uint32_t max_tenants = 65'536;                 // that are told apart at a time
+  uint32_t max_programs = 65'536;                // likewise
   std::string admin_api_key_file;                // empty: admins need none
   std::string admin_host = "127.0.0.1";
   int32_t admin_port = -1;  // -1: admin endpoints are on `port`; 0: any free port

@@ -45,6 +45,8 @@ struct Settings {
   int64_t queue_timeout_ms = 60'000;          // maximum time in the queue
   uint32_t rate_limit_per_second = 0;         // requests per second; 0: unlimited
   std::string admission_classes;  // the lines of admission/admission_settings.h; empty: no priority classes
+  std::string program_admission = "off";  // the line of admission/program_settings.h
+  bool has_programs() const { return !program_admission.starts_with("off"); }
 
   uint32_t upstream_pool_size = 256;      // idle connections kept per worker and thread
   int64_t upstream_pool_idle_ms = 4'000;  // below the 5 s after which uvicorn closes

@@ -16,8 +16,10 @@
 
 namespace vllm_router {
 
-void CacheCapacityPoller::Start() {
-  if (thread_.router->pool().models_caches()) Begin();
+// What began goes on when the settings need it no more: a request in five minutes.
+void CacheCapacityPoller::FollowSettings() {
+  const bool is_needed = thread_.router->pool().models_caches() || thread_.settings.Get()->has_programs();
+  if (is_needed && !std::exchange(begun_, true)) Begin();
 }
 
 int64_t CacheCapacityPoller::Pass(const FleetView& fleet) {
@@ -58,6 +60,7 @@ Task<void> CacheCapacityPoller::Poll(std::shared_ptr<Host> host, Workers workers
   for (const std::shared_ptr<Worker>& worker : workers) {
     const std::optional<ReportedCache> told = CacheInMetrics(response->body, worker->url.rank);
     if (!told) continue;
+    worker->cache_tokens.store(told->tokens, std::memory_order_relaxed);
     const auto known = std::ranges::find(host->sizes, worker->id, &Size::worker);
     const bool same = known != host->sizes.end() && known->told == *told;
     sizes.push_back({.worker = worker->id, .told = *told, .size = same ? known->size : CacheSize{}});
@@ -73,6 +76,14 @@ void CacheCapacityPoller::WarnOfGuesses(
   const bool may_come = response.status != 200 && response.status != 404 && response.status != 405 &&
                         response.status != 501 && !IsRefusal(response);
   if (is_told || may_come || std::exchange(host.warned, true)) return;
+  if (!thread_.router->pool().models_caches()) {
+    Log(LogLevel::kWarning,
+        Concat(
+            "worker ", base,
+            " does not tell of its KV cache in GET /metrics, so it has room for every program; "
+            "its capacity can be set (docs/how-to/share_a_fleet.md#programs)"));
+    return;
+  }
   const PolicyOptions& options = thread_.router->options().policy;
   const bool tells_load = response.status == 200 && LoadInMetrics(response.body, std::nullopt);
   const std::string found = response.status == 200
@@ -88,6 +99,7 @@ void CacheCapacityPoller::WarnOfGuesses(
 }
 
 void CacheCapacityPoller::Apply(const Worker& worker, Size* size) {
+  if (!thread_.router->pool().models_caches()) return;
   const double bytes_per_token = worker.bytes_per_token.value();
   const auto bytes = static_cast<uint64_t>(static_cast<double>(size->told.tokens) * bytes_per_token);
   const uint64_t before = size->size.bytes;

@@ -9,8 +9,8 @@
 // change of a sixteenth. A healthy host is polled when it joins or comes back, and every kAgainNanos,
 // since an engine may restart unnoticed. A host that does not respond, for instance while it starts, is
 // polled after kSoonNanos. A worker that reports nothing keeps --max-blocks-per-worker, or has no limit
-// of its own, and the log says once what is guessed of it. Nothing is polled under policies that remember nothing. On the
-// control thread.
+// of its own, and the log says once what is guessed of it. The tokens are also the worker's own (Worker::cache_tokens), for
+// programs. Nothing is polled under policies that remember nothing, unless programs are told apart. On the control thread.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,8 @@ class CacheCapacityPoller final : public HostPoller {
 
   explicit CacheCapacityPoller(IoThread& thread) : HostPoller(thread) {}
 
-  void Start() override;
+  void Start() override { FollowSettings(); }
+  void FollowSettings() override;
 
  private:
   // What a worker has reported, and what of it was passed to the policy.
@@ -60,6 +61,7 @@ class CacheCapacityPoller final : public HostPoller {
   void Apply(const Worker& worker, Size* size);
 
   std::map<std::string, std::shared_ptr<Host>> hosts_;  // by base URL
+  bool begun_ = false;
 };
 
 }  // namespace vllm_router

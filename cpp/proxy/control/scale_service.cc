@@ -131,6 +131,11 @@ void ScaleService::FollowPaces(const FleetView& fleet, int64_t passed_ns) {
   paces_ = std::move(paces);
 }
 
+std::optional<double> ScaleService::PrefillRateOf(WorkerId worker) const {
+  const auto found = paces_.find(worker);
+  return found != paces_.end() ? found->second.tokens_per_second() : std::nullopt;
+}
+
 std::vector<ScaleService::Asked> ScaleService::Models(const FleetView& fleet, int64_t now_ns) {
   uint64_t undecided = 0;
   for (const Telemetry* telemetry : telemetries_) undecided += telemetry->shard().undecided_demand.count();

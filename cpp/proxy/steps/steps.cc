@@ -45,8 +45,8 @@ std::span<const Step* const> Steps() {
       &kKeyStep, &kHoldoutStep, &kReceiptStep, &kSessionStep, &kStagesStep, &kMessageStep,
       &kEnginePriorityStep, &kQuarantineStep, &kTenantTokensStep,
       // With a worker that has room, and a permit.
-      &kDispatchStep, &kEvictionStep, &kAdmitStep, &kTokensStep, &kSharedPrefixesStep, &kSharedPoolStep,
-      &kStoredResponseStep,
+      &kProgramStep, &kDispatchStep, &kEvictionStep, &kProgramGateStep, &kAdmitStep, &kTokensStep,
+      &kSharedPrefixesStep, &kSharedPoolStep, &kStoredResponseStep,
       // At workers.
       &kUpstreamStep, &kContinuationStep, &kRelayStep, &kOutcomesStep};
   return kSteps;

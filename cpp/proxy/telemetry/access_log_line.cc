@@ -262,6 +262,9 @@ void AccessLogLine::AppendJson(const RequestInfo& record, uint64_t number, std::
   }
   line.Ms(R"(,"body_ms":)", record.head_ns, record.body_ns);
   if (record.queue_ns != 0) line.Ms(R"(,"queue_ms":)", record.head_ns, record.head_ns + record.queue_ns);
+  if (record.session != nullptr && record.session->program_wait_ns != 0) {
+    line.Ms(R"(,"program_wait_ms":)", record.head_ns, record.head_ns + record.session->program_wait_ns);
+  }
   if (const auto nanos = record.decision_ns())
     line.Number(R"(,"decision_us":)", static_cast<uint64_t>(*nanos) / 1000);
   line.Ms(R"(,"connect_ms":)", record.chosen_ns, record.connected_ns);

@@ -54,8 +54,9 @@ struct SessionInfo {
   std::string session;
   std::string parent;
   std::string agent;
-  bool has_turn = false;  // it is one of the conversation's turns
-  bool is_final = false;  // no other follows
+  bool has_turn = false;        // it is one of the conversation's turns
+  bool is_final = false;        // no other follows
+  int64_t program_wait_ns = 0;  // until its program might go on
 };
 
 // Who sends a request, as keys and trusted peers say (admission/).

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from vllm_router.replay.capacity import percentile
 from vllm_router.replay.trace import CLASSES, DEFAULT_CLASS, Trace, TraceError
 from vllm_router.settings.admission import admission_of_yaml
+from vllm_router.settings.programs import split_lines
 
 # As the core says it: how a request ended at its router, and how it was dispatched.
 REJECTED = {"queue_full": 3, "displaced": 4, "timeout": 5}
@@ -59,7 +60,7 @@ class Admission:
         except UnicodeDecodeError:
             raise TraceError(f"{path} is not UTF-8 text; save the file as UTF-8") from None
         try:
-            return cls(admission_of_yaml(text, Path(path).name))
+            return cls(split_lines(admission_of_yaml(text, Path(path).name))[0] or "")
         except ValueError as error:
             raise TraceError(str(error)) from None
 

@@ -7,6 +7,7 @@ package beyond Python's own, except PyYAML where YAML is read or written. A modu
     checks            settings together: what fits, what has no effect, the options of `Router`
     environment       settings that the environment may set
     admission         the file of --admission-config, as lines for the core
+    programs          agents' programs, from flags and that file, as a line for the core
     yaml              a YAML file of settings, read with bounds
     names             every name of a setting: FLAGS, other spellings, former and unknown names
     table             the settings that do something

@@ -7,6 +7,7 @@
     tenants: {search: {weight: 4,        tenant weight=4.0 concurrency=64 search
                        concurrency: 64}}
     engine_priority: {engine: vllm}      engine vllm client=keep interactive=-10 default=0 batch=10
+    programs: {fill: 0.8}                programs fill=0.8         (of cpp/admission/program_settings.h)
 
 Pure. A mistake names the file, the line, the member, its value, the limit and the remedy.
 """
@@ -24,6 +25,7 @@ from vllm_router._version import __version__
 from vllm_router.settings.clients import CLASSES
 from vllm_router.settings.kinds import Unfit
 from vllm_router.settings.names import name_only
+from vllm_router.settings.programs import MAX_ACTIVE, MAX_CAPACITY, MAX_FILL, PREFIX
 from vllm_router.settings.response_cache import seconds_of
 from vllm_router.settings.urls import model_name
 from vllm_router.settings.yaml import composed_yaml
@@ -43,8 +45,9 @@ MAX_ENGINE_PRIORITY = 1_000_000
 _WHAT = "file of priority classes"
 _HOW = "write classes: [{name: interactive}, {name: default}, {name: batch}]"
 _MEMBERS = ("name", "queue_size", "queue_timeout", "kv_ceiling", "idle_only", "age_after", "evict")
-_SECTIONS = ("classes", "alias_classes", "order", "tenants", "engine_priority")
-_LATER = ("trusted_addresses", "fairness", "programs")
+_SECTIONS = ("classes", "alias_classes", "order", "tenants", "engine_priority", "programs")
+_LATER = ("trusted_addresses", "fairness")
+_PROGRAM_MEMBERS = ("fill", "max_wait", "ttl", "forget", "capacity", "max_active_per_tenant")
 
 
 # As in cpp/admission/tenant_name.h.
@@ -182,7 +185,8 @@ def admission_of_yaml(text: str, source: str) -> str:
     """The lines of a YAML text of priority classes.
 
     Args:
-        text: A mapping with `classes`, and perhaps `alias_classes`, `order`, `tenants` and `engine_priority`.
+        text: A mapping with `classes`, and perhaps `alias_classes`, `order`, `tenants`, `engine_priority` and
+            `programs`, which may stand alone.
         source: The file's name, for messages.
 
     Raises:
@@ -205,6 +209,9 @@ def admission_of_yaml(text: str, source: str) -> str:
             raise ValueError(
                 f"{source}, line {section.line}: {show(name_only(name))} is not known here{hint}"
             )
+    programs = _programs_of(sections.get("programs"))
+    if list(sections) == ["programs"]:
+        return "\n".join(programs)
     if "classes" not in sections:
         raise ValueError(f"{source}, line {root.line}: there are no classes; {_HOW}")
     classes = _classes_of(sections["classes"])
@@ -217,7 +224,7 @@ def admission_of_yaml(text: str, source: str) -> str:
     tenants = _tenants_of(sections.get("tenants"))
     lines += [one.as_line(tenant) for tenant, one in sorted(tenants.items())]
     lines += _engine_of(sections.get("engine_priority"))
-    return "\n".join(lines)
+    return "\n".join(lines + programs)
 
 
 def _classes_of(place: _Place) -> dict[str, _Class]:
@@ -436,6 +443,37 @@ def _engine_of(place: _Place | None) -> list[str]:
             "SGLang, whose sign the router changes"
         )
     return [" ".join([*words, *(f"{name}={values[name]}" for name in CLASSES)])]
+
+
+def _programs_of(place: _Place | None) -> list[str]:
+    """The line of programs, if the file has something to say of them."""
+    if place is None or place.value is None:
+        return []
+    if not isinstance(place.value, dict):
+        place.wrong("a mapping such as {fill: 0.9, max_wait: 300s}")
+    words = []
+    for name, member in place.pairs():
+        if name == "fill":
+            value = member.value
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MAX_FILL:
+                member.wrong(f"a share of the KV cache, above 0 and up to {MAX_FILL}")
+            words.append(f"fill={float(value)!r}")
+        elif name == "ttl":
+            words.append(f"ttl_ms={0 if member.value == 'auto' else _milliseconds(member, zero=False)}")
+        elif name in ("max_wait", "forget"):
+            words.append(f"{name}_ms={_milliseconds(member, zero=False)}")
+        elif name == "capacity":
+            words.append(f"capacity={_whole(member, 0, MAX_CAPACITY)}")
+        elif name == "max_active_per_tenant":
+            words.append(f"{name}={_whole(member, 0, MAX_ACTIVE)}")
+        else:
+            hint = did_you_mean(
+                name_only(name), _PROGRAM_MEMBERS, f"; there are {', '.join(_PROGRAM_MEMBERS)}"
+            )
+            raise ValueError(
+                f"{member.source}, line {member.line}: {place.name}.{name_only(name)} is not known{hint}"
+            )
+    return [PREFIX + " ".join(words)] if words else []
 
 
 def _one_of(place: _Place, words: tuple[str, ...]) -> str:

@@ -25,6 +25,7 @@ from vllm_router.settings.policies import (
     LOGIT_POLICIES,
     PREFIX_POLICIES,
 )
+from vllm_router.settings.programs import check_programs, unread_members
 from vllm_router.settings.response_cache import MAX_MEMORY_SHARE, has_an_ambiguous_prefix, is_shared
 from vllm_router.settings.urls import worker_url
 
@@ -239,6 +240,16 @@ def check_settings(args: RouterArgs, embedded: bool = False) -> None:
             f"admission_config is {args.admission_config}, and the fleet has prefill and decode workers, for "
             "which priority classes are not implemented yet; remove admission_config"
         )
+    has_programs = args.enable_program_scheduling or args.program_admission != "off"
+    if has_programs and (has_stages(vars(args)) or args.epp_only):
+        name = "program_admission" if args.program_admission != "off" else "enable_program_scheduling"
+        why = (
+            "epp_only, too, so that no request would be a program's: the endpoint picker knows none"
+            if args.epp_only
+            else "the fleet has prefill and decode workers, for which programs are not implemented yet"
+        )
+        raise ValueError(f"{name} is set and {why}; remove {name}")
+    check_programs(vars(args))
     if args.epp_only and args.admission_config is not None:
         raise ValueError(
             f"admission_config is {args.admission_config} and epp_only is set, so that no request would have "
@@ -502,6 +513,17 @@ def warnings_about(args: RouterArgs) -> list[str]:
         sentences.append(
             "--admission-config has no effect on requests whose workers are picked by --epp-port: they have "
             "neither classes nor limits of tenants"
+        )
+    has_programs = args.enable_program_scheduling or args.program_admission != "off"
+    if args.program_scheduling_config_json is not None and not has_programs:
+        sentences.append(
+            "--program-scheduling-config-json has no effect while programs are off; add "
+            "--enable-program-scheduling"
+        )
+    if unread := unread_members(vars(args)):
+        sentences.append(
+            f"--program-scheduling-config-json has {', '.join(unread)}, which change nothing here: programs "
+            "wait in the order in which they began, and the router works out the rest"
         )
     sentences += [
         f"--trusted-addresses {text} is every address, so every client can claim any tenant and priority "

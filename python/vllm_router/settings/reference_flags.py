@@ -114,12 +114,6 @@ _wasm = partial(
     live="restart",
     not_built=NotBuilt("WASM middleware", "requests pass through unchanged"),
 )
-_programs = partial(
-    option,
-    group="Program scheduling",
-    live="restart",
-    not_built=NotBuilt("program scheduling", "each request is routed on its own"),
-)
 _PROFILE = NotBuilt("profiling around requests", "POST /start_profile and /stop_profile reach all workers")
 _IGW = NotBuilt("multi-model gateway mode", "requests go to workers that list their model, without a mode")
 _MINI_LB = NotBuilt("the mini load balancer", "the ordinary router is small enough for debugging")
@@ -174,13 +168,6 @@ class ReferenceTable:
         Words("PATH", commas=False),
         "the routes that the module of --wasm-middleware processes",
         spelled="wasm_middleware_route",
-    )
-
-    enable_program_scheduling: bool = _programs(
-        False, Switch(), "schedule the requests of one program together"
-    )
-    program_scheduling_config_json: str | None = _programs(
-        None, Text("JSON"), "the settings of program scheduling"
     )
 
     kv_penalty_external: float = option(

@@ -1799,6 +1799,35 @@ class Table:
         "changes nothing, and the log says what is wrong. Without it, requests are dispatched as they come. "
         "See docs/how-to/share_a_fleet.md.",
     )
+    program_admission: str = _resilience(
+        "off",
+        Choice(("off", "observe", "on")),
+        "what is done where agents' programs need more KV cache than the workers have",
+        more="on: some of them wait, so that the others keep their prompts cached; a request of a program "
+        "names its conversation in a header. observe: counts what on would do. See "
+        "docs/how-to/share_a_fleet.md.",
+    )
+    max_programs: int = _resilience(
+        65536,
+        Number(1, 1_000_000),
+        "the number of programs that --program-admission tells apart",
+        more="About 400 bytes each. Of more, the one that was paused first is forgotten.",
+        live="restart",
+    )
+    enable_program_scheduling: bool = _resilience(
+        False,
+        Switch(),
+        "set --program-admission on, as in the reference router",
+        live="restart",
+    )
+    program_scheduling_config_json: str | None = _resilience(
+        None,
+        JsonObject(),
+        "the settings of --enable-program-scheduling, by the names of the reference router",
+        more="What has no counterpart here is named in a warning. The member programs of "
+        "--admission-config counts more.",
+        live="restart",
+    )
     rate_limit_tokens_per_second: int | None = _resilience(
         None,
         Number(1, 1_000_000),

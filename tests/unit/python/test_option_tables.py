@@ -30,6 +30,8 @@ ONLY_ARGS = {
         "arguments of their own of the core's Router",
     ),
     "config_reload": "the server reads it, in Python",
+    "enable_program_scheduling": "another word for program_admission",
+    "program_scheduling_config_json": "the core gets its members with program_admission",
     "log_level": "set for the whole process, by configure_log()",
     "log_dir": "set for the whole process, by configure_log()",
     "log_format": "set for the whole process, by configure_log()",
@@ -64,6 +66,7 @@ WORDS_IN_PYTHON_ALONE = {
     "policy": "compared with the registry below",
     "fallback_policy": "compared with the registry below",
     "holdout_policy": "the hold-out checks it when the server starts",
+    "program_admission": "the core gets it with the members of the file; the feature reads both",
     "tls_min_version": "a text that OpenSSL reads",
     "kv_connector": "compared with the connectors below",
 }

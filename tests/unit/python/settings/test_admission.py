@@ -82,6 +82,23 @@ def test_members(row, words):
 
 
 @pytest.mark.parametrize(
+    ("member", "words"),
+    [
+        ("fill: 0.8", "fill=0.8"),
+        ("max_wait: 5m", "max_wait_ms=300000"),
+        ("ttl: auto", "ttl_ms=0"),
+        ("ttl: 30", "ttl_ms=30000"),
+        ("forget: 10m, capacity: 320000", "forget_ms=600000 capacity=320000"),
+        ("max_active_per_tenant: 4", "max_active_per_tenant=4"),
+    ],
+    ids=["fill", "max_wait", "auto", "ttl", "forget", "tenant"],
+)
+def test_programs_may_stand_alone_or_behind_classes(member, words):
+    assert lines_of(f"programs: {{{member}}}") == [f"programs {words}"]
+    assert lines_of(f"classes: [{{name: batch}}]\nprograms: {{{member}}}")[-1] == f"programs {words}"
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "classes.yaml is empty; write classes: "),
@@ -133,7 +150,14 @@ def test_members(row, words):
         ("classes: [{name: batch}]\norder: {weighted: {gold: 1}}", "order.weighted.gold is no class"),
         ("classes: [{name: batch}]\norder: {weighted: {batch: 0}}", "order.weighted.batch is 0"),
         ("classes: [{name: batch}]\nalias_classes: {a: gold}", "line 2: alias_classes.a is gold"),
-        ("classes: [{name: batch}]\nprograms: {}", "line 2: programs is not implemented in vllm-router"),
+        (
+            "programs: {fill: 1.1}",
+            r"programs\.fill is 1\.1; it must be a share of the KV cache, above 0 and up",
+        ),
+        ("programs: {max_wait: 0}", r"programs\.max_wait is 0; it must be a number of seconds"),
+        ("programs: {capacity: many}", r"programs\.capacity is many; it must be a whole number"),
+        ("programs: {filll: 1}", r"line 1: programs\.filll is not known; did you mean fill"),
+        ("programs: [1]", "line 1: programs is"),
         ("classes: [{name: batch}]\nengine_priority: vllm", "line 2: engine_priority is vllm; it must be"),
         ("classes: [{name: batch}]\nengine_priority: {}", "line 2: engine_priority has no engine"),
         (

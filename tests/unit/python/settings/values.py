@@ -309,6 +309,8 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "kv-aware-session-affinity-ttl-secs": ("60", 60),
     "pd-kv-events": ("http://a:1=tcp://a:5557", ["http://a:1=tcp://a:5557"]),
     "wasm-middleware-route": ("/v1/a", ["/v1/a"]),
+    "program-admission": ("observe", "observe"),
+    "max-programs": ("1000", 1000),
     "enable-program-scheduling": ("", True),
     "program-scheduling-config-json": ("{}", "{}"),
     "enable-igw": ("", True),
