@@ -172,7 +172,7 @@ Of a row of `run()` and of `rows` in `--json`:
 | `bypass_share`, `transferred_bytes`, `transferred_share` | with stages: share of the requests that decode served alone; what decode workers fetched, in bytes and as a share of all prompt tokens |
 | `prefill_busy`, `decode_busy` | with stages: share of the time that workers of each compute |
 | `holdout_percent`, `holdout_policy`, `holdout_conversations`, `policy_conversations` | with `--holdout`: what was set, and the sessions of each arm |
-| `holdout_cached_share`, `holdout_cached_share_low`, `holdout_cached_share_high` | policy minus held out, of the cached share of a session's prompt tokens, and the ends of its [interval](http_api.md#hold-out); null below 100 held-out sessions |
+| `holdout_cached_share`, `holdout_cached_share_low`, `holdout_cached_share_high` | policy minus held out, of the cached share of a session's prompt tokens, and the ends of its [interval](admin_api.md#hold-out); null below 100 held-out sessions |
 | `holdout_ttft_ratio`, `holdout_ttft_ratio_low`, `holdout_ttft_ratio_high` | policy by held out, of times to first token behind a session's first turn, likewise |
 | `class_<name>_<figure>`, `tenant_<name>_<figure>` | where the trace has [classes or tenants](#classes-and-tenants) |
 | `capacity`, `slo_s`, `within_slo`, `goodput` | where a capacity was measured; goodput as a fraction of it, with `--goodput` |

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scripts.metrics_reference import render
+from scripts import http_api_reference, metrics_reference
 from tests.fakes.every_metric import scrape_everything
 from tests.fakes.prometheus_text import Family
 from tests.models.promql import evaluate
@@ -44,7 +44,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Family]
 
 
 def test_the_page_of_metrics_is_what_scrapes_show(page: dict[str, Family]) -> None:
-    assert render(METRICS, page) == METRICS, "run: python scripts/metrics_reference.py"
+    assert metrics_reference.render(METRICS, page) == METRICS, "run: python scripts/metrics_reference.py"
 
 
 def test_each_metric_has_a_help_text_of_its_own(page: dict[str, Family]) -> None:
@@ -242,19 +242,8 @@ def test_the_example_of_an_error_is_one() -> None:
     )
 
 
-def test_every_path_is_in_the_list_with_whom_it_goes_to() -> None:
-    rows = tables(HTTP_API, "| path | goes to | request ids begin with |")
-    listed = {path.strip("`"): (goes_to, prefix.strip("`")) for path, goes_to, prefix in rows}
-    for route in testing.routes():
-        if route["label"] == "other":
-            continue
-        goes_to, prefix = listed.pop(route["label"])
-        assert prefix == route["id_prefix"]
-        if route["label"] == "fan_out":
-            assert goes_to == f"all workers: {route['allow']}"
-        else:
-            assert goes_to == (f"the router: {route['allow']}" if route["own"] else "a worker")
-    assert listed == {}
+def test_the_paths_of_the_page_are_those_of_the_routes() -> None:
+    assert http_api_reference.render(HTTP_API) == HTTP_API, "run: python scripts/http_api_reference.py"
 
 
 # A record in which every field says something.
