@@ -24,8 +24,8 @@ HEAD = """\
     vllm-router probe [--url URL]
     vllm-router status [URL]
 
-Every flag is listed here once. `scripts/cli_reference.py` writes this page from what the command, the YAML file
-and `Router(**options)` read.
+Every flag is listed here once. `scripts/cli_reference.py` writes this page from what the command, the YAML
+file and `Router(**options)` read.
 
 ## Conventions
 
