@@ -1,8 +1,8 @@
 """Writes docs/reference/python_api.md: python scripts/python_reference.py > docs/reference/python_api.md.
 
-That page has all names, and the first sentence of each function and class. With `--full` it has signatures and
-whole docstrings, as the documentation's site shows it. They are read from the syntax trees of the package and of
-`_core.pyi`.
+That page has all names, and the first sentence of each function and class. With `--full` it has signatures
+and whole docstrings, as the documentation's site shows it. They are read from the syntax trees of the package
+and of `_core.pyi`.
 """
 
 from __future__ import annotations

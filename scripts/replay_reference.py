@@ -191,10 +191,10 @@ def render() -> str:
             name = ", ".join(f"`{name}`" for name in names) or f"`{action.metavar}`"
             value = f" {action.metavar}" if names and isinstance(action.metavar, str) else ""
             several = " ..." if action.nargs == "+" else ""
-            text = (action.help or "").replace("%%", "%").replace("|", "\\|")
-            rows.append(f"| {name} | {(value + several).strip() or '–'} | {text} |\n")
+            text = (action.help or "").replace("%%", "%")
+            rows.append(f"- {name}{value + several}: {text}\n")
         if rows:
-            page += f"\n### {group.title}\n\n| flag | value | meaning |\n|---|---|---|\n" + "".join(rows)
+            page += f"\n### {group.title}\n\n" + "".join(rows)
     return page + TAIL.replace("PRESETS\n", _presets())
 
 

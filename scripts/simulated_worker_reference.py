@@ -232,11 +232,11 @@ def render() -> str:
     """The whole page."""
     page = HEAD
     for group in dict.fromkeys(option.group for option in OPTIONS.values()):
-        page += f"\n### {group.split(' (')[0]}\n\n| flag | default | meaning |\n|---|---|---|\n"
+        page += f"\n### {group.split(' (')[0]}\n\n"
         for option in OPTIONS.values():
             if option.group == group:
                 default = "off" if option.default is False else _code(option)
-                page += f"| `--{option.name.replace('_', '-')}` | {default} | {option.help} |\n"
+                page += f"- `--{option.name.replace('_', '-')}` = {default}: {option.help}\n"
     return page + TAIL
 
 
