@@ -1,4 +1,4 @@
-"""docs/reference/limits.md against the flags and cpp/base/limits.h: every limit is there, with its value."""
+"""docs/reference/limits.md against the flags and cpp/base/limits.h: what is there has value and reason."""
 
 import re
 from pathlib import Path
@@ -42,9 +42,18 @@ def test_every_flag_has_its_default() -> None:
     assert {name for name, flag in FLAGS.items() if flag.group in LIMITING} <= set(named)
 
 
-def test_every_constant_has_its_value() -> None:
+def test_the_constants_of_the_page_have_their_values() -> None:
     told = {name.strip("`"): int(value.replace(",", "")) for name, value, _, _ in rows("Fixed")}
-    assert told == constants()
+    assert len(told) > 40
+    assert told.items() <= constants().items()
+
+
+def test_every_constant_has_a_comment() -> None:
+    """Beside it, or above the paragraph that it stands in: the page has those alone that a user may meet."""
+    paragraphs = (ROOT / "cpp" / "base" / "limits.h").read_text().split("\n\n")
+    for paragraph in paragraphs:
+        if "inline constexpr" in paragraph:
+            assert paragraph.startswith("//"), paragraph
 
 
 def test_every_limit_has_a_reason() -> None:
