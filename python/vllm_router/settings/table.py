@@ -148,8 +148,8 @@ class Table:
         0,
         Number(0, 1024),
         "the number of proxy threads",
-        more="0 means min(4, CPUs this process may use). One core carries tens of thousands of requests "
-        "per second, and upstream connections are pooled per thread, so more is rarely better.",
+        more="0 means min(4, CPUs this process may use). One core carries tens of thousands of "
+        "requests per second, so more is rarely better.",
     )
     reuse_port: bool = _server(
         False,
@@ -190,17 +190,15 @@ class Table:
         False,
         Switch(),
         "end an event stream that is aborted with one more event that says why",
-        more='It has the form of its API: data: {"error": …} without data: [DONE], or event: error for '
-        "/v1/messages and /v1/responses; the SDKs raise it as an error.",
+        more="It has the form of its API; the SDKs raise it as an error.",
         live="request",
     )
     anthropic_cache_control_injection: bool = _server(
         False,
         Switch(),
         "add a cache_control marker to the system prompt of requests to POST /v1/messages that have none",
-        more='Its type is "ephemeral", and it stands on the last text block of "system", so that '
-        "Anthropic's API caches the prompt up to there. All other bytes reach the worker as they are. The "
-        "section prefix_routing of a settings file may hold it.",
+        more="So that Anthropic's API caches the prompt up to there. The section prefix_routing of a "
+        "settings file may hold it.",
         live="request",
     )
     strip_anthropic_billing_header: bool = _server(
@@ -208,29 +206,27 @@ class Table:
         Switch(),
         "remove Claude Code's block x-anthropic-billing-header from the system prompt of requests to "
         "/v1/messages",
-        more="For engines that make it a part of the prompt: it changes from session to session, so nothing "
-        "behind it is found in their caches. vLLM drops it itself, and Anthropic's API needs it. Prompts are "
-        "matched without it in any case.",
+        more="For engines that make it a part of the prompt, so that nothing behind it is found in "
+        "their caches. vLLM drops it itself, and Anthropic's API needs it.",
         live="request",
     )
     hold_stream_head: str = _server(
         "on",
         Choice(("on", "off")),
         "the moment at which the head of an event stream with status 200 is sent to the client",
-        more="on: with the first byte of its body. Until then the request may be retried at another "
-        "worker, --first-byte-timeout-secs applies and the client gets an accurate status, since vLLM "
-        "sends that head before it has queued the request. off: at once, for load balancers in front "
-        "that close a connection which is silent for as long as a request waits in the engine's queue.",
+        more="on: with the first byte of its body, so that until then the request may be retried and "
+        "the client gets an accurate status. off: at once, for load balancers in front that close"
+        " silent connections.",
         live="request",
     )
     sse_keepalive_secs: float = _server(
         0,
         Seconds(low=0),
         "the interval at which a client that waits for the first event of its stream is sent a comment",
-        more="Set it below the idle timeout of proxies between client and router, which cut connections that "
-        "are silent for as long as a long prompt waits and is computed. The first comment commits the router "
-        "to status 200: a later error is an event of the stream, and the worker's response headers are not "
-        "sent. Retries are as before. Bodies of up to 8 MiB are read for it. 0: no comments.",
+        more="Set it below the idle timeout of proxies between client and router. The first comment "
+        "commits the router to status 200: a later error is an event of the stream, and the "
+        "worker's response headers are not sent. Bodies of up to 8 MiB are read for it. 0: no "
+        "comments.",
         live="request",
     )
     trust_forwarded: bool = _server(
@@ -272,8 +268,8 @@ class Table:
         0,
         Seconds(low=0),
         "the maximum time for which a request waits for a worker of its model, where none is left",
-        more="It goes to the first worker that joins, else gets 503 no_workers_for_model. Up to --queue-size "
-        "requests wait. 0: none does. Set it above the time that an autoscaler needs to start a worker.",
+        more="It goes to the first worker that joins, else gets 503 no_workers_for_model. Up to "
+        "--queue-size requests wait. 0: none does.",
     )
     unknown_model: str = _models(
         "404",
@@ -307,9 +303,8 @@ class Table:
         0.8,
         Number(0.01, 1, whole=False),
         "the saturation at which the number of replicas is right",
-        more="Saturation is the largest of requests / slots, prefill seconds / --scale-target-wait-secs and "
-        "the use of KV caches, as far as they are known; 1 is all that the ready workers can take. A lower "
-        "target keeps more in reserve for the time in which a replica starts.",
+        more="1 is all that the ready workers can take. A lower target keeps more in reserve for the "
+        "time in which a replica starts. See docs/how-to/scale_workers.md.",
     )
     scale_target_wait_secs: float = _scaling(
         1,
@@ -348,9 +343,8 @@ class Table:
         Seconds(),
         "the time limit for a worker that is added (POST /add_worker, /workers), or for the first one at "
         "the start, to pass its health check",
-        more="At the start, the command ends with status 1 if none of --worker-urls has passed by then, "
-        "unless more workers may come from --worker-file, --worker-dns, --worker-srv or "
-        "--service-discovery.",
+        more="At the start, the command ends with status 1 if none of --worker-urls has passed by "
+        "then, unless sources may bring more.",
         live="request",
     )
     worker_startup_check_interval: float = _workers(
@@ -373,9 +367,9 @@ class Table:
         0,
         Number(1, 2**31 - 1, zero="no limit"),
         "the number of waiting requests in a worker's last load poll above which other workers are preferred",
-        more="Under every policy, sessions included, until it has fallen to four fifths of that. Ignored "
-        "where no other worker is left, or the worker has not told its load in three polls. Set it to what a "
-        "worker works off within the wait that you allow.",
+        more="Under every policy, sessions included, until it has fallen to four fifths of that, "
+        "unless no other worker is left. Set it to what a worker works off within the wait that "
+        "you allow.",
         live="request",
     )
     exclude_kv_above: float = _workers(
@@ -391,16 +385,16 @@ class Table:
         None,
         Text("FILE"),
         "a YAML or JSON file that lists workers, which is read again when it changes",
-        more="Such as workers: [http://a:8000, {url: http://b:8000, weight: 2}]. A file with a mistake "
-        "changes nothing, and the log says what is wrong. See docs/how-to/discover_workers.md.",
+        more="A file with a mistake changes nothing, and the log says what is wrong. See "
+        "docs/how-to/discover_workers.md.",
     )
     worker_dns: list[str] = _workers(
         [],
         Words("URL", each=dns_url),
         "the URLs whose host stands for one worker per address that DNS has for it",
         urls=True,
-        more="Such as http://vllm.svc:8000: its A and AAAA records, resolved again and again, whereas a URL "
-        "of --worker-urls is one worker, whatever its name resolves to. Needs the package dnspython.",
+        more="Such as http://vllm.svc:8000; a URL of --worker-urls is one worker, whatever its name "
+        "resolves to. Needs the package dnspython.",
     )
     worker_srv: list[str] = _workers(
         [],
@@ -492,9 +486,7 @@ class Table:
         False,
         Switch(),
         "annotate each worker's pod with its deletion cost, so that a ReplicaSet removes idle pods first",
-        more="Each 30 s, as the annotation controller.kubernetes.io/pod-deletion-cost: 100 for each request "
-        "and 1 for each 256 tokens that its cache saved in the last ten minutes. The router's Role needs the "
-        "verb patch of pods. Of several routers that --peer-sync connects, one writes.",
+        more="The router's Role needs the verb patch of pods. See docs/how-to/scale_workers.md.",
     )
     discovery_resync_secs: float = _workers(
         60,
@@ -507,9 +499,9 @@ class Table:
         Number(0.001, 1, whole=False),
         "the share of a source's workers that a new list may leave out without delay",
         scope="routing",
-        more="A list of --worker-dns or another source that leaves out more of those that serve, or all, is "
-        "held for --discovery-hold-secs: the workers stay unless they fail their health checks. Of "
-        "--worker-file only an empty list is held so. 1: only a list without any worker is.",
+        more="A list that leaves out more of those that serve is held for --discovery-hold-secs: the "
+        "workers stay unless they fail their health checks. Of --worker-file only an empty list "
+        "is held so. 1: only a list without any worker is.",
         live="new",
     )
     discovery_hold_secs: float = _workers(
@@ -518,10 +510,9 @@ class Table:
         "the time for which a worker is held that a list leaves out: where the list leaves out too many, and "
         "while as many new workers of the list wait for their first health check",
         scope="routing",
-        more="Raise it above the time in which an engine loads its model, where a list is changed before the "
-        "new engines are ready. Of too many a worker leaves when two lists in a row have left it out, the "
-        "first of them so long ago; POST /admin/discovery/adopt?source=… applies the list at "
-        "once. 0: no worker is held for others.",
+        more="Raise it above the time in which an engine loads its model, where a list is changed "
+        "before the new engines are ready. POST /admin/discovery/adopt?source=… applies a list at"
+        " once. 0: no worker is held for others.",
         live="new",
     )
     policy: str = _policy(
@@ -624,9 +615,9 @@ class Table:
         Switch(),
         "determine session keys exactly as vllm-project/router does",
         policies=HASH_POLICIES,
-        more="Sets --hash-key-order reference, --no-session-header-aliases and --hash-key-fallback body, "
-        "ignores the members of a body that that router ignores, and keeps its request: key for chats. For a "
-        "migration during which both routers run.",
+        more="Sets --hash-key-order reference, --no-session-header-aliases and --hash-key-fallback "
+        "body, and ignores what that router ignores. For a migration during which both routers "
+        "run.",
     )
     max_prefix_length: int = _policy(
         1024,
@@ -830,8 +821,8 @@ class Table:
         "the maximum time for which a worker is assumed to hold a prompt that its KV events do not show yet",
         scope="server",
         policies=BLOCK_POLICIES,
-        more="At least half of it, counted from the first token, for which up to a minute is waited. Longer "
-        "than events take to come, and short beside the time for which an idle cache keeps a prompt.",
+        more="Counted from the first token. Longer than events take to come, and short beside the time"
+        " for which an idle cache keeps a prompt.",
         live="request",
     )
     shared_cache_type: str = _policy(
@@ -885,16 +876,14 @@ class Table:
         urls=True,
         policies=BLOCK_POLICIES,
         more="Such as gpu-0=http://gpu-0:8000/v1/kv_events, which may be followed by "
-        ",reconnect_interval_ms=1000 and ,worker=http://gpu-0:8000 for a URL at another host and port than "
-        "the worker's. Needs --kv-index-max-entries.",
+        ",reconnect_interval_ms=1000 and ,worker=http://gpu-0:8000. Needs --kv-index-max-entries.",
     )
     kv_index_max_entries: int = _policy(
         0,
         Number(100, 10_000_000, zero="keep none"),
         "the maximum number of entries of the prefix index, one for each worker of a prefix",
         policies=BLOCK_POLICIES,
-        more="About 160 bytes each. When it is reached, a tenth goes: those that were not used for longest, "
-        "of the workers that have more entries than others.",
+        more="About 160 bytes each. When it is reached, the least recently used tenth goes.",
     )
     kv_index_ttl_secs: int = _policy(
         600,
@@ -1097,8 +1086,7 @@ class Table:
         Number(0, 10_000_000),
         "the prompt tokens whose computation costs as much as loading a LoRA adapter (--lora-spread)",
         policies=("auto",),
-        more="A worker that lists the request's adapter gets the request unless its cost exceeds that of the "
-        "best other worker by this. Raise it if loading an adapter takes longer.",
+        more="Raise it if loading an adapter takes longer.",
     )
     overlap_weight: float = _policy(
         1.0,
@@ -1397,10 +1385,9 @@ class Table:
         "cr:resp:",
         KeyPrefix(),
         "the prefix of the response cache's keys in Redis",
-        more="The default is followed by the fleet's name (--peer-sync-fleet) or, while that is default, by "
-        "a digest of the set of --worker-urls, --prefill and --decode; another prefix is used as it is. "
-        "Routers share responses under one prefix, and fleets must have different ones. Clearing the cache "
-        "removes the keys of responses with it.",
+        more="The default is followed by the fleet's name (--peer-sync-fleet) or, while that is "
+        "default, by a digest of the workers' URLs; another prefix is used as it is. Fleets must "
+        "have different ones.",
         live="restart",
     )
     response_cache_lookup_budget_ms: int = _cache(
@@ -1429,8 +1416,7 @@ class Table:
         30,
         Number(1, 3600, whole=False, seconds=True, metavar="SECS"),
         "the interval in seconds between probes of a Redis that stays down",
-        more="The first five come 1, 2, 4, 8 and 16 s after the failure. One that fails again within a "
-        "minute goes on where it was.",
+        more="The first five come 1, 2, 4, 8 and 16 s after the failure.",
         live="restart",
     )
     response_cache_fallback_to_memory: bool = _cache(
@@ -1471,8 +1457,7 @@ class Table:
         10,
         Seconds(low=0),
         "the time for which a response that has begun may continue after its worker was found dead",
-        more="Dead means unhealthy and not accepting connections. Requests without a byte of a response go "
-        "to another worker at once. 0 aborts responses at once.",
+        more="Dead means unhealthy and not accepting connections. 0 aborts responses at once.",
     )
     upstream_write_timeout_secs: float = _timeouts(
         60, Seconds(), "the write timeout towards workers, without progress"
@@ -1497,16 +1482,14 @@ class Table:
         1024,
         Number(1, 2**27, zero="off", metavar="BYTES"),
         "the minimum rate of a request's body in bytes per second, averaged over 30 s of waiting for it",
-        more="Slower clients get 408, after as little as a second when other requests wait for the memory "
-        "or the permit that the upload holds; the rate required in that second doubles every 5 s. A "
-        "pause counts as slow, whatever --client-body-timeout-secs is.",
+        more="Slower clients get 408, after as little as a second when other requests wait for the "
+        "memory or the permit that the upload holds. A pause counts as slow.",
     )
     client_idle_timeout_secs: float = _timeouts(
         620,
         Seconds(),
         "the idle timeout of a client's connection between requests",
-        more="The default is longer than the 600 s of common load balancers, so that they close first and "
-        "no request is lost.",
+        more="Longer than that of load balancers in front, so that they close first and no request is lost.",
     )
     client_write_timeout_secs: float = _timeouts(
         300, Seconds(), "the write timeout towards clients, without progress"
@@ -1581,8 +1564,8 @@ class Table:
         Number(2, 1000, zero="no detection", whole=False),
         "how many times longer than usual a worker may be silent, while requests wait there and other "
         "workers serve, until it gets no new requests",
-        more="Never below 5 s in all. Finds a worker that passes its health check and serves nothing. It is "
-        "back with its first byte. Raise it if workers pause for long one by one, as for weight updates.",
+        more="Never below 5 s in all. Finds a worker that passes its health check and serves nothing. "
+        "Raise it if workers pause one by one, as for weight updates.",
     )
     slow_start_secs: float = _health(
         30,
@@ -1631,8 +1614,7 @@ class Table:
         Number(0, 1_000_000),
         "the number of receipts that each thread keeps; a receipt is the record of one routing decision",
         scope="routing",
-        more="GET /admin/receipts shows them: what a policy expected of its worker's cache, and what the "
-        "worker reported. A receipt takes 192 bytes. 0: none are kept.",
+        more="GET /admin/receipts shows them. A receipt takes 192 bytes. 0: none are kept.",
     )
     receipt_detail_every: int = _logs(
         16,
@@ -1711,8 +1693,8 @@ class Table:
         Number(0, 20, whole=False),
         "the share of conversations, in percent, that --holdout-policy routes instead of --policy, to "
         "measure what the policy saves",
-        more="GET /admin/holdout shows the difference. 1 is a good value; it counts in steps of 0.01. 0: "
-        "none. See docs/how-to/measure_what_the_policy_saves.md.",
+        more="1 is a good value; it counts in steps of 0.01. 0: none. See "
+        "docs/how-to/measure_what_the_policy_saves.md.",
     )
     holdout_policy: str = _holdout(
         "least_load",
@@ -1795,9 +1777,8 @@ class Table:
         None,
         Text("FILE"),
         "the YAML file of priority classes: how many requests of each may wait, and for which workers",
-        more="It is read again when it changes, on SIGHUP and by POST /admin/reload; one with a mistake "
-        "changes nothing, and the log says what is wrong. Without it, requests are dispatched as they come. "
-        "See docs/how-to/share_a_fleet.md.",
+        more="It is read again when it changes. Without it, requests are dispatched as they come. See "
+        "docs/how-to/share_a_fleet.md.",
     )
     rate_limit_tokens_per_second: int | None = _resilience(
         None,
@@ -1845,8 +1826,8 @@ class Table:
         Number(0, 1000),
         "maximum retries of a request whose connection was lost after the worker had all of it, or whose "
         "response was not valid HTTP",
-        more="Such a request may have crashed its worker, so that each retry may cost another one. Requests "
-        "that no worker had in full are retried up to --retry-max-retries.",
+        more="Such a request may have crashed its worker. Requests that no worker had in full are "
+        "retried up to --retry-max-retries.",
     )
     retry_initial_backoff_ms: int = _resilience(
         50,
@@ -1928,9 +1909,8 @@ class Table:
         Words("URL", each=validation_url),
         "the URLs of services that validate clients' API keys",
         urls=True,
-        more="Each gets a GET with the client's Authorization; status 200 from any of them makes the key "
-        "valid. Keys in --client-api-key-file are not sent there. If this is unset, the command reads "
-        "API_KEY_VALIDATION_URLS from the environment.",
+        more="Status 200 from any of them makes a key valid that --client-api-key-file has not. If "
+        "this is unset, the command reads API_KEY_VALIDATION_URLS from the environment.",
     )
     api_key_validation_cache_secs: float = _security(
         300,
@@ -1973,8 +1953,8 @@ class Table:
         65536,
         Number(1, 1_000_000),
         "the number of tenants whose tokens are counted apart, and of those whose limits are",
-        more="About 200 bytes each. Of more, the one that was seen least recently is forgotten; those whose "
-        "limits are in use are not, and the newcomers share limits.",
+        more="About 200 bytes each. Of more, the least recently seen is forgotten, unless its limits "
+        "are in use; then newcomers share limits.",
     )
     admin_api_key_file: str | None = _security(
         None,
@@ -2277,9 +2257,9 @@ class Table:
         [],
         Words("PATH", each=pd_route),
         "additional paths whose requests one prefill worker serves, such as /abort_request",
-        more="With prefill and decode workers, requests to paths that the router does not know get 404, "
-        "except GET, HEAD and OPTIONS: a worker could generate for them, or take addresses of other workers "
-        "out of them. Name only what does neither. WebSockets have to be named, too.",
+        more="With prefill and decode workers, requests to paths that the router does not know get "
+        "404, except GET, HEAD and OPTIONS. Name only what neither generates nor reads workers' "
+        "addresses from requests. WebSockets have to be named, too.",
     )
     pd_prefill_response_bytes: int = _pd(
         64 * 2**20,
@@ -2313,7 +2293,6 @@ class Table:
         Choice(("auto", "always", "never"), metavar="WHEN"),
         "when members of clients' requests that steer transfers of KV blocks, such as kv_transfer_params, "
         "are removed",
-        more="Some values of them end a worker's process. auto: in front of prefill and decode workers; "
-        "always: also without stages, where each request body is then read whole before it is sent on; "
-        "never: not where one worker serves the request.",
+        more="auto: in front of prefill and decode workers; always: also without stages, where each "
+        "request body is then read whole; never: not where one worker serves the request.",
     )
