@@ -119,6 +119,14 @@ def scrape_everything(stack: ExitStack, folder: Path) -> dict[str, Family]:
         sharing = open_sharing_router(harness, master, harness.worker(HicacheEngine()), prometheus_port=0)
         heard = parse(sharing.server.metrics_text())
     shown |= {name: heard[name] for name in heard if "shared_cache" in name}
+    # And one that gets token ids from its workers.
+    asking = harness.router(
+        worker, policy="vllm_cache_aware", prometheus_port=0, routing={"tokenize": "worker"}
+    )
+    heard = parse(asking.server.metrics_text())
+    shown |= {
+        name: heard[name] for name in heard if re.search("_(tokenize|token_cache|kv_routing_inputs)_", name)
+    }
     # And one that traces.
     tracing = harness.router(worker, prometheus_port=0, enable_trace=True, otlp_traces_endpoint=worker.url)
     heard = parse(tracing.server.metrics_text())
