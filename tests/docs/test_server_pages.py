@@ -111,6 +111,7 @@ def test_the_names_of_the_reference_router_are_kept() -> None:
         "cache_hits_total": set(),
         "cache_misses_total": set(),
         "load_balancing_events_total": set(),
+        "kv_routing_inputs_total": {"transport", "result"},
         "tree_size": {"worker"},
         "max_load": set(),
         "min_load": set(),
