@@ -9,8 +9,8 @@ from vllm_router.testing import OPTIONS, Option
 HEAD = """\
 # Simulated worker
 
-A worker without a GPU. Over HTTP it behaves like a vLLM server, at the pace of an engine, with a prefix cache and with faults on request. Its
-text is nonsense, always the same for the same prompt. [Test with simulated workers](../how-to/test_with_simulated_workers.md) shows it at work.
+A vLLM server without a GPU: the pace of an engine, a prefix cache, and faults on request. Its text is nonsense, always the same for the same prompt. [Test
+with simulated workers](../how-to/test_with_simulated_workers.md) shows it at work.
 
     vllm-router simulate-worker --port 8001 --engine h200_32b --cache-blocks 20000
 
@@ -106,10 +106,8 @@ becomes text by a plain template:
 
 ## Time
 
-The worker runs the [engine model](../explanation/engine_model.md) of a [replay](replay.md) in real time; tokens come at the ends of its
-[steps](../explanation/engine_model.md#a-step), whose durations are divided by `--speed`. `--engine` names a
-[preset](replay.md#the-fleet) or a YAML file, as for a replay; a coefficient given as an option overrides it. `instant` takes no time at
-all, and the default, `quick`, 5 ms a step and 80 us for a token of prompt, whatever the load.
+The worker runs the [engine model](../explanation/engine_model.md) of a [replay](replay.md) in real time, its steps divided by `--speed`. `--engine` names a
+[preset](replay.md#the-fleet) or a YAML file; a coefficient given as an option overrides it.
 
 Each prompt of a request is a sequence of its own; the `n` responses to a prompt are one. A client that leaves releases its places at the
 end of the step under way.
@@ -170,8 +168,7 @@ with SimulatedWorker(stage="prefill") as prefill, SimulatedWorker(stage="decode"
 - `/metrics` counts a request that waits for blocks as waiting (`vllm:num_requests_waiting_by_reason`,
   `vllm:num_requests_kv_fetch_by_stage`).
 
-Not as in the engine: a decode worker does not look into its own cache before it pulls nor keep what it pulled, a transfer takes no
-time, a handshake that fails does so at once, and only the host is known to be missed as described.
+Not as in the engine: a decode worker does not look into its own cache before it pulls nor keep what it pulled, and a transfer takes no time.
 
 ## Faults
 
