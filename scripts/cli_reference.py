@@ -172,6 +172,8 @@ def _value(flag: Flag) -> str:
     match flag.kind:
         case Switch():
             return "switch"
+        case Choice() if "round_robin" in flag.kind.names:
+            return "a [policy](policies.md#names)"
         case Choice():
             return ", ".join(f"`{name}`" for name in flag.kind.names)
         case Number(seconds=True):
