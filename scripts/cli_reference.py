@@ -172,7 +172,7 @@ def _value(flag: Flag) -> str:
     match flag.kind:
         case Switch():
             return "switch"
-        case Choice() if "round_robin" in flag.kind.names:
+        case Choice() if {"auto", "round_robin"} <= set(flag.kind.names):
             return "a [policy](policies.md#names)"
         case Choice():
             return ", ".join(f"`{name}`" for name in flag.kind.names)
