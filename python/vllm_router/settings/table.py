@@ -155,8 +155,7 @@ class Table:
         False,
         Switch(),
         "allow another router process on the same port (SO_REUSEPORT), for restarts without downtime",
-        more="Start the new process with it, then stop the old one. Without it, the start fails if the "
-        "port is in use.",
+        more="Start the new process with it, then stop the old one.",
     )
     api_key: str | None = _server(
         None,
@@ -182,8 +181,8 @@ class Table:
         False,
         Switch(),
         "let clients set overlap_weight, router_temperature and shared_cache_multiplier for a request",
-        more='By the header x-vllm-router-override: {"router_temperature": 0.5}, for comparisons without a '
-        "restart. The policies kv_logit and kv_aware read it; it is never forwarded.",
+        more='By the header x-vllm-router-override: {"router_temperature": 0.5}. The policies kv_logit'
+        " and kv_aware read it.",
         live="request",
     )
     sse_error_event: bool = _server(
@@ -275,8 +274,8 @@ class Table:
         "404",
         Choice(("404", "forward")),
         "the treatment of requests for a model that no worker has listed",
-        more="404: they are rejected with model_not_found. forward: they go to any worker. While all workers "
-        "list the same models, they are forwarded in any case, and the worker decides.",
+        more="404: they are rejected with model_not_found. forward: they go to any worker. While all "
+        "workers list the same models, they are forwarded in any case.",
     )
     default_model: str | None = _models(
         None,
@@ -358,9 +357,9 @@ class Table:
         None,
         Seconds("never"),
         "the interval between load polls of each worker",
-        more="With load polls, policies see the requests that reach workers through other clients. Unset: "
-        "1 with --exclude-waiting-above, --exclude-kv-above or --admission-config, "
-        "--worker-startup-check-interval with the policy power_of_two, else never.",
+        more="So policies see the requests of other clients. Unset: 1 with --exclude-waiting-above, "
+        "--exclude-kv-above or --admission-config, --worker-startup-check-interval with the "
+        "policy power_of_two, else never.",
         live="request",
     )
     exclude_waiting_above: int = _workers(
@@ -400,14 +399,13 @@ class Table:
         [],
         Words("NAME", each=srv_name),
         "the names of DNS SRV records, each of which is a worker",
-        more="Such as _http._tcp.vllm.svc. Of several priorities only the first; the weight is divided by "
-        "100. Needs the package dnspython.",
+        more="Such as _http._tcp.vllm.svc. Needs the package dnspython.",
     )
     dns_server: str | None = _workers(
         None,
         NameServer(),
         "the DNS server for --worker-dns and --worker-srv, which replaces those of /etc/resolv.conf",
-        more="Such as 127.0.0.1:8600 for Consul. Port 53 if there is none. Also for the names of stages.",
+        more="Such as 127.0.0.1:8600 for Consul. Port 53 if there is none.",
     )
     dns_min_secs: float = _workers(
         1,
@@ -464,8 +462,7 @@ class Table:
         None,
         ObjectName(),
         "the name of an InferencePool whose pods are taken",
-        more="Instead of --selector and --service-discovery-port: the pool says labels and ports. It is in "
-        "the one --service-discovery-namespace, and followed when it changes. See "
+        more="Instead of --selector and --service-discovery-port: the pool says labels and ports. See "
         "docs/how-to/pick_endpoints_for_a_gateway.md.",
     )
     kubeconfig: str | None = _workers(
@@ -554,8 +551,8 @@ class Table:
         Number(1, 65536),
         "the number of points on the hash ring per worker",
         policies=("consistent_hash", *PREFIX_POLICIES, "prefix_hash"),
-        more="More points make the workers' shares more equal; changing it moves sessions and prefixes. "
-        "Unset: 160, for prefix_aware, prefix_hash and kv_overlap 150.",
+        more="More points make shares more equal; changing it moves sessions. Unset: 160, for "
+        "prefix_aware, prefix_hash and kv_overlap 150.",
         unset="160, for prefix_aware, prefix_hash and kv_overlap 150",
     )
     hash_function: str = _policy(
@@ -639,8 +636,8 @@ class Table:
         Number(0, 1_000_000),
         "the number of open requests below which a worker is never over its load bound",
         policies=("vllm_cache_aware", *PREFIX_POLICIES),
-        more="Keeps prefixes together at low load, such as those of an agent and its subagents. Unset: 8 for "
-        "vllm_cache_aware (0 with --load-bound average), 4 for prefix_aware and kv_overlap.",
+        more="Keeps prefixes together at low load. Unset: 8 for vllm_cache_aware (0 with --load-bound "
+        "average), 4 for prefix_aware and kv_overlap.",
         unset="8 for vllm_cache_aware, 4 for prefix_aware and kv_overlap",
     )
     session_ttl_secs: int = _policy(
@@ -717,8 +714,7 @@ class Table:
         "the KV-cache capacity, in blocks, assumed for workers that do not report it",
         aliases=("max_blocks_per_backend",),
         policies=BLOCK_POLICIES,
-        more="The server reads the capacity from the metrics of vLLM and SGLang. Too high a value predicts "
-        "hits on blocks that were evicted.",
+        more="Too high a value predicts hits on blocks that were evicted.",
     )
     load_factor: float = _policy(
         1.25,
@@ -770,8 +766,8 @@ class Table:
         "the engine whose way of telling KV events the router uses",
         scope="server",
         policies=BLOCK_POLICIES,
-        more="auto: vLLM's and SGLang's, over ZeroMQ. trtllm: the router polls /kv_cache_events of workers "
-        "without --kv-event-source; only one client may do that, since TensorRT-LLM gives each event once.",
+        more="auto: vLLM's and SGLang's, over ZeroMQ. trtllm: the router polls /kv_cache_events of "
+        "workers without --kv-event-source; only one client may do that.",
     )
     kv_events_push: bool = _policy(
         False,
@@ -953,8 +949,7 @@ class Table:
         Number(1, 60_000),
         "the time in milliseconds without a byte from Redis while a reply is awaited, after which its "
         "connection is closed",
-        more="A long reply may take longer. Requests wait for --kv-lookup-timeout-ms or "
-        "--response-cache-lookup-budget-ms only.",
+        more="Requests wait for --kv-lookup-timeout-ms or --response-cache-lookup-budget-ms only.",
     )
     peer_sync: str | None = _server(
         None,
@@ -962,8 +957,8 @@ class Table:
         "the URL of the Redis or Valkey through which the routers of one fleet tell each other their loads "
         "and decisions",
         secret=True,
-        more="Such as redis://user@host:6379/0, or rediss://host for TLS. Redis 6.2 or later. Without it "
-        "each router knows only what it sent itself. See docs/how-to/run_several_routers.md.",
+        more="Such as redis://user@host:6379/0, or rediss://host for TLS. Redis 6.2 or later. See "
+        "docs/how-to/run_several_routers.md.",
     )
     peer_sync_fleet: str = _server(
         "default",
@@ -981,7 +976,7 @@ class Table:
         250,
         Number(50, 2000),
         "the time in milliseconds between two messages of a router to the others",
-        more="Loads are known to the others after half of it on average. Routers may differ.",
+        more="Routers may differ.",
     )
     peer_sync_stride_tokens: int = _policy(
         0,
@@ -1024,14 +1019,13 @@ class Table:
         200,
         Number(1, 10_000),
         "the maximum rate of decisions that this router tells the others, in megabits per second",
-        more="Beyond it the oldest of each interval are dropped, and counted.",
+        more="Beyond it the oldest are dropped, and counted.",
     )
     peer_sync_admin: bool = _server(
         False,
         Switch(),
         "carry out at all routers of the fleet what an admin says of workers at one of them",
-        more="Workers that are added, removed or drained by the API. Needs --peer-sync-secret-file, since a "
-        "worker that is added reads prompts.",
+        more="Needs --peer-sync-secret-file, since a worker that is added reads prompts.",
     )
     kv_storage_offloading: str = _policy(
         "off",
@@ -1070,8 +1064,7 @@ class Table:
         "spread new conversations with a hot prefix over as many workers as the prefix has a share of them",
         aliases=(Alias("spread_starts", former=True),),
         policies=("cache_aware",),
-        more="Without it, one worker gets all conversations that share a system prompt, until the load "
-        "thresholds separate them.",
+        more="Without it, one worker gets all conversations that share a system prompt.",
     )
     auto_objective: str = _policy(
         "balanced",
@@ -1261,8 +1254,8 @@ class Table:
         1000,
         Number(1, 10_000_000),
         "the maximum number of responses in memory",
-        more="Beyond it the least recently used is evicted. Without effect on --response-cache-backend "
-        "redis, where responses end with their time alone.",
+        more="Beyond it the least recently used is evicted. Without effect on --response-cache-backend"
+        " redis.",
     )
     response_cache_max_memory_bytes: int = _cache(
         256 * 2**20,
@@ -1626,7 +1619,7 @@ class Table:
         True,
         Switch(),
         "serve a page that shows the fleet in a browser, at /dashboard beside the admin endpoints",
-        more="The page has no data before an admin's key, if admins have keys. It changes nothing.",
+        more="It has no data before an admin's key, if admins have keys, and changes nothing.",
     )
     record_log: str | None = _logs(
         None,
@@ -1741,8 +1734,7 @@ class Table:
         0,
         Number(0, 8),
         "how many endpoints the gateway is told besides the chosen one, for attempts after the first",
-        more="The policy's choices without the first. Each costs about a decision; the gateway's cluster has "
-        "to take a list.",
+        more="Each costs about a decision; the gateway's cluster has to take a list.",
     )
     epp_tls: bool = _picker(
         False,
@@ -1784,8 +1776,7 @@ class Table:
         None,
         Number(1, 1_000_000),
         "the maximum number of requests admitted per second",
-        more="After a pause, one second's worth is admitted at once; requests beyond it get 429. Unset: no "
-        "such limit.",
+        more="Requests beyond it get 429. Unset: no such limit.",
     )
     rate_limit_scope: str = _resilience(
         "fleet",
@@ -1857,8 +1848,8 @@ class Table:
         10,
         Number(1, 100_000),
         "the number of consecutive failures that open a worker's circuit breaker",
-        more="Only failures of the worker count: broken connections, timeouts, 5xx where other workers do "
-        "better; never a client that disconnects, nor 4xx.",
+        more="Broken connections, timeouts and 5xx where other workers do better count; clients that "
+        "disconnect and 4xx do not.",
     )
     cb_success_threshold: int = _resilience(
         3,
@@ -1901,7 +1892,7 @@ class Table:
         5,
         Seconds(low=0),
         "the interval at which a client that waits for the rest of its stream is sent a comment",
-        more="So proxies between client and router do not take the connection for dead. 0: no comments.",
+        more="0: no comments.",
     )
 
     api_key_validation_urls: list[str] = _security(
@@ -1925,8 +1916,8 @@ class Table:
         None,
         Text("PATH"),
         "the file of API keys that clients must send, one per line",
-        more="It is reloaded when it changes, and on SIGHUP. Without it, clients need no key. Attributes "
-        "behind a key name its tenant and priority class. See docs/how-to/rotate_keys.md.",
+        more="It is reloaded when it changes, and on SIGHUP. Without it, clients need no key. See "
+        "docs/how-to/rotate_keys.md.",
     )
     tenant_header: str | None = _security(
         None,
@@ -2138,8 +2129,8 @@ class Table:
         None,
         ListenAddress(),
         "the address at which prefill and decode workers register themselves by ZeroMQ messages",
-        more="As vLLM's MoRI-IO and P2P-NCCL connectors do. --prefill and --decode are ignored then. Any "
-        "process that reaches it can register workers, which get requests.",
+        more="As vLLM's MoRI-IO and P2P-NCCL connectors do. --prefill and --decode are ignored then. "
+        "Any process that reaches it can register workers.",
         live="restart",
     )
     vllm_discovery_allow: list[str] = _pd(
@@ -2169,7 +2160,7 @@ class Table:
         Number(0, 2**31 - 1),
         "the maximum number of prompt tokens that wait to be computed at a decode worker, with those of the "
         "request, for a request that bypasses prefill",
-        more="Running requests of that worker generate more slowly meanwhile.",
+        more="Its running requests slow down meanwhile.",
     )
     kv_connector: str = _pd(
         "nixl",
@@ -2285,8 +2276,7 @@ class Table:
         Switch(),
         "send data-parallel ranks to prefill and decode workers of SGLang as members of requests, too: "
         "routed_dp_rank, and disagg_prefill_dp_rank to the decode worker",
-        more="SGLang knows them since 0.5.10; older versions ignore them. Its /generate reads no "
-        "X-Data-Parallel-Rank.",
+        more="SGLang knows them since 0.5.10; older versions ignore them.",
     )
     pd_strip_client_params: str = _pd(
         "auto",
