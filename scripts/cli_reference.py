@@ -24,13 +24,13 @@ HEAD = """\
     vllm-router probe [--url URL]
     vllm-router status [URL]
 
-Every flag is listed here once. `scripts/cli_reference.py` writes this page from
-`vllm_router.router_args.RouterArgs`, which is also what the command, the YAML file and `Router(**options)`
-read; a test compares the two.
+Every flag is listed here once. `scripts/cli_reference.py` writes this page from what the command, the YAML
+file and `Router(**options)` read.
 
 ## Conventions
 
 - `--max-payload-size` may be written `--max_payload_size`, with its value after a blank or after `=`.
+- A line below has a flag's names, `=` its default if it has one, its values in brackets, and its meaning.
 - A list takes several values after one flag, and the flag may be repeated: `--worker-urls http://a:8000
   http://b:8000`. Lists of URLs and of headers may also be separated by commas. A single value that is
   repeated keeps the last.
@@ -64,7 +64,7 @@ stream_idle_timeout_secs: 120
 ```
 
 [A change of the file](../how-to/change_settings.md) can be put in force while requests run. Each section
-says what one of its settings needs, and a row with another need has it behind the flag:
+says what one of its settings needs, and one with another need has it in the brackets, behind its values:
 
 CHANGES
 ## The command itself
@@ -140,14 +140,13 @@ def render() -> str:
 
 
 def _section(group: str, flags: list[Flag]) -> str:
-    """The tables of a group: first what belongs to no policy, then one for each set of policies."""
+    """The lists of a group: first what belongs to no policy, then one for each set of policies."""
     (live, _), *_ = Counter(flag.live for flag in flags).most_common()
     page = f"\n## {group}\n\nChange: `{live}`.\n"
     for policies in sorted(dict.fromkeys(flag.policies for flag in flags), key=bool):
         if policies:
             page += f"\n### Read by {', '.join(policies)}\n"
-        page += "\n| flag | value | default | meaning |\n|---|---|---|---|\n"
-        page += _table(_built_row(flag, live) for flag in flags if flag.policies == policies)
+        page += "\n" + "".join(_built_row(flag, live) for flag in flags if flag.policies == policies)
     return page
 
 
@@ -173,6 +172,8 @@ def _value(flag: Flag) -> str:
     match flag.kind:
         case Switch():
             return "switch"
+        case Choice() if {"auto", "round_robin"} <= set(flag.kind.names):
+            return "a [policy](policies.md#names)"
         case Choice():
             return ", ".join(f"`{name}`" for name in flag.kind.names)
         case Number(seconds=True):
@@ -199,12 +200,13 @@ def _default(flag: Flag) -> str:
     return f"`{' '.join(default) if isinstance(default, list) else show(default)}`"
 
 
-def _built_row(flag: Flag, live: str) -> tuple[str, ...]:
+def _built_row(flag: Flag, live: str) -> str:
     meaning = f"{flag.what}. {flag.more}".strip()
     if flag.default != flag.command_default:
         meaning += f" In Python the default is {show(flag.default)}."
-    names = _names(flag) if flag.live == live else f"{_names(flag)}; `{flag.live}`"
-    return names, _value(flag), _default(flag), meaning
+    default = "" if _default(flag) == "–" else f" = {_default(flag)}"
+    change = "" if flag.live == live else f", `{flag.live}`"
+    return f"- {_names(flag)}{default} ({_value(flag)}{change}): {meaning}\n"
 
 
 def _with_default(flag: Flag) -> str:

@@ -1,7 +1,8 @@
 """Writes docs/reference/python_api.md: python scripts/python_reference.py > docs/reference/python_api.md.
 
-That page has the first sentence of each docstring. With `--full` it has signatures and whole docstrings, as
-the documentation's site shows it. They are read from the syntax trees of the package and of `_core.pyi`.
+That page has all names, and the first sentence of each function and class. With `--full` it has signatures
+and whole docstrings, as the documentation's site shows it. They are read from the syntax trees of the package
+and of `_core.pyi`.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ The settings that `RouterArgs` holds are those of [the command line](cli.md).
 """
 SUMMARY = """\
 
-Here is the first sentence of each name. Arguments, shapes, results and errors are told by
+Here is what there is. What each member does, its arguments, shapes, results and errors are told by
 `python -m pydoc vllm_router.Router.select`, and by this page of the site (`make docs`).
 """
 
@@ -132,7 +133,7 @@ def _function(file: str, name: str) -> ast.FunctionDef:
 
 
 def summary() -> str:
-    """The page of first sentences."""
+    """The page of names, with the first sentence of each function and class."""
     lines = [HEAD + SUMMARY.rstrip(), "", "## Functions", ""]
     for name, file in FUNCTIONS.items():
         node = _function(file, name.removeprefix("replay."))
@@ -142,15 +143,15 @@ def summary() -> str:
         lines += ["", f"## {name}", "", _first_sentence(top)]
         if fields := [ast.unparse(item.target) for item in top.body if isinstance(item, ast.AnnAssign)]:
             lines += ["", f"Fields: {', '.join(f'`{field}`' for field in fields if field[0] != '_')}."]
-        members: dict[str, str] = {}
+        members: dict[str, None] = {}
         for file, class_name in sources:
             node = _class(file, class_name)
             for item in node.body:
                 if isinstance(item, ast.FunctionDef) and not item.name.startswith("_"):
                     called = item.name if _is_property(item) else f"{item.name}()"
                     if ast.get_docstring(item):
-                        members.setdefault(called, _first_sentence(item))
-        lines += ["", *(f"- `{called}`: {text}" for called, text in members.items())] if members else []
+                        members.setdefault(called)
+        lines += ["", f"Members: {', '.join(f'`{called}`' for called in members)}."] if members else []
     return "\n".join(lines) + "\n"
 
 

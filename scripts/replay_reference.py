@@ -9,8 +9,8 @@ from vllm_router.replay.command import make_parser
 HEAD = """\
 # Replay
 
-Plays traffic to a simulated fleet, once for each policy, through the router's own policies in simulated time: an hour of traffic takes about
-a second. [Replay your traffic](../how-to/replay_your_traffic.md) shows it at work, [performance](../explanation/performance.md) its results.
+Plays traffic to a simulated fleet, once for each policy, through the router's own policies in simulated time. [Replay your
+traffic](../how-to/replay_your_traffic.md) shows it at work, [performance](../explanation/performance.md) its results.
 `scripts/replay_reference.py` writes this page.
 
     vllm-router replay trace.jsonl --policy all --workers 8
@@ -64,8 +64,8 @@ Policies are recommended by p90 of the time to first token, and not from fewer t
 A line that does not fit is reported with its number and skipped, and so is a truncated end; `--strict` ends there instead. Times
 that go back end the reading unless `--sort` is given; a record log is always sorted.
 
-`weka` has the AgentX traces of SemiAnalysis with those of kv-cache-tester (`jq -c . traces/*.json > traces.jsonl` makes lines of files with
-one session each), `tracelab` TraceLab: sessions of coding agents, as [closed loops](#closed-loops).
+`weka` has the AgentX traces of SemiAnalysis with those of kv-cache-tester (`jq -c . traces/*.json > traces.jsonl`), `tracelab` TraceLab: sessions of
+coding agents, as [closed loops](#closed-loops).
 
 | workload | requests | mean in / out | ideal hit | contents |
 |---|--:|--:|--:|---|
@@ -83,9 +83,8 @@ Blocks have 128 tokens, of `agents` 512, of `demo` 16. `--rate` and `--load` str
 
 ### Closed loops
 
-An agent's next turn comes a pause after the response before it, and a parent waits for its subagents; users think before they go on. So
-responses set the rate, and `--rate`, `--load`, `--poisson` and `--goodput` do not apply. `--agents` or `--users` is how many work at once;
-each takes the next session when its last one has ended. `--speed` divides the pauses. Of a recording only pauses are kept, up to 600 s.
+Agents and users go on a pause after the response before, a parent after its subagents. So responses set the rate, and `--rate`, `--load`, `--poisson` and
+`--goodput` do not apply. `--agents` or `--users` is how many work at once; `--speed` divides the pauses, which recordings have up to 600 s.
 
 The regime of `vllm-router demo`, whose workers have the engine `demo`:
 
@@ -104,7 +103,7 @@ cache_tokens: 340000
 ```
 
 PRESETS
-Presets are arithmetic, not measurements: they rank policies, and are not milliseconds of a product.
+Presets are arithmetic, not measurements.
 
 With `--prefill` and `--decode` the fleet has [two stages](../explanation/engine_model.md#prefill-and-decode-on-different-workers): the
 policy chooses the prefill worker, and the decode worker is chosen as the server does without `--decode-policy`. Policies then take
@@ -113,9 +112,6 @@ policy chooses the prefill worker, and the decode worker is chosen as the server
 
 An event is `T:W`, worker W (counted from 0) at T seconds of the replay. A worker whose first event is `--join` does not exist before.
 `--change-speed T:W:X` sets the relative speed of a worker from its next step on.
-
-`--prompts-first` is an engine without chunked prefill: a step computes either prompts or next tokens. With `--whole-responses` no response
-streams, and the router takes each request for waiting until it ends.
 
 ### Classes and tenants
 
@@ -129,8 +125,6 @@ Timeouts are seen within 0.1 s. Not with stages, nor with `--whole-responses`; a
 | `ttft_p50_s`, `ttft_p99_s`, `token_ms` | time to first token; without one, infinite; mean time between two tokens |
 | `requests_per_s`, `tokens_per_s`, `hit_share` | served; tokens of responses; cached share of prompt tokens |
 | `wait_p50_s`, `wait_p99_s`, `queued`, `aged` | time at the router; requests that waited, and that were dispatched as of the class above |
-
-`benchmarks/replay_classes.py` measures both workloads with and without classes.
 
 ## Terms
 
@@ -172,7 +166,7 @@ Of a row of `run()` and of `rows` in `--json`:
 | `bypass_share`, `transferred_bytes`, `transferred_share` | with stages: share of the requests that decode served alone; what decode workers fetched, in bytes and as a share of all prompt tokens |
 | `prefill_busy`, `decode_busy` | with stages: share of the time that workers of each compute |
 | `holdout_percent`, `holdout_policy`, `holdout_conversations`, `policy_conversations` | with `--holdout`: what was set, and the sessions of each arm |
-| `holdout_cached_share`, `holdout_cached_share_low`, `holdout_cached_share_high` | policy minus held out, of the cached share of a session's prompt tokens, and the ends of its [interval](http_api.md#hold-out); null below 100 held-out sessions |
+| `holdout_cached_share`, `holdout_cached_share_low`, `holdout_cached_share_high` | policy minus held out, of the cached share of a session's prompt tokens, and the ends of its [interval](admin_api.md#hold-out); null below 100 held-out sessions |
 | `holdout_ttft_ratio`, `holdout_ttft_ratio_low`, `holdout_ttft_ratio_high` | policy by held out, of times to first token behind a session's first turn, likewise |
 | `class_<name>_<figure>`, `tenant_<name>_<figure>` | where the trace has [classes or tenants](#classes-and-tenants) |
 | `capacity`, `slo_s`, `within_slo`, `goodput` | where a capacity was measured; goodput as a fraction of it, with `--goodput` |
@@ -191,10 +185,10 @@ def render() -> str:
             name = ", ".join(f"`{name}`" for name in names) or f"`{action.metavar}`"
             value = f" {action.metavar}" if names and isinstance(action.metavar, str) else ""
             several = " ..." if action.nargs == "+" else ""
-            text = (action.help or "").replace("%%", "%").replace("|", "\\|")
-            rows.append(f"| {name} | {(value + several).strip() or '–'} | {text} |\n")
+            text = (action.help or "").replace("%%", "%")
+            rows.append(f"- {name}{value + several}: {text}\n")
         if rows:
-            page += f"\n### {group.title}\n\n| flag | value | meaning |\n|---|---|---|\n" + "".join(rows)
+            page += f"\n### {group.title}\n\n" + "".join(rows)
     return page + TAIL.replace("PRESETS\n", _presets())
 
 

@@ -9,8 +9,8 @@ from vllm_router.testing import OPTIONS, Option
 HEAD = """\
 # Simulated worker
 
-A worker without a GPU. Over HTTP it behaves like a vLLM server, at the pace of an engine, with a prefix cache and with faults on request. Its
-text is nonsense, always the same for the same prompt. [Test with simulated workers](../how-to/test_with_simulated_workers.md) shows it at work.
+A vLLM server without a GPU: the pace of an engine, a prefix cache, and faults on request. Its text is nonsense, always the same for the same prompt. [Test
+with simulated workers](../how-to/test_with_simulated_workers.md) shows it at work.
 
     vllm-router simulate-worker --port 8001 --engine h200_32b --cache-blocks 20000
 
@@ -79,9 +79,8 @@ With `--tool-script` the model works through a task: where a request has tools, 
  {"text": "Done."}]
 ```
 
-A turn has a text, calls, or both. Its number is that of responses since the user's last message, and the last turn repeats, so any worker
-that has the script can continue. Names of tools are not checked; ids of calls depend on the prompt alone. A request without tools gets text
-of 64 tokens, or fewer if it says so. Of a turn, the next request can find its text in the cache, not its calls.
+A turn has a text, calls, or both. Its number is that of responses since the user's last message, and the last turn repeats, so any worker that has the script can continue. A
+request without tools gets text of 64 tokens, or fewer if it says so. Of a turn, the next request can find its text in the cache, not its calls.
 
 ## Responses over a WebSocket
 
@@ -106,13 +105,10 @@ becomes text by a plain template:
 
 ## Time
 
-The worker runs the [engine model](../explanation/engine_model.md) of a [replay](replay.md) in real time; tokens come at the ends of its
-[steps](../explanation/engine_model.md#a-step), whose durations are divided by `--speed`. `--engine` names a
-[preset](replay.md#the-fleet) or a YAML file, as for a replay; a coefficient given as an option overrides it. `instant` takes no time at
-all, and the default, `quick`, 5 ms a step and 80 us for a token of prompt, whatever the load.
+The worker runs the [engine model](../explanation/engine_model.md) of a [replay](replay.md) in real time, its steps divided by `--speed`. `--engine` names a
+[preset](replay.md#the-fleet) or a YAML file; a coefficient given as an option overrides it.
 
-Each prompt of a request is a sequence of its own; the `n` responses to a prompt are one. A client that leaves releases its places at the
-end of the step under way.
+Each prompt of a request is a sequence of its own; the `n` responses to a prompt are one.
 
 ## The KV memory
 
@@ -159,19 +155,14 @@ with SimulatedWorker(stage="prefill") as prefill, SimulatedWorker(stage="decode"
   prompt itself.
 - A pull that fails (a dead prefill worker, another engine, blocks that are none) is 500, in a stream an event of it; with
   `--kv-load-failure-policy recompute` the prompt is computed.
-- Each prompt and each of `n` choices holds blocks of its own, and a response names those of one: the rest is stranded.
-- Parameters that name fewer blocks than a prompt needs, or lack a host, an engine, a request, a port or blocks, end the decode engine once
-  the client has left; until then there is no response. After that everything is 500, and `/health` 503.
+- Each prompt and each of `n` choices holds blocks of its own, and a response names those of one.
+- Parameters that name fewer blocks than a prompt needs, or lack a host, an engine, a request, a port or blocks, end the decode engine: everything is 500 then, and `/health` 503.
 - A request that decode rejects frees the blocks at prefill, unless it is no JSON or a member has a wrong type (error type `Bad Request`).
 - A decode client that leaves before the engine has the request leaves the blocks held; before the pull, they are freed at once; during the
   pull, both sides keep them until it has ended.
-- `close_gate()` and `open_gate()` hold requests at six points, `captured()` has the bytes that arrived, `advance_leases()` moves the clock,
-  and a body with a member that is there twice is 400.
-- `/metrics` counts a request that waits for blocks as waiting (`vllm:num_requests_waiting_by_reason`,
-  `vllm:num_requests_kv_fetch_by_stage`).
+- `close_gate()` and `open_gate()` hold requests at six points, `captured()` has the bytes that arrived, `advance_leases()` moves the clock.
 
-Not as in the engine: a decode worker does not look into its own cache before it pulls nor keep what it pulled, a transfer takes no
-time, a handshake that fails does so at once, and only the host is known to be missed as described.
+Not as in the engine: a decode worker does not look into its own cache before it pulls nor keep what it pulled, and a transfer takes no time.
 
 ## Faults
 
@@ -232,11 +223,11 @@ def render() -> str:
     """The whole page."""
     page = HEAD
     for group in dict.fromkeys(option.group for option in OPTIONS.values()):
-        page += f"\n### {group.split(' (')[0]}\n\n| flag | default | meaning |\n|---|---|---|\n"
+        page += f"\n### {group.split(' (')[0]}\n\n"
         for option in OPTIONS.values():
             if option.group == group:
                 default = "off" if option.default is False else _code(option)
-                page += f"| `--{option.name.replace('_', '-')}` | {default} | {option.help} |\n"
+                page += f"- `--{option.name.replace('_', '-')}` = {default}: {option.help}\n"
     return page + TAIL
 
 

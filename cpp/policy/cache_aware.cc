@@ -206,23 +206,25 @@ class CacheAware final : public Policy {
     writer->Group("cache_routing");
     writer->Counter(
         {"hits", "cache_hits_total",
-         "Decisions of cache_aware for a worker that had been sent enough of the prompt."},
+         "Decisions of cache_aware for a worker that had been sent enough of the prompt (prefix_hit)."},
         hits_.value.load(std::memory_order_relaxed));
     writer->Counter(
         {"misses", "cache_misses_total",
-         "Decisions of cache_aware where no worker had been sent enough of the prompt, or its prefix is "
-         "hot."},
+         "Decisions of cache_aware where no worker had been sent enough of the prompt (prefix_miss), or its "
+         "prefix is hot (prefix_spread)."},
         misses_.value.load(std::memory_order_relaxed));
     writer->Counter(
         {"load_balancing", "load_balancing_events_total",
-         "Decisions of cache_aware by load that override a prefix match."},
+         "Decisions of cache_aware by load that override a prefix match (load_balance)."},
         balanced_.value.load(std::memory_order_relaxed));
     writer->PerWorker(
-        {"workers", "tree_size", "Bytes of prompts that cache_aware remembers for the worker."},
+        {"workers", "tree_size",
+         "Bytes of prompts that cache_aware remembers for the worker; a token id counts as four."},
         SizesOf(fleet));
     writer->Gauge(
         {"bytes", "tree_distinct_bytes",
-         "Bytes of distinct prompts that cache_aware remembers; --max-tree-size is the limit."},
+         "Bytes of prompts that cache_aware remembers, what several workers were sent counting once; "
+         "--max-tree-size is the limit."},
         trees.size);
     writer->Gauge(
         {"max_bytes", "tree_max_bytes", "Maximum of tree_distinct_bytes (--max-tree-size)."},
@@ -246,7 +248,8 @@ class CacheAware final : public Policy {
     const MutexLock lock(trust_mutex_);
     writer->Counter(
         {"inferred_restarts", "worker_restarts_inferred_total",
-         "Worker restarts inferred from responses that had nothing cached.", "worker_restarts_guessed_total"},
+         "Worker restarts inferred from three responses in a row that had nothing cached.",
+         "worker_restarts_guessed_total"},
         forgotten_);
     writer->Counter({"guessed_restarts", {}, {}}, forgotten_);  // the former key
   }

@@ -59,7 +59,8 @@ void CachePredictionSums::Report(StatsWriter* writer) const {
       read(predicted_));
   writer->Counter(
       {"reported_tokens", "reported_cached_tokens_total",
-       "Prompt tokens that workers reported as cached, of requests routed by a policy that matches prompts."},
+       "Of the requests of predicted_cached_tokens_total: prompt tokens that workers reported as cached. Far "
+       "fewer than predicted: workers forget sooner than the router expects."},
       read(reported_));
   writer->Counter(
       {"miss_tokens", "miss_tokens_total",

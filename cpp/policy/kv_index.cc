@@ -401,11 +401,12 @@ void KvIndex::Report(const FleetView& fleet, StatsWriter* writer) const {
 
   writer->Group("block_index");
   writer->Counter(
-      {"prompt_blocks", "prompt_blocks_total", "Blocks of the prompts of all routed requests."},
+      {"prompt_blocks", "prompt_blocks_total", "Blocks of the prompts that a worker was chosen for."},
       prompt_blocks_.load(std::memory_order_relaxed));
   writer->Counter(
       {"matched_blocks", "matched_blocks_total",
-       "Prompt blocks that the chosen worker was expected to have cached."},
+       "Of prompt_blocks_total: blocks that the chosen worker was expected to have cached, the share that "
+       "caches should save."},
       matched_blocks_.load(std::memory_order_relaxed));
   const StatsWriter::Named unmatched[] = {
       {"no_token_ids", prompts_without_ids()},
@@ -413,7 +414,8 @@ void KvIndex::Report(const FleetView& fleet, StatsWriter* writer) const {
   writer->NamedCounters(
       {"unmatched_prompts",
        "kv_events_unmatched_prompts_total",
-       "Prompts that were not matched with KV events although workers publish them, by cause.",
+       "Prompts that were not matched with KV events although workers publish them: no_token_ids, or "
+       "other_model (an adapter, or a model that no event names).",
        {},
        "cause"},
       unmatched);
@@ -426,14 +428,17 @@ void KvIndex::Report(const FleetView& fleet, StatsWriter* writer) const {
   writer->Gauge({"worker_blocks", {}, {}}, stats.worker_blocks());
   writer->Gauge({"bytes", "index_bytes", "Memory of the block index."}, stats.bytes);
   writer->PerWorker(
-      {"workers", "index_worker_blocks", "Blocks that the worker is expected to have cached."}, blocks);
+      {"workers", "index_worker_blocks",
+       "Blocks that the worker is expected to have cached, those of responses included."},
+      blocks);
   writer->PerWorker(
       {"max_blocks", "index_worker_max_blocks",
-       "Maximum of index_worker_blocks: the capacity of the worker's cache, in blocks."},
+       "Maximum of index_worker_blocks: what the worker's cache holds, else max_blocks_per_worker."},
       capacity);
   writer->PerWorker(
       {"block_sizes", "index_worker_block_tokens",
-       "Tokens per block of the worker's cache, to which matches are rounded."},
+       "Tokens per block of the worker's cache, to which matches are rounded: block_size, or with auto what "
+       "the worker reports, 16 until then."},
       block_tokens);
   writer->Histogram(
       {"match", "index_match_seconds",

@@ -93,7 +93,12 @@ class KvOverlap final : public Policy {
       decisions.push_back({ReasonName(kCounted[i]), decisions_[i].value.load(std::memory_order_relaxed)});
     writer->Group("kv_overlap");
     writer->NamedCounters(
-        {{}, "kv_index_routing_decisions_total", "Decisions of kv_overlap by strategy.", {}, "decision"},
+        {{},
+         "kv_index_routing_decisions_total",
+         "Decisions of kv_overlap: kv_aware (the score), or prefix_hash, overflow and fallback of the ring "
+         "of prefixes.",
+         {},
+         "decision"},
         decisions);
   }
 

@@ -59,7 +59,11 @@ class PrefixAware final : public Policy {
       open.push_back(static_cast<uint64_t>(std::max<int64_t>(member.worker->load.open_requests(), 0)));
     writer->Group("prefix_routing");
     writer->NamedCounters(
-        {{}, "prefix_routing_requests_total", "Decisions of prefix_aware by strategy.", {}, "strategy"},
+        {{},
+         "prefix_routing_requests_total",
+         "Decisions of prefix_aware: prefix_hash, overflow or fallback.",
+         {},
+         "strategy"},
         decisions);
     writer->PerWorker(
         {{},
@@ -70,7 +74,7 @@ class PrefixAware final : public Policy {
         open);
     writer->Gauge(
         {"unique_prefixes", "prefix_routing_prefix_cardinality",
-         "Estimated number of distinct prefixes that prefix_aware has seen."},
+         "Estimated number of distinct prefixes that prefix_aware has seen, within 1 %."},
         prefixes_.Estimate());
   }
 

@@ -61,7 +61,7 @@ def test_every_metric_of_the_board_the_rules_and_the_page_exists(harness: Harnes
         eventually(lambda: "request_errors_total" not in absent(), "the error was not counted")
         assert absent() == set(SPECIAL)
     for name in SPECIAL:
-        assert f"| `{name}`" in REFERENCE
+        assert f"- `{name}`" in REFERENCE
 
 
 def test_the_rules_that_record_are_those_that_the_board_uses() -> None:

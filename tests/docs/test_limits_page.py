@@ -1,4 +1,4 @@
-"""docs/reference/limits.md against the flags and cpp/base/limits.h: every limit is there, with its value."""
+"""docs/reference/limits.md against the flags and cpp/base/limits.h: what is there has value and reason."""
 
 import re
 from pathlib import Path
@@ -12,9 +12,12 @@ PAGE = (ROOT / "docs" / "reference" / "limits.md").read_text()
 LIMITING = ("Timeouts", "Connections and limits")
 
 
-def rows(heading: str) -> list[list[str]]:
+def rows(heading: str) -> list[tuple[str, str, str, str]]:
+    """Of each line its name, its value, what happens over it, and why."""
     part = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
-    return [re.split(r" *\| *", line.strip("| ")) for line in part.splitlines() if line.startswith("| `")]
+    found = re.findall(r"^- `(.+?)` = (.+?) \((.+?)\): (.+)$", part, re.MULTILINE)
+    assert len(found) == len(re.findall(r"^- `", part, re.MULTILINE)), "a line that cannot be read"
+    return found
 
 
 def constants() -> dict[str, int]:
@@ -33,7 +36,7 @@ def constants() -> dict[str, int]:
 def test_every_flag_has_its_default() -> None:
     named = {}
     for flag, default, _, _ in rows("Times") + rows("Sizes and numbers"):
-        name = flag.strip("`-").replace("-", "_")
+        name = flag.strip("-").replace("-", "_")
         assert name not in named, name
         named[name] = default
     for name, default in named.items():
@@ -42,13 +45,15 @@ def test_every_flag_has_its_default() -> None:
     assert {name for name, flag in FLAGS.items() if flag.group in LIMITING} <= set(named)
 
 
-def test_every_constant_has_its_value() -> None:
-    told = {name.strip("`"): int(value.replace(",", "")) for name, value, _, _ in rows("Fixed")}
-    assert told == constants()
+def test_the_constants_of_the_page_have_their_values() -> None:
+    told = {name: int(value.replace(",", "")) for name, value, _, _ in rows("Fixed")}
+    assert len(told) > 40
+    assert told.items() <= constants().items()
 
 
-def test_every_limit_has_a_reason() -> None:
-    for heading in ("Times", "Sizes and numbers", "Fixed"):
-        for row in rows(heading):
-            assert len(row) == 4, row
-            assert all(row), row
+def test_every_constant_has_a_comment() -> None:
+    """Beside it, or above the paragraph that it stands in: the page has those alone that a user may meet."""
+    paragraphs = (ROOT / "cpp" / "base" / "limits.h").read_text().split("\n\n")
+    for paragraph in paragraphs:
+        if "inline constexpr" in paragraph:
+            assert paragraph.startswith("//"), paragraph

@@ -25,7 +25,7 @@ def test_the_page_is_what_the_command_says():
 
 
 def test_the_page_names_every_flag():
-    named = set(re.findall(r"^\| `(--[a-z-]+)`", PAGE.read_text(), re.MULTILINE))
+    named = set(re.findall(r"^- `(--[a-z-]+)`", PAGE.read_text(), re.MULTILINE))
     flags = {name for action in make_parser()._actions for name in action.option_strings}
     assert named == {name for name in flags if "_" not in name and not name.startswith("--no-")} - {
         "-h",

@@ -47,7 +47,7 @@ def test_the_page_is_what_the_options_say() -> None:
 
 
 def test_the_page_names_every_flag_once_and_no_other() -> None:
-    named = re.findall(r"^\| `--([a-z0-9-]+)` \|", PAGE.read_text(), re.MULTILINE)
+    named = re.findall(r"^- `--([a-z0-9-]+)` = ", PAGE.read_text(), re.MULTILINE)
     assert [name.replace("-", "_") for name in named] == list(OPTIONS)
     assert set(re.findall(r"`--([a-z0-9-]+)`", PAGE.read_text())) == set(named)
     flags = {spelling for action in make_parser()._actions for spelling in action.option_strings}

@@ -42,6 +42,7 @@ PATTERN = re.compile("|".join(rf"\b(?:{word})\b" for word in WORDS), re.IGNORECA
 EXCEPTIONS = {
     r"connection (was )?refused|refused the connection": "what TCP calls it (ECONNREFUSED)",
     r"answers:|Default: answers|use answers": "a word of --response-cache-coalesce, as other routers have it",
+    r"refused \((a change|the request)|nobody \(every worker|serving, resting, draining": "values of labels",
     r"which the request did not ask for|than the request asked for": "the Upgrade field of a request",
 }
 EXCEPTED = re.compile("|".join(EXCEPTIONS))

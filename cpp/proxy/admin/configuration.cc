@@ -162,7 +162,10 @@ AdminReply Configuration::Config() const {
 }
 
 void Configuration::WriteMetrics(MetricsPage* page) const {
-  page->Counter("config_reloads_total", "Reloads of the file of settings, by result.");
+  page->Counter(
+      "config_reloads_total",
+      "Reloads of the file of settings: applied, unchanged (nothing new in it), refused (a change needs a "
+      "restart) or invalid (a mistake). Dry runs do not count.");
   for (size_t result = 0; result < kResults.size(); ++result) {
     page->Add(results_[result].count(), {{"result", kResults[result]}});
   }

@@ -35,7 +35,9 @@ void WriteExchanges(const TelemetrySums& threads, MetricsPage* page) {
   }
 
   page->Counter(
-      "request_errors_total", "Requests to workers that got no complete 2xx response, by error type.");
+      "request_errors_total",
+      "Requests to workers that got no complete 2xx response: no_available_workers, the code of the router's "
+      "error, the end of the exchange, or non_retryable_error for a worker's own response.");
   for (size_t route = 0; route < RoutesSoFar(); ++route) {
     for (const auto& [name, count] :
          threads.SumNames([route](const Telemetry::Shard& shard) { return shard.errors[route].Find(); })) {
@@ -75,7 +77,10 @@ void WriteExchanges(const TelemetrySums& threads, MetricsPage* page) {
   }
 
   page->Counter(
-      "bad_requests_total", "Requests rejected because their head violates a rule of HTTP, by rule.");
+      "bad_requests_total",
+      "Requests rejected because their head violates a rule of HTTP: syntax, line_ending, transfer_encoding, "
+      "content_length, folding, host, target, too_large, connection, version, method, expect, or tls (TLS on "
+      "a plain port).");
   for (const auto& [name, count] :
        threads.SumNames([](const Telemetry::Shard& shard) { return &shard.bad_requests; })) {
     page->AddUnlessZero(count, {{"reason", name}});
@@ -86,7 +91,8 @@ void WriteExchanges(const TelemetrySums& threads, MetricsPage* page) {
   page->Add(threads.Sum([](const Telemetry::Shard& shard) { return shard.successes[kEmbeddings].count(); }));
   page->Counter(
       "embeddings_errors_total",
-      "Embeddings requests that got no complete 2xx response, by status or by how they ended.");
+      "Embeddings requests that got no complete 2xx response: http_ and the status, or the end of a good "
+      "response that was cut.");
   for (int i = 0; i < StatusCounters::kCount; ++i) {
     const int status = StatusCounters::kFirst + i;
     if (status >= 200 && status < 300) continue;
@@ -113,7 +119,9 @@ void WriteRetries(const TelemetrySums& threads, MetricsPage* page) {
   by_route(&Telemetry::Shard::retries);
   page->Counter("retries_exhausted_total", "Requests whose last allowed attempt failed.");
   by_route(&Telemetry::Shard::retries_exhausted);
-  page->Histogram("retry_backoff_duration_seconds", "Back-off before a retry, by the number of the retry.");
+  page->Histogram(
+      "retry_backoff_duration_seconds",
+      "Back-off before a retry, by the number of the retry; 8: all further ones.");
   for (size_t i = 0; i < Telemetry::Shard::kBackoffs; ++i) {
     TimeSum<buckets::kDuration> sum;
     for (const Telemetry* telemetry : threads.all()) sum.Add(telemetry->shard().backoffs[i].Find());
@@ -151,7 +159,9 @@ void WriteTimes(const TelemetrySums& threads, MetricsPage* page) {
   plain(&Telemetry::Shard::embeddings_durations);
   page->Histogram(
       "overhead_seconds",
-      "Time that the router adds: from the complete request body to its first byte written to the worker.");
+      "Time that the router adds: from the complete request body (streamed: from the decision) to its first "
+      "byte written to the worker. The policy and a new connection count, waits for the client or in the "
+      "queue do not.");
   plain(&Telemetry::Shard::overhead);
 }
 
@@ -159,7 +169,10 @@ void WriteTokenizing(const TelemetrySums& threads, const Router& router, Metrics
   const TokenCache* cache = router.token_cache();
   if (cache == nullptr || !router.tokenizes()) return;
   page->Counter(
-      "tokenize_calls_total", "Requests to workers for the token ids of a text (POST /tokenize), by result.");
+      "tokenize_calls_total",
+      "Requests to workers for the token ids of a text: ok, timeout, failed (no connection, 5xx, another "
+      "form), refused (the request's fault), unknown (the worker has no such call), gone (the client left), "
+      "nobody (every worker in back-off or busy).");
   for (size_t end = 0; end < kTokenizeEndCount; ++end) {
     page->Add(
         CountTokenized(threads, &TokenizeCounts::calls, end),
@@ -167,7 +180,8 @@ void WriteTokenizing(const TelemetrySums& threads, const Router& router, Metrics
   }
   // vllm-project/router's name for it.
   page->Counter(
-      "kv_routing_inputs_total", "Prompts whose token ids were requested from a worker, by result.");
+      "kv_routing_inputs_total",
+      "Prompts whose token ids were requested from a worker: as tokenize_calls_total, with prepared for ok.");
   for (size_t end = 0; end < kTokenizeEndCount; ++end) {
     const auto ended = static_cast<TokenizeEnd>(end);
     page->Add(
@@ -176,8 +190,9 @@ void WriteTokenizing(const TelemetrySums& threads, const Router& router, Metrics
   }
   page->Counter(
       "background_tokenize_calls_total",
-      "Requests to workers for the token ids of the next turn's prompt, sent in the background of a "
-      "response, by result.");
+      "Requests for the token ids of the next turn's prompt, sent while a worker responds: as "
+      "tokenize_calls_total, with dropped (too many calls, back-off, or a prompt that cannot be sent) for "
+      "the last two.");
   for (size_t end = 0; end < kTokenizeEndCount; ++end) {
     const auto ended = static_cast<TokenizeEnd>(end);
     if (ended == TokenizeEnd::kGone) continue;  // no client waits for it
@@ -189,7 +204,8 @@ void WriteTokenizing(const TelemetrySums& threads, const Router& router, Metrics
   page->Add(threads.Total(&Telemetry::tokenizing, &TokenizeCounts::nanos) / 1e9);
   const TokenCache::Stats stats = cache->stats();
   page->Counter(
-      "token_cache_lookups_total", "Lookups in the token cache, by how much of the text was found.");
+      "token_cache_lookups_total",
+      "Lookups in the token cache, by how much of the text is known: whole, part or nothing.");
   page->Add(stats.whole, {{"known", "whole"}});
   page->Add(stats.partial, {{"known", "part"}});
   page->Add(stats.unknown, {{"known", "nothing"}});
@@ -204,7 +220,9 @@ void WriteTokenizing(const TelemetrySums& threads, const Router& router, Metrics
 void WriteRemovedMembers(const TelemetrySums& threads, MetricsPage* page) {
   page->Counter(
       "pd_removed_members_total",
-      "Members of clients' requests that steer transfers of KV blocks and were removed, by name.");
+      "Members of clients' requests that steer transfers of KV blocks and were removed: kv_transfer_params, "
+      "ec_transfer_params, bootstrap (all bootstrap_...), kv_hints, request_id (and rid), rank "
+      "(data_parallel_rank and its kin).");
   const auto sums =
       threads.SumNames([](const Telemetry::Shard& shard) { return shard.stages.removed_members(); });
   for (const auto& [name, count] : sums) page->Add(count, {{"name", name}});
@@ -213,7 +231,9 @@ void WriteRemovedMembers(const TelemetrySums& threads, MetricsPage* page) {
 void WriteCacheControl(const TelemetrySums& threads, MetricsPage* page) {
   page->Counter(
       "cache_control_total",
-      "Requests to /v1/messages that were to get a cache_control marker, by result: added, or why not.");
+      "Requests to /v1/messages under --anthropic-cache-control-injection: added (a marker), or why not: "
+      "present (the client has one), limit (four in the body), no_text (in the system prompt), odd_names "
+      "(spelled twice or with escapes), unreadable (no JSON object, or a very long list).");
   const auto sums =
       threads.SumNames([](const Telemetry::Shard& shard) { return shard.cache_control.Find(); });
   for (const auto& [result, count] : sums) page->Add(count, {{"result", result}});
@@ -230,13 +250,14 @@ void WriteConnections(const TelemetrySums& threads, MetricsPage* page) {
       "Exchanges with workers in progress, including those whose request body is still arriving.");
   page->Add(threads.Total(&Telemetry::in_flight));
 
-  page->Gauge("client_connections", "Open connections from clients.");
+  page->Gauge("client_connections", "Open connections from clients, idle ones included, scrapers not.");
   page->Add(
       threads.Total(&Telemetry::connections, &ConnectionCounts::clients) -
       static_cast<double>(threads.all().back()->connections.clients.load(std::memory_order_relaxed)));
   page->Counter(
       "client_connections_rejected_total",
-      "Client connections closed before they carried a request, by reason.");
+      "Client connections closed before they carried a request: max_connections (the limit), tls_handshake, "
+      "or no_request (no byte within --client-head-timeout-secs).");
   page->Add(
       threads.Total(&Telemetry::connections, &ConnectionCounts::rejected), {{"reason", "max_connections"}});
   page->Add(
@@ -249,12 +270,12 @@ void WriteConnections(const TelemetrySums& threads, MetricsPage* page) {
   page->Add(threads.Total(&Telemetry::connections, &ConnectionCounts::evicted));
 
   const double idle = threads.Total(&Telemetry::connections, &ConnectionCounts::upstream_idle);
-  page->Gauge("upstream_connections", "Open connections to workers, by state.");
+  page->Gauge("upstream_connections", "Open connections to workers: active or idle.");
   page->Add(
       std::max(0.0, threads.Total(&Telemetry::connections, &ConnectionCounts::upstream_open) - idle),
       {{"state", "active"}});
   page->Add(idle, {{"state", "idle"}});
-  page->Counter("upstream_connects_total", "Attempts to connect to a worker, by result.");
+  page->Counter("upstream_connects_total", "Attempts to connect to a worker for an exchange: ok or failed.");
   page->Add(
       threads.Total(&Telemetry::connections, &ConnectionCounts::connects, &ResultCounts::ok),
       {{"result", "ok"}});
@@ -263,21 +284,27 @@ void WriteConnections(const TelemetrySums& threads, MetricsPage* page) {
       {{"result", "failed"}});
   page->Counter(
       "upstream_stale_retries_total",
-      "Requests sent again because the worker had closed the idle connection they were sent on.");
+      "Requests sent again because the worker had closed the idle connection they were sent on; no failure "
+      "of the worker.");
   page->Add(sum(&Shard::stale_retries));
 
-  page->Counter("bytes_total", "Bytes of request and response bodies, by side and direction.");
+  page->Counter(
+      "bytes_total",
+      "Bytes of bodies, without heads and chunk framing. Side client: in are requests, out responses, the "
+      "router's own included; side worker: out are requests, in responses.");
   page->Add(sum(&Shard::client_bytes_in), {{"side", "client"}, {"direction", "in"}});
   page->Add(sum(&Shard::client_bytes_out), {{"side", "client"}, {"direction", "out"}});
   page->Add(sum(&Shard::worker_bytes_in), {{"side", "worker"}, {"direction", "in"}});
   page->Add(sum(&Shard::worker_bytes_out), {{"side", "worker"}, {"direction", "out"}});
   page->Counter(
-      "relay_stalls_total", "Times that relaying waited for the slower side to accept more bytes, by side.");
+      "relay_stalls_total",
+      "Times that relaying waited, by side: for a client to take its response, or a worker its request.");
   page->Add(sum(&Shard::client_stalls), {{"side", "client"}});
   page->Add(sum(&Shard::worker_stalls), {{"side", "worker"}});
   page->Counter(
       "sse_keepalives_total",
-      "Comments sent to clients that waited for the first event of a stream (--sse-keepalive-secs).");
+      "Comments sent to clients that waited for a stream (--sse-keepalive-secs) or for more of one "
+      "(--continue-keepalive-secs).");
   page->Add(sum(&Shard::sse_keepalives));
 }
 

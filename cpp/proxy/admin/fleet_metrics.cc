@@ -33,12 +33,12 @@ void WriteDiscovery(const WorkerRegistry& registry, int64_t now_ns, MetricsPage*
   };
   page->Gauge(
       "discovery_workers",
-      "Workers by the source that declares them (none: they are not declared any more, and drain) and their "
-      "state.");
+      "Workers by the source that declares them (none: they are not declared any more, and drain) and state: "
+      "pending, serving, resting, draining, held or left.");
   for (const auto& [of, count] : states) page->Add(count, {{"source", of.first}, {"state", of.second}});
   page->Counter("discovery_syncs_total", "Lists of workers that were taken from the source.");
   each([](const SourceReport& source) { return source.syncs; });
-  page->Counter("discovery_errors_total", "Failed looks at the source, by kind.");
+  page->Counter("discovery_errors_total", "Failed looks at the source of workers, by kind.");
   for (const SourceReport& source : sources) {
     for (const auto& [kind, count] : source.errors)
       page->Add(count, {{"source", source.name}, {"kind", kind}});
@@ -55,7 +55,8 @@ void WriteDiscovery(const WorkerRegistry& registry, int64_t now_ns, MetricsPage*
       "Workers that the source's list leaves out and that are kept for now (--discovery-guard, "
       "--discovery-hold-secs).");
   each([](const SourceReport& source) { return source.held; });
-  page->Counter("fleet_changes_total", "Changes of the fleet by the lists of the source.");
+  page->Counter(
+      "fleet_changes_total", "Changes of the fleet by the lists of the source: joined, left or changed.");
   for (const SourceReport& source : sources) {
     const auto add = [&](std::string_view change, uint64_t count) {
       page->Add(count, {{"source", source.name}, {"change", change}});
@@ -104,16 +105,16 @@ void WriteModels(const FleetView& fleet, MetricsPage* page) {
   page->Add(listed);
   page->Gauge(
       "model_workers",
-      "Workers that list the model, by state; model is other for names beyond the first 256.");
+      "Workers that list the model: serving, resting, draining or unhealthy; names beyond the first 256 are "
+      "other.");
   for (const auto& [model, counts] : workers) {
     for (size_t i = 0; i < kStates.size(); ++i)
       page->Add(counts[i], {{"model", model}, {"state", kStates[i]}});
   }
   page->Counter(
       "model_demand_total",
-      "Requests by model where their workers depend on it, by whether it has workers (served), had some "
-      "before "
-      "(asleep), or never (unknown; model is then other).");
+      "Requests by model where their workers depend on it: served (it has workers), asleep (it had, or is in "
+      "--models) or unknown (it never had; model is then other).");
   for (const auto& [model, counts] : demand) {
     const auto add = [&, model = model](std::string_view result, uint64_t count) {
       page->Add(count, {{"model", model}, {"result", result}});
@@ -124,9 +125,8 @@ void WriteModels(const FleetView& fleet, MetricsPage* page) {
   }
   page->Gauge(
       "model_waiting_requests",
-      "Requests that wait for a worker of their model (--model-wait-secs); model is other for names beyond "
-      "the "
-      "first 256.");
+      "Requests that wait for a worker of their model (--model-wait-secs), later in queue_wait_seconds; "
+      "names beyond the first 256 are other.");
   for (const auto& [model, counts] : demand) page->Add(counts.waiting, {{"model", model}});
 }
 

@@ -157,12 +157,13 @@ Task<void> PageRenderer::Resume(std::vector<std::shared_ptr<Waiter>> waiters, Pa
 void PageRenderer::WriteMetrics(MetricsPage* page) const {
   const Stats counted = stats();
   page->Counter(
-      "page_renders_total",
-      "Renders of the router's own pages, each of which all requests share that waited for it, by route.");
+      "page_renders_total", "Renders of the router's own pages; all requests that waited for one share it.");
   for (size_t route = 0; route < RoutesSoFar(); ++route)
     page->AddUnlessZero(
         counted.by_route[route].renders, {{"route", RouteOf(static_cast<Route>(route)).label}});
-  page->Counter("page_render_seconds_total", "Time of these renders, on a thread of their own.");
+  page->Counter(
+      "page_render_seconds_total",
+      "Time of renders of own pages, on a thread of their own: at most a fifth of it for each route.");
   for (size_t route = 0; route < RoutesSoFar(); ++route) {
     const Count& count = counted.by_route[route];
     if (count.renders == 0) continue;
@@ -170,7 +171,7 @@ void PageRenderer::WriteMetrics(MetricsPage* page) const {
   }
   page->Counter(
       "pages_cut_total",
-      "Pages whose readers were cut, since clients that read slowly kept too many old pages in memory.");
+      "Pages whose readers were cut, since slow clients kept more than 128 MiB of old pages in memory.");
   page->Add(counted.cut);
 }
 

@@ -50,9 +50,13 @@ void WriteAdmission(const TelemetrySums& threads, const ServerLimits& limits, Me
       "Maximum of concurrent_requests: --max-concurrent-requests, or what the limit of open files allows.");
   page->Add(limits.concurrency.permits());
   page->AddFormerName("seats");
-  page->Gauge("queue_depth", "Requests waiting in the queue.");
+  page->Gauge(
+      "queue_depth",
+      "Requests waiting in the queue for admission or, under --max-worker-requests, for a worker.");
   page->Add(limits.concurrency.waiting());
-  page->Histogram("queue_wait_seconds", "Time that requests waited in the queue, of those that had to wait.");
+  page->Histogram(
+      "queue_wait_seconds",
+      "Time that requests waited in the queue, however that ended, of those that had to wait.");
   TimeSum<buckets::kWorkerWait> waits;
   for (const Telemetry* telemetry : threads.all()) waits.Add(&telemetry->shard().queue_waits);
   waits.AddTo(page);
@@ -62,7 +66,10 @@ void WriteAdmission(const TelemetrySums& threads, const ServerLimits& limits, Me
       "--max-worker-requests.");
   page->Add(threads.Total(&Telemetry::steps_back));
   page->AddFormerName("queue_steps_back_total");
-  page->Gauge("body_memory_bytes", "Memory reserved for buffered request bodies.");
+  page->Gauge(
+      "body_memory_bytes",
+      "Memory reserved for request bodies above 64 KiB that are held whole, and for stored responses above "
+      "64 KiB that are being sent.");
   page->Add(limits.body_memory.in_use());
   page->Gauge("body_memory_limit_bytes", "Maximum of body_memory_bytes (--body-memory-mb).");
   page->Add(limits.body_memory.total());
@@ -72,14 +79,19 @@ void WriteAdmission(const TelemetrySums& threads, const ServerLimits& limits, Me
   page->Add(threads.Total(&Telemetry::key_validations, &KeyValidationCounts::waiting));
   page->Counter(
       "key_validations_rejected_total",
-      "Requests rejected because too many were waiting for the validation of a key, by reason.");
+      "Requests that got 503 key_not_checked because too many waited: queue_full (in all) or address_share "
+      "(of the client's address).");
   page->Add(
       threads.Total(&Telemetry::key_validations, &KeyValidationCounts::rejected_full),
       {{"reason", "queue_full"}});
   page->Add(
       threads.Total(&Telemetry::key_validations, &KeyValidationCounts::rejected_share),
       {{"reason", "address_share"}});
-  page->Counter("admission_rejected_total", "Requests that were not admitted, by reason.");
+  page->Counter(
+      "admission_rejected_total",
+      "Requests that were not admitted, by the code of their error: queue_full, displaced, evicted, "
+      "queue_timeout, rate_limited, tenant_rate_limited, tenant_tokens_limited, tenant_concurrency, "
+      "program_timeout, no_body_memory or body_too_slow.");
   for (const auto& [name, count] :
        threads.SumNames([](const Telemetry::Shard& shard) { return &shard.refusals; })) {
     page->AddUnlessZero(count, {{"reason", name}});
@@ -107,12 +119,13 @@ void WriteQuarantine(const ServerLimits& limits, int64_t now_ns, MetricsPage* pa
 }
 
 void WriteResponses(const Router& router, const ServerLimits& limits, MetricsPage* page) {
-  page->Gauge("sessions", "Sessions whose worker the policy remembers.");
+  page->Gauge("sessions", "Sessions whose worker the policy remembers (sticky_least_loaded).");
   page->Add(router.policy().sessions().value_or(0));
   const ResponseOwners& responses = limits.responses;
   page->Counter(
       "response_lookups_total",
-      "Requests that named a stored response or conversation, by how its worker was found.");
+      "Requests that named a stored response or conversation, by its worker: known, found (by a search), "
+      "not_found, or busy (too many searches).");
   for (int i = 0; i < kResponseLookupCount; ++i) {
     page->Add(
         responses.lookups[i].load(std::memory_order_relaxed),
@@ -123,7 +136,10 @@ void WriteResponses(const Router& router, const ServerLimits& limits, MetricsPag
 }
 
 void WriteFiles(const ServerFiles& files, MetricsPage* page) {
-  page->Counter("reloads_total", "Reloads of key files, certificates and the record log, by result.");
+  page->Counter(
+      "reloads_total",
+      "Reloads of client_keys, admin_keys, certificates and the record_log: ok, or failed, and the former "
+      "state stays in force.");
   for (const Reloadable* const file : files.reloadables) {
     const auto add = [&](const Counter& reloads, const char* result) {
       page->Add(reloads.count(), {{"file", file->name()}, {"result", result}});
@@ -132,7 +148,9 @@ void WriteFiles(const ServerFiles& files, MetricsPage* page) {
     add(file->reloads_failed(), "failed");
   }
 
-  page->Gauge("certificate_seconds_left", "Seconds until the certificate presented to this side expires.");
+  page->Gauge(
+      "certificate_seconds_left",
+      "Seconds until the certificate presented to a client or a worker expires; negative after that.");
   if (files.tls == nullptr) return;
   const double now = UnixSeconds();
   for (const auto& [side, ends] :
@@ -145,8 +163,7 @@ void WriteFiles(const ServerFiles& files, MetricsPage* page) {
 void WriteProcess(const TelemetrySums& threads, const ServerFiles& files, double started, MetricsPage* page) {
   page->Counter(
       "access_log_dropped_total",
-      "Access log lines that standard output did not get, because too many waited or it could not be "
-      "written.");
+      "Access log lines that standard output did not get, because 4 MiB waited or it could not be written.");
   uint64_t access_dropped = LogDropped(LogDestination::kStdout);
   uint64_t records_dropped = 0;
   for (const Telemetry* telemetry : threads.all()) {
@@ -156,14 +173,15 @@ void WriteProcess(const TelemetrySums& threads, const ServerFiles& files, double
   page->Add(access_dropped);
   page->Counter(
       "log_lines_dropped_total",
-      "Lines of the log that a destination did not get, because too many waited or it could not be written.");
+      "Lines of the log that stderr, stdout or the file of --log-dir did not get, because 4 MiB waited or it "
+      "could not be written.");
   for (const auto& [destination, name] :
        {std::pair(LogDestination::kStderr, "stderr"), std::pair(LogDestination::kStdout, "stdout"),
         std::pair(LogDestination::kFile, "file")}) {
     page->Add(LogDropped(destination), {{"destination", name}});
   }
   if (files.records != nullptr) {
-    page->Counter("record_log_lines_total", "Requests for the record log, by result.");
+    page->Counter("record_log_lines_total", "Requests for the record log: written or lost.");
     page->Add(files.records->written(), {{"result", "written"}});
     page->Add(files.records->lost() + records_dropped, {{"result", "lost"}});
   }
@@ -171,7 +189,7 @@ void WriteProcess(const TelemetrySums& threads, const ServerFiles& files, double
   page->Add(1, {{"version", Version()}});
   page->Gauge("start_time_seconds", "Start time of the server, in seconds since the Unix epoch.");
   page->Add(started);
-  page->Counter("process_cpu_seconds_total", "CPU time used by the process.");
+  page->Counter("process_cpu_seconds_total", "CPU time used by the process, Python included.");
   page->Add(CpuSeconds());
   page->Gauge("process_resident_memory_bytes", "Resident memory of the process.");
   page->Add(ResidentBytes());

@@ -84,15 +84,23 @@ void WriteStages(
   }
   page->Counter(
       "pd_plan_total",
-      "Requests by how they are served: by two stages, by decode alone (local), by prefill (single).");
+      "Requests of a fleet with stages: two_stages, local (decode alone), single (one prefill worker) or "
+      "rejected (400, or 404 for an unknown path).");
   add_all(&StageCounters::plans, "kind");
-  page->Counter("pd_local_total", "Requests that decode served alone, by reason.");
+  page->Counter(
+      "pd_local_total",
+      "Requests that decode served alone: batch, several_sequences, wrong_type, media, prefill_loss "
+      "(--pd-on-prefill-loss local), not_registered (the connector did not know what it needs of the pair), "
+      "bypass and so on.");
   add_all(&StageCounters::local, "reason");
   page->Counter(
       "pd_bypass_saved_tokens_total",
       "Prompt tokens of requests that bypassed prefill, which decode was expected to have in its cache.");
   page->Add(saved_tokens);
-  page->Counter("pd_claims_total", "Requests whose KV blocks a prefill worker held, by how that ended.");
+  page->Counter(
+      "pd_claims_total",
+      "Requests whose KV blocks a prefill worker held, by how that ended: redeemed, rejected, reused, "
+      "collected or expired.");
   add_all(&StageCounters::claims, "end");
   page->Histogram("pd_prefill_seconds", "Time from a request to prefill until its response has been read.");
   prefills.AddTo(page);
@@ -120,17 +128,18 @@ void WriteStages(
   }
   page->Counter(
       "pd_errors_total",
-      "Requests to a fleet with stages that got no complete 2xx response, by error type; server_selection: "
-      "no "
-      "worker of a stage could be chosen.");
+      "Requests to a fleet with stages that got no complete 2xx response: server_selection (no worker of a "
+      "stage), else as request_errors_total.");
   add_all(&StageCounters::errors, "error_type");
   page->Counter(
-      "pd_retries_total", "Further attempts of requests that two workers serve, by what had failed.");
+      "pd_retries_total",
+      "Further attempts of requests that two workers serve, by what had failed: prefill, decode, or the "
+      "transfer of blocks.");
   add_all(&StageCounters::retries, "failed");
   page->Counter(
       "pd_cancelled_total",
       "Requests that two workers serve and that were cancelled, mostly by their clients, by what was under "
-      "way.");
+      "way: choosing, prefill, handover, decode (no byte yet) or generating.");
   add_all(&StageCounters::cancelled, "state");
   WriteStageWorkers(threads, workers, page);
 }

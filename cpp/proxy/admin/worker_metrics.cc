@@ -80,7 +80,10 @@ void WritePrefixDecisions(const TelemetrySums& threads, const Router& router, Me
       {Reason::kLoadBalance, "load_imbalance"}, {Reason::kOverflow, "load_imbalance"},
       {Reason::kLowestCost, "prefix_cost"},     {Reason::kFallback, "missing_tokens"},
   };
-  page->Counter("prefix_routing_decisions_total", "Decisions of policies that match prompts, by outcome.");
+  page->Counter(
+      "prefix_routing_decisions_total",
+      "Decisions of policies that match prompts: prefix_hit, prefix_miss, prefix_cost (auto), "
+      "load_imbalance, or missing_tokens for requests without a prompt. The stage is regular.");
   constexpr KeyParts kPromptParts = KeyParts::kBlocks | KeyParts::kPrompt | KeyParts::kPrefixDigest;
   if (!Has(router.policy().Needs(), kPromptParts)) return;
   std::map<std::string_view, uint64_t> sums;
@@ -165,8 +168,8 @@ void WriteWorkers(
   page->AddFormerName("failed_tries_total");
   page->Counter(
       "worker_responses_total",
-      "Attempts at the worker by the status of its response: 401, 403, 404 and 429, others by their class, "
-      "or none.");
+      "Attempts at the worker by the status of its response: 401, 403, 404 and 429, others by class (2xx, "
+      "4xx, 5xx), none without one.");
   for (size_t i = 0; i < workers.size(); ++i) {
     for (size_t code = 0; code < kResponseCodeCount; ++code) {
       page->AddUnlessZero(
@@ -174,10 +177,15 @@ void WriteWorkers(
           {{"code", ResponseCodeName(static_cast<ResponseCode>(code))}, {"worker", workers[i]->url.url}});
     }
   }
-  page->Counter("cb_outcomes_total", "Outcomes recorded by the worker's circuit breaker.");
+  page->Counter(
+      "cb_outcomes_total", "Outcomes recorded by the worker's circuit breaker: success or failure.");
   outcome(&WorkerSum::breaker_successes, "success");
   outcome(&WorkerSum::breaker_failures, "failure");
-  page->Counter("server_errors_total", "5xx responses of the worker, by what they were attributed to.");
+  page->Counter(
+      "server_errors_total",
+      "5xx responses of the worker (not 501, 505, and 503 with Retry-After) by whose fault they are: worker "
+      "(counts against its breaker), request (other workers responded likewise) or unclear (no other was "
+      "used and the worker does no worse than the fleet).");
   for (size_t i = 0; i < workers.size(); ++i) {
     for (size_t blame = 0; blame < kErrorBlameCount; ++blame) {
       page->Add(
@@ -188,7 +196,8 @@ void WriteWorkers(
   if (fleet.stages() != nullptr) {
     page->Counter(
         "pd_bootstrap_queries_total",
-        "Queries of a Mooncake prefill worker's bootstrap server for the worker's engine id, by result.");
+        "Queries of a Mooncake prefill worker's bootstrap server: ok, no_id (of its rank), unreachable or "
+        "invalid (not 200, longer than 1 MiB, no JSON object).");
     for (size_t i = 0; i < workers.size(); ++i) {
       for (size_t result = 0; result < kBootstrapResultCount; ++result) {
         page->AddUnlessZero(
@@ -198,7 +207,9 @@ void WriteWorkers(
       }
     }
   }
-  page->Counter("cb_state_transitions_total", "State transitions of the worker's circuit breaker.");
+  page->Counter(
+      "cb_state_transitions_total",
+      "State transitions of the worker's circuit breaker between closed, open and half_open.");
   for (size_t i = 0; i < workers.size(); ++i) {
     for (size_t from = 0; from < kBreakerStateCount; ++from) {
       for (size_t to = 0; to < kBreakerStateCount; ++to) {
@@ -261,12 +272,17 @@ void WriteWorkers(
         {{"worker", member.worker->url.url}});
   }
   page->AddFormerName("worker_warmth");
-  page->Counter("prompt_tokens_total", "Prompt tokens, as reported in the worker's responses.");
+  page->Counter(
+      "prompt_tokens_total",
+      "Prompt tokens, as reported in the worker's responses; more than 1,000,000,000 in one are not counted, "
+      "here and below.");
   each(&WorkerSum::prompt_tokens);
   page->Counter("completion_tokens_total", "Generated tokens, as reported in the worker's responses.");
   each(&WorkerSum::completion_tokens);
   page->Counter(
-      "cached_tokens_total", "Prompt tokens found in the worker's cache, as reported in its responses.");
+      "cached_tokens_total",
+      "Prompt tokens found in the worker's cache, as reported in its responses: streams report them only "
+      "with stream_options.include_usage, vLLM only with --enable-prompt-tokens-details.");
   each(&WorkerSum::cached_tokens);
 
   const auto times = [&](TimeSum<buckets::kWorkerWait> WorkerSum::Times::*member) {
@@ -281,7 +297,8 @@ void WriteWorkers(
   };
   page->Histogram(
       "ttft_seconds",
-      "Time to first token: from a request's head to the first byte of the worker's event stream.");
+      "Time to first token of streams with status 2xx: from a request's complete head to the first byte of "
+      "the body.");
   times(&WorkerSum::Times::first_token);
   page->Histogram(
       "upstream_head_seconds",
@@ -311,18 +328,22 @@ void WriteFleet(const TelemetrySums& threads, const FleetView& fleet, MetricsPag
   page->Gauge("worker_health", "1 while the worker is healthy, else 0.");
   each([](const FleetView::Member& member) { return member.healthy ? 1 : 0; });
   page->Gauge(
-      "worker_load", "Load of the worker as policies compare it: its requests divided by its weight.");
+      "worker_load",
+      "Load of the worker as policies compare it: its open and remote requests divided by its weight.");
   each([](const FleetView::Member& member) {
     return static_cast<double>(member.worker->load.requests()) * kWeightOne / member.worker->weight;
   });
-  page->Gauge("running_requests", "Open requests of the worker through this router.");
+  page->Gauge(
+      "running_requests",
+      "Open requests of the worker through this router, those of Router.select() in the process included.");
   each(load);
   page->Gauge(
       "waiting_requests", "Open requests of the worker through this router that have no first token yet.");
   each([](const FleetView::Member& member) { return member.worker->load.own_waiting(); });
   page->Gauge(
       "remote_requests",
-      "Requests of the worker that came through others, as reported at its last load poll.");
+      "Requests of the worker that came through other routers, or through others as reported at its last "
+      "load poll.");
   each([](const FleetView::Member& member) { return member.worker->load.remote_requests(); });
   page->Gauge(
       "remote_waiting_requests",
@@ -330,9 +351,10 @@ void WriteFleet(const TelemetrySums& threads, const FleetView& fleet, MetricsPag
       "requests.");
   each([](const FleetView::Member& member) { return member.worker->load.remote_waiting(); });
   page->Gauge(
-      "worker_bytes_per_token", "Bytes of a prompt per token, as learned from the worker's responses.");
+      "worker_bytes_per_token",
+      "Bytes of a prompt per token: 4 at first, then a mean by usage in responses; token ids count as 4.");
   each([](const FleetView::Member& member) { return member.worker->bytes_per_token.value(); });
-  page->Counter("load_polls_total", "Load polls sent to workers, by result.");
+  page->Counter("load_polls_total", "Load polls sent to hosts: ok or failed.");
   page->Add(threads.Total(&Telemetry::load_polls, &ResultCounts::ok), {{"result", "ok"}});
   page->Add(threads.Total(&Telemetry::load_polls, &ResultCounts::failed), {{"result", "failed"}});
 

@@ -36,8 +36,9 @@ void AdmissionMetrics::Write(MetricsPage* page) {
   page->Counter(
       "tenant_tokens_total",
       "Tokens that workers reported, by tenant and kind: prompt (cached ones included), cached or "
-      "completion. Tenants "
-      "of the key file and the 64 busiest others have their names, the rest is other.");
+      "completion. Tenants of the key file and the 64 busiest others have their names, other ones are other. "
+      "A tenant that gets its series late begins there with what came since the last scrape; its earlier "
+      "tokens stay in other.");
   for (const TenantRow& row : rows) {
     page->Add(row.tokens.prompt, {{"tenant", row.tenant}, {"kind", "prompt"}});
     page->Add(row.tokens.cached, {{"tenant", row.tenant}, {"kind", "cached"}});
@@ -45,9 +46,9 @@ void AdmissionMetrics::Write(MetricsPage* page) {
   }
   page->Counter(
       "tenant_rejected_total",
-      "Requests rejected by their tenant's limits, by tenant and reason, which is the code of the error. "
-      "Tenants have "
-      "names as in tenant_tokens_total; those that were never rejected are left out.");
+      "Requests rejected by their tenant's limits, by the code of the error: tenant_rate_limited, "
+      "tenant_tokens_limited or tenant_concurrency. Tenants have names as in tenant_tokens_total, or by a "
+      "row in the file of classes; those that were never rejected are left out.");
   for (const TenantRow& row : rows) {
     for (size_t i = 0; i < kTenantRejections; ++i) {
       const bool is_rest = row.tenant == kOtherTenants;
@@ -62,7 +63,8 @@ void AdmissionMetrics::Write(MetricsPage* page) {
   page->Add(tenants_.size());
   page->Counter(
       "tenant_limits_shared_total",
-      "Requests whose tenant shared its limits with other tenants, since --max-tenants had been reached.");
+      "Requests whose tenant shared its limits with others, since --max-tenants of them had requests under "
+      "way or something to pay.");
   page->Add(tenants_.shared_finds());
 }
 

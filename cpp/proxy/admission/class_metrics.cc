@@ -22,13 +22,15 @@ void ClassMetrics::Write(MetricsPage* page) const {
     const ClassPool::Report report = pool->Read(now);
     for (size_t i = 0; i < waiting.size(); ++i) waiting[i] += report.waiting[i];
   }
-  page->Gauge("class_queue_depth", "Requests waiting for a worker with room for their priority class.");
+  page->Gauge(
+      "class_queue_depth",
+      "Requests waiting for a worker with room for their priority class: interactive, default or batch.");
   for (size_t i = 0; i < waiting.size(); ++i) page->Add(waiting[i], {{"class", NameOf(i)}});
 
   page->Histogram(
       "class_queue_wait_seconds",
-      "Time that requests waited for a worker with room for their priority class, of those that had to "
-      "wait.");
+      "Time that requests waited for a worker with room for their priority class, however that ended, of "
+      "those that had to wait.");
   for (size_t i = 0; i < waiting.size(); ++i) {
     TimeSum<buckets::kWorkerWait> sum;
     for (const ThreadClasses* const thread : threads_) sum.Add(&thread->waits[i]);
@@ -50,7 +52,8 @@ void ClassMetrics::Write(MetricsPage* page) const {
 
   page->Counter(
       "class_rejected_total",
-      "Requests that were rejected while they waited for a place at a worker, by priority class and reason.");
+      "Requests that were rejected while they waited for a place at a worker, by priority class: queue_full, "
+      "displaced or queue_timeout.");
   for (size_t i = 0; i < waiting.size(); ++i) {
     for (size_t reason = 0; reason < ThreadClasses::kRejections; ++reason) {
       uint64_t count = 0;
@@ -71,9 +74,10 @@ void ClassMetrics::Write(MetricsPage* page) const {
 
   page->Counter(
       "class_closed_seconds_total",
-      "Time in which requests of a priority class waited and no worker had room for it, by the reason that "
-      "most of a "
-      "pool's workers had: requests (--max-worker-requests), prefill, waiting, kv or half.");
+      "Time in which requests of a priority class waited and no worker of their pool had room, by the reason "
+      "that more of its workers had than any other: requests (--max-worker-requests), prefill (2,048 prompt "
+      "tokens wait there), waiting (requests wait in the engine), kv (the class's ceiling) or half (half of "
+      "the workers have a prompt of such a class).");
   for (size_t i = 0; i < waiting.size(); ++i) {
     for (size_t reason = 1; reason < OpenWorkers::kReasons; ++reason) {
       const auto closed = static_cast<ClosedBy>(reason);

@@ -139,7 +139,12 @@ void ConditionWatch::Follow(std::vector<Condition> found, int64_t now_ns) {
 }
 
 void ConditionWatch::WriteMetrics(MetricsPage* page) const {
-  page->Gauge("condition", "Always 1, for what is wrong now: the conditions of GET /admin/status.");
+  page->Gauge(
+      "condition",
+      "Always 1, for what is wrong now, as GET /admin/status: no_worker_serves, all_reject, worker_is_down, "
+      "worker_hangs, worker_ejected, worker_rejects, worker_not_found, model_fails, worker_is_slow, "
+      "kv_events, peer_sync, response_cache_redis. The labels worker and model are empty where it is not of "
+      "one.");
   for (const ActiveCondition& active : *Report()) {
     const Condition& condition = active.condition;
     page->Add(1, {{"condition", condition.name()}, {"worker", condition.worker}, {"model", condition.model}});

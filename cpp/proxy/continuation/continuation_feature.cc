@@ -70,7 +70,9 @@ void WriteMetrics(const Threads& threads, const ContinueMemory& memory, MetricsP
     gap.Add(&thread->gap);
   }
   page->Counter(
-      "streams_cut_total", "Event streams that should have gone on at another worker and did not, by why.");
+      "streams_cut_total",
+      "Event streams that should have gone on at another worker and did not: no_worker, diverged, retries, "
+      "suspected, lost_again or max.");
   for (const auto& [why, count] : cut) page->Add(count, {{"why", why}});
   page->Histogram(
       "continue_gap_seconds",

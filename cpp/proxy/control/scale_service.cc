@@ -289,20 +289,26 @@ void ScaleService::WriteMetrics(MetricsPage* page) const {
   };
   using Value = std::optional<double>;
   each(
-      "scale_requests_fleet", "Requests under way at workers that serve the model, from all routers.",
+      "scale_requests_fleet",
+      "Requests under way at workers that serve the model, for any model, from all routers.",
       [](const Model& model) -> Value { return static_cast<double>(model.requests); });
   each(
-      "scale_queued_fleet", "Of them, those without a first token; and those in the queue of this router.",
+      "scale_queued_fleet",
+      "Of scale_requests_fleet, those without a first token (a response in one piece counts to its end); "
+      "with one model also the queue of this router.",
       [](const Model& model) -> Value { return static_cast<double>(model.queued); });
   each(
       "scale_prefill_seconds_fleet",
-      "Time that the ready workers need for the prompts that wait, by the rate that was learned.",
+      "Time that the ready workers need for the prompts that wait, while their rate is known.",
       [](const Model& model) -> Value { return model.prefill_seconds; });
   each(
-      "scale_saturation_fleet", "Load of the ready workers, mean of 30 s; 1: all that they can take.",
+      "scale_saturation_fleet",
+      "Load of the ready workers, mean of 30 s: the largest known of requests by slots, prefill seconds by "
+      "--scale-target-wait-secs, and KV use; 1: all that they can take.",
       [](const Model& model) -> Value { return model.reading.saturation; });
   each(
-      "scale_desired_replicas", "Replicas that the load wants, between --scale-min and --scale-max.",
+      "scale_desired_replicas",
+      "Hosts that the load wants: the maximum of the last 5 minutes, between --scale-min and --scale-max.",
       [](const Model& model) -> Value { return model.reading.desired; });
   each(
       "scale_stale", "1 while the number of desired replicas is an old one, since something is not known.",

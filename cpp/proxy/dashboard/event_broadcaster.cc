@@ -246,7 +246,8 @@ void EventBroadcaster::WriteMetrics(MetricsPage* page) const {
   page->Gauge("dashboard_viewers", "Browsers that get the events of the dashboard.");
   page->Add(static_cast<double>(viewers));
   page->Counter(
-      "dashboard_skipped_total", "Ticks that viewers of the dashboard did not get, as they read too slowly.");
+      "dashboard_skipped_total",
+      "Ticks that viewers of the dashboard did not get, since 256 KiB waited for them.");
   page->Add(static_cast<double>(skipped_.load(std::memory_order_relaxed)));
 }
 

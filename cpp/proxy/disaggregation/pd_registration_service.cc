@@ -375,14 +375,17 @@ PdRegistrationReport PdRegistrationService::Report() const {
 
 void PdRegistrationService::WriteMetrics(MetricsPage* page) const {
   const PdRegistrationReport report = Report();
-  page->Gauge("pd_registrations", "Workers that have registered and are not silent, by type.");
+  page->Gauge("pd_registrations", "Workers that have registered and are not silent: prefill or decode.");
   for (const PdRole role : {PdRole::kPrefill, PdRole::kDecode}) {
     const auto count = std::ranges::count_if(
         report.instances, [role](const auto& one) { return one.told.role == role && !one.silent; });
     page->Add(count, {{"type", PdRoleName(role)}});
   }
   page->Counter(
-      "pd_registration_messages_total", "Messages of workers that register, by what became of them.");
+      "pd_registration_messages_total",
+      "Messages at --vllm-discovery-address: taken, ignored (HELLO), or not taken: too_long, malformed, "
+      "not_allowed (--vllm-discovery-allow), other_peer (the worker is heard from another address), "
+      "other_role, other_mode, no_mode (MoRI-IO without READ or WRITE), too_many_ranks, full.");
   for (size_t i = 0; i < kPdReceivedKinds; ++i) {
     page->Add(report.messages[i], {{"result", PdReceivedName(static_cast<PdReceived>(i))}});
   }

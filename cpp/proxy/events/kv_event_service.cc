@@ -338,16 +338,27 @@ void KvEventService::WriteMetrics(MetricsPage* page) const {
   each([](const Status& status) { return status.received_batches; });
   page->Counter("kv_batches_applied_total", "Batches of KV events applied to the index.");
   each([](const Status& status) { return status.applied_batches; });
-  page->Counter("kv_batches_lost_total", "Batches of KV events that were published and never received.");
+  page->Counter(
+      "kv_batches_lost_total",
+      "Batches of KV events that were published and never received; a gap of more than 1,048,576 numbers is "
+      "a restart and counts as none.");
   each([](const Status& status) { return status.lost_batches; });
-  page->Counter("kv_events_dropped_total", "KV events and batches of them that were not used, by reason.");
+  page->Counter(
+      "kv_events_dropped_total",
+      "KV events and batches that were not used, by reason; of TensorRT-LLM also partial_block (blocks that "
+      "a prompt did not fill), other_window (layers whose attention reaches less far) and unnumbered (no "
+      "number or rank can be read).");
   by_label("reason", [](const Status& status) -> const Status::Counts& { return status.dropped; });
   page->Counter("kv_replays_total", "Replays of KV events requested from a publisher, by result.");
   by_label("result", [](const Status& status) -> const Status::Counts& { return status.replays; });
   page->Counter(
-      "kv_incarnations_total", "Times that everything known of a worker's cache was dropped, by cause.");
+      "kv_incarnations_total",
+      "Times that everything known of a worker's cache was dropped: sequence, digest, end_mark or evidence "
+      "(the engine restarted), audit (more blocks than it has), contradiction or reset.");
   by_label("cause", [](const Status& status) -> const Status::Counts& { return status.incarnations; });
-  page->Counter("kv_index_blocks_total", "Blocks of the engine that KV events named, by operation.");
+  page->Counter(
+      "kv_index_blocks_total",
+      "Blocks of the engine that KV events named: stored, removed or unknown_removed.");
   by_label("op", [](const Status& status) {
     return Status::Counts{
         {"stored", status.stored_blocks},
@@ -356,14 +367,15 @@ void KvEventService::WriteMetrics(MetricsPage* page) const {
   });
   page->Gauge(
       "kv_index_pairs",
-      "Blocks of --block-size tokens that a worker's cache holds by its KV events, by tier.");
+      "Blocks of --block-size tokens that a worker's cache holds by its KV events: gpu, host or external.");
   by_label("tier", [](const Status& status) {
     return Status::Counts{
         {"gpu", status.blocks[0]}, {"host", status.blocks[1]}, {"external", status.blocks[2]}};
   });
   page->Gauge(
       "kv_coverage_ratio",
-      "Blocks known by KV events to be in a worker's GPU cache, relative to those that it can hold.");
+      "Share of a worker's GPU cache that is known by KV events; 0 where the worker does not report how many "
+      "blocks there are.");
   each([](const Status& status) { return status.coverage; });
   page->Gauge("kv_orphan_blocks", "Blocks of the engine whose parent is not known yet.");
   each([](const Status& status) { return status.orphan_blocks; });

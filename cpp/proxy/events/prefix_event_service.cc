@@ -269,7 +269,8 @@ void PrefixEventService::WriteMetrics(MetricsPage* page) const {
   each([](const Status& status) { return status.processed; });
   page->Counter(
       "continuum_kv_event_dropped_total",
-      "Events about prefixes from the source that could not be used; the log has the reason.");
+      "Events about prefixes that could not be used: of an unknown kind, malformed, over 1 MiB, or of a "
+      "worker that has left.");
   each([](const Status& status) { return status.dropped; });
   page->Gauge("continuum_kv_consumer_connected", "1 while the router reads the source's stream of events.");
   each([](const Status& status) { return status.connected ? 1 : 0; });
@@ -277,7 +278,9 @@ void PrefixEventService::WriteMetrics(MetricsPage* page) const {
       "continuum_kv_consumer_reconnects_total",
       "Attempts to connect to the source of events about prefixes after the first one.");
   each([](const Status& status) { return status.reconnects; });
-  page->Gauge("continuum_kv_index_entries", "Entries of the prefix index, one for each worker of a prefix.");
+  page->Gauge(
+      "continuum_kv_index_entries",
+      "Workers of prefixes in the prefix index, expired ones until they are swept.");
   page->Add(table_->stats().entries);
   page->Counter(
       "continuum_kv_index_events_total",
@@ -288,7 +291,8 @@ void PrefixEventService::WriteMetrics(MetricsPage* page) const {
   }
   page->Gauge(
       "continuum_kv_index_event_source_status",
-      "State of the source of events about prefixes: 1 for its state, 0 for the others.");
+      "1 for the state of the source of events about prefixes: connected, disconnected or error (rejected, "
+      "no event stream, or an event over 1 MiB); 0 for the others.");
   for (const Status& status : sources) {
     both("status", "connected", status, status.connected ? 1 : 0);
     both("status", "disconnected", status, !status.connected && !status.failed ? 1 : 0);

@@ -96,7 +96,8 @@ void HoldoutService::WriteMetrics(MetricsPage* page) const {
   const View view = Look();
   const HoldoutResults& results = view.results;
   page->Counter(
-      "holdout_conversations_total", "Conversations that have ended and count in the hold-out, by arm.");
+      "holdout_conversations_total",
+      "Conversations that have ended and count in the hold-out: policy or holdout.");
   page->Add(results.policy(), {{"arm", "policy"}});
   page->Add(results.held_out(), {{"arm", "holdout"}});
   page->Gauge("holdout_open_conversations", "Conversations of the hold-out that have not ended.");
@@ -104,22 +105,22 @@ void HoldoutService::WriteMetrics(MetricsPage* page) const {
   page->Counter(
       "holdout_dropped_turns_total", "Requests that the hold-out has not counted for want of memory.");
   page->Add(view.dropped_turns);
-  page->Counter("holdout_stopped_total", "Ends of the hold-out since it was harmful, by reason.");
+  page->Counter(
+      "holdout_stopped_total", "Ends of the hold-out since it was harmful: failures or first_token.");
   for (const std::string_view reason : {"failures", "first_token"})
     page->Add(view.stopped == reason ? 1 : 0, {{"reason", reason}});
   page->Gauge(
       "holdout_effect",
-      "Policy minus held out, by outcome: cached share of prompts, natural logarithm of the time to first "
-      "token, cached "
-      "tokens of a conversation. Estimate, and ends of its interval at 95 % that holds at every look.");
+      "Policy minus held out: cached_share of prompts, log_first_token (natural logarithm, later turns), "
+      "cached_tokens of a conversation; the estimate, and the ends low and high of its interval at 95 % that "
+      "holds at every look. NaN before 100 held-out conversations.");
   AddMean(page, "cached_share", results.cached_share());
   AddMean(page, "log_first_token", results.later_turns());
   AddMean(page, "cached_tokens", results.saved_tokens());
   page->Gauge(
       "holdout_failure_ratio",
-      "Rate of failed conversations of the held out by the policy's: estimate, and ends of its interval at "
-      "95 % that holds "
-      "at every look.");
+      "Rate of failed conversations of the held out by the policy's: estimate (NaN while nothing has "
+      "failed), low and high, as of holdout_effect.");
   const Interval interval = results.failures().At(HoldoutResults::kAlpha);
   page->Add(
       results.failures().ratio().value_or(std::numeric_limits<double>::quiet_NaN()), {{"value", "estimate"}});

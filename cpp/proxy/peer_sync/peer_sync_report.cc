@@ -34,7 +34,7 @@ void PeerSyncReport::WriteMetrics(MetricsPage* page) const {
   for (const Member& member : members) ++states[static_cast<size_t>(member.state)];
   page->Gauge(
       "peer_sync_peers",
-      "Other routers of the fleet: live, late for 2 s, or gone for 10 s or since they stopped.");
+      "Other routers of the fleet: live, late (for 2 s), or gone (for 10 s, or since they stopped).");
   each("state", {{"live", states[0]}, {"late", states[1]}, {"gone", states[2]}});
 
   // Names may repeat; series must not.
@@ -54,22 +54,21 @@ void PeerSyncReport::WriteMetrics(MetricsPage* page) const {
   page->Add(counts.frames_sent);
   page->Counter(
       "peer_sync_frames_read_total",
-      "Frames of other routers, by result: bad_seal is one that was not sealed with this router's secret, "
-      "too_many one of more than 256 routers.");
+      "Frames of other routers: ok, repeated, malformed, bad_seal (not sealed with this router's secret) or "
+      "too_many (of more than 256 routers, or, without a secret, with a number far ahead).");
   each(
       "result", {{"ok", counts.frames_read},
                  {"repeated", counts.frames_repeated},
                  {"malformed", counts.frames_malformed},
                  {"bad_seal", counts.frames_refused},
                  {"too_many", counts.frames_not_heard}});
-  page->Counter("peer_sync_bytes_total", "Bytes sent to and read from Redis for other routers.");
+  page->Counter("peer_sync_bytes_total", "Bytes sent to Redis (out) and read there (in) for other routers.");
   each("direction", {{"out", bytes_sent}, {"in", bytes_read}});
   page->Counter(
       "peer_sync_decisions_total",
-      "Decisions, by what became of them: those sent, those of other routers that were applied, those "
-      "dropped since too many waited (buffer_full) or --peer-sync-max-mbps was reached (budget), and those "
-      "of other "
-      "routers with another fingerprint or of workers that this router does not have.");
+      "Decisions: sent; of others applied; dropped since too many waited (buffer_full) or "
+      "--peer-sync-max-mbps was reached (budget); of others ignored, since policy, block size or stride "
+      "differ (fingerprint) or the worker is not in this fleet (unknown_worker).");
   each(
       "result", {{"sent", counts.decisions_sent},
                  {"applied", counts.decisions_applied},
@@ -77,22 +76,27 @@ void PeerSyncReport::WriteMetrics(MetricsPage* page) const {
                  {"budget", counts.decisions_over_budget},
                  {"fingerprint", counts.decisions_foreign},
                  {"unknown_worker", counts.decisions_unknown_worker}});
-  page->Counter("peer_sync_rounds_total", "Pipelines of commands sent to Redis for peer sync, by result.");
+  page->Counter(
+      "peer_sync_rounds_total",
+      "Pipelines of commands sent to Redis for peer sync, without leases: ok or failed.");
   each("result", {{"ok", rounds - rounds_failed}, {"failed", rounds_failed}});
   page->Histogram(
       "peer_sync_round_seconds", "Time from a pipeline of commands to Redis until its last reply.");
   page->AddHistogram(RedisPool::kLatencyBounds, redis.latency, redis.latency_nanos);
   page->Gauge("peer_sync_snapshot_bytes", "Size of the last snapshot that was written or read.");
   page->Add(snapshot_bytes);
-  page->Counter("peer_sync_snapshots_total", "Snapshots for routers that start.");
+  page->Counter("peer_sync_snapshots_total", "Snapshots for routers that start: written or read.");
   each("direction", {{"written", snapshots_written}, {"read", snapshots_read}});
   page->Gauge(
-      "coarse_index_strides", "Strides that workers are expected to hold by the decisions of all routers.");
+      "coarse_index_strides",
+      "Pairs of a stride and a worker expected to hold it, by the decisions of all routers.");
   page->Add(strides);
   page->Gauge("coarse_index_bytes", "Memory of the index of strides.");
   page->Add(stride_bytes);
   page->Counter(
-      "rate_limit_leases_total", "Leases of the rate limit that all routers share, by what they got.");
+      "rate_limit_leases_total",
+      "Leases of the rate limit that all routers share, about ten a second: ok, empty (nothing was left) or "
+      "failed (Redis rejected the script or did not reply).");
   each("result", {{"ok", lease.leases - lease.empty}, {"empty", lease.empty}, {"failed", lease.failed}});
   page->Gauge(
       "rate_limit_fallback",

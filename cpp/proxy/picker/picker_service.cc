@@ -135,11 +135,16 @@ void PickerService::WriteMetrics(MetricsPage* page) const {
   page->Add(counts_.connections.load(std::memory_order_relaxed));
   page->Counter(
       "epp_connections_refused_total",
-      "Connections to the endpoint picker's ports that were closed since a thread had the maximum of them.");
+      "Connections to the endpoint picker that were closed since a thread had 1024 of gateways, or 64 at "
+      "--epp-health-port.");
   page->Add(counts_.refused.load(std::memory_order_relaxed));
   page->Gauge("epp_streams", "Requests at data planes whose streams to the endpoint picker are open.");
   page->Add(counts_.streams.load(std::memory_order_relaxed));
-  page->Counter("epp_picks_total", "Requests at data planes that the endpoint picker got, by result.");
+  page->Counter(
+      "epp_picks_total",
+      "Requests at data planes that the endpoint picker got: picked, subset_empty, shed (rate limit, queue, "
+      "memory for bodies), no_workers, invalid, left (before the choice) or observed (in observability mode, "
+      "without a choice).");
   for (size_t i = 0; i < kPickResultCount; ++i) {
     page->Add(
         counts_.picks[i].load(std::memory_order_relaxed),

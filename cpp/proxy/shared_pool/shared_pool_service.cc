@@ -239,13 +239,16 @@ void SharedPoolService::WriteMetrics(MetricsPage* page) const {
   beyond.AddTo(page, {}, 1);
   page->Histogram("shared_cache_query_seconds", "Time of a prompt's queries of the shared pool.");
   queries.AddTo(page);
-  page->Counter("shared_cache_errors_total", "Failed queries of the shared pool, by reason.");
+  page->Counter(
+      "shared_cache_errors_total",
+      "Failed queries of the shared pool: connect, timeout, http (not 200), json or not_leader (503: a "
+      "standby); layout: at most once a minute while what workers report of the pool cannot be used.");
   for (size_t i = 0; i < errors.size(); ++i) {
     page->Add(errors[i], {{"reason", SharedCacheErrorName(static_cast<SharedCacheError>(i))}});
   }
   page->Counter(
       "shared_cache_keys_total",
-      "Keys queried in the shared pool, by result; cached: pages known from a query a moment before.");
+      "Keys queried in the shared pool: found or missing; cached: pages known from a query a moment before.");
   for (size_t i = 0; i < keys.size(); ++i) {
     page->Add(keys[i], {{"result", SharedCacheKeyName(static_cast<SharedCacheKey>(i))}});
   }

@@ -148,15 +148,14 @@ class Table:
         0,
         Number(0, 1024),
         "the number of proxy threads",
-        more="0 means min(4, CPUs this process may use). One core carries tens of thousands of requests "
-        "per second, and upstream connections are pooled per thread, so more is rarely better.",
+        more="0 means min(4, CPUs this process may use). One core carries tens of thousands of "
+        "requests per second, so more is rarely better.",
     )
     reuse_port: bool = _server(
         False,
         Switch(),
         "allow another router process on the same port (SO_REUSEPORT), for restarts without downtime",
-        more="Start the new process with it, then stop the old one. Without it, the start fails if the "
-        "port is in use.",
+        more="Start the new process with it, then stop the old one.",
     )
     api_key: str | None = _server(
         None,
@@ -182,25 +181,23 @@ class Table:
         False,
         Switch(),
         "let clients set overlap_weight, router_temperature and shared_cache_multiplier for a request",
-        more='By the header x-vllm-router-override: {"router_temperature": 0.5}, for comparisons without a '
-        "restart. The policies kv_logit and kv_aware read it; it is never forwarded.",
+        more='By the header x-vllm-router-override: {"router_temperature": 0.5}. The policies kv_logit'
+        " and kv_aware read it.",
         live="request",
     )
     sse_error_event: bool = _server(
         False,
         Switch(),
         "end an event stream that is aborted with one more event that says why",
-        more='It has the form of its API: data: {"error": …} without data: [DONE], or event: error for '
-        "/v1/messages and /v1/responses; the SDKs raise it as an error.",
+        more="It has the form of its API; the SDKs raise it as an error.",
         live="request",
     )
     anthropic_cache_control_injection: bool = _server(
         False,
         Switch(),
         "add a cache_control marker to the system prompt of requests to POST /v1/messages that have none",
-        more='Its type is "ephemeral", and it stands on the last text block of "system", so that '
-        "Anthropic's API caches the prompt up to there. All other bytes reach the worker as they are. The "
-        "section prefix_routing of a settings file may hold it.",
+        more="So that Anthropic's API caches the prompt up to there. The section prefix_routing of a "
+        "settings file may hold it.",
         live="request",
     )
     strip_anthropic_billing_header: bool = _server(
@@ -208,29 +205,27 @@ class Table:
         Switch(),
         "remove Claude Code's block x-anthropic-billing-header from the system prompt of requests to "
         "/v1/messages",
-        more="For engines that make it a part of the prompt: it changes from session to session, so nothing "
-        "behind it is found in their caches. vLLM drops it itself, and Anthropic's API needs it. Prompts are "
-        "matched without it in any case.",
+        more="For engines that make it a part of the prompt, so that nothing behind it is found in "
+        "their caches. vLLM drops it itself, and Anthropic's API needs it.",
         live="request",
     )
     hold_stream_head: str = _server(
         "on",
         Choice(("on", "off")),
         "the moment at which the head of an event stream with status 200 is sent to the client",
-        more="on: with the first byte of its body. Until then the request may be retried at another "
-        "worker, --first-byte-timeout-secs applies and the client gets an accurate status, since vLLM "
-        "sends that head before it has queued the request. off: at once, for load balancers in front "
-        "that close a connection which is silent for as long as a request waits in the engine's queue.",
+        more="on: with the first byte of its body, so that until then the request may be retried and "
+        "the client gets an accurate status. off: at once, for load balancers in front that close"
+        " silent connections.",
         live="request",
     )
     sse_keepalive_secs: float = _server(
         0,
         Seconds(low=0),
         "the interval at which a client that waits for the first event of its stream is sent a comment",
-        more="Set it below the idle timeout of proxies between client and router, which cut connections that "
-        "are silent for as long as a long prompt waits and is computed. The first comment commits the router "
-        "to status 200: a later error is an event of the stream, and the worker's response headers are not "
-        "sent. Retries are as before. Bodies of up to 8 MiB are read for it. 0: no comments.",
+        more="Set it below the idle timeout of proxies between client and router. The first comment "
+        "commits the router to status 200: a later error is an event of the stream, and the "
+        "worker's response headers are not sent. Bodies of up to 8 MiB are read for it. 0: no "
+        "comments.",
         live="request",
     )
     trust_forwarded: bool = _server(
@@ -272,15 +267,15 @@ class Table:
         0,
         Seconds(low=0),
         "the maximum time for which a request waits for a worker of its model, where none is left",
-        more="It goes to the first worker that joins, else gets 503 no_workers_for_model. Up to --queue-size "
-        "requests wait. 0: none does. Set it above the time that an autoscaler needs to start a worker.",
+        more="It goes to the first worker that joins, else gets 503 no_workers_for_model. Up to "
+        "--queue-size requests wait. 0: none does.",
     )
     unknown_model: str = _models(
         "404",
         Choice(("404", "forward")),
         "the treatment of requests for a model that no worker has listed",
-        more="404: they are rejected with model_not_found. forward: they go to any worker. While all workers "
-        "list the same models, they are forwarded in any case, and the worker decides.",
+        more="404: they are rejected with model_not_found. forward: they go to any worker. While all "
+        "workers list the same models, they are forwarded in any case.",
     )
     default_model: str | None = _models(
         None,
@@ -307,9 +302,8 @@ class Table:
         0.8,
         Number(0.01, 1, whole=False),
         "the saturation at which the number of replicas is right",
-        more="Saturation is the largest of requests / slots, prefill seconds / --scale-target-wait-secs and "
-        "the use of KV caches, as far as they are known; 1 is all that the ready workers can take. A lower "
-        "target keeps more in reserve for the time in which a replica starts.",
+        more="1 is all that the ready workers can take. A lower target keeps more in reserve for the "
+        "time in which a replica starts. See docs/how-to/scale_workers.md.",
     )
     scale_target_wait_secs: float = _scaling(
         1,
@@ -348,9 +342,8 @@ class Table:
         Seconds(),
         "the time limit for a worker that is added (POST /add_worker, /workers), or for the first one at "
         "the start, to pass its health check",
-        more="At the start, the command ends with status 1 if none of --worker-urls has passed by then, "
-        "unless more workers may come from --worker-file, --worker-dns, --worker-srv or "
-        "--service-discovery.",
+        more="At the start, the command ends with status 1 if none of --worker-urls has passed by "
+        "then, unless sources may bring more.",
         live="request",
     )
     worker_startup_check_interval: float = _workers(
@@ -364,18 +357,18 @@ class Table:
         None,
         Seconds("never"),
         "the interval between load polls of each worker",
-        more="With load polls, policies see the requests that reach workers through other clients. Unset: "
-        "1 with --exclude-waiting-above, --exclude-kv-above or --admission-config, "
-        "--worker-startup-check-interval with the policy power_of_two, else never.",
+        more="So policies see the requests of other clients. Unset: 1 with --exclude-waiting-above, "
+        "--exclude-kv-above or --admission-config, --worker-startup-check-interval with the "
+        "policy power_of_two, else never.",
         live="request",
     )
     exclude_waiting_above: int = _workers(
         0,
         Number(1, 2**31 - 1, zero="no limit"),
         "the number of waiting requests in a worker's last load poll above which other workers are preferred",
-        more="Under every policy, sessions included, until it has fallen to four fifths of that. Ignored "
-        "where no other worker is left, or the worker has not told its load in three polls. Set it to what a "
-        "worker works off within the wait that you allow.",
+        more="Under every policy, sessions included, until it has fallen to four fifths of that, "
+        "unless no other worker is left. Set it to what a worker works off within the wait that "
+        "you allow.",
         live="request",
     )
     exclude_kv_above: float = _workers(
@@ -391,29 +384,28 @@ class Table:
         None,
         Text("FILE"),
         "a YAML or JSON file that lists workers, which is read again when it changes",
-        more="Such as workers: [http://a:8000, {url: http://b:8000, weight: 2}]. A file with a mistake "
-        "changes nothing, and the log says what is wrong. See docs/how-to/discover_workers.md.",
+        more="A file with a mistake changes nothing, and the log says what is wrong. See "
+        "docs/how-to/discover_workers.md.",
     )
     worker_dns: list[str] = _workers(
         [],
         Words("URL", each=dns_url),
         "the URLs whose host stands for one worker per address that DNS has for it",
         urls=True,
-        more="Such as http://vllm.svc:8000: its A and AAAA records, resolved again and again, whereas a URL "
-        "of --worker-urls is one worker, whatever its name resolves to. Needs the package dnspython.",
+        more="Such as http://vllm.svc:8000; a URL of --worker-urls is one worker, whatever its name "
+        "resolves to. Needs the package dnspython.",
     )
     worker_srv: list[str] = _workers(
         [],
         Words("NAME", each=srv_name),
         "the names of DNS SRV records, each of which is a worker",
-        more="Such as _http._tcp.vllm.svc. Of several priorities only the first; the weight is divided by "
-        "100. Needs the package dnspython.",
+        more="Such as _http._tcp.vllm.svc. Needs the package dnspython.",
     )
     dns_server: str | None = _workers(
         None,
         NameServer(),
         "the DNS server for --worker-dns and --worker-srv, which replaces those of /etc/resolv.conf",
-        more="Such as 127.0.0.1:8600 for Consul. Port 53 if there is none. Also for the names of stages.",
+        more="Such as 127.0.0.1:8600 for Consul. Port 53 if there is none.",
     )
     dns_min_secs: float = _workers(
         1,
@@ -470,8 +462,7 @@ class Table:
         None,
         ObjectName(),
         "the name of an InferencePool whose pods are taken",
-        more="Instead of --selector and --service-discovery-port: the pool says labels and ports. It is in "
-        "the one --service-discovery-namespace, and followed when it changes. See "
+        more="Instead of --selector and --service-discovery-port: the pool says labels and ports. See "
         "docs/how-to/pick_endpoints_for_a_gateway.md.",
     )
     kubeconfig: str | None = _workers(
@@ -492,9 +483,7 @@ class Table:
         False,
         Switch(),
         "annotate each worker's pod with its deletion cost, so that a ReplicaSet removes idle pods first",
-        more="Each 30 s, as the annotation controller.kubernetes.io/pod-deletion-cost: 100 for each request "
-        "and 1 for each 256 tokens that its cache saved in the last ten minutes. The router's Role needs the "
-        "verb patch of pods. Of several routers that --peer-sync connects, one writes.",
+        more="The router's Role needs the verb patch of pods. See docs/how-to/scale_workers.md.",
     )
     discovery_resync_secs: float = _workers(
         60,
@@ -507,9 +496,9 @@ class Table:
         Number(0.001, 1, whole=False),
         "the share of a source's workers that a new list may leave out without delay",
         scope="routing",
-        more="A list of --worker-dns or another source that leaves out more of those that serve, or all, is "
-        "held for --discovery-hold-secs: the workers stay unless they fail their health checks. Of "
-        "--worker-file only an empty list is held so. 1: only a list without any worker is.",
+        more="A list that leaves out more of those that serve is held for --discovery-hold-secs: the "
+        "workers stay unless they fail their health checks. Of --worker-file only an empty list "
+        "is held so. 1: only a list without any worker is.",
         live="new",
     )
     discovery_hold_secs: float = _workers(
@@ -518,10 +507,9 @@ class Table:
         "the time for which a worker is held that a list leaves out: where the list leaves out too many, and "
         "while as many new workers of the list wait for their first health check",
         scope="routing",
-        more="Raise it above the time in which an engine loads its model, where a list is changed before the "
-        "new engines are ready. Of too many a worker leaves when two lists in a row have left it out, the "
-        "first of them so long ago; POST /admin/discovery/adopt?source=… applies the list at "
-        "once. 0: no worker is held for others.",
+        more="Raise it above the time in which an engine loads its model, where a list is changed "
+        "before the new engines are ready. POST /admin/discovery/adopt?source=… applies a list at"
+        " once. 0: no worker is held for others.",
         live="new",
     )
     policy: str = _policy(
@@ -563,8 +551,8 @@ class Table:
         Number(1, 65536),
         "the number of points on the hash ring per worker",
         policies=("consistent_hash", *PREFIX_POLICIES, "prefix_hash"),
-        more="More points make the workers' shares more equal; changing it moves sessions and prefixes. "
-        "Unset: 160, for prefix_aware, prefix_hash and kv_overlap 150.",
+        more="More points make shares more equal; changing it moves sessions. Unset: 160, for "
+        "prefix_aware, prefix_hash and kv_overlap 150.",
         unset="160, for prefix_aware, prefix_hash and kv_overlap 150",
     )
     hash_function: str = _policy(
@@ -624,9 +612,9 @@ class Table:
         Switch(),
         "determine session keys exactly as vllm-project/router does",
         policies=HASH_POLICIES,
-        more="Sets --hash-key-order reference, --no-session-header-aliases and --hash-key-fallback body, "
-        "ignores the members of a body that that router ignores, and keeps its request: key for chats. For a "
-        "migration during which both routers run.",
+        more="Sets --hash-key-order reference, --no-session-header-aliases and --hash-key-fallback "
+        "body, and ignores what that router ignores. For a migration during which both routers "
+        "run.",
     )
     max_prefix_length: int = _policy(
         1024,
@@ -648,8 +636,8 @@ class Table:
         Number(0, 1_000_000),
         "the number of open requests below which a worker is never over its load bound",
         policies=("vllm_cache_aware", *PREFIX_POLICIES),
-        more="Keeps prefixes together at low load, such as those of an agent and its subagents. Unset: 8 for "
-        "vllm_cache_aware (0 with --load-bound average), 4 for prefix_aware and kv_overlap.",
+        more="Keeps prefixes together at low load. Unset: 8 for vllm_cache_aware (0 with --load-bound "
+        "average), 4 for prefix_aware and kv_overlap.",
         unset="8 for vllm_cache_aware, 4 for prefix_aware and kv_overlap",
     )
     session_ttl_secs: int = _policy(
@@ -726,8 +714,7 @@ class Table:
         "the KV-cache capacity, in blocks, assumed for workers that do not report it",
         aliases=("max_blocks_per_backend",),
         policies=BLOCK_POLICIES,
-        more="The server reads the capacity from the metrics of vLLM and SGLang. Too high a value predicts "
-        "hits on blocks that were evicted.",
+        more="Too high a value predicts hits on blocks that were evicted.",
     )
     load_factor: float = _policy(
         1.25,
@@ -779,8 +766,8 @@ class Table:
         "the engine whose way of telling KV events the router uses",
         scope="server",
         policies=BLOCK_POLICIES,
-        more="auto: vLLM's and SGLang's, over ZeroMQ. trtllm: the router polls /kv_cache_events of workers "
-        "without --kv-event-source; only one client may do that, since TensorRT-LLM gives each event once.",
+        more="auto: vLLM's and SGLang's, over ZeroMQ. trtllm: the router polls /kv_cache_events of "
+        "workers without --kv-event-source; only one client may do that.",
     )
     kv_events_push: bool = _policy(
         False,
@@ -830,8 +817,8 @@ class Table:
         "the maximum time for which a worker is assumed to hold a prompt that its KV events do not show yet",
         scope="server",
         policies=BLOCK_POLICIES,
-        more="At least half of it, counted from the first token, for which up to a minute is waited. Longer "
-        "than events take to come, and short beside the time for which an idle cache keeps a prompt.",
+        more="Counted from the first token. Longer than events take to come, and short beside the time"
+        " for which an idle cache keeps a prompt.",
         live="request",
     )
     shared_cache_type: str = _policy(
@@ -885,16 +872,14 @@ class Table:
         urls=True,
         policies=BLOCK_POLICIES,
         more="Such as gpu-0=http://gpu-0:8000/v1/kv_events, which may be followed by "
-        ",reconnect_interval_ms=1000 and ,worker=http://gpu-0:8000 for a URL at another host and port than "
-        "the worker's. Needs --kv-index-max-entries.",
+        ",reconnect_interval_ms=1000 and ,worker=http://gpu-0:8000. Needs --kv-index-max-entries.",
     )
     kv_index_max_entries: int = _policy(
         0,
         Number(100, 10_000_000, zero="keep none"),
         "the maximum number of entries of the prefix index, one for each worker of a prefix",
         policies=BLOCK_POLICIES,
-        more="About 160 bytes each. When it is reached, a tenth goes: those that were not used for longest, "
-        "of the workers that have more entries than others.",
+        more="About 160 bytes each. When it is reached, the least recently used tenth goes.",
     )
     kv_index_ttl_secs: int = _policy(
         600,
@@ -964,8 +949,7 @@ class Table:
         Number(1, 60_000),
         "the time in milliseconds without a byte from Redis while a reply is awaited, after which its "
         "connection is closed",
-        more="A long reply may take longer. Requests wait for --kv-lookup-timeout-ms or "
-        "--response-cache-lookup-budget-ms only.",
+        more="Requests wait for --kv-lookup-timeout-ms or --response-cache-lookup-budget-ms only.",
     )
     peer_sync: str | None = _server(
         None,
@@ -973,8 +957,8 @@ class Table:
         "the URL of the Redis or Valkey through which the routers of one fleet tell each other their loads "
         "and decisions",
         secret=True,
-        more="Such as redis://user@host:6379/0, or rediss://host for TLS. Redis 6.2 or later. Without it "
-        "each router knows only what it sent itself. See docs/how-to/run_several_routers.md.",
+        more="Such as redis://user@host:6379/0, or rediss://host for TLS. Redis 6.2 or later. See "
+        "docs/how-to/run_several_routers.md.",
     )
     peer_sync_fleet: str = _server(
         "default",
@@ -992,7 +976,7 @@ class Table:
         250,
         Number(50, 2000),
         "the time in milliseconds between two messages of a router to the others",
-        more="Loads are known to the others after half of it on average. Routers may differ.",
+        more="Routers may differ.",
     )
     peer_sync_stride_tokens: int = _policy(
         0,
@@ -1035,14 +1019,13 @@ class Table:
         200,
         Number(1, 10_000),
         "the maximum rate of decisions that this router tells the others, in megabits per second",
-        more="Beyond it the oldest of each interval are dropped, and counted.",
+        more="Beyond it the oldest are dropped, and counted.",
     )
     peer_sync_admin: bool = _server(
         False,
         Switch(),
         "carry out at all routers of the fleet what an admin says of workers at one of them",
-        more="Workers that are added, removed or drained by the API. Needs --peer-sync-secret-file, since a "
-        "worker that is added reads prompts.",
+        more="Needs --peer-sync-secret-file, since a worker that is added reads prompts.",
     )
     kv_storage_offloading: str = _policy(
         "off",
@@ -1081,8 +1064,7 @@ class Table:
         "spread new conversations with a hot prefix over as many workers as the prefix has a share of them",
         aliases=(Alias("spread_starts", former=True),),
         policies=("cache_aware",),
-        more="Without it, one worker gets all conversations that share a system prompt, until the load "
-        "thresholds separate them.",
+        more="Without it, one worker gets all conversations that share a system prompt.",
     )
     auto_objective: str = _policy(
         "balanced",
@@ -1097,8 +1079,7 @@ class Table:
         Number(0, 10_000_000),
         "the prompt tokens whose computation costs as much as loading a LoRA adapter (--lora-spread)",
         policies=("auto",),
-        more="A worker that lists the request's adapter gets the request unless its cost exceeds that of the "
-        "best other worker by this. Raise it if loading an adapter takes longer.",
+        more="Raise it if loading an adapter takes longer.",
     )
     overlap_weight: float = _policy(
         1.0,
@@ -1273,8 +1254,8 @@ class Table:
         1000,
         Number(1, 10_000_000),
         "the maximum number of responses in memory",
-        more="Beyond it the least recently used is evicted. Without effect on --response-cache-backend "
-        "redis, where responses end with their time alone.",
+        more="Beyond it the least recently used is evicted. Without effect on --response-cache-backend"
+        " redis.",
     )
     response_cache_max_memory_bytes: int = _cache(
         256 * 2**20,
@@ -1397,10 +1378,9 @@ class Table:
         "cr:resp:",
         KeyPrefix(),
         "the prefix of the response cache's keys in Redis",
-        more="The default is followed by the fleet's name (--peer-sync-fleet) or, while that is default, by "
-        "a digest of the set of --worker-urls, --prefill and --decode; another prefix is used as it is. "
-        "Routers share responses under one prefix, and fleets must have different ones. Clearing the cache "
-        "removes the keys of responses with it.",
+        more="The default is followed by the fleet's name (--peer-sync-fleet) or, while that is "
+        "default, by a digest of the workers' URLs; another prefix is used as it is. Fleets must "
+        "have different ones.",
         live="restart",
     )
     response_cache_lookup_budget_ms: int = _cache(
@@ -1429,8 +1409,7 @@ class Table:
         30,
         Number(1, 3600, whole=False, seconds=True, metavar="SECS"),
         "the interval in seconds between probes of a Redis that stays down",
-        more="The first five come 1, 2, 4, 8 and 16 s after the failure. One that fails again within a "
-        "minute goes on where it was.",
+        more="The first five come 1, 2, 4, 8 and 16 s after the failure.",
         live="restart",
     )
     response_cache_fallback_to_memory: bool = _cache(
@@ -1471,8 +1450,7 @@ class Table:
         10,
         Seconds(low=0),
         "the time for which a response that has begun may continue after its worker was found dead",
-        more="Dead means unhealthy and not accepting connections. Requests without a byte of a response go "
-        "to another worker at once. 0 aborts responses at once.",
+        more="Dead means unhealthy and not accepting connections. 0 aborts responses at once.",
     )
     upstream_write_timeout_secs: float = _timeouts(
         60, Seconds(), "the write timeout towards workers, without progress"
@@ -1497,16 +1475,14 @@ class Table:
         1024,
         Number(1, 2**27, zero="off", metavar="BYTES"),
         "the minimum rate of a request's body in bytes per second, averaged over 30 s of waiting for it",
-        more="Slower clients get 408, after as little as a second when other requests wait for the memory "
-        "or the permit that the upload holds; the rate required in that second doubles every 5 s. A "
-        "pause counts as slow, whatever --client-body-timeout-secs is.",
+        more="Slower clients get 408, after as little as a second when other requests wait for the "
+        "memory or the permit that the upload holds. A pause counts as slow.",
     )
     client_idle_timeout_secs: float = _timeouts(
         620,
         Seconds(),
         "the idle timeout of a client's connection between requests",
-        more="The default is longer than the 600 s of common load balancers, so that they close first and "
-        "no request is lost.",
+        more="Longer than that of load balancers in front, so that they close first and no request is lost.",
     )
     client_write_timeout_secs: float = _timeouts(
         300, Seconds(), "the write timeout towards clients, without progress"
@@ -1581,8 +1557,8 @@ class Table:
         Number(2, 1000, zero="no detection", whole=False),
         "how many times longer than usual a worker may be silent, while requests wait there and other "
         "workers serve, until it gets no new requests",
-        more="Never below 5 s in all. Finds a worker that passes its health check and serves nothing. It is "
-        "back with its first byte. Raise it if workers pause for long one by one, as for weight updates.",
+        more="Never below 5 s in all. Finds a worker that passes its health check and serves nothing. "
+        "Raise it if workers pause one by one, as for weight updates.",
     )
     slow_start_secs: float = _health(
         30,
@@ -1631,8 +1607,7 @@ class Table:
         Number(0, 1_000_000),
         "the number of receipts that each thread keeps; a receipt is the record of one routing decision",
         scope="routing",
-        more="GET /admin/receipts shows them: what a policy expected of its worker's cache, and what the "
-        "worker reported. A receipt takes 192 bytes. 0: none are kept.",
+        more="GET /admin/receipts shows them. A receipt takes 192 bytes. 0: none are kept.",
     )
     receipt_detail_every: int = _logs(
         16,
@@ -1644,7 +1619,7 @@ class Table:
         True,
         Switch(),
         "serve a page that shows the fleet in a browser, at /dashboard beside the admin endpoints",
-        more="The page has no data before an admin's key, if admins have keys. It changes nothing.",
+        more="It has no data before an admin's key, if admins have keys, and changes nothing.",
     )
     record_log: str | None = _logs(
         None,
@@ -1711,8 +1686,8 @@ class Table:
         Number(0, 20, whole=False),
         "the share of conversations, in percent, that --holdout-policy routes instead of --policy, to "
         "measure what the policy saves",
-        more="GET /admin/holdout shows the difference. 1 is a good value; it counts in steps of 0.01. 0: "
-        "none. See docs/how-to/measure_what_the_policy_saves.md.",
+        more="1 is a good value; it counts in steps of 0.01. 0: none. See "
+        "docs/how-to/measure_what_the_policy_saves.md.",
     )
     holdout_policy: str = _holdout(
         "least_load",
@@ -1759,8 +1734,7 @@ class Table:
         0,
         Number(0, 8),
         "how many endpoints the gateway is told besides the chosen one, for attempts after the first",
-        more="The policy's choices without the first. Each costs about a decision; the gateway's cluster has "
-        "to take a list.",
+        more="Each costs about a decision; the gateway's cluster has to take a list.",
     )
     epp_tls: bool = _picker(
         False,
@@ -1795,9 +1769,8 @@ class Table:
         None,
         Text("FILE"),
         "the YAML file of priority classes: how many requests of each may wait, and for which workers",
-        more="It is read again when it changes, on SIGHUP and by POST /admin/reload; one with a mistake "
-        "changes nothing, and the log says what is wrong. Without it, requests are dispatched as they come. "
-        "See docs/how-to/share_a_fleet.md.",
+        more="It is read again when it changes. Without it, requests are dispatched as they come. See "
+        "docs/how-to/share_a_fleet.md.",
     )
     program_admission: str = _resilience(
         "off",
@@ -1832,8 +1805,7 @@ class Table:
         None,
         Number(1, 1_000_000),
         "the maximum number of requests admitted per second",
-        more="After a pause, one second's worth is admitted at once; requests beyond it get 429. Unset: no "
-        "such limit.",
+        more="Requests beyond it get 429. Unset: no such limit.",
     )
     rate_limit_scope: str = _resilience(
         "fleet",
@@ -1874,8 +1846,8 @@ class Table:
         Number(0, 1000),
         "maximum retries of a request whose connection was lost after the worker had all of it, or whose "
         "response was not valid HTTP",
-        more="Such a request may have crashed its worker, so that each retry may cost another one. Requests "
-        "that no worker had in full are retried up to --retry-max-retries.",
+        more="Such a request may have crashed its worker. Requests that no worker had in full are "
+        "retried up to --retry-max-retries.",
     )
     retry_initial_backoff_ms: int = _resilience(
         50,
@@ -1905,8 +1877,8 @@ class Table:
         10,
         Number(1, 100_000),
         "the number of consecutive failures that open a worker's circuit breaker",
-        more="Only failures of the worker count: broken connections, timeouts, 5xx where other workers do "
-        "better; never a client that disconnects, nor 4xx.",
+        more="Broken connections, timeouts and 5xx where other workers do better count; clients that "
+        "disconnect and 4xx do not.",
     )
     cb_success_threshold: int = _resilience(
         3,
@@ -1949,7 +1921,7 @@ class Table:
         5,
         Seconds(low=0),
         "the interval at which a client that waits for the rest of its stream is sent a comment",
-        more="So proxies between client and router do not take the connection for dead. 0: no comments.",
+        more="0: no comments.",
     )
     continue_drain_secs: float = _continued(
         0,
@@ -1970,9 +1942,8 @@ class Table:
         Words("URL", each=validation_url),
         "the URLs of services that validate clients' API keys",
         urls=True,
-        more="Each gets a GET with the client's Authorization; status 200 from any of them makes the key "
-        "valid. Keys in --client-api-key-file are not sent there. If this is unset, the command reads "
-        "API_KEY_VALIDATION_URLS from the environment.",
+        more="Status 200 from any of them makes a key valid that --client-api-key-file has not. If "
+        "this is unset, the command reads API_KEY_VALIDATION_URLS from the environment.",
     )
     api_key_validation_cache_secs: float = _security(
         300,
@@ -1987,8 +1958,8 @@ class Table:
         None,
         Text("PATH"),
         "the file of API keys that clients must send, one per line",
-        more="It is reloaded when it changes, and on SIGHUP. Without it, clients need no key. Attributes "
-        "behind a key name its tenant and priority class. See docs/how-to/rotate_keys.md.",
+        more="It is reloaded when it changes, and on SIGHUP. Without it, clients need no key. See "
+        "docs/how-to/rotate_keys.md.",
     )
     tenant_header: str | None = _security(
         None,
@@ -2015,8 +1986,8 @@ class Table:
         65536,
         Number(1, 1_000_000),
         "the number of tenants whose tokens are counted apart, and of those whose limits are",
-        more="About 200 bytes each. Of more, the one that was seen least recently is forgotten; those whose "
-        "limits are in use are not, and the newcomers share limits.",
+        more="About 200 bytes each. Of more, the least recently seen is forgotten, unless its limits "
+        "are in use; then newcomers share limits.",
     )
     admin_api_key_file: str | None = _security(
         None,
@@ -2200,8 +2171,8 @@ class Table:
         None,
         ListenAddress(),
         "the address at which prefill and decode workers register themselves by ZeroMQ messages",
-        more="As vLLM's MoRI-IO and P2P-NCCL connectors do. --prefill and --decode are ignored then. Any "
-        "process that reaches it can register workers, which get requests.",
+        more="As vLLM's MoRI-IO and P2P-NCCL connectors do. --prefill and --decode are ignored then. "
+        "Any process that reaches it can register workers.",
         live="restart",
     )
     vllm_discovery_allow: list[str] = _pd(
@@ -2231,7 +2202,7 @@ class Table:
         Number(0, 2**31 - 1),
         "the maximum number of prompt tokens that wait to be computed at a decode worker, with those of the "
         "request, for a request that bypasses prefill",
-        more="Running requests of that worker generate more slowly meanwhile.",
+        more="Its running requests slow down meanwhile.",
     )
     kv_connector: str = _pd(
         "nixl",
@@ -2319,9 +2290,9 @@ class Table:
         [],
         Words("PATH", each=pd_route),
         "additional paths whose requests one prefill worker serves, such as /abort_request",
-        more="With prefill and decode workers, requests to paths that the router does not know get 404, "
-        "except GET, HEAD and OPTIONS: a worker could generate for them, or take addresses of other workers "
-        "out of them. Name only what does neither. WebSockets have to be named, too.",
+        more="With prefill and decode workers, requests to paths that the router does not know get "
+        "404, except GET, HEAD and OPTIONS. Name only what neither generates nor reads workers' "
+        "addresses from requests. WebSockets have to be named, too.",
     )
     pd_prefill_response_bytes: int = _pd(
         64 * 2**20,
@@ -2347,15 +2318,13 @@ class Table:
         Switch(),
         "send data-parallel ranks to prefill and decode workers of SGLang as members of requests, too: "
         "routed_dp_rank, and disagg_prefill_dp_rank to the decode worker",
-        more="SGLang knows them since 0.5.10; older versions ignore them. Its /generate reads no "
-        "X-Data-Parallel-Rank.",
+        more="SGLang knows them since 0.5.10; older versions ignore them.",
     )
     pd_strip_client_params: str = _pd(
         "auto",
         Choice(("auto", "always", "never"), metavar="WHEN"),
         "when members of clients' requests that steer transfers of KV blocks, such as kv_transfer_params, "
         "are removed",
-        more="Some values of them end a worker's process. auto: in front of prefill and decode workers; "
-        "always: also without stages, where each request body is then read whole before it is sent on; "
-        "never: not where one worker serves the request.",
+        more="auto: in front of prefill and decode workers; always: also without stages, where each "
+        "request body is then read whole; never: not where one worker serves the request.",
     )
