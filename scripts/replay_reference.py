@@ -132,6 +132,11 @@ Timeouts are seen within 0.1 s. Not with stages, nor with `--whole-responses`; a
 
 `benchmarks/replay_classes.py` measures both workloads with and without classes.
 
+## Programs
+
+With `--program-admission on` each session is a [program](../how-to/share_a_fleet.md#programs): its turns wait at the router while the KV caches have no room for it. A file of
+`--admission-config` that has `programs` alone sets how. Classes and programs are not played together. `python -m benchmarks.replay_programs` measures what it is worth.
+
 ## Terms
 
 | term | meaning |
