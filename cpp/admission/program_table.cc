@@ -193,7 +193,9 @@ void ProgramTable::Resume(Program* program, WorkerId worker, Went went, Resumed*
   ++workers_[worker].active;
   ++active_of_tenant_[program->who.tenant];
   Hold(program, static_cast<int64_t>(program->tokens));
-  for (Turn* const turn : std::exchange(program->waiting, {})) {
+  const auto waiting = std::move(program->waiting);
+  program->waiting.clear();
+  for (Turn* const turn : waiting) {
     turn->waits = false;
     StartTurn(program, turn);
     ++went_[went];
@@ -320,7 +322,9 @@ ProgramTable::Program* ProgramTable::NextOf(uint64_t pool) {
 // Its turns are no program's.
 void ProgramTable::Pass(Program* program, int64_t now_ns, Resumed* resumed) {
   TakeFromWaiting(program);
-  for (Turn* const turn : std::exchange(program->waiting, {})) {
+  const auto waiting = std::move(program->waiting);
+  program->waiting.clear();
+  for (Turn* const turn : waiting) {
     turn->waits = false;
     turn->program = nullptr;
     ++went_[kWentPassed];
