@@ -126,6 +126,11 @@ Timeouts are seen within 0.1 s. Not with stages, nor with `--whole-responses`; a
 | `requests_per_s`, `tokens_per_s`, `hit_share` | served; tokens of responses; cached share of prompt tokens |
 | `wait_p50_s`, `wait_p99_s`, `queued`, `aged` | time at the router; requests that waited, and that were dispatched as of the class above |
 
+## Programs
+
+With `--program-admission on` each session is a [program](../how-to/share_a_fleet.md#programs): its turns wait at the router while the KV caches have no room for it. A file of
+`--admission-config` that has `programs` alone sets how. Classes and programs are not played together. `python -m benchmarks.replay_programs` measures what it is worth.
+
 ## Terms
 
 | term | meaning |

@@ -158,6 +158,14 @@ ReplayRouting RoutingOf(Members& members, const py::dict& given, uint64_t cache_
     routing.admission = lines.cast<std::string>();
   }
   members.Read("admission_search", &routing.admission_search);
+  if (const py::object line = members.Find("programs"); !line.is_none()) {
+    if (!py::isinstance<py::str>(line)) {
+      throw py::type_error(
+          "routing[\"programs\"] is " + Show(line) +
+          "; it must be a text such as \"on fill=0.9\", or None");
+    }
+    routing.programs = line.cast<std::string>();
+  }
   if (const py::object names = members.Find("tenant_names"); !names.is_none()) {
     for (const py::handle name : py::iter(names)) routing.tenant_names.push_back(py::str(name));
   }

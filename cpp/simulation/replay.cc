@@ -14,6 +14,7 @@
 
 #include "admission/admission_settings.h"
 #include "admission/class_pool.h"
+#include "admission/program_settings.h"
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/random.h"
@@ -25,6 +26,7 @@
 #include "simulation/comparison_policies.h"
 #include "simulation/late_events.h"
 #include "simulation/replay_admission.h"
+#include "simulation/replay_programs.h"
 #include "worker/worker_declaration.h"
 
 namespace vllm_router {
@@ -312,6 +314,21 @@ StatusOr<std::shared_ptr<const AdmissionSettings>> CheckAdmission(
   return std::make_shared<const AdmissionSettings>(*std::move(settings));
 }
 
+// nullopt: programs are not told apart.
+StatusOr<std::optional<ProgramSettings>> CheckPrograms(
+    const ReplayRouting& routing, const ReplayFleet& fleet) {
+  if (!routing.programs) return std::nullopt;
+  if (fleet.stages || routing.admission) {
+    return Refuse(
+        "programs is given with ", fleet.stages ? "a fleet with stages" : "admission",
+        ", which a replay does not play together; leave one out");
+  }
+  StatusOr<ProgramSettings> settings = ProgramSettings::Parse(*routing.programs);
+  if (!settings.ok()) return Refuse("programs, ", std::string(settings.status().message()));
+  if (!settings->is_on()) return std::nullopt;
+  return *settings;
+}
+
 constexpr const char* kKindNames[] = {"fail", "join", "drain", "wipe", "speed"};
 
 struct FleetState {
@@ -372,12 +389,13 @@ StatusOr<FleetState> CheckFleet(const ReplayFleet& fleet) {
 class Run {
  public:
   Run(const ReplayTrace& trace, const ReplayRouting& routing, const ReplayFleet& fleet, FleetState state,
-      std::shared_ptr<const AdmissionSettings> admission)
+      std::shared_ptr<const AdmissionSettings> admission, const std::optional<ProgramSettings>& programs)
       : trace_(trace),
         routing_(routing),
         fleet_(fleet),
         state_(std::move(state)),
         admission_(std::move(admission)),
+        programs_(programs),
         random_(routing.seed),
         rows_(trace.arrival_s.size()) {}
 
@@ -417,6 +435,7 @@ class Run {
     KvIndex* hearing = nullptr;  // the product's own index, if it hears events
     std::shared_ptr<Router> router;
     std::unique_ptr<ReplayAdmission> admission;  // null: nothing waits here
+    std::unique_ptr<ReplayPrograms> programs;    // null: none are told apart
     Picos reported = -kReportInterval;           // the last report of the KV caches
     std::shared_ptr<Policy> baseline;            // of sessions that are held out; null: none are
     std::optional<Snapshot<FleetView>::Cached> fleet;
@@ -498,6 +517,9 @@ class Run {
   void Told(uint32_t row);
   void Leave(uint32_t row, std::optional<uint64_t> actual);
   void TickAdmission(Replica& replica);
+  void BeginTurn(Replica& replica, uint32_t row);
+  void EndTurn(uint32_t row, const std::optional<ProgramTable::Use>& use);
+  void GoOn(Replica& replica);
   void ReportCaches(Replica& replica);
   void Dispatch(uint32_t row);
   void Refused(Replica& replica, uint32_t row);
@@ -544,6 +566,7 @@ class Run {
   const ReplayFleet& fleet_;
   const FleetState state_;
   const std::shared_ptr<const AdmissionSettings> admission_;  // null: there are no classes
+  const std::optional<ProgramSettings> programs_;
   Random random_;
   const size_t rows_;
 
@@ -706,6 +729,11 @@ Status Run::MakeRouters() {
       const Picos tick = ReplayAdmission::kTickNs * kPicosPerNano;
       admission_due_.push({tick / routing_.routers * i, i});
     }
+    if (programs_) {
+      replica.programs = std::make_unique<ReplayPrograms>(
+          *programs_, uint64_t{fleet_.engine.cache_blocks} * trace_.block_size);
+      admission_due_.push({ReplayPrograms::kTickNs * kPicosPerNano / routing_.routers * i, i});
+    }
     if (routing_.holdout_percent > 0) {
       PolicyOptions baseline = options.policy;
       baseline.policy = routing_.holdout_policy;
@@ -777,7 +805,7 @@ Status Run::Prepare() {
   result_.predicted_tokens.assign(rows_, 0);
   result_.status.assign(rows_, static_cast<uint8_t>(ReplayStatus::kRefused));
   if (routing_.holdout_percent > 0) result_.held_out.assign(rows_, 0);
-  if (admission_ != nullptr) {
+  if (admission_ != nullptr || programs_) {
     result_.wait_s.assign(rows_, 0);
     result_.dispatch.assign(rows_, kNotDispatched);
   }
@@ -870,7 +898,38 @@ void Run::Arrive(uint32_t row) {
     if (mean > 0) ++spread_samples_;
   }
   if (admission_ != nullptr) return Admit(row);
+  if (programs_) return BeginTurn(replicas_[replica_of_[row]], row);
   Dispatch(row);
+}
+
+// ---- programs
+
+void Run::BeginTurn(Replica& replica, uint32_t row) {
+  const bool goes = replica.programs->Begin(
+      row, SessionOf(row), std::max(trace_.input_tokens[row], 1u), kExpectedOutput, *replica.fleet->Get(),
+      ClockOf(now_));
+  result_.dispatch[row] = static_cast<uint8_t>(goes ? DispatchKind::kDirect : DispatchKind::kQueued);
+  if (goes) Dispatch(row);
+  GoOn(replica);
+}
+
+void Run::GoOn(Replica& replica) {
+  if (replica.programs == nullptr) return;
+  for (std::vector<uint32_t> rows = replica.programs->TakeResumed(); !rows.empty();
+       rows = replica.programs->TakeResumed()) {
+    for (const uint32_t row : rows) {
+      result_.wait_s[row] = ToSeconds(now_ - arrivals_[row]);
+      Dispatch(row);
+    }
+  }
+}
+
+// Others go on once all that happens now has happened.
+void Run::EndTurn(uint32_t row, const std::optional<ProgramTable::Use>& use) {
+  Replica& replica = replicas_[replica_of_[row]];
+  if (replica.programs == nullptr) return;
+  replica.programs->End(row, use, *replica.fleet->Get(), ClockOf(now_));
+  Touch(row);
 }
 
 // ---- priority classes
@@ -925,7 +984,10 @@ void Run::Touch(uint32_t row) {
 
 void Run::PumpTouched() {
   const std::vector<uint32_t> touched = std::exchange(touched_, {});
-  for (const uint32_t replica : touched) Pump(replicas_[replica]);
+  for (const uint32_t replica : touched) {
+    if (replicas_[replica].admission != nullptr) Pump(replicas_[replica]);
+    GoOn(replicas_[replica]);
+  }
 }
 
 void Run::EndWait(const ReplayAdmission::Ended& ended) {
@@ -953,6 +1015,10 @@ void Run::TickAdmission(Replica& replica) {
   admission_due_.pop();
   admission_due_.push(
       {now_ + ReplayAdmission::kTickNs * kPicosPerNano, static_cast<uint32_t>(replica.number)});
+  if (replica.programs != nullptr) {
+    replica.programs->Tick(*replica.fleet->Get(), ClockOf(now_));
+    return GoOn(replica);
+  }
   if (now_ - replica.reported >= kReportInterval) ReportCaches(replica);
   if (replica.admission->waiting() != 0 && known_) Hear();
   replica.admission->Tick([&](uint32_t row) { return HoldersFor(replica, row); }, ClockOf(now_));
@@ -1134,11 +1200,16 @@ void Run::Dispatch(uint32_t row) {
     // As the server: all of them where none has room any more.
     if (!closed.empty() && closed.size() < fleet.eligible().size()) with_room = fleet.Without(closed);
   }
+  if (replica.programs != nullptr) {
+    const WorkerPositions closed = replica.programs->Closed(row, fleet);
+    if (!closed.empty() && closed.size() < fleet.eligible().size()) with_room = fleet.Without(closed);
+  }
   StatusOr<Ticket> ticket = replica.router->Select(key_, with_room ? *with_room : fleet);
   if (!ticket.ok()) return Refused(replica, row);
 
   const uint32_t number = EngineOf(replica, *ticket);
   if (replica.admission != nullptr) replica.admission->Chosen(row);
+  if (replica.programs != nullptr) replica.programs->Bind(row, ticket->worker().id);
   if (known_) replica.caches->Send(number, NamesOf(row).first(PromptBlocksOf(row)));
   Predict(row, ticket->decision());
   Send(number, row, *std::move(ticket), RequestOf(row));
@@ -1157,6 +1228,7 @@ void Run::Refused(Replica& replica, uint32_t row) {
     }
     Leave(row, 0);
   }
+  EndTurn(row, std::nullopt);
   End(row, ReplayStatus::kRefused);
 }
 
@@ -1253,6 +1325,11 @@ void Run::Step(uint32_t number) {
     engine.summary.output_tokens += trace_.output_tokens[row];
     result_.e2e_s[row] = ToSeconds(now_ - arrivals_[row]);
     Leave(row, CostOf(trace_.input_tokens[row] - event.hit_tokens, trace_.output_tokens[row]));
+    EndTurn(
+        row, ProgramTable::Use{
+                 .prompt = trace_.input_tokens[row],
+                 .cached = event.hit_tokens,
+                 .output = trace_.output_tokens[row]});
     End(row, ReplayStatus::kFinished);
   }
   Reschedule(number);
@@ -1386,6 +1463,7 @@ void Run::Fail(uint32_t number) {
     flight.ticket.Finish({.end = Outcome::End::kWorkerFailed, .blocks = NamesOf(flight.row)});
     if (flight.first_token) {
       Leave(flight.row, std::nullopt);
+      EndTurn(flight.row, std::nullopt);
       End(flight.row, ReplayStatus::kCutShort);
     } else {
       Dispatch(flight.row);
@@ -1426,7 +1504,9 @@ StatusOr<ReplayResult> Simulate(
   ROUTER_RETURN_IF_ERROR(state.status());
   StatusOr<std::shared_ptr<const AdmissionSettings>> admission = CheckAdmission(trace, routing, fleet);
   ROUTER_RETURN_IF_ERROR(admission.status());
-  Run run(trace, routing, fleet, *std::move(state), *std::move(admission));
+  const StatusOr<std::optional<ProgramSettings>> programs = CheckPrograms(routing, fleet);
+  ROUTER_RETURN_IF_ERROR(programs.status());
+  Run run(trace, routing, fleet, *std::move(state), *std::move(admission), *programs);
   ROUTER_RETURN_IF_ERROR(run.Prepare());
   ROUTER_RETURN_IF_ERROR(run.Go(go_on));
   return run.Result();

@@ -114,6 +114,9 @@ struct ReplayRouting {
   // Priority classes, as the lines of admission/admission_settings.h; nullopt: no request waits at a router. Workers report
   // the use of their KV caches every second. Not with stages, nor without `streams`.
   std::optional<std::string> admission = {};
+  // Programs, as the line of admission/program_settings.h; nullopt: they are not told apart. Each session is one. Not with
+  // stages, nor with `admission`.
+  std::optional<std::string> programs = {};
   // False: no waiter knows which workers have its prompt, so that it goes to any with room.
   bool admission_search = true;
   // Of the trace's tenants, by number, as `admission` gives them weights; empty: all have that of unnamed ones.
@@ -185,7 +188,7 @@ struct ReplayResult {
   std::vector<uint32_t> predicted_tokens;  // tokens that the router expected to be cached
   std::vector<uint8_t> status;             // ReplayStatus
   std::vector<uint8_t> held_out;           // 1: its session is; empty: none are
-  // With priority classes; else empty. How long it waited at its router, and how it was dispatched (DispatchKind); 255: it
+  // With priority classes or programs; else empty. How long it waited at its router, and how it was dispatched (DispatchKind); 255: it
   // was not.
   std::vector<double> wait_s;
   std::vector<uint8_t> dispatch;

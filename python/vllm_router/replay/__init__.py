@@ -14,6 +14,7 @@ from vllm_router.replay.capacity import Capacity, capacity
 from vllm_router.replay.fleet import Cut, Event, Fleet, PeerSync, read_engine
 from vllm_router.replay.holdout import Holdout
 from vllm_router.replay.policies import PolicySpec, parse_policies
+from vllm_router.replay.programs import Programs
 from vllm_router.replay.readers import FORMATS, read_trace
 from vllm_router.replay.runner import Progress, Row, run
 from vllm_router.replay.trace import Trace, TraceError
@@ -29,6 +30,7 @@ __all__ = [
     "Holdout",
     "PeerSync",
     "PolicySpec",
+    "Programs",
     "Progress",
     "Row",
     "Trace",

@@ -53,6 +53,19 @@ class Admission:
         Raises:
             TraceError: the file cannot be read, or a line of it does not fit.
         """
+        return cls(split_lines(cls._lines_of(path))[0] or "")
+
+    @classmethod
+    def members_of_programs(cls, path: str | Path) -> str:
+        """What such a file says of programs; may be empty.
+
+        Raises:
+            TraceError: as read().
+        """
+        return split_lines(cls._lines_of(path))[1]
+
+    @staticmethod
+    def _lines_of(path: str | Path) -> str:
         try:
             text = Path(path).read_text(encoding="utf-8-sig")
         except OSError as error:
@@ -60,7 +73,7 @@ class Admission:
         except UnicodeDecodeError:
             raise TraceError(f"{path} is not UTF-8 text; save the file as UTF-8") from None
         try:
-            return cls(split_lines(admission_of_yaml(text, Path(path).name))[0] or "")
+            return admission_of_yaml(text, Path(path).name)
         except ValueError as error:
             raise TraceError(str(error)) from None
 

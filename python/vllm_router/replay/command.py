@@ -42,6 +42,7 @@ from vllm_router.replay.fleet import (
 )
 from vllm_router.replay.holdout import BASELINES, Holdout, sentence_of
 from vllm_router.replay.policies import PolicySpec, parse_policies
+from vllm_router.replay.programs import MODES, Programs
 from vllm_router.replay.readers import FORMATS, read_trace
 from vllm_router.replay.report import as_json, points_of, recommend, shares_table, table_of
 from vllm_router.replay.sessions import AGENTS
@@ -412,6 +413,14 @@ def make_parser() -> CommandParser:
         "mooncake and bailian may say priority_class and tenant of each; the workloads classes and tenants "
         "have them.",
     )
+    add(
+        fleet,
+        "program-admission",
+        choices=MODES,
+        default="off",
+        help="Programs of the router, as by its own flag: each session is one, and waits while the KV caches "
+        "have no room for it. Their settings are in a file of --admission-config without classes.",
+    )
 
     output = parser.add_argument_group("Report")
     add(
@@ -615,7 +624,7 @@ def _run(
     notes: Console,
 ) -> list[runner.Row]:
     holdout = _holdout(options)
-    admission = None if options.admission_config is None else Admission.read(options.admission_config)
+    admission, programs = _admission(options)
     with _bar(notes) as update:
         return runner.run(
             trace,
@@ -630,9 +639,21 @@ def _run(
             goodput=options.goodput,
             holdout=holdout,
             admission=admission,
+            programs=programs,
             jobs=options.jobs,
             on_progress=update,
         )
+
+
+def _admission(options: argparse.Namespace) -> tuple[Admission | None, Programs | None]:
+    """What waits at the router."""
+    path, mode = options.admission_config, options.program_admission
+    members = "" if path is None else Admission.members_of_programs(path)
+    programs = None if mode == "off" else Programs(mode, members)
+    if path is None:
+        return None, programs
+    admission = Admission.read(path)
+    return None if programs is not None and not admission.lines else admission, programs
 
 
 def _holdout(options: argparse.Namespace) -> Holdout | None:

@@ -17,6 +17,7 @@ from vllm_router.replay.capacity import Capacity, Prober, capacity, percentile
 from vllm_router.replay.fleet import Fleet
 from vllm_router.replay.holdout import Holdout
 from vllm_router.replay.policies import PolicySpec, parse_policies
+from vllm_router.replay.programs import Programs
 from vllm_router.replay.trace import Trace, TraceError
 
 Row = dict[str, Any]
@@ -56,6 +57,7 @@ def run(
     goodput: bool = False,
     holdout: Holdout | None = None,
     admission: Admission | None = None,
+    programs: Programs | None = None,
     jobs: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> list[Row]:
@@ -75,6 +77,7 @@ def run(
         holdout: Hold some conversations out of each policy, and estimate what that changes.
         admission: Priority classes and weights of tenants of the router; None: it knows none, and no request
             waits there. A capacity is measured without them.
+        programs: How sessions are admitted as programs; None: they are not. Not with admission.
         jobs: Simulations at a time; None is one per processor, at most 4.
         on_progress: Called after each simulation, from any thread.
 
@@ -108,8 +111,11 @@ def run(
         holdout.check_stages(staged=any(one.is_staged for one in fleets))
     if admission is not None:
         admission.check_stages(staged=any(one.is_staged for one in fleets))
+    if programs is not None:
+        programs.check_stages(staged=any(one.is_staged for one in fleets))
+    waits = (admission, programs)
     plan = _Plan(
-        trace, specs, fleets, loads, rates, speed, poisson, seed_list, slo_s, goodput, holdout, admission
+        trace, specs, fleets, loads, rates, speed, poisson, seed_list, slo_s, goodput, holdout, *waits
     )
     return plan.carry_out(_jobs(jobs), on_progress)
 
@@ -188,6 +194,7 @@ class _Plan:
     goodput: bool
     holdout: Holdout | None
     admission: Admission | None
+    programs: Programs | None
     _done: int = 0
     _requests: int = 0
     _length: int = 0
@@ -282,7 +289,7 @@ class _Plan:
             "load": point if self.loads else rate / cell.capacity.rate if cell.capacity else None,
             "rate": rate,
         }
-        row |= measure(trace, spec, cell.fleet, cell.seed, self.holdout, self.admission)
+        row |= measure(trace, spec, cell.fleet, cell.seed, self.holdout, self.admission, self.programs)
         if trace.is_closed_loop:
             row["rate"] = len(trace) / max(1e-9, row["span_s"])
         row["ideal_hit_share"] = cell.trace.ideal_hit_share
@@ -305,6 +312,7 @@ def measure(
     seed: int,
     holdout: Holdout | None = None,
     admission: Admission | None = None,
+    programs: Programs | None = None,
 ) -> Row:
     """One run: what came of it, as numbers."""
     routing = fleet.routing() | spec.as_core(trace.block_size, fleet.index_blocks(trace), seed)
@@ -312,6 +320,8 @@ def measure(
         routing |= holdout.as_core()
     if admission is not None:
         routing |= admission.as_core(trace)
+    if programs is not None:
+        routing |= programs.as_core()
     result = _engine.simulate(trace.as_core(), routing, fleet.as_core(trace))
     row = summary(trace, result)
     if holdout is not None:

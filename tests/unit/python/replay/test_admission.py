@@ -201,3 +201,13 @@ def test_a_recorded_line_with_another_class_or_name_is_skipped(tmp_path, members
     problems = []
     assert len(read_trace(path, on_problem=problems.append)) == 1
     assert sentence in problems[0]
+
+
+def test_a_file_s_programs_are_apart_from_its_classes(tmp_path):
+    path = tmp_path / "classes.yaml"
+    path.write_text("classes: [{name: batch}]\nprograms: {fill: 0.8}\n")
+    assert "programs" not in Admission.read(path).lines
+    assert Admission.members_of_programs(path) == "fill=0.8"
+    path.write_text("programs: {max_wait: 60s}\n")
+    assert Admission.read(path).lines == ""
+    assert Admission.members_of_programs(path) == "max_wait_ms=60000"

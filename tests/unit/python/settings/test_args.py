@@ -110,6 +110,7 @@ def test_metrics_need_both_host_and_port_as_in_the_reference() -> None:
 
 def test_the_server_takes_the_options_that_are_made_for_it() -> None:
     logging = {"log_level", "log_dir", "log_format", "config_reload"}  # taken in Python, too
+    logging |= {"enable_program_scheduling", "program_scheduling_config_json"}
     sources = {  # sources of workers take these, in Python
         *("worker_file", "worker_dns", "worker_srv", "dns_server", "dns_min_secs", "dns_max_secs"),
         *("service_discovery", "selector", "service_discovery_port", "service_discovery_namespace"),
