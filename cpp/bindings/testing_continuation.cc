@@ -15,6 +15,7 @@
 #include "continuation/delivered_text.h"
 #include "continuation/eligibility.h"
 #include "continuation/event_gate.h"
+#include "continuation/repeated_event.h"
 #include "continuation/rerun_verifier.h"
 #include "continuation/text_digest.h"
 #include "continuation/transcript.h"
@@ -263,6 +264,32 @@ void BindTestingContinuation(py::module_& testing) {
       .def_property_readonly("held", [](const EventGate& gate) { return ContinueBytes(gate.held()); })
       .def_property_readonly("passes_all", &EventGate::passes_all);
   testing.attr("MAX_HELD_EVENT_BYTES") = EventGate::kMaxHeldBytes;
+  py::class_<RepeatedEvent>(testing, "RepeatedEvent")
+      .def(py::init<>())
+      .def(
+          "learn",
+          [](RepeatedEvent& repeated, const std::string& event, const std::string& data) {
+            const std::optional<ChoiceEvent> read = ReadChoiceEvent(data);
+            if (!read) throw std::invalid_argument("data is no event of choices");
+            repeated.Learn(event, data, *read);
+          },
+          "event"_a, "data"_a)
+      .def("forget", &RepeatedEvent::Forget)
+      // (bytes, text as spelled, is escaped), or None
+      .def(
+          "find",
+          [](const RepeatedEvent& repeated, const std::string& stream) -> py::object {
+            const RepeatedEvent::Match match = repeated.Find(stream);
+            if (match.bytes == 0) return py::none();
+            return py::make_tuple(match.bytes, ContinueBytes(match.spelled), match.is_escaped);
+          },
+          "stream"_a)
+      // (index, kind, call)
+      .def_property_readonly("of", [](const RepeatedEvent& repeated) {
+        return py::make_tuple(
+            repeated.index(), kTextKindNames[static_cast<size_t>(repeated.kind())], repeated.call());
+      });
+  testing.attr("MAX_REPEATED_EVENT_BYTES") = RepeatedEvent::kMaxBytes;
   py::class_<DeliveredText>(testing, "DeliveredText")
       .def(py::init<>())
       .def(

@@ -249,10 +249,12 @@ EVERYTHING = {
     "request_id": "chatcmpl-1",
     "client": "10.0.0.7",
     "names": ("s", "p", "a"),
+    "program_wait_ns": 1,
     "tenant": "t",
     "priority_class": "default",
     "claimed_class": "interactive",
     "dispatch": "queued",
+    "evictions": 1,
     "method": "POST",
     "path": "/v1/chat/completions",
     "route": "/v1/chat/completions",
@@ -307,7 +309,7 @@ def test_the_example_of_a_line_of_text_has_the_form_of_one() -> None:
     assert example
     fields = EVERYTHING | {"error": "", "rule": "", "end": "done", "client": "10.0.0.7", "cache": ""}
     # Clients are not told apart there, and its worker ended it.
-    for name in ("tenant", "priority_class", "claimed_class", "dispatch", "continued"):
+    for name in ("tenant", "priority_class", "claimed_class", "dispatch", "evictions", "continued"):
         del fields[name]
     line = testing.access_line("text", "consistent_hash", **fields).decode().rstrip("\n")
     shape = re.compile(r"(?<==)\S+")

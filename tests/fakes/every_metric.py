@@ -187,6 +187,13 @@ def scrape_everything(stack: ExitStack, folder: Path) -> dict[str, Family]:
         for name in heard
         if any(part in name for part in ("_peer_sync_", "_coarse_index_", "_rate_limit_"))
     }
+    # And one with a program.
+    acting = harness.router(worker, prometheus_port=0, program_admission="on capacity=1000")
+    named = ("x-session-id", "s")
+    assert harness.client(acting).ask("POST", "/v1/completions", named, body=b"{}").status == 200
+    eventually(lambda: "vllm_router_program_working_set_ratio{" in acting.server.metrics_text())
+    heard = parse(acting.server.metrics_text())
+    shown |= {name: heard[name] for name in heard if "_program" in name}
     # One that picks workers for a gateway.
     heard = parse(harness.router(prometheus_port=0, epp_port=0).server.metrics_text())
     shown |= {name: heard[name] for name in heard if "_epp_" in name}

@@ -53,7 +53,7 @@ void ClassMetrics::Write(MetricsPage* page) const {
   page->Counter(
       "class_rejected_total",
       "Requests that were rejected while they waited for a place at a worker, by priority class: queue_full, "
-      "displaced or queue_timeout.");
+      "displaced or queue_timeout (of evicted ones, too).");
   for (size_t i = 0; i < waiting.size(); ++i) {
     for (size_t reason = 0; reason < ThreadClasses::kRejections; ++reason) {
       uint64_t count = 0;

@@ -32,9 +32,9 @@ using Threads = std::vector<const ThreadContinuation*>;
 void WriteHandOvers(const Threads& threads, MetricsPage* page) {
   page->Counter(
       "stream_handovers_total",
-      "Second runs of streams beside a worker that drained or stalled, by why and how they ended: moved is "
-      "the "
-      "stream, which the second run finishes (--continue-drain-secs, --continue-stall-secs).");
+      "Second runs of streams beside a worker that drained (drain) or was silent (stall), by how they "
+      "ended: moved (the second run finishes the stream), first_ended, first_spoke, diverged, no_worker, "
+      "retries, failed or client_gone (--continue-drain-secs, --continue-stall-secs).");
   const auto write = [&](std::string_view why, LabeledCounters ThreadContinuation::*counters) {
     std::map<std::string_view, uint64_t> ends;
     for (const std::string_view end : kHandOverEnds) ends[end] = 0;
@@ -51,8 +51,7 @@ void WriteMetrics(const Threads& threads, const ContinueMemory& memory, MetricsP
   page->Counter(
       "streams_continued_total",
       "Event streams that another worker finished, by what ended the first one: lost, dead, idle, "
-      "server_error, "
-      "aborted, drained or stalled (--continue-streams).");
+      "server_error, aborted, drained or stalled (--continue-streams).");
   for (const StreamCut cut : kFollowed) {
     uint64_t count = 0;
     for (const ThreadContinuation* const thread : threads) {

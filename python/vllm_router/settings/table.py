@@ -1776,9 +1776,8 @@ class Table:
         "off",
         Choice(("off", "observe", "on")),
         "what is done where agents' programs need more KV cache than the workers have",
-        more="on: some of them wait, so that the others keep their prompts cached; a request of a program "
-        "names its conversation in a header. observe: counts what on would do. See "
-        "docs/how-to/share_a_fleet.md.",
+        more="on: some wait, so that the others keep their prompts cached. observe: counts what on would do. "
+        "See docs/how-to/share_a_fleet.md.",
     )
     max_programs: int = _resilience(
         65536,
@@ -1927,14 +1926,14 @@ class Table:
         0,
         Seconds(low=0),
         "the time from the begin of a worker's drain until its streams are handed over to other workers",
-        more="Each runs again at another worker while the first one goes on, and moves there once that run "
-        "has all that the client has. 0: streams stay until the drain's time is over.",
+        more="Each moves once its second run has all that the client has. 0: streams stay until the drain's "
+        "time is over.",
     )
     continue_stall_secs: float = _continued(
         0,
         Seconds(low=0),
         "the time for which a worker sends nothing of a stream until another one gets the request as well",
-        more="The first of the two that has something new goes on with the stream. 0: none does.",
+        more="The first of the two that has something new goes on. 0: none does.",
     )
 
     api_key_validation_urls: list[str] = _security(
