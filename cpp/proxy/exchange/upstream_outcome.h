@@ -1,7 +1,7 @@
 // UpstreamOutcome: how an attempt ended, and what its worker's circuit breaker, back-off and health check learn of it.
 //
 //   outcome.Responded(head), Failed(error)    UpstreamRequest says which
-//   outcome.error(), failure()                after a failure: for the client, and for RetryPlan
+//   outcome.error(), failure()                after a failure: for the client, and for the plan of retries
 //   outcome.RecordAttempt()                   tells them, once
 //   outcome.RecordResponseEnd(end)            likewise, later, of a response that had begun well
 //

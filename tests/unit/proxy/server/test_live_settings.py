@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.fakes.wire import eventually
 from vllm_router import _core_testing as testing
 
 
@@ -17,7 +18,7 @@ def test_workers_and_settings_change_together(harness):
     assert change(router, {"request_timeout_secs": 17}, joins, dry_run=True)[0] == [second.url]
     assert [worker.url for worker in router.core.workers] == [first.url]
     assert change(router, {"request_timeout_secs": 17}, joins)[0] == [second.url]
-    assert {worker.url for worker in router.core.workers} == set(joins)
+    eventually(lambda: {worker.url for worker in router.core.workers} == set(joins))
     assert testing.settings(router.server)["request_timeout_secs"] == 17
 
 
