@@ -13,6 +13,7 @@ from tests.fakes.continued import (
     TEXT,
     Fleet,
     begin,
+    body,
     counts,
     drain,
     drain_ends,
@@ -26,7 +27,7 @@ from tests.fakes.continued import (
     stream,
     whole,
 )
-from tests.fakes.wire import eventually, response
+from tests.fakes.wire import eventually, request, response
 
 OTHER = "The sea was blue, once, and it will be."
 
@@ -44,6 +45,39 @@ def blamed(router):
     """Outcomes that workers' circuit breakers hold against them."""
     text = router.server.metrics_text()
     return [line for line in text.splitlines() if re.match(r".*cb_outcomes.*failure.* [1-9]", line)]
+
+
+def test_a_client_that_takes_nothing_gets_one_second_run(harness):
+    """The relay of its first run waits for it, while the drain asks for a hand-over every 50 ms.
+
+    Another stream, whose second run is refused and begins again after a second, shows that it asked often.
+    """
+    long = {"text": "x" * 3_600_000, "letters": 60_000}
+    refused = threading.Event()
+
+    def run_again(worker, connection, message):
+        if b'"long"' in message.body:
+            stream(run="2", **long)(worker, connection, message)
+        elif refused.is_set():
+            stream(run="2")(worker, connection, message)
+        else:
+            refused.set()
+            refuse(worker, connection, message)
+
+    fleet = Fleet(harness, 2, raw(*events_of(CHAT, **long)[:61], then="open"), starts(5), *[run_again] * 3)
+    first, second = fleet.workers
+    router = harness.router(first, **DRAIN)
+    slow = harness.client(router, receive_buffer=4096)
+    slow.send(request("POST", CHAT, body=body(prompt="long")))
+    assert slow.read_head().status == 200
+    client, data = begin(harness, router, 5)
+    router.core.add_worker(second.url)
+    drain(harness, router, first)
+    assert data + client.read_to_last_chunk() == whole(CHAT)
+    assert slow.read_to_last_chunk() == whole(CHAT, **long)
+    assert handovers(router)[("drain", "moved")] == 2
+    drain_ends(harness, router, first, "drained")
+    assert len(fleet.served) == 5
 
 
 def test_a_drain_hands_its_streams_over_and_ends_early(harness):

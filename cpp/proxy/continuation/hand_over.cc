@@ -75,13 +75,13 @@ void HandOver::Begin(StreamCut why) {
   Spawn(Run());
 }
 
-// No worker was lost with the request, also before the first byte: it may be what ends workers, and two have it meanwhile.
+// None is under way, nor has one taken over whose relay is yet to begin. No worker was lost with the request, also before the first byte: it may be what ends workers, and two have it meanwhile.
 bool HandOver::MayBegin() const {
   const auto& made = request_.info.attempts_made;
   const bool any_lost = std::ranges::any_of(made, [](const AttemptInfo& attempt) {
     return attempt.error == ErrorOf(HttpError::kWorkerClosed).code;
   });
-  return !running_ && gate_.has_value() && request_.relaying && !request_.is_cancelled() &&
+  return second_ == nullptr && gate_.has_value() && request_.relaying && !request_.is_cancelled() &&
          sink_->may_continue() && sink_->ending() == EventGate::Ending::kNone && request_.attempts->sent() &&
          !any_lost && request_.thread.clock.NowNanos() >= not_before_ns_;
 }

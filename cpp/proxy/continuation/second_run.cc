@@ -73,21 +73,16 @@ SecondRun::State SecondRun::state() const {
 Task<SecondRun::Got> SecondRun::Read(int64_t idle_ms) {
   for (int64_t silent_ms = 0; idle_ms == 0 || silent_ms < idle_ms; silent_ms += kLookMs) {
     if (is_broken_) co_return Got::kLost;
-    if (!TakeMemory()) co_return Got::kTooMuch;
     const bool has_more = co_await attempts_->ReadMore(kLookMs);
     if (is_cancelled_ || request_.is_cancelled()) co_return Got::kCancelled;
-    if (has_more) {
-      Feed();
-      co_return is_broken_ ? Got::kLost : Got::kMore;
-    }
+    if (has_more) co_return Take();
     // Its end, or nothing within the time.
     Buffer& in = attempts_->response().in();
     if (!in.room().empty()) {
       const IoResult read = attempts_->response().socket().TryRead(in.room());
       if (read.ok()) {
         in.Commit(static_cast<size_t>(read.bytes));
-        Feed();
-        co_return is_broken_ ? Got::kLost : Got::kMore;
+        co_return Take();
       }
       if (read.eof && reader_.EndOfConnection()) co_return Got::kMore;
       if (!read.would_block()) co_return Got::kLost;
@@ -95,6 +90,12 @@ Task<SecondRun::Got> SecondRun::Read(int64_t idle_ms) {
     if (IsLeaving()) co_return Got::kLeaving;
   }
   co_return Got::kSilent;
+}
+
+SecondRun::Got SecondRun::Take() {
+  if (!TakeMemory()) return Got::kTooMuch;
+  Feed();
+  return is_broken_ ? Got::kLost : Got::kMore;
 }
 
 void SecondRun::Interrupt() {

@@ -70,6 +70,7 @@ class SecondRun {
  private:
   void Feed();
   bool IsLeaving() const;
+  Got Take();
   bool TakeMemory();
 
   Request& request_;
