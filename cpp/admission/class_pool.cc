@@ -184,7 +184,9 @@ OpenWorkers ClassPool::Pump(const FleetView& fleet, const RoomLimits& limits, in
         const ClassGate gate = limits.settings.classes[i].room.gate;
         const bool half = gate == ClassGate::kIdleOnly && pool.higher_class_active &&
                           pool.idle_only_prefills >= HalfOf(pool);
-        const bool has_permit = limits.free_permits > static_cast<uint64_t>(choosing);
+        const ClassQueues::Waiter* const oldest = queues_.oldest(static_cast<PriorityClass>(i));
+        const bool has_permit = limits.free_permits > static_cast<uint64_t>(choosing) ||
+                                (oldest != nullptr && oldest->in_front);  // it kept its own
         const bool has_room = open.places[i] > choosing && !half;
         // Of a pool without workers all waiters get their response; where each is shut by its circuit breaker, one
         // request at a time finds out whether that is over.

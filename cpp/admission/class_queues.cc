@@ -83,14 +83,16 @@ void ClassQueues::Left(Queue* queue, Waiter* waiter, size_t before) {
 ClassQueues::Waiter* ClassQueues::FindDisplaced(const Waiter& newcomer) const {
   const size_t own = Index(newcomer.of_class);
   for (size_t lower = kClasses - 1; lower > own; --lower) {
-    if (queues_[lower].newest != nullptr) return queues_[lower].newest;
+    Waiter* const newest = queues_[lower].newest;
+    if (newest != nullptr && !newest->in_front) return newest;
   }
   const Queue& queue = queues_[own];
   if (queue.backlogs.empty()) return nullptr;
   const auto& [most, tenant] = *queue.backlogs.rbegin();
   // With the newcomer its own tenant has one more, and this one then has one less.
   if (tenant == newcomer.tenant || most < queue.fair.WaitersOf(newcomer.tenant) + 2) return nullptr;
-  return static_cast<Waiter*>(queue.fair.NewestOf(tenant));
+  auto* const newest = static_cast<Waiter*>(queue.fair.NewestOf(tenant));
+  return newest->in_front ? nullptr : newest;
 }
 
 ClassQueues::Entered ClassQueues::Enqueue(Waiter* waiter, int64_t now_ns) {

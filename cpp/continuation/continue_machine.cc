@@ -106,6 +106,7 @@ void ContinueMachine::LeaveOld(bool complete) {
     return Do(ContinueAction::kWriteEnd);
   }
   // A hand-over goes on as a continuation: it began without a loss, so one more is permitted.
+  if (has_new()) ++continuations_;
   if (state_ == ContinueState::kLive) ContinueOrCut();
 }
 
@@ -126,7 +127,7 @@ void ContinueMachine::OnSeek(ContinueEventType type) {
   if (state_ != ContinueState::kSeeking) return;
   if (type == ContinueEventType::kAdmitted) {
     state_ = ContinueState::kOpening;
-    ++continuations_;
+    if (old_ == ContinueLeg::kNone) ++continuations_;
     return Do(ContinueAction::kOpen);
   }
   if (old_ != ContinueLeg::kNone) return KeepOld();
@@ -178,7 +179,10 @@ void ContinueMachine::OnMatched() {
     old_ = ContinueLeg::kPaused;
     return Do(ContinueAction::kPauseOld);
   }
-  if (old_ != ContinueLeg::kNone) Do(ContinueAction::kCloseOld);
+  if (old_ != ContinueLeg::kNone) {
+    ++continuations_;
+    Do(ContinueAction::kCloseOld);
+  }
   old_ = ContinueLeg::kRead;
   state_ = ContinueState::kLive;
   Do(ContinueAction::kPromote);

@@ -23,7 +23,8 @@
 // A slot is the permission to open one continuation at a target, of which a target has few; it is held until the
 // receipt, the first event of the new stream.
 //
-// Limits. At most max_continuations are opened. At most 1 + max_losses workers are lost with the stream, for the request
+// Limits. At most max_continuations are opened; a hand-over counts once the old stream is over, since one that comes to
+// nothing is no reason to cut a stream. At most 1 + max_losses workers are lost with the stream, for the request
 // may be what ends them: losses before the first byte count, and there is no hand-over after a loss, nor where max_losses
 // is 0, since two workers have the request then.
 //

@@ -103,8 +103,9 @@ class ClassQueues:
 
     def _displaced(self, newcomer: Waiter) -> Waiter | None:
         for lower in range(len(CLASSES) - 1, newcomer.of_class, -1):
-            if self.queues[lower].waiters:
-                return self.queues[lower].waiters[-1]
+            waiters = self.queues[lower].waiters
+            if waiters and waiters[-1].arrival != IN_FRONT:
+                return waiters[-1]
         queue = self.queues[newcomer.of_class]
         tenants = {waiter.tenant for waiter in queue.waiters}
         if not tenants:
@@ -112,7 +113,8 @@ class ClassQueues:
         longest = max(tenants, key=lambda tenant: (queue.backlog(tenant), tenant))
         if longest == newcomer.tenant or queue.backlog(longest) < queue.backlog(newcomer.tenant) + 2:
             return None
-        return [waiter for waiter in queue.waiters if waiter.tenant == longest][-1]
+        newest = [waiter for waiter in queue.waiters if waiter.tenant == longest][-1]
+        return None if newest.arrival == IN_FRONT else newest
 
     def next(self, room: list[bool], now_ms: int) -> tuple[int, str] | None:
         order = range(len(CLASSES))

@@ -365,7 +365,7 @@ def test_a_router_for_itself_says_so(harness, workers):
         reply = get(harness, router, path)
         assert reply.status == 404
         assert b"--peer-sync" in reply.body
-    assert "peer_sync" not in router.server.metrics_text()
+    assert "router_peer_sync" not in router.server.metrics_text()
 
 
 def test_names_of_routers_may_repeat(harness, redis, workers):

@@ -117,7 +117,7 @@ def test_off_there_is_no_trace_of_it(harness):
         assert cache_of(ask(client)) is None
     assert engine.count == 2
     text = router.server.metrics_text()
-    assert "response_cache" not in text
+    assert "router_response_cache" not in text
     assert "continuum" not in text
     assert json.loads(client.ask("GET", "/admin/response-cache/stats").body) == {"enabled": False}
     refused = client.ask("POST", "/admin/response-cache/invalidate", body=b'{"clear_all": true}')

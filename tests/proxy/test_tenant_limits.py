@@ -222,6 +222,7 @@ def test_tokens_that_are_used_up(harness):
     message = rejected(answer, "tenant_tokens_limited", 60 * missing)
     assert message.endswith(f"and this request needs {RESERVED}; see Retry-After.")
     assert (left(answer), answer.get("x-should-retry")) == (90, None)
+    router.must_rest()
     assert series(router, "admission_rejected_total") == {"tenant_tokens_limited": 1}
 
 

@@ -73,6 +73,7 @@ struct World {
   bool old_paused = false;
   bool stalled = false;  // the hand-over is one of a stall
   bool new_open = false;
+  bool beside = false;  // likewise, and the old one is not over
   bool new_receipt = false;
   bool slot = false;
   bool sought = false;
@@ -140,15 +141,20 @@ class Checker {
     if (type == Type::kOldEnded || type == Type::kOldLost || type == Type::kOldAborted) {
       world_.old_open = world_.old_paused = false;
     }
+    if (type >= Type::kOldLost && type <= Type::kOldTimeout && !event_.complete) CountBeside();
     if (IsOfSeeking(type)) world_.sought = false;
     if (type == Type::kAdmitted) world_.slot = true;
     if (type == Type::kNewFailed || type == Type::kNewLost || type == Type::kNewShort)
-      world_.new_open = false;
+      world_.new_open = world_.beside = false;
     if (type == Type::kNewReceipt) world_.new_receipt = true;
     const bool fails = type == Type::kNewUnfit || type == Type::kNewDiffers || type == Type::kNewShort;
     if (fails) world_.left.Remove(world_.method);
     if (type == Type::kSuspected) world_.suspected = true;
     if (type == Type::kClientGone) world_.gone = true;
+  }
+
+  void CountBeside() {
+    if (std::exchange(world_.beside, false)) ++world_.opened;
   }
 
   bool MaySeek() const {
@@ -165,6 +171,7 @@ class Checker {
       case Action::kCancelSeek:
         return Lower(world_.sought, kSeekFits);
       case Action::kCloseNew:
+        world_.beside = false;
         return Lower(world_.new_open, kLegsFit);
       case Action::kReleaseSlot:
         return Lower(world_.slot, kSlotFits);
@@ -180,6 +187,8 @@ class Checker {
       case Action::kPromote:
         if (event_.type != Type::kNewMatched) return kOnlyMatched;
         world_.new_receipt = false;
+        CountBeside();
+        if (world_.opened > limits_.max_continuations) return kMostOpened;
         if (const char* broken = Lower(world_.new_open, kLegsFit)) return broken;
         return Raise(world_.old_open, kLegsFit);
       case Action::kSeek:
@@ -189,7 +198,9 @@ class Checker {
         world_.method = after.method();
         world_.new_receipt = false;
         if (!world_.left.And(world_.now).Has(world_.method)) return kMethodOnce;
-        if (++world_.opened > limits_.max_continuations) return kMostOpened;
+        world_.beside = world_.old_open;
+        if (!world_.beside) ++world_.opened;
+        if (world_.opened + world_.beside > limits_.max_continuations) return kMostOpened;
         return Raise(world_.new_open, kLegsFit);
       case Action::kFinish:
         return event_.type == Type::kOldEnded ? End() : kRightEnd;

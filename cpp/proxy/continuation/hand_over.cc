@@ -18,6 +18,8 @@ namespace {
 
 // From one that came to nothing to the next.
 constexpr int64_t kPauseNs = kNanosPerSecond;
+// Second runs of a stream that computed its prompt for nothing; there is no further one.
+constexpr uint8_t kMostFailed = 3;
 // Of a second run, while the first may go on instead.
 constexpr int64_t kMostSilentMs = 10'000;
 
@@ -75,15 +77,17 @@ void HandOver::Begin(StreamCut why) {
   Spawn(Run());
 }
 
-// None is under way, nor has one taken over whose relay is yet to begin. No worker was lost with the request, also before the first byte: it may be what ends workers, and two have it meanwhile.
+// None is under way, nor has one taken over whose relay is yet to begin. No worker was lost with the request, also before
+// the first byte: it may be what ends workers, and two have it meanwhile.
 bool HandOver::MayBegin() const {
+  if (second_ != nullptr || failed_ >= kMostFailed || sink_->bytes() > SecondRun::kMostBytes) return false;
   const auto& made = request_.info.attempts_made;
   const bool any_lost = std::ranges::any_of(made, [](const AttemptInfo& attempt) {
     return attempt.error == ErrorOf(HttpError::kWorkerClosed).code;
   });
-  return second_ == nullptr && gate_.has_value() && request_.relaying && !request_.is_cancelled() &&
-         sink_->may_continue() && sink_->ending() == EventGate::Ending::kNone && request_.attempts->sent() &&
-         !any_lost && request_.thread.clock.NowNanos() >= not_before_ns_;
+  return gate_.has_value() && request_.relaying && !request_.is_cancelled() && sink_->may_continue() &&
+         sink_->ending() == EventGate::Ending::kNone && request_.attempts->sent() && !any_lost &&
+         request_.thread.clock.NowNanos() >= not_before_ns_;
 }
 
 bool HandOver::HasRoomElsewhere() const {
@@ -92,7 +96,7 @@ bool HandOver::HasRoomElsewhere() const {
   return std::ranges::any_of(fleet->eligible(), [&info, &fleet](uint32_t position) {
     const Worker& worker = fleet->worker(position);
     const bool was_attempted = std::ranges::any_of(info.attempts_made, [&worker](const AttemptInfo& attempt) {
-      return attempt.worker->id == worker.id;
+      return attempt.worker->id == worker.id && !attempt.beside;
     });
     return worker.id != info.worker->id && !was_attempted && RerunAttempts::HasRoomBeside(worker);
   });
@@ -101,6 +105,7 @@ bool HandOver::HasRoomElsewhere() const {
 Task<void> HandOver::Run() {
   co_await RunBeside();
   if (!took_over_) {
+    if (second_->begun()) ++failed_;
     co_await second_->Drop(lost_);
     second_.reset();
     not_before_ns_ = request_.thread.clock.NowNanos() + kPauseNs;
@@ -137,6 +142,7 @@ Task<void> HandOver::RunBeside() {
       co_return;
     }
     if (dropped_ || took_over_) co_return;
+    if (got == SecondRun::Got::kTooMuch) failed_ = kMostFailed;
     if (got == SecondRun::Got::kMore) {
       Judge();
     } else {
@@ -165,7 +171,8 @@ void HandOver::Judge() {
     case SecondRun::State::kCaughtUp:
       break;
   }
-  if (!sink_->may_continue()) return Step(ContinueEventType::kNewTimeout);
+  const bool leaves = machine_.old_leg() != ContinueLeg::kNone && second_->IsLeaving();
+  if (leaves || !sink_->may_continue()) return Step(ContinueEventType::kNewTimeout);
   Step(ContinueEventType::kNewMatched);
   if (!took_over_ && !dropped_) Compare();  // the first stands still now
 }

@@ -88,6 +88,7 @@ class HandOver {
   Timer stall_due_;
   int64_t not_before_ns_ = 0;
   StreamCut why_{};
+  uint8_t failed_ = 0;
   bool running_ = false;
   bool took_over_ = false;
   bool dropped_ = false;  // the second run is over, or about to be

@@ -39,6 +39,8 @@ bool TakeRoom(Worker& worker) {
   return false;
 }
 
+constexpr int64_t kLongestFirstMs = 10'000;  // from the head of a second run to its first event
+
 bool IsLoss(const FailedAttempt& failed) {
   return failed.how == AttemptFailure::kLost || failed.how == AttemptFailure::kBroken;
 }
@@ -79,8 +81,9 @@ void RerunAttempts::BeginChoosing() {
 void RerunAttempts::CountAttemptsBefore(size_t attempts) {
   const auto& made = request_.info.attempts_made;
   for (size_t i = 0; i < attempts; ++i) {
-    choice_.SetAttempted(made[i].worker->id);
     const bool was_lost = made[i].error == ErrorOf(HttpError::kWorkerClosed).code;
+    if (made[i].beside && !was_lost) continue;  // the stream went on without it
+    choice_.SetAttempted(made[i].worker->id);
     any_lost_ = any_lost_ || was_lost;
     const FailedAttempt failed{
         .how = made[i].status != 0 ? AttemptFailure::kStatus
@@ -124,7 +127,10 @@ void RerunAttempts::AddToRequest(After after) {
   RequestInfo& request = request_.info;
   request.retries += std::exchange(own_info_->retries, 0);
   request.attempts += std::exchange(own_info_->attempts, 0);
-  for (AttemptInfo& attempt : own_info_->attempts_made) request.attempts_made.push_back(std::move(attempt));
+  for (AttemptInfo& attempt : own_info_->attempts_made) {
+    attempt.beside = after == After::kDropped;
+    request.attempts_made.push_back(std::move(attempt));
+  }
   own_info_->attempts_made.clear();
   if (after == After::kDropped) return;
   request.worker = own_info_->worker;
@@ -141,7 +147,9 @@ std::optional<int64_t> RerunAttempts::PauseAfter(
   if (IsLoss(failed)) losses_.Report(message_, *worker, sent_ns, request_.id.id);
   any_lost_ = any_lost_ || IsLoss(failed);
   choice_.SetAttempted(worker->id);
-  failed.untried_left = choice_.AnyUntried();
+  // Beside a stream that goes on, what finds no worker takes nothing of the budget.
+  const bool is_beside = info_ == own_info_.get();
+  failed.untried_left = choice_.AnyUntried(/*with_room=*/is_beside);
   const int64_t now = thread.clock.NowNanos();
   const std::optional<int64_t> pause = plan_.Next(failed, now, thread.ids);
   const bool makes_load = failed.how != AttemptFailure::kConnect;
@@ -153,8 +161,8 @@ std::optional<int64_t> RerunAttempts::PauseAfter(
                                                                  : WhyNot::kRetries;
   if (why_not_ != WhyNot::kNone) return std::nullopt;
   ++info_->retries;
-  const bool has_failed = failed.how != AttemptFailure::kDrained &&
-                          (failed.how != AttemptFailure::kMoved || info_ != own_info_.get());
+  const bool has_failed =
+      failed.how != AttemptFailure::kDrained && (failed.how != AttemptFailure::kMoved || !is_beside);
   thread.telemetry.Retried(has_failed ? worker : nullptr, plan_.failures(), *pause);
   return pause;
 }
@@ -198,8 +206,15 @@ Task<UpstreamRequest::End> RerunAttempts::Attempt() {
   attempting_ = true;
   const UpstreamRequest::End end = co_await attempt_->Run(/*fresh_connection=*/any_lost_);
   attempting_ = false;
+  const bool is_beside = info_ == own_info_.get();
+  if (is_beside && end == UpstreamRequest::End::kResponded && HasStream()) {
+    // Its head says nothing of its prompt, if heads of streams are not held.
+    UpstreamResponse& response = attempt_->response();
+    const bool has_body = response.in().size() > response.head().size;
+    if (!cancelled_ && !has_body) co_await response.ReadMore(kLongestFirstMs);
+  }
   if (any_lost_) worker->lost_elsewhere.fetch_sub(1, std::memory_order_relaxed);
-  if (info_ == own_info_.get()) worker->second_runs.fetch_sub(1, std::memory_order_relaxed);
+  if (is_beside) worker->second_runs.fetch_sub(1, std::memory_order_relaxed);
   co_return end;
 }
 
@@ -239,7 +254,11 @@ void RerunAttempts::WorkerDied(const Worker& /*worker*/) {
 
 // Without an attempt no worker has the request.
 bool RerunAttempts::WorkerDrained(const Worker& /*worker*/) {
-  if (attempting_) attempt_->WorkerDrained();
+  if (attempting_) {
+    attempt_->WorkerDrained();
+  } else if (is_relayed_ && info_ == own_info_.get()) {
+    attempt_->connection().socket().InterruptRead();  // SecondRun sees that it leaves
+  }
   return true;
 }
 

@@ -54,6 +54,9 @@ class SecondRun {
 
   // As RerunAttempts::RunAgain().
   Task<bool> Begin(const FailedAttempt& failed, std::shared_ptr<Worker> worker, int64_t sent_ns);
+  bool begun() const { return begun_; }
+  // Its worker drains, is unhealthy, or has been removed. REQUIRES: begun().
+  bool IsLeaving() const;
   // REQUIRES: delivered.ok(); Begin() was true.
   void Compare(const DeliveredText& delivered);
   State state() const;
@@ -69,7 +72,6 @@ class SecondRun {
 
  private:
   void Feed();
-  bool IsLeaving() const;
   Got Take();
   bool TakeMemory();
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "proxy/continuation/stream_cut.h"
-#include "proxy/telemetry/counters.h"
 #include "proxy/telemetry/buckets.h"
+#include "proxy/telemetry/counters.h"
 
 namespace vllm_router {
 

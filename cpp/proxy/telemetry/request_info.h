@@ -100,6 +100,7 @@ struct AttemptInfo {
   int status = 0;          // of the worker's response; 0: none
   AttemptPhase phase = AttemptPhase::kInference;
   bool reused = false;  // the connection had been used before
+  bool beside = false;  // another worker's stream went on instead
 };
 
 struct RequestInfo {

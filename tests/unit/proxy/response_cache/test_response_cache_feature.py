@@ -13,4 +13,4 @@ def test_a_short_key_of_integrity_is_rejected(harness, tmp_path):
 def test_a_cache_that_is_off_counts_nothing_and_adds_no_field(harness):
     client = harness.client(harness.router(harness.worker()))
     assert client.ask("POST", "/v1/chat/completions", body=b"{}").get("x-cache") is None
-    assert b"response_cache" not in client.ask("GET", "/metrics").body
+    assert b"router_response_cache" not in client.ask("GET", "/metrics").body
