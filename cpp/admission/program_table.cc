@@ -141,6 +141,13 @@ bool ProgramTable::Fits(const Program& program, uint64_t need, const Worker& wor
   return worker.capacity == 0 || tokens + OthersAt(worker) + need <= LimitOf(worker);
 }
 
+// However empty these are.
+bool ProgramTable::FitsNowhere(const Program& program, Workers workers) const {
+  const uint64_t need = NeedOf(program);
+  return std::ranges::all_of(
+      workers, [&](const Worker& worker) { return worker.capacity != 0 && need > LimitOf(worker); });
+}
+
 bool ProgramTable::HasRoom(const Turn& turn, const Worker& worker) const {
   if (!turn.is_counted()) return true;
   return Fits(*turn.program, turn.program->held(), worker);
@@ -346,11 +353,18 @@ void ProgramTable::Pump(uint64_t pool, Workers workers, int64_t now_ns, Resumed*
     }
     return;
   }
-  if (WaitsIn(pool)) EndTtl(workers, now_ns);
-  while (Program* const program = NextOf(pool)) {
-    const Worker* const worker = BestFor(*program, workers, /*forced=*/false);
-    if (worker == nullptr) return;
-    Resume(program, worker->id, kWentWaited, resumed);
+  bool has_ended_ttl = false;
+  while (WaitsIn(pool)) {
+    Program* const program = NextOf(pool);
+    const Worker* const worker = program != nullptr ? BestFor(*program, workers, /*forced=*/false) : nullptr;
+    if (worker != nullptr) {
+      Resume(program, worker->id, kWentWaited, resumed);
+    } else if (program != nullptr && FitsNowhere(*program, workers)) {
+      Pass(program, now_ns, resumed);
+    } else {
+      if (std::exchange(has_ended_ttl, true)) return;
+      EndTtl(workers, now_ns);
+    }
   }
 }
 
@@ -373,7 +387,7 @@ ProgramTable::Began ProgramTable::Begin(Turn* turn, Workers workers, int64_t now
   if (program->is_active) {
     const bool is_there = FindIn(workers, program->worker) != nullptr;
     if (is_there || program->open > 0) {
-      turn->is_placed = is_there;
+      turn->is_placed = is_there && program->open == 0;
       StartTurn(program, turn);
       ++went_[kWentActive];
       return Began::kActive;
@@ -383,16 +397,19 @@ ProgramTable::Began ProgramTable::Begin(Turn* turn, Workers workers, int64_t now
   Wait(program, turn);
   Resumed now;
   Pump(turn->who.pool, workers, now_ns, &now);
-  if (turn->waits && settings_.mode == ProgramMode::kObserve) {
+  if (turn->waits && FitsNowhere(*program, workers)) {
+    Pass(program, now_ns, &now);
+  } else if (turn->waits && settings_.mode == ProgramMode::kObserve) {
     Resume(program, BestFor(*program, workers, /*forced=*/true)->id, kWouldWait, &now);
-  } else if (!turn->waits) {
+  } else if (turn->is_counted()) {
     --went_[kWentWaited];
     ++went_[kWentResumed];
   }
   for (Turn* const other : now) {
     if (other != turn) resumed->push_back(other);
   }
-  return turn->waits ? Began::kWaits : Began::kResumed;
+  if (turn->waits) return Began::kWaits;
+  return turn->is_counted() ? Began::kResumed : Began::kPassed;
 }
 
 void ProgramTable::Bind(Turn* turn, WorkerId worker) {
@@ -404,7 +421,7 @@ void ProgramTable::Bind(Turn* turn, WorkerId worker) {
     workers_[worker].prompts += turn->prompt;
     Tidy(before);
   }
-  if (program->worker == worker) return;
+  if (program->worker == worker || program->open > 1) return;
   const WorkerId before = std::exchange(program->worker, worker);
   AtWorker& from = workers_[before];
   from.tokens -= program->held();
@@ -424,6 +441,7 @@ void ProgramTable::End(
   const uint64_t before = program->held();
   program->claims -= turn->claim;
   --program->open;
+  program->is_final = program->is_final || final;
   if (use) {
     if (!std::exchange(program->has_run, true)) program->shared = std::min(use->cached, use->prompt);
     const uint64_t tokens = Less(use->prompt, program->shared) + use->output;
@@ -436,7 +454,7 @@ void ProgramTable::End(
     program->overlaps = false;
     program->used_ns = now_ns;
     SetActing(program);
-    if (final || !program->has_run) Forget(program);
+    if (program->is_final || !program->has_run) Forget(program);
   }
   if (const Worker* const there = FindIn(workers, worker)) Relieve(*there, now_ns);
   if (!workers.empty()) Pump(turn->who.pool, workers, now_ns, resumed);

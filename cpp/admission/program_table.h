@@ -11,12 +11,14 @@
 //
 // A worker has room for a program while the tokens of its active programs, what else is under way there, and the program's
 // own are at most `fill` of its cache. A worker without programs has room for any, and one whose cache is not known for all.
-// Nobody passes those that wait longer: of a pool (the requests for a model) the highest class, of these the tenant with the
-// fewest active tokens by weight, of its programs the one that began first is next, and while it has no room none is.
+// A turn that needs more than any worker could give, however empty, does not wait: it passes, and no program's tokens count it.
+// Nobody else passes those that wait longer: of a pool (the requests for a model) the highest class, of these the tenant with
+// the fewest active tokens by weight, of its programs the one that began first is next, and while it has no room none is.
 //
 // Tokens of a program are those of its last turn, prompt and response, without what was cached at its first turn, which
-// other programs share; while a turn is under way at least what that needs. In the mode `observe` the table does the same,
-// counts each turn that would have waited, and lets it go.
+// other programs share; while a turn is under way at least what that needs. All count at the program's worker; of turns at
+// once the first goes there, the others where there is room. In the mode `observe` the table does the same, counts each turn
+// that would have waited, and lets it go.
 //
 // Cost: O(log n) for a turn, and O(workers given). At most `max_programs`: then the one that has been paused longest is
 // forgotten, else the one that has been acting longest; if all have requests, a newcomer is none. About 400 bytes each.
@@ -80,7 +82,7 @@ class ProgramTable {
     // Of the table.
     Program* program = nullptr;
     bool waits = false;
-    bool is_placed = false;  // its program was active, so that its prompt is at `worker`
+    bool is_placed = false;  // its program was active without another turn, so that its prompt is at `worker`
     WorkerId worker{};       // where its program's tokens count
     uint64_t claim = 0;      // what it adds to its program's tokens
   };
@@ -88,7 +90,7 @@ class ProgramTable {
   enum class Began : uint8_t {
     kActive,   // its program is active
     kResumed,  // it is active from now on
-    kPassed,   // it is no program's: the table is full, or there is no worker
+    kPassed,   // it is no program's: the table is full, there is no worker, or none could have so much
     kWaits,
   };
   // As its worker has told.
@@ -120,10 +122,10 @@ class ProgramTable {
 
   // `workers`: those that may have the turn. Other turns that wait no more are added to `resumed`, as by the calls that follow.
   Began Begin(Turn* turn, Workers workers, int64_t now_ns, Resumed* resumed);
-  // It is under way at this worker.
+  // It is under way at this worker, and so is its program, unless that has another turn.
   void Bind(Turn* turn, WorkerId worker);
-  // `use`: nullopt: nothing was computed, or nothing is known of it. `final`: its program has no other turn.
-  // No effect on one that is not counted.
+  // `use`: nullopt: nothing was computed, or nothing is known of it. `final`: its program ends, with the last of the turns
+  // under way. No effect on one that is not counted.
   void End(
       Turn* turn, const std::optional<Use>& use, bool final, Workers workers, int64_t now_ns,
       Resumed* resumed);
@@ -131,7 +133,7 @@ class ProgramTable {
   bool Leave(Turn* turn, int64_t now_ns);
   // Its program goes on, whatever has room, with all of its turns. False: it did not wait.
   bool Force(Turn* turn, Workers workers, int64_t now_ns, Resumed* resumed);
-  // Resumes what has room. `workers`: those of the pool; none: all that wait there pass.
+  // Resumes what has room; TTLs end only if the next has none. `workers`: those of the pool; none: all that wait there pass.
   void Pump(uint64_t pool, Workers workers, int64_t now_ns, Resumed* resumed);
   // All that wait pass.
   void PassAll(int64_t now_ns, Resumed* resumed);
@@ -186,6 +188,7 @@ class ProgramTable {
     uint64_t claims = 0;    // of turns under way, beside these
     uint64_t shared = 0;    // cached at its first turn
     bool has_run = false;   // a turn has ended, and its use was known
+    bool is_final = false;  // it ends with its last turn under way
     bool overlaps = false;  // of the turns under way, some were at once
     bool is_active = false;
     uint32_t open = 0;  // turns under way
@@ -218,6 +221,7 @@ class ProgramTable {
   uint64_t LimitOf(const Worker& worker) const;
   uint64_t OthersAt(const Worker& worker) const;
   bool Fits(const Program& program, uint64_t need, const Worker& worker) const;
+  bool FitsNowhere(const Program& program, Workers workers) const;
   const Worker* BestFor(const Program& program, Workers workers, bool forced) const;
   bool IsTenantFull(const Program& program) const;
   void Resume(Program* program, WorkerId worker, Went went, Resumed* resumed);

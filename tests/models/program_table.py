@@ -51,6 +51,7 @@ class Program:
     tokens: int = 0
     shared: int = 0
     has_run: bool = False
+    is_final: bool = False
     overlaps: bool = False
     worker: int | None = None
     is_active: bool = False
@@ -117,6 +118,11 @@ class ProgramTable:
         rest = max(0, context - self.prompts_at(number))
         held = sum(one.held for one in others)
         return capacity == 0 or held + rest + need <= int(self.settings.fill * capacity)
+
+    def fits_nowhere(self, program: Program, workers: list[Worker]) -> bool:
+        return all(
+            capacity and program.need > int(self.settings.fill * capacity) for _, capacity, _, _ in workers
+        )
 
     def best(self, program: Program, workers: list[Worker], forced: bool) -> int | None:
         for worker in workers:
@@ -226,17 +232,27 @@ class ProgramTable:
                     min(waiting, key=lambda one: (one.of_class, self.share(one), one.tenant, one.start)), now
                 )
             return
+        self.resume_what_fits(pool, workers, now)
         if any(one.waiting and one.name[0] == pool for one in self.programs.values()):
-            for number, *_ in workers:
-                ttl = self.ttls.get(number, self.settings.ttl_ms)
-                late = [one for one in self.active_at(number) if not one.open and now - one.since_ms > ttl]
-                for one in sorted(late, key=lambda one: (one.since_ms, one.start)):
-                    self.pause(one, "ttl", now)
+            self.end_ttls(workers, now)
+            self.resume_what_fits(pool, workers, now)
+
+    def resume_what_fits(self, pool: int, workers: list[Worker], now: int) -> None:
         while (program := self.next_of(pool)) is not None:
             worker = self.best(program, workers, forced=False)
-            if worker is None:
+            if worker is not None:
+                self.resume(program, worker, "waited")
+            elif self.fits_nowhere(program, workers):
+                self.pass_by(program, now)
+            else:
                 return
-            self.resume(program, worker, "waited")
+
+    def end_ttls(self, workers: list[Worker], now: int) -> None:
+        for number, *_ in workers:
+            ttl = self.ttls.get(number, self.settings.ttl_ms)
+            late = [one for one in self.active_at(number) if not one.open and now - one.since_ms > ttl]
+            for one in sorted(late, key=lambda one: (one.since_ms, one.start)):
+                self.pause(one, "ttl", now)
 
     # ---- turns
 
@@ -271,14 +287,18 @@ class ProgramTable:
         known.waiting.append(turn)
         before = len(self.told)
         self.pump(pool, workers, now)
-        if turn.waits and self.settings.mode == "observe":
+        if turn.waits and self.fits_nowhere(known, workers):
+            self.pass_by(known, now)
+        elif turn.waits and self.settings.mode == "observe":
             worker = self.best(known, workers, forced=True)
             assert worker is not None
             self.resume(known, worker, "would_wait")
-        elif not turn.waits:
+        elif self.is_counted(number):
             self.went["waited"] -= 1
             self.went["resumed"] += 1
         self.told[before:] = [other for other in self.told[before:] if other != number]
+        if number not in self.of_turn:
+            return "passed"
         return "waits" if turn.waits else "resumed"
 
     def is_counted(self, number: int) -> bool:
@@ -287,7 +307,8 @@ class ProgramTable:
     def bind(self, number: int, worker: int) -> None:
         if self.is_counted(number):
             self.turns[number].worker = worker
-            self.of_turn[number].worker = worker
+            if len(self.of_turn[number].open) == 1:
+                self.of_turn[number].worker = worker
 
     def end(
         self,
@@ -301,6 +322,7 @@ class ProgramTable:
             return
         program = self.of_turn.pop(number)
         program.open.remove(self.turns[number])
+        program.is_final = program.is_final or final
         if use is not None:
             prompt, cached, output = use
             if not program.has_run:
@@ -310,7 +332,7 @@ class ProgramTable:
         worker = program.worker
         if not program.open:
             program.overlaps, program.since_ms = False, now
-            if final or not program.has_run:
+            if program.is_final or not program.has_run:
                 del self.programs[program.name]
         for number_there, capacity, *_ in workers:
             while number_there == worker and capacity:

@@ -46,6 +46,9 @@ class Agentic:
             return
         with self.lock:
             self.order.append(message.get("x-who"))
+        if message.get("x-fail"):
+            connection.send(response(500, b"no"))
+            return
         if message.get("x-hold"):
             assert self.held.acquire(timeout=30)
         connection.send(response(200, json.dumps(ANSWER).encode(), JSON))
@@ -199,6 +202,17 @@ def test_who_waits_goes_on_when_programs_are_turned_off(harness):
     assert series(router, "program_turns_total")["passed"] == 2
 
 
+@pytest.mark.parametrize(
+    "line", ["on capacity=100000", f"{ON} max_wait_ms=100"], ids=["capacity", "max_wait"]
+)
+def test_settings_that_change_hold_for_who_waits(harness, line):
+    settings = {name: value for name, value in QUIET.items() if name in _core.Server.live_option_names}
+    router = harness.router(Agentic(harness), program_admission=ON, **NO_POLLS)
+    second = one_acts_and_one_waits(harness, router)
+    router.server.apply({**settings, **NO_POLLS, "program_admission": line}, None, 0.0, 0.0, False)
+    served(second)
+
+
 def test_observe_counts_what_would_wait(harness):
     agentic = Agentic(harness)
     router = harness.router(agentic, program_admission="observe capacity=1000", **NO_POLLS)
@@ -206,6 +220,54 @@ def test_observe_counts_what_would_wait(harness):
     assert series(router, "program_turns_total")["would_wait"] == 1
     eventually(lambda: states(router) == [0, 1, 0, 1])
     assert series(router, "program_pauses_total")["full"] == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [("observe", ()), ("on", (("x-session-id", "p"),))],
+    ids=["observe", "named_by_a_header"],
+)
+def test_a_body_that_need_not_be_read_is_not_held_for_its_name(harness, line, names):
+    body = b'{"prompt":"' + b"x" * 1_000_000 + b'"}'
+    half = len(body) // 2
+    arrived = threading.Event()
+
+    def read_halves(connection):
+        connection.read_request_head()
+        connection.read_exactly(half)
+        arrived.set()
+        connection.read_exactly(len(body) - half)
+        connection.send(response(200, json.dumps(ANSWER).encode(), JSON))
+
+    router = harness.router(harness.worker(script=read_halves), program_admission=line, **NO_POLLS)
+    client = harness.client(router)
+    whole = request("POST", PATH, JSON, *names, body=body)
+    client.send(whole[: half - len(body)])
+    assert arrived.wait(30), "the body was held until its end"
+    client.send(whole[half - len(body) :])
+    served(client)
+
+
+def test_who_waits_stays_while_no_circuit_breaker_admits(harness):
+    agentic = Agentic(harness)
+    router = harness.router(
+        agentic,
+        program_admission=f"{ON} ttl_ms=1000 max_wait_ms=20000",
+        disable_circuit_breaker=False,
+        cb_failure_threshold=1,
+        cb_timeout_duration_secs=1,
+        **NO_POLLS,
+    )
+    second = one_acts_and_one_waits(harness, router)
+
+    def has_opened():
+        harness.client(router).ask("POST", PATH, JSON, ("x-fail", "1"), body=SMALL)
+        return series(router, "cb_state") == {agentic.url: 1}
+
+    eventually(has_opened)
+    served(second)
+    went = series(router, "program_turns_total")
+    assert (went["waited"], went["passed"], went["forced"]) == (1, 0, 0)
 
 
 def test_a_response_from_the_cache_costs_its_program_nothing(harness):

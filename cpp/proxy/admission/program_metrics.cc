@@ -40,8 +40,8 @@ void ProgramMetrics::Write(MetricsPage* page) const {
   page->Counter(
       "program_turns_total",
       "Requests of programs, by how they went on: active (the program was), resumed (at once), waited, "
-      "forced (after the maximum wait), passed (no program's, as there were too many or no worker) or "
-      "would_wait (--program-admission observe).");
+      "forced (after the maximum wait), passed (no program's, as there were too many, no worker, or none "
+      "that could have so much) or would_wait (--program-admission observe).");
   for (size_t i = 0; i < ProgramTable::kWent; ++i)
     page->Add(report.went[i], {{"how", ProgramTable::kWentNames[i]}});
 

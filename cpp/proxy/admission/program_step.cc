@@ -18,6 +18,7 @@
 #include "proxy/exchange/step.h"
 #include "proxy/thread/io_thread.h"
 #include "routing/body_map.h"
+#include "routing/conversation.h"
 #include "routing/session_names.h"
 
 namespace vllm_router {
@@ -33,7 +34,12 @@ std::shared_ptr<const ProgramSettings> SettingsOf(const Request& request) {
   return is_turn ? settings : nullptr;
 }
 
-uint64_t BytesNeeded(const Request& request) { return SettingsOf(request) != nullptr ? kRoutedBodyBytes : 0; }
+// Where a header names it the body need not, and to observe changes nothing on the wire.
+uint64_t BytesNeeded(const Request& request) {
+  const std::shared_ptr<const ProgramSettings> settings = SettingsOf(request);
+  if (settings == nullptr || settings->mode != ProgramMode::kOn) return 0;
+  return HeadersNameConversation(request.head->fields) ? 0 : kRoutedBodyBytes;
+}
 
 // The name that the reference router takes: vllm_xargs.agentic_context.program_id, where the context is an object or, since
 // vLLM takes only texts and numbers there, a text of one. Empty: the body has none.
@@ -54,7 +60,7 @@ std::string ProgramInBody(std::string_view body) {
   return name.size() <= kMaxSessionNameBytes ? name : std::string();
 }
 
-// What names its program; without a header that of the body is kept as its session's.
+// What names its program; without a header that of the body, if it is held, is kept as its session's.
 const SessionInfo* NamesOf(Request& request) {
   if (request.info.session == nullptr && request.fully_read() && !request.stream_body) {
     std::string name = ProgramInBody(request.body->held());
@@ -95,14 +101,13 @@ uint64_t PromptOf(const Request& request) {
 }
 
 bool MustWait(Request& request) {
-  const std::shared_ptr<const ProgramSettings> settings = SettingsOf(request);
-  if (settings == nullptr) return false;
+  if (SettingsOf(request) == nullptr) return false;
   const SessionInfo* const names = NamesOf(request);
   if (names == nullptr) return false;
   auto& thread = *request.thread.features.Find<ThreadPrograms>();
   const ProgramTurn::Claim claim{
       .who = WhoOf(request, *names), .prompt = PromptOf(request), .output = request.key.expected_output};
-  return !request.state.Emplace<ProgramTurn>(request, thread, settings, claim).TryPass();
+  return !request.state.Emplace<ProgramTurn>(request, thread, claim).TryPass();
 }
 
 Task<Verdict> WaitForProgram(Request& request) { return request.state.Find<ProgramTurn>()->Run(); }

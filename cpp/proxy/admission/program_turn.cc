@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "base/time_units.h"
 #include "proxy/exchange/downstream.h"
 #include "proxy/exchange/request.h"
+#include "proxy/thread/breaker_transitions.h"
 #include "proxy/thread/io_thread.h"
 #include "worker/fleet_view.h"
 
@@ -19,10 +21,8 @@ constexpr int64_t kRetryAfterNs = 30 * kNanosPerSecond;
 
 }  // namespace
 
-ProgramTurn::ProgramTurn(
-    Request& request, ThreadPrograms& thread, std::shared_ptr<const ProgramSettings> settings,
-    const Claim& claim)
-    : request_(request), thread_(thread), settings_(std::move(settings)) {
+ProgramTurn::ProgramTurn(Request& request, ThreadPrograms& thread, const Claim& claim)
+    : request_(request), thread_(thread) {
   place_.owner = this;
   place_.tell = &ProgramTurn::OnTold;
   place_.who = claim.who;
@@ -32,7 +32,7 @@ ProgramTurn::ProgramTurn(
 
 // Those that may be chosen now.
 ProgramWorkers ProgramTurn::Workers() const {
-  return ProgramWorkersOf(*request_.workers.Now(request_.thread), *settings_);
+  return ProgramWorkersOf(*request_.workers.Now(request_.thread), settings());
 }
 
 bool ProgramTurn::TryPass() {
@@ -64,17 +64,16 @@ Task<ProgramTurn::WaitEnd> ProgramTurn::Wait() {
   IoThread& thread = request_.thread;
   OnCancel leave(request_.scope, [this] { Leave(WaitEnd::kLeft); });
   if (request_.stream_body) request_.client.watch().BeginEnd();
-  const int64_t began_ns = thread.clock.NowNanos();
-  deadline_ns_ = began_ns + (rejects() ? settings_->reject_after_ms : settings_->max_wait_ms) * kNanosPerMs;
+  began_ns_ = thread.clock.NowNanos();
   is_waiting_ = true;
   request_.scope.set_long();  // a stopping server does not wait for queues
-  ArmLook(began_ns);
+  ArmLook(began_ns_);
   if (request_.is_cancelled()) Leave(WaitEnd::kLeft);
   co_await told_;
   is_waiting_ = false;
   timer_.Disarm();
   request_.scope.set_long(false);
-  const int64_t waited_ns = thread.clock.NowNanos() - began_ns;
+  const int64_t waited_ns = thread.clock.NowNanos() - began_ns_;
   thread_.waits.Add(waited_ns);
   request_.info.queue_ns += waited_ns;
   if (request_.info.session != nullptr) request_.info.session->program_wait_ns = waited_ns;
@@ -95,20 +94,37 @@ void ProgramTurn::OnTold(ProgramQueue::Turn* turn) {
   self->request_.thread.loop.Post([self] { self->told_.Notify(); });
 }
 
+int64_t ProgramTurn::DeadlineNs() const {
+  const ProgramSettings& now = settings();
+  return began_ns_ + (Rejects(now) ? now.reject_after_ms : now.max_wait_ms) * kNanosPerMs;
+}
+
 void ProgramTurn::ArmLook(int64_t now_ns) {
-  const int64_t wait_ns = std::min(kLookNs, deadline_ns_ - now_ns);
+  const int64_t wait_ns = std::min(kLookNs, DeadlineNs() - now_ns);
   timer_.Arm(
       request_.thread.loop.timers(), std::max<int64_t>(1, wait_ns / kNanosPerMs), &ProgramTurn::OnLook, this);
+}
+
+// While no circuit breaker admits, those that wait stay, since all would pass at once; without workers in rotation they pass.
+void ProgramTurn::AskForRoom(int64_t now_ns) {
+  std::shared_ptr<const FleetView> fleet = request_.workers.Now(request_.thread);
+  if (!fleet->all_admitting()) {
+    AdmitHalfOpen(request_.thread, *fleet);
+    fleet = request_.workers.Now(request_.thread);
+  }
+  const ProgramWorkers workers = ProgramWorkersOf(*fleet, settings());
+  if (workers.empty() && fleet->in_rotation() != 0) return;
+  queue().Pump(place_.who.pool, workers, now_ns);
 }
 
 void ProgramTurn::OnLook(void* turn) {
   auto* const self = static_cast<ProgramTurn*>(turn);
   if (!self->is_waiting_) return;
   const int64_t now_ns = self->request_.thread.clock.NowNanos();
-  if (now_ns < self->deadline_ns_) {
-    self->queue().Pump(self->place_.who.pool, self->Workers(), now_ns);
+  if (now_ns < self->DeadlineNs()) {
+    self->AskForRoom(now_ns);
     self->ArmLook(now_ns);
-  } else if (self->rejects()) {
+  } else if (Rejects(self->settings())) {
     self->Leave(WaitEnd::kTimeout);
   } else {
     self->queue().Force(&self->place_, self->Workers(), now_ns);
@@ -118,7 +134,7 @@ void ProgramTurn::OnLook(void* turn) {
 // ---- the first attempt
 
 void ProgramTurn::TakeGate() {
-  if (settings_->mode != ProgramMode::kOn || has_ended_) return;
+  if (settings().mode != ProgramMode::kOn || has_ended_) return;
   inner_ = std::exchange(request_.workers.gate, this);
   has_gate_ = true;
 }
@@ -126,7 +142,7 @@ void ProgramTurn::TakeGate() {
 // Where no worker is open to both, the program counts: its prompt is there.
 WorkerGate::Positions ProgramTurn::Closed(const FleetView& fleet) const {
   Positions own;
-  const ProgramWorkers workers = ProgramWorkersOf(fleet, *settings_);
+  const ProgramWorkers workers = ProgramWorkersOf(fleet, settings());
   for (size_t i = 0; i < workers.size(); ++i) {
     const bool is_open =
         place_.is_placed ? workers[i].id == place_.worker : queue().HasRoom(place_, workers[i]);

@@ -7,11 +7,10 @@
 //
 // While its program waits it asks for room a few times a second, for all programs of its pool. In front of it may be the gate
 // of its priority class: of the workers with room for the class, it takes those with room for its program, or the one where
-// that is. One thread, but for the queue's callback.
+// that is. Settings that change meanwhile hold for it too. One thread, but for the queue's callback.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 
 #include "admission/program_queue.h"
@@ -34,9 +33,7 @@ class ProgramTurn final : public WorkerGate {
   };
 
   // All outlive it.
-  ProgramTurn(
-      Request& request, ThreadPrograms& thread, std::shared_ptr<const ProgramSettings> settings,
-      const Claim& claim);
+  ProgramTurn(Request& request, ThreadPrograms& thread, const Claim& claim);
   ~ProgramTurn() override { End(std::nullopt, /*final=*/false); }
   ProgramTurn(const ProgramTurn&) = delete;
   ProgramTurn& operator=(const ProgramTurn&) = delete;
@@ -65,27 +62,30 @@ class ProgramTurn final : public WorkerGate {
   };
 
   ProgramQueue& queue() const { return thread_.programs.queue(); }
+  // Those in force, until the next call.
+  const ProgramSettings& settings() const { return *thread_.settings.Get(); }
   ProgramWorkers Workers() const;
+  void AskForRoom(int64_t now_ns);
   Task<WaitEnd> Wait();
   void Leave(WaitEnd why);
   void ArmLook(int64_t now_ns);
   void DropGate();
-  bool rejects() const {
-    return settings_->reject_after_ms != 0 && settings_->reject_after_ms <= settings_->max_wait_ms;
+  static bool Rejects(const ProgramSettings& given) {
+    return given.reject_after_ms != 0 && given.reject_after_ms <= given.max_wait_ms;
   }
+  int64_t DeadlineNs() const;
   static void OnTold(ProgramQueue::Turn* turn);
   static void OnLook(void* turn);
 
   Request& request_;
   ThreadPrograms& thread_;
-  const std::shared_ptr<const ProgramSettings> settings_;
   Place place_;
   WorkerGate* inner_ = nullptr;  // of its class
   bool has_gate_ = false;
   bool is_waiting_ = false;
   bool has_ended_ = true;  // the queue does not know it
   WaitEnd wait_end_ = WaitEnd::kResumed;
-  int64_t deadline_ns_ = 0;
+  int64_t began_ns_ = 0;  // its wait
   Signal told_;
   Timer timer_;
 };

@@ -2,7 +2,7 @@
 //
 //   settle    not ready any more, but still accepting, since load balancers need time to notice; a successor on the same
 //             port gets the new connections
-//   drain     no new connections; what is in flight may end within --shutdown-grace-secs
+//   drain     no new connections; what is in flight may end within --shutdown-grace-period-secs
 //   cut       what is left
 //   end       calls in the background, services, endpoints; then the threads' loops stop
 //

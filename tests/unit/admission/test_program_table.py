@@ -56,6 +56,20 @@ def test_while_others_wait_a_hung_program_keeps_its_place_for_its_ttl_alone():
     assert queue.read()["paused_by"]["ttl"] == 2
 
 
+def test_a_ttl_ends_only_where_another_has_no_room():
+    queue = testing.ProgramQueue(line="on ttl_ms=1000")
+    begin(queue, 1, 1)
+    end(queue, 1)
+    assert begin(queue, 2, 2, now_ms=10_000) == "resumed"
+    assert begin(queue, 3, 1, now_ms=10_000) == "active"
+    queue = testing.ProgramQueue(line="on ttl_ms=1000 max_active_per_tenant=1")
+    begin(queue, 1, 1)
+    end(queue, 1)
+    assert begin(queue, 2, 2, now_ms=1_000) == "waits"
+    queue.pump(0, ONE, 1_100)
+    assert queue.told() == [2]
+
+
 def test_nobody_passes_a_program_that_waits_longer():
     queue = testing.ProgramQueue()
     begin(queue, 1, 1, prompt=500)
@@ -132,6 +146,40 @@ def test_others_prompts_need_room_too():
     assert queue.told() == [2]
 
 
+def test_one_that_no_worker_could_have_passes_and_holds_up_nobody():
+    queue = testing.ProgramQueue()
+    begin(queue, 1, 1)
+    assert begin(queue, 2, 2, prompt=901) == "passed"
+    assert begin(queue, 3, 3, prompt=100) == "resumed"
+    assert begin(queue, 4, 4, prompt=600) == "waits"
+    assert begin(queue, 5, 4, prompt=400) == "passed"  # both together
+    assert queue.told() == [4]
+    assert not queue.any_waiting
+    assert queue.size == 2
+    queue = testing.ProgramQueue()
+    large = [(0, 4000, 0, 0.0)]
+    begin(queue, 1, 1, prompt=3000, workers=large)
+    assert begin(queue, 2, 2, prompt=2000, workers=large) == "waits"
+    queue.pump(0, ONE, 0)
+    assert queue.told() == [2]
+    assert queue.worker_of(2) is None
+
+
+def test_of_turns_at_once_the_first_alone_has_to_go_where_its_program_is():
+    queue = testing.ProgramQueue()
+    begin(queue, 1, 1, prompt=100, workers=TWO)
+    home = queue.worker_of(1)
+    end(queue, 1, prompt=100, workers=TWO)
+    assert [begin(queue, n, 1, prompt=100, workers=TWO) for n in (2, 3)] == ["active", "active"]
+    assert (queue.is_placed(2), queue.is_placed(3)) == (True, False)
+    queue.bind(3, 1 - home)
+    for number in (3, 2):
+        end(queue, number, prompt=100, workers=TWO)
+    begin(queue, 4, 1, prompt=100, workers=TWO)
+    assert queue.is_placed(4)
+    assert queue.worker_of(4) == home
+
+
 def test_a_cache_that_is_not_known_has_room_for_all():
     queue = testing.ProgramQueue()
     unknown = [(0, 0, 0, 0.0)]
@@ -178,6 +226,16 @@ def test_limits_of_tenants_and_workers():
     assert begin(queue, 3, 3, prompt=10, tenant=8) == "resumed"
     queue = testing.ProgramQueue(line="on max_active_per_worker=1")
     assert [begin(queue, n, n, prompt=10) for n in (1, 2)] == ["resumed", "waits"]
+
+
+def test_a_final_turn_ends_its_program_when_the_others_have_ended():
+    queue = testing.ProgramQueue()
+    for number in (1, 2):
+        begin(queue, number, 1, prompt=100)
+    end(queue, 1, prompt=100, final=True)
+    assert queue.size == 1
+    end(queue, 2, prompt=100)
+    assert queue.size == 0
 
 
 def test_a_first_turn_that_reached_no_worker_leaves_nothing():
