@@ -161,8 +161,7 @@ ReplayRouting RoutingOf(Members& members, const py::dict& given, uint64_t cache_
   if (const py::object line = members.Find("programs"); !line.is_none()) {
     if (!py::isinstance<py::str>(line)) {
       throw py::type_error(
-          "routing[\"programs\"] is " + Show(line) +
-          "; it must be a text such as \"on fill=0.9\", or None");
+          "routing[\"programs\"] is " + Show(line) + "; it must be a text such as \"on fill=0.9\", or None");
     }
     routing.programs = line.cast<std::string>();
   }

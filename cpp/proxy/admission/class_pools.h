@@ -28,8 +28,8 @@
 #include "base/mutex.h"
 #include "base/snapshot.h"
 #include "base/status.h"
-#include "proxy/telemetry/counters.h"
 #include "proxy/telemetry/buckets.h"
+#include "proxy/telemetry/counters.h"
 #include "proxy/thread/place_queues.h"
 
 namespace vllm_router {
