@@ -14,7 +14,7 @@ packages_of() {
     kubernetes) echo "etcd-server" ;;
     wheel) echo "dpkg-dev" ;; # the rest of what scripts/build_static_libraries.sh runs is in `build`
     release) echo "debootstrap fish mandoc prometheus systemd zsh" ;;
-    ci) echo "ccache dnsmasq-base redis-server" ;;
+    ci) echo "ccache dnsmasq-base nghttp2-client redis-server" ;;
     *) echo "install_deps.sh: no group '$1'; there are: build lint fuzz bench browser kubernetes wheel release ci" >&2; exit 2 ;;
   esac
 }
