@@ -1,10 +1,12 @@
 """Routers that meet in a Redis: what one does the others know; a Redis that dies, hangs or lies; forgery."""
 
+import contextlib
 import json
 import time
 
 import pytest
 
+from tests.fakes.data_plane import planes, post
 from tests.fakes.prometheus_text import parse
 from tests.fakes.redis_server import RedisServer
 from tests.fakes.wire import eventually
@@ -59,12 +61,15 @@ def wait_until_connected(harness, *routers):
         eventually(lambda router=router: get(harness, router, "/ha/health").status == 200)
 
 
+def body_of(text):
+    return json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}).encode()
+
+
 def chat(harness, router, text=PROMPT, client=None):
     if client is None and not hasattr(router, "chat_client"):
         router.chat_client = harness.client(router)
     client = client or router.chat_client
-    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}).encode()
-    return client.ask("POST", "/v1/chat/completions", body=body)
+    return client.ask("POST", "/v1/chat/completions", body=body_of(text))
 
 
 def chosen(harness, router, text=PROMPT):
@@ -95,6 +100,18 @@ def test_a_prompt_sent_through_one_router_is_known_to_all(harness, redis, worker
         assert chosen(harness, router) == holder
         assert int(chat(harness, router).get("x-vllm-router-cache-status").split("/")[0]) >= 40
     assert metric(routers[0], "peer_sync_decisions_total", result="sent") == 1
+
+
+def test_pickers_that_are_active_together_choose_as_one_and_as_their_proxies(harness, redis, workers):
+    routers = [open_router(harness, workers, redis, epp_port=0) for _ in range(3)]
+    wait_until_connected(harness, *routers)
+    with contextlib.contextmanager(planes)(harness) as data_plane:
+        holder = data_plane(routers[0]).pick(*post(body_of(PROMPT)))
+        for router in routers[1:]:
+            eventually(lambda router=router: strides(router) >= 11, "the decision was not told")
+            wait_until_idle(router, f"http://{holder}")
+        assert data_plane(routers[1]).pick(*post(body_of(PROMPT))) == holder
+    assert chosen(harness, routers[2]) == f"http://{holder}"
 
 
 def test_load_through_one_router_is_seen_by_the_others(harness, redis, workers):
