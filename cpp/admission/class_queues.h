@@ -54,7 +54,8 @@ class ClassQueues {
   struct Waiter : FairQueue::Waiter {
     PriorityClass of_class = PriorityClass::kDefault;
     int64_t queued_ns = 0;  // when it came
-    // It had a worker, and was evicted there: before its tenant's others, and neither the queue's size rejects nor a newcomer displaces it.
+    // It had a worker, and was evicted there: before its tenant's others. Neither the queue's size rejects it nor does a
+    // newcomer displace it, and it has a permit.
     bool in_front = false;
     // Of the queues.
     uint64_t arrival = 0;  // 0: it was never queued

@@ -5,7 +5,7 @@
 //            |------------------------ front -------------------------|  |---------- back ---------|
 //   matches  the same front, a text without a raw quote or line end, the same back
 //
-// Whoever matches says of an event what the learned one said, but for its text: a string of JSON ends at the first
+// An event that matches says what the learned one said, but for its text: a string of JSON ends at the first
 // unescaped quote, so all that stands around it is read alike.
 //
 // Memory: one event, up to kMaxBytes. Cost: two comparisons of bytes, and a look at each byte of the text. One thread.

@@ -4,7 +4,8 @@
 //
 // Pieces may end anywhere: the hash is of the text alone. Two different texts of n bytes have one hash with a probability
 // of at most n / 2^61 over R (R. Karp, M. Rabin: Efficient randomized pattern-matching algorithms, 1987). R is fixed, so
-// texts can be made that have one. Cost: a multiplication per byte, eight of them at a time, which do not wait for each other. 16 bytes.
+// texts can be made that have one. Cost: a multiplication per byte, eight of which do not wait for each other.
+// 16 bytes.
 #pragma once
 
 #include <array>

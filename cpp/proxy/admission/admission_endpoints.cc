@@ -117,8 +117,7 @@ json::object DescribePrograms(
     const std::optional<uint32_t> position = fleet.Find(one.id);
     if (!position) continue;
     const Worker& worker = fleet.worker(*position);
-    const uint64_t told = worker.cache_tokens.load(std::memory_order_relaxed);
-    const uint64_t capacity = settings.capacity != 0 ? settings.capacity : told;
+    const uint64_t capacity = CapacityFor(settings, worker);
     json::object row{{"worker", worker.url.url}, {"capacity", nullptr}};
     if (capacity != 0) row["capacity"] = capacity;
     row["tokens"] = one.tokens;

@@ -79,7 +79,7 @@ void AddPrograms(const ServerParts& server, const ProgramSettings& settings) {
   std::vector<const ThreadPrograms*> threads;
   for (const std::unique_ptr<IoThread>& thread : server.threads)
     threads.push_back(thread->features.Own(std::make_unique<ThreadPrograms>(programs)));
-  server.services.Add<ProgramService>(programs, server.services);
+  server.services.Add<ProgramService>(programs);
   const auto* const metrics =
       server.services.Keep(std::make_unique<ProgramMetrics>(programs, server.router, std::move(threads)));
   server.services.AddMetrics([metrics](MetricsPage* page) { metrics->Write(page); });

@@ -31,8 +31,7 @@ void ProgramMetrics::Write(MetricsPage* page) const {
     const std::optional<uint32_t> position = fleet->Find(row.id);
     if (!position) continue;
     const Worker& worker = fleet->worker(*position);
-    const uint64_t told = worker.cache_tokens.load(std::memory_order_relaxed);
-    const uint64_t capacity = settings->capacity != 0 ? settings->capacity : told;
+    const uint64_t capacity = CapacityFor(*settings, worker);
     if (capacity == 0) continue;
     page->Add(static_cast<double>(row.tokens) / static_cast<double>(capacity), {{"worker", worker.url.url}});
   }

@@ -4,8 +4,6 @@
 #include <string>
 
 #include "base/time_units.h"
-#include "proxy/control/scale_service.h"
-#include "proxy/control/services.h"
 #include "proxy/thread/io_thread.h"
 #include "routing/router.h"
 #include "worker/fleet_view.h"
@@ -30,21 +28,24 @@ void Programs::Follow(const ProgramSettings& settings, int64_t now_ns) {
   queue_.Follow(settings, now_ns);
 }
 
+uint64_t CapacityFor(const ProgramSettings& settings, const Worker& worker) {
+  return settings.capacity != 0 ? settings.capacity : worker.cache_tokens.load(std::memory_order_relaxed);
+}
+
 ProgramWorkers ProgramWorkersOf(const FleetView& fleet, const ProgramSettings& settings) {
   ProgramWorkers workers;
   for (const uint32_t position : fleet.eligible()) {
     const Worker& worker = fleet.worker(position);
     workers.push_back(
         {.id = worker.id,
-         .capacity =
-             settings.capacity != 0 ? settings.capacity : worker.cache_tokens.load(std::memory_order_relaxed),
+         .capacity = CapacityFor(settings, worker),
          .context = static_cast<uint64_t>(std::max<int64_t>(0, worker.load.context()))});
   }
   return workers;
 }
 
-ProgramService::ProgramService(IoThread& control, Programs& programs, const Services& services)
-    : thread_(control), programs_(programs), services_(services), delay_(control.loop) {}
+ProgramService::ProgramService(IoThread& control, Programs& programs)
+    : thread_(control), programs_(programs), delay_(control.loop) {}
 
 void ProgramService::Start() {
   running_ = true;
@@ -69,16 +70,14 @@ Task<void> ProgramService::Run() {
 void ProgramService::Tick() {
   const std::shared_ptr<const FleetView> fleet = thread_.router->fleet();
   const std::shared_ptr<const ProgramSettings> settings = programs_.settings().Load();
-  const auto* const scale = services_.Find<ScaleService>();
   ProgramWorkers workers;
   for (const FleetView::Member& member : fleet->members()) {
     if (!member.in_rotation()) continue;
     const Worker& worker = *member.worker;
-    const uint64_t told = worker.cache_tokens.load(std::memory_order_relaxed);
     workers.push_back(
         {.id = worker.id,
-         .capacity = settings->capacity != 0 ? settings->capacity : told,
-         .prefill_rate = scale != nullptr ? scale->PrefillRateOf(worker.id).value_or(0) : 0});
+         .capacity = CapacityFor(*settings, worker),
+         .prefill_rate = static_cast<double>(worker.prefill_pace.load(std::memory_order_relaxed))});
   }
   programs_.queue().FollowFleet(workers, thread_.clock.NowNanos());
 }

@@ -25,8 +25,8 @@
 namespace vllm_router {
 
 class FleetView;
-class Services;
 struct IoThread;
+struct Worker;
 
 class Programs {
  public:
@@ -56,6 +56,8 @@ struct ThreadPrograms {
   WorkerWaitHistogram turns;  // waits included
 };
 
+// Tokens that its KV cache holds: as the settings say, else as it told; 0: not known.
+uint64_t CapacityFor(const ProgramSettings& settings, const Worker& worker);
 // Those of the view that may be chosen, as programs see them.
 using ProgramWorkers = absl::InlinedVector<ProgramQueue::Worker, 16>;
 ProgramWorkers ProgramWorkersOf(const FleetView& fleet, const ProgramSettings& settings);
@@ -65,8 +67,8 @@ class ProgramService final : public Service {
  public:
   static constexpr int64_t kTickNs = 1'000'000'000;
 
-  // They outlive it. `services`: where ScaleService is, if there is one.
-  ProgramService(IoThread& control, Programs& programs, const Services& services);
+  // `programs` outlives it.
+  ProgramService(IoThread& control, Programs& programs);
 
   void Start() override;
   void Stop() override;
@@ -79,7 +81,6 @@ class ProgramService final : public Service {
 
   IoThread& thread_;
   Programs& programs_;
-  const Services& services_;
   Delay delay_;
   bool stopped_ = false;
   bool running_ = false;

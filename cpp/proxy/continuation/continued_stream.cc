@@ -57,12 +57,6 @@ ResponseEnd EndOf(StreamCut cut) {
 
 bool IsBlameless(StreamCut cut) { return cut == StreamCut::kDrained || cut == StreamCut::kStalled; }
 
-ContinueMethods Rerun() {
-  ContinueMethods methods;
-  methods.Add(ContinueMethod::kRerun);
-  return methods;
-}
-
 }  // namespace
 
 ContinuedStream::~ContinuedStream() { thread_.memory.Return(memory_bytes_); }
@@ -154,7 +148,7 @@ Task<ContinuedStream::Resumed> ContinuedStream::GoOn(StreamCut cut) {
     if (request_.is_cancelled()) co_return Resumed::kEnds;
     if (took_over) co_return co_await TakeOver(cut);
   } else if (machine_.state() == ContinueState::kLive) {
-    machine_.Step({.type = EventOf(cut), .methods = Rerun()});
+    machine_.Step({.type = EventOf(cut), .methods = RerunAlone()});
   } else {
     Post(
         is_loss                      ? ContinueEventType::kNewLost
@@ -180,13 +174,6 @@ void ContinuedStream::BeginWait(StreamCut cut) {
   wait_.Begin(*sink_);
 }
 
-// It drains, is unhealthy, or has been removed.
-bool ContinuedStream::IsLeaving(const Worker& worker) const {
-  const std::shared_ptr<const FleetView>& fleet = request_.thread.fleet.Get();
-  const std::optional<uint32_t> position = fleet->Find(worker.id);
-  return !position || !fleet->members()[*position].in_rotation();
-}
-
 // An engine that ends aborts what it generates, and so does one that was told to. Its health says which.
 Task<bool> ContinuedStream::WorkerLeaves() {
   IoThread& thread = request_.thread;
@@ -194,7 +181,7 @@ Task<bool> ContinuedStream::WorkerLeaves() {
   const int64_t until_ns = thread.clock.NowNanos() + kLongestDoubtNs;
   thread.health.suspect(worker);
   for (;;) {
-    if (IsLeaving(*worker)) co_return true;
+    if (IsLeaving(thread, *worker)) co_return true;
     const bool is_known = !worker->suspected.load(std::memory_order_relaxed);
     if (is_known || thread.clock.NowNanos() >= until_ns) co_return false;
     const bool go_on = co_await request_.scope.Pause(thread.loop, kLookNs);

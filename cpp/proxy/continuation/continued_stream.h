@@ -73,7 +73,6 @@ class ContinuedStream final : public ResumableResponse {
  private:
   void Left() override { hand_over_.LetFirstEnd(); }
   std::optional<StreamCut> CutOf(Relay::End end) const;
-  bool IsLeaving(const Worker& worker) const;
   Task<bool> WorkerLeaves();
   void BeginWait(StreamCut cut);
   Task<Resumed> GoOn(StreamCut cut);

@@ -23,12 +23,6 @@ constexpr uint8_t kMostFailed = 3;
 // Of a second run, while the first may go on instead.
 constexpr int64_t kMostSilentMs = 10'000;
 
-ContinueMethods Rerun() {
-  ContinueMethods methods;
-  methods.Add(ContinueMethod::kRerun);
-  return methods;
-}
-
 // How one ended, by the last event that counted.
 std::string_view EndName(ContinueEventType last) {
   switch (last) {
@@ -69,7 +63,7 @@ void HandOver::Begin(StreamCut why) {
   if (!MayBegin() || !HasRoomElsewhere()) return;
   const ContinueEventType event =
       why == StreamCut::kStalled ? ContinueEventType::kStall : ContinueEventType::kDrain;
-  if (!machine_.Step({.type = event, .methods = Rerun()}).Has(ContinueAction::kSeek)) return;
+  if (!machine_.Step({.type = event, .methods = RerunAlone()}).Has(ContinueAction::kSeek)) return;
   why_ = why;
   took_over_ = dropped_ = lost_ = false;
   second_ = std::make_unique<SecondRun>(request_, thread_);
@@ -144,7 +138,7 @@ Task<void> HandOver::RunBeside() {
     if (dropped_ || took_over_) co_return;
     if (got == SecondRun::Got::kTooMuch) failed_ = kMostFailed;
     if (got == SecondRun::Got::kMore) {
-      Judge();
+      StepByState();
     } else {
       Step(got == SecondRun::Got::kLost ? ContinueEventType::kNewLost : ContinueEventType::kNewTimeout);
     }
@@ -155,10 +149,10 @@ Task<void> HandOver::RunBeside() {
 void HandOver::Compare() {
   if (!sink_->may_continue()) return Step(ContinueEventType::kNewTimeout);
   second_->Compare(sink_->delivered());
-  Judge();
+  StepByState();
 }
 
-void HandOver::Judge() {
+void HandOver::StepByState() {
   switch (second_->state()) {
     case SecondRun::State::kBehind:
       return;
@@ -181,7 +175,7 @@ void HandOver::Judge() {
 void HandOver::Step(ContinueEventType type) {
   const bool was_over = dropped_ || took_over_;
   if (IsOfOver(type)) Do(ContinueAction::kCloseNew);  // what is left of it
-  for (const ContinueAction action : machine_.Step({.type = type, .methods = Rerun()})) {
+  for (const ContinueAction action : machine_.Step({.type = type, .methods = RerunAlone()})) {
     if (action == ContinueAction::kReportLoss) lost_ = type == ContinueEventType::kNewLost;
     Do(action);
   }

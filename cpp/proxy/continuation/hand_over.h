@@ -68,7 +68,7 @@ class HandOver {
   Task<void> Run();
   Task<void> RunBeside();
   void Compare();
-  void Judge();
+  void StepByState();
   void Step(ContinueEventType type);
   void Do(ContinueAction action);
   void TakeOver();

@@ -18,6 +18,12 @@ constexpr int64_t kLookMs = 1'000;  // at a worker that is silent
 
 }  // namespace
 
+bool IsLeaving(IoThread& thread, const Worker& worker) {
+  const std::shared_ptr<const FleetView>& fleet = thread.fleet.Get();
+  const std::optional<uint32_t> position = fleet->Find(worker.id);
+  return !position || !fleet->members()[*position].in_rotation();
+}
+
 SecondRun::SecondRun(Request& request, ThreadContinuation& thread)
     : request_(request),
       thread_(thread),
@@ -118,10 +124,7 @@ bool SecondRun::TakeMemory() {
 }
 
 bool SecondRun::IsLeaving() const {
-  const Ticket* const ticket = attempts_->response().ticket();
-  const std::shared_ptr<const FleetView>& fleet = request_.thread.fleet.Get();
-  const std::optional<uint32_t> position = fleet->Find(ticket->worker().id);
-  return !position || !fleet->members()[*position].in_rotation();
+  return vllm_router::IsLeaving(request_.thread, attempts_->response().ticket()->worker());
 }
 
 Task<void> SecondRun::Drop(bool lost) {

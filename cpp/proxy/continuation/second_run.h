@@ -26,6 +26,9 @@ namespace vllm_router {
 class DeliveredText;
 struct ThreadContinuation;
 
+// The worker drains, is unhealthy, or has been removed.
+bool IsLeaving(IoThread& thread, const Worker& worker);
+
 class SecondRun {
  public:
   static constexpr uint64_t kMostBytes = uint64_t{4} << 20;
@@ -55,7 +58,7 @@ class SecondRun {
   // As RerunAttempts::RunAgain().
   Task<bool> Begin(const FailedAttempt& failed, std::shared_ptr<Worker> worker, int64_t sent_ns);
   bool begun() const { return begun_; }
-  // Its worker drains, is unhealthy, or has been removed. REQUIRES: begun().
+  // As of its worker. REQUIRES: begun().
   bool IsLeaving() const;
   // REQUIRES: delivered.ok(); Begin() was true.
   void Compare(const DeliveredText& delivered);

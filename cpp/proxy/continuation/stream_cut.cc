@@ -28,4 +28,10 @@ ContinueEventType EventOf(StreamCut cut) {
   return ContinueEventType::kOldLost;
 }
 
+ContinueMethods RerunAlone() {
+  ContinueMethods methods;
+  methods.Add(ContinueMethod::kRerun);
+  return methods;
+}
+
 }  // namespace vllm_router

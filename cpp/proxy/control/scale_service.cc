@@ -123,17 +123,12 @@ void ScaleService::FollowPaces(const FleetView& fleet, int64_t passed_ns) {
     }
   }
   for (auto& [id, pace] : paces) pace.Follow(counts[id], passed_ns);
-  // Evictions read it (admission/evictables.h).
+  // Evictions and programs read it.
   for (const FleetView::Member& member : fleet.members()) {
     const double known = paces[member.worker->id].tokens_per_second().value_or(0);
     member.worker->prefill_pace.store(static_cast<float>(known), std::memory_order_relaxed);
   }
   paces_ = std::move(paces);
-}
-
-std::optional<double> ScaleService::PrefillRateOf(WorkerId worker) const {
-  const auto found = paces_.find(worker);
-  return found != paces_.end() ? found->second.tokens_per_second() : std::nullopt;
 }
 
 std::vector<ScaleService::Asked> ScaleService::Models(const FleetView& fleet, int64_t now_ns) {

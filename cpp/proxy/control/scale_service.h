@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -51,8 +50,6 @@ class ScaleService final : public Service {
   bool ended() const override { return !runs_; }
 
   std::shared_ptr<const ScaleReport> Report() const;
-  // Tokens per second that the worker computes of prompts; nullopt: not known. On the control thread.
-  std::optional<double> PrefillRateOf(WorkerId worker) const;
   void WriteMetrics(MetricsPage* page) const override;
 
  private:
