@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -31,6 +32,7 @@ file and `Router(**options)` read.
 
 - `--max-payload-size` may be written `--max_payload_size`, with its value after a blank or after `=`.
 - A line below has a flag's names, `=` its default if it has one, its values in brackets, and its meaning.
+  Where it ends with `…`, the help of that flag (`vllm-router --help port`) says more, mostly when to change it.
 - A list takes several values after one flag, and the flag may be repeated: `--worker-urls http://a:8000
   http://b:8000`. Lists of URLs and of headers may also be separated by commas. A single value that is
   repeated keeps the last.
@@ -200,8 +202,23 @@ def _default(flag: Flag) -> str:
     return f"`{' '.join(default) if isinstance(default, list) else show(default)}`"
 
 
+def _said_of_values(flag: Flag) -> str:
+    """The sentences of a help that say what a value means or which page explains the flag."""
+    values = ["Unset", "0", "1", *(flag.kind.names if isinstance(flag.kind, Choice) else ())]
+    sentences = re.split(r"(?<=\.) ", flag.more) if flag.more else []
+    said = []
+    for sentence in sentences:
+        if re.match(rf"({'|'.join(map(re.escape, values))})\b", sentence):
+            said.append(sentence)
+        elif page := re.fullmatch(r"See docs/(.+/(.+)\.md)\.", sentence):
+            said.append(f"[{page[2].replace('_', ' ').capitalize()}](../{page[1]}).")
+    if len(said) < len(sentences):
+        said.append("…")
+    return " ".join(said)
+
+
 def _built_row(flag: Flag, live: str) -> str:
-    meaning = f"{flag.what}. {flag.more}".strip()
+    meaning = f"{flag.what}. {_said_of_values(flag)}".strip()
     if flag.default != flag.command_default:
         meaning += f" In Python the default is {show(flag.default)}."
     default = "" if _default(flag) == "–" else f" = {_default(flag)}"
