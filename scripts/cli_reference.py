@@ -32,7 +32,7 @@ file and `Router(**options)` read.
 
 - `--max-payload-size` may be written `--max_payload_size`, with its value after a blank or after `=`.
 - A line below has a flag's names, `=` its default if it has one, its values in brackets, and its meaning.
-  Where it ends with `…`, the help of that flag (`vllm-router --help port`) says more, mostly when to change it.
+  Where it ends with `…`, the flag's own help (`vllm-router --help port`) says more, mostly when to change it.
 - A list takes several values after one flag, and the flag may be repeated: `--worker-urls http://a:8000
   http://b:8000`. Lists of URLs and of headers may also be separated by commas. A single value that is
   repeated keeps the last.
