@@ -25,8 +25,7 @@ HEAD = """\
     vllm-router probe [--url URL]
     vllm-router status [URL]
 
-Every flag is listed here once. `scripts/cli_reference.py` writes this page from what the command, the YAML
-file and `Router(**options)` read.
+Every flag is listed here once; `scripts/cli_reference.py` writes this page.
 
 ## Conventions
 
@@ -40,8 +39,7 @@ file and `Router(**options)` read.
 - Durations are in seconds and may have a fraction, such as `0.5`. None may be longer than a year.
 - A range such as `1 to 9` takes whole numbers, `number 1 to 9` fractions too.
 - Flags are not abbreviated. An unknown one is rejected with the nearest known one.
-- A flag marked *deprecated* is a former name. It works until the next minor release, and the log names the
-  flag to use.
+- A flag marked *deprecated* is a former name, which works until the next minor release.
 - In Python and YAML a setting has the same name with `_`: `max_payload_size`. Three differ in Python:
   `--prefill` is `prefill_urls`, `--decode` is `decode_urls` and `--wasm-middleware-route` is
   `wasm_middleware_routes`.

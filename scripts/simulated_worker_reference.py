@@ -82,8 +82,7 @@ script can continue. A request without tools gets text.
 ## Responses over a WebSocket
 
 `GET /v1/responses` with `Upgrade: websocket`, as Codex has it (`supports_websockets`). Each message of type `response.create` is a request, each
-event of its response a message; compression is declined. `previous_response_id` continues the last response of this connection (another id:
-`previous_response_not_found`). `"generate": false` computes the prompt, and the response is empty. Not with `--stage`.
+event of its response a message. `previous_response_id` continues the last response of this connection. Not with `--stage`.
 
 ## Conversations
 
@@ -108,9 +107,8 @@ Each prompt of a request is a sequence of its own; the `n` responses to a prompt
 
 ## The KV memory
 
-Blocks of `--block-tokens` tokens, `--cache-blocks` in all, for running requests and for what is cached. A request begins when there is
-space for its whole prompt and response; one that can never have it is rejected with 400: the context is `--max-model-len`, or what the memory
-holds if that is less. With `--cache-blocks 0` there is no limit and nothing is cached.
+Blocks of `--block-tokens` tokens, `--cache-blocks` in all, for running requests and for what is cached. A request begins when there is space for its
+whole prompt and response; one that can never have it is rejected with 400. With `--cache-blocks 0` there is no limit and nothing is cached.
 
 Hits are [those of the engine model](../explanation/engine_model.md#memory), the last token of a prompt always recomputed: a prompt of 16
 tokens never hits, one of 17 tokens can hit 16.
@@ -120,13 +118,8 @@ tokens never hits, one of 17 tokens can hit 16.
 
 ## KV events
 
-With `--kv-events-port` the worker publishes over ZeroMQ as vLLM 0.32 does: messages of three frames, an empty topic, the number of the batch
-(8 bytes, big-endian, from 0) and a MessagePack payload `[seconds, events, 0]`. Each step that changed something is a batch: a `BlockRemoved`
-for each evicted block, then a `BlockStored` for each request that stored blocks, once they can be hit (those of a response with its end).
-`/reset_prefix_cache` is announced with the next step: as `AllBlocksCleared`, or block by block while requests hold others.
-
-`--kv-events-replay-port` responds to the frames `["", number]` with `["", "", number, payload]` for each batch kept from that number
-on, then with `["", "", 2^64 - 1, ""]`. `GET /kv_event_sources`, `SimulatedWorker.kv_events_port` and `kv_events_replay_port` have the ports.
+With `--kv-events-port` the worker publishes over ZeroMQ as vLLM 0.32 does; each step that changed something is a batch. With
+`--kv-events-replay-port` it replays those kept. `GET /kv_event_sources`, `SimulatedWorker.kv_events_port` and `kv_events_replay_port` have the ports.
 
 With `--kv-events-polled` `POST /kv_cache_events` gives each event once, as TensorRT-LLM, numbered from 0. Faults of KV events do not affect these.
 
