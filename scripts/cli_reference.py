@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -24,13 +25,13 @@ HEAD = """\
     vllm-router probe [--url URL]
     vllm-router status [URL]
 
-Every flag is listed here once. `scripts/cli_reference.py` writes this page from what the command, the YAML
-file and `Router(**options)` read.
+Every flag is listed here once; `scripts/cli_reference.py` writes this page.
 
 ## Conventions
 
 - `--max-payload-size` may be written `--max_payload_size`, with its value after a blank or after `=`.
 - A line below has a flag's names, `=` its default if it has one, its values in brackets, and its meaning.
+  Where it ends with `…`, the flag's own help (`vllm-router --help port`) says more, mostly when to change it.
 - A list takes several values after one flag, and the flag may be repeated: `--worker-urls http://a:8000
   http://b:8000`. Lists of URLs and of headers may also be separated by commas. A single value that is
   repeated keeps the last.
@@ -38,8 +39,7 @@ file and `Router(**options)` read.
 - Durations are in seconds and may have a fraction, such as `0.5`. None may be longer than a year.
 - A range such as `1 to 9` takes whole numbers, `number 1 to 9` fractions too.
 - Flags are not abbreviated. An unknown one is rejected with the nearest known one.
-- A flag marked *deprecated* is a former name. It works until the next minor release, and the log names the
-  flag to use.
+- A flag marked *deprecated* is a former name, which works until the next minor release.
 - In Python and YAML a setting has the same name with `_`: `max_payload_size`. Three differ in Python:
   `--prefill` is `prefill_urls`, `--decode` is `decode_urls` and `--wasm-middleware-route` is
   `wasm_middleware_routes`.
@@ -200,8 +200,23 @@ def _default(flag: Flag) -> str:
     return f"`{' '.join(default) if isinstance(default, list) else show(default)}`"
 
 
+def _said_of_values(flag: Flag) -> str:
+    """The sentences of a help that say what a value means or which page explains the flag."""
+    values = ["Unset", "0", "1", *(flag.kind.names if isinstance(flag.kind, Choice) else ())]
+    sentences = re.split(r"(?<=\.) ", flag.more) if flag.more else []
+    said = []
+    for sentence in sentences:
+        if re.match(rf"({'|'.join(map(re.escape, values))})\b", sentence):
+            said.append(sentence)
+        elif page := re.fullmatch(r"See docs/(.+/(.+)\.md)\.", sentence):
+            said.append(f"[{page[2].replace('_', ' ').capitalize()}](../{page[1]}).")
+    if len(said) < len(sentences):
+        said.append("…")
+    return " ".join(said)
+
+
 def _built_row(flag: Flag, live: str) -> str:
-    meaning = f"{flag.what}. {flag.more}".strip()
+    meaning = f"{flag.what}. {_said_of_values(flag)}".strip()
     if flag.default != flag.command_default:
         meaning += f" In Python the default is {show(flag.default)}."
     default = "" if _default(flag) == "–" else f" = {_default(flag)}"

@@ -44,9 +44,8 @@ from workers whose events are exact, and with several `--routers` each hears the
 
 - other routers' formulas as published; those that score workers take `events_delay_s`: with it they know the caches by KV events so many
   seconds late, without it by what they sent;
-- former versions of `auto`: `compare_auto_v1`, `compare_auto_v2`, and `compare_auto_b0`, the second without its price of later work;
-- parts of `auto` left out: `compare_auto_one_speed` (learned speeds), `compare_auto_no_balance` (the balance of what was sent),
-  `compare_auto_no_copies` (the allowance for shared prefixes); `compare_auto_dear_moves` has four times its price of the work that delays others.
+- former versions of `auto` (`compare_auto_v1`, `compare_auto_v2`, `compare_auto_b0`, the second without its price of later work), and `auto` with parts
+  left out or changed (`compare_auto_one_speed`, `compare_auto_no_balance`, `compare_auto_no_copies`, `compare_auto_dear_moves`).
 
 Policies are recommended by p90 of the time to first token, and not from fewer than 100 requests.
 
@@ -64,8 +63,8 @@ Policies are recommended by p90 of the time to first token, and not from fewer t
 A line that does not fit is reported with its number and skipped, and so is a truncated end; `--strict` ends there instead. Times
 that go back end the reading unless `--sort` is given; a record log is always sorted.
 
-`weka` has the AgentX traces of SemiAnalysis with those of kv-cache-tester (`jq -c . traces/*.json > traces.jsonl`), `tracelab` TraceLab: sessions of
-coding agents, as [closed loops](#closed-loops).
+`weka` has the AgentX traces of SemiAnalysis (`jq -c . traces/*.json > traces.jsonl`), `tracelab` TraceLab: sessions of coding agents, as [closed
+loops](#closed-loops).
 
 | workload | requests | mean in / out | ideal hit | contents |
 |---|--:|--:|--:|---|
@@ -116,8 +115,8 @@ An event is `T:W`, worker W (counted from 0) at T seconds of the replay. A worke
 ### Classes and tenants
 
 A line of `mooncake` and `bailian` may have `priority_class` (`interactive`, `default`, `batch`) and `tenant` (a name). With `--admission-config` requests wait in the
-router's own queues, [as in the server](../how-to/share_a_fleet.md): until a worker has room for their class, in an order that is fair to tenants. Workers report their KV caches once a second.
-Timeouts are seen within 0.1 s. Not with stages, nor with `--whole-responses`; a capacity is measured without classes, and nothing is evicted: `evict` has no effect.
+router's own queues, [as in the server](../how-to/share_a_fleet.md): until a worker has room for their class, in an order that is fair to tenants. Not with stages, nor with
+`--whole-responses`; a capacity is measured without classes, and nothing is evicted.
 
 | figure of each class and tenant | meaning |
 |---|---|

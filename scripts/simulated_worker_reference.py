@@ -45,14 +45,11 @@ TAIL = """
 | `/v1/embeddings` | POST | numbers that depend on the input alone; `dimensions` (64), `encoding_format` |
 | `/tokenize` | POST | `{"count": 3, "max_model_len": 131072, "tokens": [...], "token_strs": null}` |
 | `/detokenize` | POST | `{"prompt": "..."}` |
-| `/v1/messages/render` | POST | `{"request_id": "7", "token_ids": [...]}` and more: what the engine would compute for the request |
-| `/v1/responses/render` | POST | the same |
 | `/v1/messages/count_tokens` | POST | `{"input_tokens": 3}` |
 | `/v1/responses/input_tokens` | POST | `{"object": "response.input_tokens", "input_tokens": 3}` |
 | `/v1/conversations` | POST | OpenAI's `{"id": "conv_...", "object": "conversation"}`; [below it](#conversations) are what it has made |
 | `/v1/models` | any | the one model |
 | `/health` | any | 200 and nothing, or `--health-status` |
-| `/ping` | any | as `/health` |
 | `/version` | any | `{"version": "simulated"}` |
 | `/load` | any | `{"server_load": 0}`: requests in the engine |
 | `/metrics` | any | Prometheus text with names of vLLM's: `vllm:num_requests_running`, `vllm:prefix_cache_hits_total` and others |
@@ -62,8 +59,8 @@ TAIL = """
 | `/stats` | any | [statistics](#statistics) |
 | `/echo` | any | what arrived: `method`, `path`, `query`, `headers` as pairs, `body_bytes`, `body_crc32`, and the worker's `port`. So does every path below `/echo/`. |
 
-Another method on a POST path gets 405, another path 404, a bad request 400 and an unknown model 404, with errors as vLLM writes them.
-`x-request-id` becomes the end of the response's `id`.
+`/v1/messages/render` and `/v1/responses/render` have the token ids of a request, `/ping` is `/health`. Another method on a POST path gets 405, another
+path 404, a bad request 400 and an unknown model 404, with errors as vLLM writes them.
 
 Read of a request: `model`, `messages` (`prompt`, `input`, `system`, `instructions`, `tools`) as text, `max_tokens`
 (`max_completion_tokens`, `max_output_tokens`), `n`, `stream`, `stream_options.include_usage`. Without a length a chat's response has 64
@@ -79,21 +76,19 @@ With `--tool-script` the model works through a task: where a request has tools, 
  {"text": "Done."}]
 ```
 
-A turn has a text, calls, or both. Its number is that of responses since the user's last message, and the last turn repeats, so any worker that has the script can continue. A
-request without tools gets text of 64 tokens, or fewer if it says so. Of a turn, the next request can find its text in the cache, not its calls.
+A turn has a text, calls, or both. Its number is that of responses since the user's last message, and the last turn repeats, so any worker that has the
+script can continue. A request without tools gets text.
 
 ## Responses over a WebSocket
 
 `GET /v1/responses` with `Upgrade: websocket`, as Codex has it (`supports_websockets`). Each message of type `response.create` is a request, each
-event of its response a message; compression is declined. `previous_response_id` continues the last response of this connection (another id:
-`previous_response_not_found`). `"generate": false` computes the prompt, and the response is empty. Not with `--stage`.
+event of its response a message. `previous_response_id` continues the last response of this connection. Not with `--stage`.
 
 ## Conversations
 
-`POST /v1/conversations` makes a conversation, kept until the worker ends: `GET`, `POST` (other `metadata`) and `DELETE` of
-`/v1/conversations/{id}`, `GET` and `POST` of `.../items`, `GET` and `DELETE` of `.../items/{item_id}`. A request to `/v1/responses` whose
-`conversation` is that id, or an object with it, has its items before the `input`, and adds input and response to them. Another id is 404.
-Not in responses with `--stage` or over a WebSocket.
+`POST /v1/conversations` makes a conversation, kept until the worker ends, with the paths of OpenAI's API below it. A request to `/v1/responses` whose
+`conversation` is its id, or an object with it, has its items before the `input`, and adds input and response to them. Another id is 404. Not with
+`--stage` or over a WebSocket.
 
 ## Tokens and text
 
@@ -112,9 +107,8 @@ Each prompt of a request is a sequence of its own; the `n` responses to a prompt
 
 ## The KV memory
 
-Blocks of `--block-tokens` tokens, `--cache-blocks` in all, for running requests and for what is cached. A request begins when there is
-space for its whole prompt and response; one that can never have it is rejected with 400: the context is `--max-model-len`, or what the memory
-holds if that is less. With `--cache-blocks 0` there is no limit and nothing is cached.
+Blocks of `--block-tokens` tokens, `--cache-blocks` in all, for running requests and for what is cached. A request begins when there is space for its
+whole prompt and response; one that can never have it is rejected with 400. With `--cache-blocks 0` there is no limit and nothing is cached.
 
 Hits are [those of the engine model](../explanation/engine_model.md#memory), the last token of a prompt always recomputed: a prompt of 16
 tokens never hits, one of 17 tokens can hit 16.
@@ -124,17 +118,10 @@ tokens never hits, one of 17 tokens can hit 16.
 
 ## KV events
 
-With `--kv-events-port` the worker publishes over ZeroMQ as vLLM 0.32 does: messages of three frames, an empty topic, the number of the batch
-(8 bytes, big-endian, from 0) and a MessagePack payload `[seconds, events, 0]`. Each step that changed something is a batch: a `BlockRemoved`
-for each evicted block, then a `BlockStored` for each request that stored blocks, once they can be hit (those of a response with its end).
-`/reset_prefix_cache` is announced with the next step: as `AllBlocksCleared`, or block by block while requests hold others.
+With `--kv-events-port` the worker publishes over ZeroMQ as vLLM 0.32 does; each step that changed something is a batch. With
+`--kv-events-replay-port` it replays those kept. `GET /kv_event_sources`, `SimulatedWorker.kv_events_port` and `kv_events_replay_port` have the ports.
 
-`--kv-events-replay-port` responds to the frames `["", number]` with `["", "", number, payload]` for each batch kept from that number
-on, then with `["", "", 2^64 - 1, ""]`. `GET /kv_event_sources`, `SimulatedWorker.kv_events_port` and `kv_events_replay_port` have the ports.
-
-With `--kv-events-polled` `POST /kv_cache_events` gives each event once, as TensorRT-LLM, numbered from 0, the first one about the capacity.
-The last `--kv-events-buffer-steps` are kept. A cache that is emptied is a `removed` with all of its blocks. Faults of KV events do not affect
-these.
+With `--kv-events-polled` `POST /kv_cache_events` gives each event once, as TensorRT-LLM, numbered from 0. Faults of KV events do not affect these.
 
 ## Stages
 
@@ -147,19 +134,15 @@ with SimulatedWorker(stage="prefill") as prefill, SimulatedWorker(stage="decode"
     prefill.kv_counters().stranded  # requests whose lease ended before a pull
 ```
 
-- A prefill worker whose request has `kv_transfer_params.do_remote_decode` holds the blocks of the prompt and names them in the response, in 14
-  members; else the member is `null`. A stream holds them too and does not say so. They are free after a pull, a notice of the decode worker
-  or `--kv-lease-s`, and if the client leaves before the prompt is computed. While too few blocks are free, responses wait.
-- A decode worker with such parameters pulls the blocks, computes nothing of the prompt, and reports the prefill worker's `cached_tokens`.
-  Each token of blocks that were reused, are of another prompt, or whose lease has ended is ` GARBAGE`. Without parameters it computes the
-  prompt itself.
-- A pull that fails (a dead prefill worker, another engine, blocks that are none) is 500, in a stream an event of it; with
-  `--kv-load-failure-policy recompute` the prompt is computed.
-- Each prompt and each of `n` choices holds blocks of its own, and a response names those of one.
-- Parameters that name fewer blocks than a prompt needs, or lack a host, an engine, a request, a port or blocks, end the decode engine: everything is 500 then, and `/health` 503.
-- A request that decode rejects frees the blocks at prefill, unless it is no JSON or a member has a wrong type (error type `Bad Request`).
-- A decode client that leaves before the engine has the request leaves the blocks held; before the pull, they are freed at once; during the
-  pull, both sides keep them until it has ended.
+- A prefill worker whose request has `kv_transfer_params.do_remote_decode` holds the blocks of the prompt and names them in the response. They are free
+  after a pull, a notice of the decode worker or `--kv-lease-s`, and if the client leaves before the prompt is computed.
+- A decode worker with such parameters pulls the blocks and computes nothing of the prompt. Each token of blocks that were reused, are of another
+  prompt, or whose lease has ended is ` GARBAGE`. Without parameters it computes the prompt itself.
+- A pull that fails is 500, in a stream an event of it; with `--kv-load-failure-policy recompute` the prompt is computed.
+- Parameters that name fewer blocks than a prompt needs, or lack a host, an engine, a request, a port or blocks, end the decode engine: everything is
+  500 then, and `/health` 503.
+- A request that decode rejects frees the blocks at prefill, unless it is no JSON or a member has a wrong type. A decode client that leaves before the
+  engine has the request leaves them held.
 - `close_gate()` and `open_gate()` hold requests at six points, `captured()` has the bytes that arrived, `advance_leases()` moves the clock.
 
 Not as in the engine: a decode worker does not look into its own cache before it pulls nor keep what it pulled, and a transfer takes no time.
