@@ -273,7 +273,7 @@ void BindTestingPolicy(py::module_& testing) {
           "read",
           [](const WorkerHistory& self, uint32_t worker, uint16_t slot) {
             const WorkerHistory::Reading read = self.Read({WorkerId{worker}, WorkerSlot{slot}});
-            return std::tuple(read.sent, read.pace, read.known);
+            return std::tuple(read.sent, read.speed.pace, read.speed.known);
           })
       .def(
           "add",

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "policy/auto_columns.h"
 #include "policy/auto_cost.h"
 #include "policy/keep_least.h"
 #include "policy/kv_index.h"
@@ -34,7 +36,6 @@ constexpr double kMostOutput = 256;
 constexpr double kMostGapSeconds = 1;
 
 constexpr double kLeastUncached = 16;    // tokens that an engine computes of a prompt that it has
-constexpr double kPaceNoise = 0.15;      // a worker is not slower or faster by less, as a logarithm
 constexpr uint64_t kLeastOutput = 4;     // tokens; from fewer no pace is learnt
 constexpr double kLeastDecoding = 0.05;  // likewise, the part of a request's time
 
@@ -166,36 +167,20 @@ class Auto final : public Policy {
   static constexpr size_t kPools = 64;       // pools of more models share means
   static constexpr size_t kPrefixes = 4096;  // that open requests are counted by
 
-  // One per thread, reused. Columns have a row for each eligible worker, in fleet order.
+  // One per thread, reused.
   struct Scratch {
-    void Resize(size_t members) {
-      if (queued.size() >= members) return;
-      for (std::vector<double>* column :
-           {&queued, &waiting, &uncached, &requests, &context, &weight, &cost, &sent, &pace, &known})
-        column->resize(members);
-    }
-
     BlockMatches matches;
+    AutoColumns columns;
     uint32_t longest = 0;      // blocks that some worker holds
     uint32_t most_blocks = 0;  // that an eligible worker holds
     uint32_t best_holder = 0;  // its position
     uint32_t shared = 0;       // Forecast::shared
+    double least = 0;          // U' by blocks alone
+    uint32_t holder = 0;       // a worker with that
+    double next = 0;    // the least of all others: the same, if two have it; infinite, if there are none
     double hidden = 0;  // what the only holder is taken to have beyond its blocks; below 0: there is none
-    size_t holder = 0;  // its row
-    double alone = 0;   // tokens that no other worker holds
-    double least = 0;   // U', before that
     double busy = 0;    // p
     std::vector<uint32_t> best;
-    std::vector<double> queued;
-    std::vector<double> waiting;
-    std::vector<double> uncached;
-    std::vector<double> requests;
-    std::vector<double> context;
-    std::vector<double> weight;
-    std::vector<double> cost;
-    std::vector<double> sent;
-    std::vector<double> pace;  // once they were compared: slow
-    std::vector<double> known;
   };
 
   static void LearnGap(int64_t now_ns, PoolMeans* pool) {
@@ -216,11 +201,6 @@ class Auto final : public Policy {
     usual->Learn(logarithm);
     const WorkerHistory::Place place{decision.worker, WorkerSlot{decision.forecast.slot}};
     history_.LearnPace(place, logarithm - usual->value());
-  }
-  // Small differences are noise.
-  static double SlowOf(double pace) {
-    const double beyond = std::abs(pace) - kPaceNoise;
-    return beyond <= 0 ? 1 : std::exp(pace < 0 ? -beyond : beyond);
   }
 
   // What the decision changes, and what its outcome is compared with.
@@ -249,51 +229,31 @@ class Auto final : public Policy {
         .pool = static_cast<uint8_t>(fleet.pool() % kPools)};
     if (scratch.shared != 0) sharers_[scratch.shared - 1].fetch_add(1, std::memory_order_relaxed);
     const double more = kAutoEngine.request + kAutoEngine.context * prompt;
-    const std::span<const uint32_t> eligible = fleet.eligible();
-    const auto row = std::ranges::lower_bound(eligible, decision->position) - eligible.begin();
-    const double slow = scratch.pace[static_cast<size_t>(row)];
+    const double slow = scratch.columns.slow(RowOf(fleet, decision->position));
     history_.Add(place, (pool->output.value() * more + known) * slow / plan.weights[decision->position]);
-    const auto workers = static_cast<uint32_t>(eligible.size());
+    const auto workers = static_cast<uint32_t>(fleet.eligible().size());
     if (pool->sent.fetch_add(1, std::memory_order_relaxed) + 1 < workers) return;
     pool->sent.store(0, std::memory_order_relaxed);
-    history_.Fade(plan.known, eligible);
+    history_.Fade(plan.known, fleet.eligible());
   }
 
-  // The terms are read into columns first, each worker's load once: that is one cache line each, and the
-  // computation that follows is vector code.
+  // The terms are read into columns first: the computation that follows is vector code.
   std::span<const double> CostsOf(
       const RoutingKey& key, const FleetView& fleet, const KvIndex::Plan* plan, const PoolMeans& pool,
       Scratch* scratch) const {
-    scratch->Resize(fleet.members().size());
     const std::span<const uint32_t> eligible = fleet.eligible();
+    AutoColumns& columns = scratch->columns;
+    columns.Resize(fleet.members().size());
     FindUncached(key, fleet, plan, scratch);
-    const double* weight = WeightsOf(fleet, plan, scratch);
-    double* const queued = scratch->queued.data();
-    double* const waiting = scratch->waiting.data();
-    double* const requests = scratch->requests.data();
-    double* const context = scratch->context.data();
-    AutoLoads all;
-    for (size_t row = 0; row < eligible.size(); ++row) {
-      const WorkerLoad::Reading load = fleet.load(eligible[row]).ReadForDecision();
-      all.Add(load);
-      queued[row] = static_cast<double>(load.queued);
-      waiting[row] = static_cast<double>(load.waiting);
-      requests[row] = static_cast<double>(load.requests);
-      context[row] = static_cast<double>(load.context);
-    }
+    const AutoLoads all = columns.Read(fleet, plan, history_);
     const auto workers = static_cast<double>(eligible.size());
     const double mean_uncached = pool.uncached.value();
     const double mean_prompt = all.MeanPrompt(key.prompt_tokens);
-    // Rarely any: a second pass over the loads, so that the first stays short.
-    for (size_t row = 0; all.polled != 0 && row < eligible.size(); ++row) {
-      const WorkerLoad::Reading load = fleet.load(eligible[row]).ReadForDecision();
-      queued[row] += static_cast<double>(load.polled_waiting) * mean_uncached;
-      context[row] += static_cast<double>(load.polled) * mean_prompt;
-    }
-    const double least = FindHolder(key, pool, eligible.size(), scratch);
+    if (all.polled != 0) columns.AddPolled(fleet, mean_uncached, mean_prompt);
+    const double least = FindHolder(key, fleet, pool, scratch);
     const double rate = RateOf(pool, eligible.size());
     scratch->busy = std::min(kAutoMostBusy, rate * kAutoEngine.token_s * mean_uncached);
-    const AutoPrices made(
+    const AutoPrices prices(
         {.prompt = static_cast<double>(key.prompt_tokens),
          .least_uncached = least,
          .sharers = scratch->shared == 0
@@ -308,107 +268,43 @@ class Auto final : public Policy {
          .rate = rate,
          .lost = lost_.share()},
         objective_, weights_);
-    FindHistory(eligible, plan, weight, made.own, scratch);
-    // A copy that no function has seen: else each cost written could change it, and the loop below is no vector code.
-    const AutoPrices prices = made;
-    const double* const uncached = scratch->uncached.data();
-    const double* const sent = scratch->sent.data();
-    const double* const slow = scratch->pace.data();
-    double* const cost = scratch->cost.data();
-    for (size_t row = 0; row < eligible.size(); ++row) {
-      cost[row] = AutoCost(
-          {.queued = queued[row],
-           .waiting = waiting[row],
-           .uncached = uncached[row],
-           .requests = requests[row],
-           .context = context[row],
-           .sent = sent[row],
-           .slow = slow[row],
-           .weight = weight[row]},
-          prices);
+    if (scratch->hidden >= 0) {
+      const size_t row = RowOf(fleet, scratch->holder);
+      const double alone = std::min<double>(key.prompt_tokens, scratch->next) - scratch->least;
+      columns.TakeSent(row, prices.own * alone / columns.weight(row));
     }
+    if (weights_.speeds) columns.CompareSpeeds();
+    const std::span<double> costs = columns.Costs(prices);
     if (const FleetView::Residents* const residents = fleet.residents()) {
-      for (size_t row = 0; row < eligible.size(); ++row)
-        cost[row] += (*residents)[eligible[row]] != 0 ? 0 : lora_load_tokens_;
+      for (size_t row = 0; row < costs.size(); ++row)
+        costs[row] += (*residents)[eligible[row]] != 0 ? 0 : lora_load_tokens_;
     }
-    return {cost, eligible.size()};
+    return costs;
   }
 
-  // Who shares the known part of the prompt, and the least U. The only holder of a prompt that nobody else has open has
+  // Of an eligible worker.
+  static size_t RowOf(const FleetView& fleet, uint32_t position) {
+    const std::span<const uint32_t> eligible = fleet.eligible();
+    if (eligible.size() == fleet.members().size()) return position;
+    return static_cast<size_t>(std::ranges::lower_bound(eligible, position) - eligible.begin());
+  }
+
+  // Who shares the known part of the prompt, and U'. The only holder of a prompt that nobody else has open has
   // also what it generated last, which no prompt had yet: as much as there was on average.
-  double FindHolder(const RoutingKey& key, const PoolMeans& pool, size_t rows, Scratch* scratch) const {
-    double* const uncached = scratch->uncached.data();
-    uint32_t longest = 0;
-    for (const BlockMatch& match : std::as_const(scratch->matches).entries())
-      longest = std::max(longest, match.longest());
-    scratch->longest = longest;
-    longest = std::min(longest, static_cast<uint32_t>(key.blocks.size()));
+  double FindHolder(
+      const RoutingKey& key, const FleetView& fleet, const PoolMeans& pool, Scratch* scratch) const {
+    const uint32_t longest = std::min(scratch->longest, static_cast<uint32_t>(key.blocks.size()));
     scratch->shared =
         longest == 0 ? 0
                      : 1 + static_cast<uint32_t>(static_cast<uint64_t>(key.blocks[longest - 1]) % kPrefixes);
-    // Where nobody holds any of it all are equal.
-    const double least = longest == 0 ? uncached[0] : LeastOf(std::span<const double>(uncached, rows));
-    scratch->least = least;
     scratch->hidden = -1;
+    const double least = scratch->least;
     if (longest == 0 || sharers_[scratch->shared - 1].load(std::memory_order_relaxed) > 0) return least;
-    if (std::count(uncached, uncached + rows, least) != 1) return least;
+    if (scratch->next == least) return least;
     scratch->hidden = std::max(0.0, pool.hidden.value());
-    double& holder = *std::find(uncached, uncached + rows, least);
-    scratch->holder = static_cast<size_t>(&holder - uncached);
-    double next = key.prompt_tokens;
-    for (size_t row = 0; row < rows; ++row) {
-      if (row != scratch->holder) next = std::min(next, uncached[row]);
-    }
-    scratch->alone = next - least;
-    holder = std::min(holder, std::max(kLeastUncached, holder - scratch->hidden));
-    return holder;
-  }
-
-  // Columns `sent` by their mean, without `own` of each token that one worker alone holds, and `pace` as the factor of
-  // the cost.
-  void FindHistory(
-      std::span<const uint32_t> eligible, const KvIndex::Plan* plan, const double* weight, double own,
-      Scratch* scratch) const {
-    double* const sent = scratch->sent.data();
-    double* const pace = scratch->pace.data();
-    double* const known = scratch->known.data();
-    double all_sent = 0;
-    double all_pace = 0;
-    double all_known = 0;
-    bool is_told = false;
-    for (size_t row = 0; row < eligible.size(); ++row) {
-      const WorkerHistory::Reading read =
-          plan != nullptr ? history_.Read(plan->known[eligible[row]]) : WorkerHistory::Reading{0, 0, 0};
-      sent[row] = read.sent;
-      pace[row] = read.pace;
-      known[row] = read.known;
-      all_sent += read.sent;
-      all_pace += read.pace;
-      all_known += read.known;
-      is_told |= weight[row] != weight[0];
-    }
-    const auto workers = static_cast<double>(eligible.size());
-    if (scratch->hidden >= 0) {
-      const size_t row = scratch->holder;
-      sent[row] = std::max(0.0, sent[row] - own * scratch->alone / weight[row]);
-    }
-    const double per_sent = all_sent > 0 ? workers / all_sent : 0;
-    for (size_t row = 0; row < eligible.size(); ++row) sent[row] *= per_sent;
-    // A worker is slow by what others are known to take: one that was not measured is as they are, and the only one
-    // that was is as the rest.
-    const double mean_pace = all_known > 0 ? all_pace / all_known : 0;
-    double most_beyond = 0;
-    for (size_t row = 0; row < eligible.size(); ++row) {
-      const double others = std::min(1.0, all_known - known[row]);
-      pace[row] = (pace[row] - mean_pace * known[row]) * others;
-      most_beyond = std::max(most_beyond, std::abs(pace[row]));
-    }
-    // Usually: all are as fast as the others.
-    if (is_told || !weights_.speeds || most_beyond <= kPaceNoise) {
-      std::fill_n(pace, eligible.size(), 1.0);
-    } else {
-      for (size_t row = 0; row < eligible.size(); ++row) pace[row] = SlowOf(pace[row]);
-    }
+    const double told = std::min(least, std::max(kLeastUncached, least - scratch->hidden));
+    scratch->columns.uncached()[RowOf(fleet, scratch->holder)] = told;
+    return told;
   }
 
   // If there are any among the best.
@@ -421,40 +317,54 @@ class Auto final : public Policy {
   void FindUncached(
       const RoutingKey& key, const FleetView& fleet, const KvIndex::Plan* plan, Scratch* scratch) const {
     const Uncached tokens(key, *index_);
-    double* const uncached = scratch->uncached.data();
+    double* const uncached = scratch->columns.uncached();
     // Most workers hold the same: a shared system prompt.
     uint32_t last = 0;
+    uint32_t longest = 0;
     uint32_t most = 0;
-    double last_uncached = tokens.Of(0);
-    std::fill_n(uncached, fleet.members().size(), last_uncached);
+    const double whole = tokens.Of(0);
+    double last_uncached = whole;
+    std::fill_n(uncached, fleet.members().size(), whole);
+    const std::span<const uint32_t> eligible = fleet.eligible();
+    const bool are_all_eligible = eligible.size() == fleet.members().size();
+    size_t holders = 0;
+    double least = std::numeric_limits<double>::infinity();
+    double next = least;
     for (const BlockMatch& match : std::as_const(scratch->matches).entries()) {
+      const uint32_t held = match.longest();
+      longest = std::max(longest, held);
       const uint32_t position = plan->PositionOf(match.owner);
       if (position == KvIndex::kNowhere) continue;
-      const uint32_t held = match.longest();
       if (held != last) {
         last = held;
         last_uncached = tokens.Of(held);
       }
       uncached[position] = last_uncached;
-      if (held <= most || !fleet.IsEligible(position)) continue;
+      if (!are_all_eligible && !fleet.IsEligible(position)) continue;
+      ++holders;
+      if (last_uncached < least) {
+        next = least;
+        least = last_uncached;
+        scratch->holder = position;
+      } else if (last_uncached < next) {
+        next = last_uncached;
+      }
+      if (held <= most) continue;
       most = held;
       scratch->best_holder = position;
     }
-    scratch->most_blocks = most;
-    const std::span<const uint32_t> eligible = fleet.eligible();
-    if (eligible.size() == fleet.members().size()) return;
-    for (size_t row = 0; row < eligible.size(); ++row) uncached[row] = uncached[eligible[row]];
-  }
-
-  static const double* WeightsOf(const FleetView& fleet, const KvIndex::Plan* plan, Scratch* scratch) {
-    const std::span<const uint32_t> eligible = fleet.eligible();
-    if (plan != nullptr && eligible.size() == plan->weights.size()) return plan->weights.data();
-    double* const weight = scratch->weight.data();
-    for (size_t row = 0; row < eligible.size(); ++row) {
-      weight[row] = plan != nullptr ? plan->weights[eligible[row]]
-                                    : static_cast<double>(fleet.worker(eligible[row]).weight) / kWeightOne;
+    // The others compute all of it.
+    const size_t others = eligible.size() - holders;
+    if (holders == 0) {
+      least = whole;
+      scratch->holder = eligible.front();
     }
-    return weight;
+    if (holders + others > 1 && others > 0) next = std::min(next, whole);
+    scratch->least = least;
+    scratch->next = next;
+    scratch->longest = longest;
+    scratch->most_blocks = most;
+    scratch->columns.Compact(eligible, fleet.members().size());
   }
 
   const AutoObjective objective_;

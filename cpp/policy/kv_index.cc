@@ -57,6 +57,7 @@ std::shared_ptr<const FleetPlan> KvIndex::MakePlan(
   if (last != nullptr && last->membership == next.membership_version()) {
     plan->known = last->known;
     plan->weights = last->weights;
+    plan->equal_weights = last->equal_weights;
     plan->position_of = last->position_of;
     plan->url_hashes = last->url_hashes;
     return plan;
@@ -70,6 +71,7 @@ std::shared_ptr<const FleetPlan> KvIndex::MakePlan(
     plan->position_of[static_cast<size_t>(plan->known[position].slot)] = static_cast<uint32_t>(position);
     const Worker& worker = next.worker(static_cast<uint32_t>(position));
     plan->weights.push_back(static_cast<double>(worker.weight) / kWeightOne);
+    plan->equal_weights &= plan->weights.back() == plan->weights.front();
     if (coarse_ != nullptr) plan->url_hashes.push_back(Xxh3(worker.url.url));
   }
   // Before a slot may be given to another worker.

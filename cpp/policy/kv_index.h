@@ -84,6 +84,7 @@ class KvIndex {
     std::vector<double> weights;        // Worker::weight in whole ones, by position
     std::vector<uint32_t> position_of;  // by slot; kNowhere: none of this membership
     std::vector<uint64_t> url_hashes;   // by position, where routers tell each other something
+    bool equal_weights = true;          // of `weights`
   };
 
   explicit KvIndex(const KvIndexOptions& options);

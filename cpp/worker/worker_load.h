@@ -81,18 +81,35 @@ class alignas(64) WorkerLoad {
     int64_t requests;  // all
     int64_t polled;    // of them, those whose tokens are not known
     int64_t polled_waiting;
+
+    void Add(const Reading& other) {
+      queued += other.queued;
+      context += other.context;
+      waiting += other.waiting;
+      requests += other.requests;
+      polled += other.polled;
+      polled_waiting += other.polled_waiting;
+    }
   };
   Reading ReadForDecision() const {
+    Reading all = ReadOwn();
+    all.Add(ReadOthers());
+    return all;
+  }
+  // The part of this router, and of all others. For a loop over a fleet: what others_known() is 0 for has no second
+  // part.
+  Reading ReadOwn() const {
+    return {own_queued_prefill(), own_context(), own_waiting(), open_requests(), 0, 0};
+  }
+  Reading ReadOthers() const {
     const uint64_t remote = remote_.load(std::memory_order_relaxed);
     const uint64_t polled = polled_.load(std::memory_order_relaxed);
     const uint64_t tokens = peer_tokens_.load(std::memory_order_relaxed);
-    return {
-        .queued = own_queued_prefill() + LowOf(tokens),
-        .context = own_context() + HighOf(tokens),
-        .waiting = own_waiting() + HighOf(remote),
-        .requests = open_requests() + LowOf(remote),
-        .polled = LowOf(polled),
-        .polled_waiting = HighOf(polled)};
+    return {LowOf(tokens), HighOf(tokens), HighOf(remote), LowOf(remote), LowOf(polled), HighOf(polled)};
+  }
+  uint64_t others_known() const {
+    return remote_.load(std::memory_order_relaxed) | polled_.load(std::memory_order_relaxed) |
+           peer_tokens_.load(std::memory_order_relaxed);
   }
 
   // Of the worker's requests beyond those of this router and its peers; `waiting` of them have no first token.
