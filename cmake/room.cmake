@@ -35,6 +35,12 @@ function(router_room name)
   cmake_parse_arguments(ROOM "" "" "ROOMS;LIBRARIES;PUBLIC_LIBRARIES" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS *.cc)
   add_library(router_${name} STATIC ${sources})
+  # Three quarters of a compiler's time are headers. Names in anonymous namespaces of one room must differ; a coroutine's
+  # frame may hold a type of such a namespace. Sources with options of their own stay alone.
+  set_target_properties(router_${name} PROPERTIES UNITY_BUILD ${ROUTER_GROUP_SOURCES} UNITY_BUILD_BATCH_SIZE 12)
+  if(ROUTER_GROUP_SOURCES AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(router_${name} PRIVATE -Wno-subobject-linkage)
+  endif()
   list(TRANSFORM ROOM_ROOMS PREPEND router_)
   target_link_libraries(router_${name} PUBLIC router_flags ${ROOM_ROOMS} ${ROOM_PUBLIC_LIBRARIES} PRIVATE ${ROOM_LIBRARIES})
   if(ROUTER_PRECOMPILE AND name STREQUAL base)

@@ -28,14 +28,6 @@ std::optional<double> ParseReal(std::string_view text) {
   return value;
 }
 
-// The next word, without the blanks in front of it.
-std::string_view TakeWord(std::string_view* text) {
-  while (!text->empty() && text->front() == ' ') text->remove_prefix(1);
-  const std::string_view word = text->substr(0, text->find(' '));
-  text->remove_prefix(word.size());
-  return word;
-}
-
 class Reading {
  public:
   explicit Reading(size_t line) : line_(line) {}
@@ -244,6 +236,13 @@ Status CheckTogether(const AdmissionSettings& settings) {
 }
 
 }  // namespace
+
+std::string_view TakeWord(std::string_view* text) {
+  while (!text->empty() && text->front() == ' ') text->remove_prefix(1);
+  const std::string_view word = text->substr(0, text->find(' '));
+  text->remove_prefix(word.size());
+  return word;
+}
 
 std::string_view ClassGateName(ClassGate gate) { return kGates[static_cast<size_t>(gate)]; }
 

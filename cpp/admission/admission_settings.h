@@ -35,6 +35,9 @@ inline constexpr size_t kMaxConfiguredTenants = 4'096;
 inline constexpr int32_t kMaxEnginePriority = 1'000'000;
 inline constexpr double kMaxClassWeight = 1'000;
 
+// The next word of a line, without the blanks in front of it; `text` is what follows. Empty at its end.
+std::string_view TakeWord(std::string_view* text);
+
 // Stands for all tenants without a line of their own.
 inline constexpr std::string_view kUnnamedTenants = "default";
 

@@ -10,7 +10,7 @@
 namespace vllm_router {
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames = {"tenant", "class", "max_class", "trusted"};
+constexpr std::array<std::string_view, 4> kFields = {"tenant", "class", "max_class", "trusted"};
 constexpr std::string_view kShownNames = "tenant=NAME, class=CLASS, max_class=CLASS and trusted";
 constexpr size_t kLongestShown = 24;
 
@@ -27,7 +27,7 @@ bool MayShow(std::string_view name, std::string_view value) {
 }
 
 Status Unknown(std::string_view name, std::string_view value, size_t number) {
-  const std::string_view nearest = NearestName(name, kNames);
+  const std::string_view nearest = NearestName(name, kFields);
   return Bad(
       MayShow(name, value) ? Concat("the attribute ", name, "=")
                            : Concat("attribute ", number, " behind the key"),
@@ -59,7 +59,7 @@ Status Take(std::string_view name, std::string_view value, KeyGrant* grant) {
 
 StatusOr<KeyGrant> ParseKeyAttributes(std::string_view text) {
   KeyGrant grant;
-  std::array<bool, kNames.size()> taken{};
+  std::array<bool, kFields.size()> taken{};
   for (size_t number = 1; !(text = TrimBlanks(text)).empty(); ++number) {
     const size_t end = std::min(text.find_first_of(" \t"), text.size());
     const std::string_view attribute = text.substr(0, end);
@@ -68,14 +68,14 @@ StatusOr<KeyGrant> ParseKeyAttributes(std::string_view text) {
     const bool has_value = sign < attribute.size();
     const std::string_view name = attribute.substr(0, sign);
     const std::string_view value = has_value ? attribute.substr(sign + 1) : std::string_view();
-    const auto known = std::ranges::find(kNames, name);
-    if (known == kNames.end()) return Unknown(name, value, number);
+    const auto known = std::ranges::find(kFields, name);
+    if (known == kFields.end()) return Unknown(name, value, number);
     const bool is_switch = name == "trusted";
     if (is_switch && has_value)
       return Bad("the attribute trusted has a value; write trusted alone, or leave it out");
     if (!is_switch && value.empty())
       return Bad("the attribute ", name, " has no value; write ", name, "=VALUE without blanks");
-    if (std::exchange(taken[static_cast<size_t>(known - kNames.begin())], true))
+    if (std::exchange(taken[static_cast<size_t>(known - kFields.begin())], true))
       return Bad("the attribute ", name, " is there twice; leave one of them");
     if (is_switch) {
       grant.trusted = true;

@@ -7,7 +7,7 @@
 namespace vllm_router {
 namespace {
 
-constexpr std::array<std::string_view, kPriorityClasses> kNames = {"interactive", "default", "batch"};
+constexpr std::array<std::string_view, kPriorityClasses> kClassNames = {"interactive", "default", "batch"};
 
 // Of other routers and gateways.
 constexpr std::string_view kSmgHeader = "x-smg-priority";
@@ -31,12 +31,12 @@ std::optional<PriorityClass> SmgClass(std::string_view value) {
 }  // namespace
 
 std::string_view PriorityClassName(PriorityClass priority_class) {
-  return kNames[static_cast<size_t>(priority_class)];
+  return kClassNames[static_cast<size_t>(priority_class)];
 }
 
 std::optional<PriorityClass> PriorityClassByName(std::string_view name) {
-  for (size_t i = 0; i < kNames.size(); ++i) {
-    if (EqualsIgnoreCase(name, kNames[i])) return static_cast<PriorityClass>(i);
+  for (size_t i = 0; i < kClassNames.size(); ++i) {
+    if (EqualsIgnoreCase(name, kClassNames[i])) return static_cast<PriorityClass>(i);
   }
   return std::nullopt;
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 
+#include "admission/admission_settings.h"
 #include "base/text.h"
 #include "base/time_units.h"
 
@@ -15,13 +16,6 @@ namespace {
 constexpr std::array<std::string_view, 3> kModes = {"off", "observe", "on"};
 constexpr int64_t kUnknownTtlMs = 60'000;
 constexpr int64_t kLeastTtlMs = 10'000;
-
-std::string_view TakeWord(std::string_view* text) {
-  while (!text->empty() && text->front() == ' ') text->remove_prefix(1);
-  const std::string_view word = text->substr(0, text->find(' '));
-  text->remove_prefix(word.size());
-  return word;
-}
 
 Status Wrong(std::string_view member, std::string_view value, std::string_view limit) {
   return absl::InvalidArgumentError(Concat(member, " is ", Quoted(value), "; it must be ", limit));

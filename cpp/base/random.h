@@ -15,16 +15,18 @@
 
 namespace vllm_router {
 
+// The last steps of SplitMix64, a bijection: each bit of `z` decides over all of the result.
+constexpr uint64_t Mix64(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
 
-  uint64_t Next() {
-    uint64_t z = state_.fetch_add(kGamma, std::memory_order_relaxed) + kGamma;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
+  uint64_t Next() { return Mix64(state_.fetch_add(kGamma, std::memory_order_relaxed) + kGamma); }
 
   // Uniform in [0, bound), bias below bound / 2^64. REQUIRES: bound > 0.
   uint64_t Below(uint64_t bound) { return static_cast<uint64_t>((static_cast<Wide>(Next()) * bound) >> 64); }

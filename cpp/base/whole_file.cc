@@ -24,7 +24,7 @@ Status Failed(std::string_view path, std::string_view what, int* error) {
       Concat("file ", Quoted(path), " cannot be ", what, ": ", std::strerror(*error)));
 }
 
-bool WriteAll(int descriptor, std::string_view bytes) {
+bool WroteAll(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(descriptor, bytes.data(), std::min(bytes.size(), kMostPerCall));
     if (written < 0 && errno == EINTR) continue;
@@ -41,7 +41,7 @@ Status WriteWholeFile(const std::string& path, std::string_view bytes, int* erro
   const std::string beside = Concat(path, ".tmp-", ::getpid(), "-", count.fetch_add(1));
   FileDescriptor file(::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file.is_open()) return Failed(path, "written", error);
-  if (WriteAll(*file, bytes) && ::fsync(*file) == 0 && file.Close() &&
+  if (WroteAll(*file, bytes) && ::fsync(*file) == 0 && file.Close() &&
       ::rename(beside.c_str(), path.c_str()) == 0) {
     return absl::OkStatus();
   }

@@ -5,10 +5,12 @@
 #include <numeric>
 #include <utility>
 
+#include "base/time_units.h"
+
 namespace vllm_router {
 namespace {
 
-constexpr double kNanosPerMs = 1e6;
+constexpr double kNanosInMs = kNanosPerMs;
 // Longer names are no models that an engine serves; they are counted together.
 constexpr size_t kMaxModelBytes = 256;
 constexpr auto kSlotCount = static_cast<int64_t>(RecentOutcomes::kSlots);
@@ -16,7 +18,7 @@ constexpr auto kSlotCount = static_cast<int64_t>(RecentOutcomes::kSlots);
 }  // namespace
 
 size_t TimeCounts::BucketOf(int64_t nanos) {
-  const double ms = std::max(1.0, static_cast<double>(nanos) / kNanosPerMs);
+  const double ms = std::max(1.0, static_cast<double>(nanos) / kNanosInMs);
   return std::min(kBuckets - 1, static_cast<size_t>(std::ilogb(ms * ms)));
 }
 
@@ -33,7 +35,7 @@ int64_t TimeCounts::Quantile(double share) const {
   uint64_t seen = 0;
   size_t bucket = 0;
   while ((seen += counts_[bucket]) < rank) ++bucket;
-  return static_cast<int64_t>(std::exp2((static_cast<double>(bucket) + 0.5) / 2) * kNanosPerMs);
+  return static_cast<int64_t>(std::exp2((static_cast<double>(bucket) + 0.5) / 2) * kNanosInMs);
 }
 
 void Outcomes::Add(const AttemptOutcome& attempt) {

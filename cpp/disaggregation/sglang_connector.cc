@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kMaxRoom = std::numeric_limits<int64_t>::max();
 
 // Of the client's request, by all names that versions know.
-constexpr std::array<std::string_view, 3> kRanks = {
+constexpr std::array<std::string_view, 3> kClientRanks = {
     "routed_dp_rank", "disagg_prefill_dp_rank", "data_parallel_rank"};
 
 bool IsRoomOf(const PairEnd& prefill, uint64_t room) {
@@ -78,7 +78,7 @@ class Sglang final : public KvConnector {
 
  private:
   static void Meet(const PairAttempt& attempt, BodyPatch* patch) {
-    for (const std::string_view name : kRanks) patch->Remove(name);
+    for (const std::string_view name : kClientRanks) patch->Remove(name);
     const PairEnd& prefill = attempt.prefill;
     const bool bare_ipv6 = prefill.host.find(':') != std::string_view::npos && !prefill.host.starts_with('[');
     const std::string host =

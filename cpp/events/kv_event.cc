@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kMaxBlockTokens = 4096;
 constexpr uint64_t kMaxGroup = UINT16_MAX;
-constexpr size_t kMaxNameBytes = 1024;
+constexpr size_t kMaxEventNameBytes = 1024;
 constexpr uint32_t kTokensAtOnce = 64;
 
 enum class Field : uint8_t {
@@ -65,7 +65,7 @@ std::optional<KvEventKind> KindByTag(std::string_view tag) {
 }
 
 bool ReadName(MsgpackCursor* cursor, std::string_view* name) {
-  return cursor->ReadString(name) && name->size() <= kMaxNameBytes;
+  return cursor->ReadString(name) && name->size() <= kMaxEventNameBytes;
 }
 
 EngineHash HashOfBytes(std::string_view bytes) {

@@ -9,7 +9,7 @@
 namespace vllm_router {
 namespace {
 
-constexpr size_t kMaxNameBytes = 128;
+constexpr size_t kMaxSourceNameBytes = 128;
 constexpr size_t kMaxPathBytes = 2048;
 
 bool IsVisible(char c) { return c > ' ' && c < '\x7f'; }
@@ -21,10 +21,10 @@ StatusOr<PrefixSource> ParsePrefixSource(std::string_view option, std::string_vi
     return absl::InvalidArgumentError(Concat(option, ": ", reason...));
   };
   const size_t equals = value.find('=');
-  if (equals == std::string_view::npos || equals == 0 || equals > kMaxNameBytes) {
+  if (equals == std::string_view::npos || equals == 0 || equals > kMaxSourceNameBytes) {
     return invalid(
         Quoted(value), " is not NAME=URL[,reconnect_interval_ms=N][,worker=URL], with a name of 1 to ",
-        kMaxNameBytes, " bytes");
+        kMaxSourceNameBytes, " bytes");
   }
   PrefixSource source{.name = std::string(value.substr(0, equals)), .endpoint = {}, .target = {}};
   std::string_view rest = value.substr(equals + 1);

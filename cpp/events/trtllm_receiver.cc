@@ -13,7 +13,7 @@
 namespace vllm_router {
 namespace {
 
-constexpr size_t kKeptTokens = size_t{256} * 1024;  // room of a batch that is kept for the next one
+constexpr size_t kKeptEventTokens = size_t{256} * 1024;  // room of a batch that is kept for the next one
 
 constexpr WorkerTrust::Texts kTexts = {
     .partial =
@@ -298,7 +298,7 @@ TrtllmReceiver::Result TrtllmReceiver::Take(
     rank->Take(&event_, responses_, now_ns, &result);
     workers_.at(rank->source().worker).OnPublished();
   }
-  if (event_.batch.tokens.capacity() > kKeptTokens) event_ = {};
+  if (event_.batch.tokens.capacity() > kKeptEventTokens) event_ = {};
   SetTrusts(now_ns);
   return result;
 }

@@ -34,7 +34,7 @@ EVP_CIPHER_CTX* Context() {
 }
 
 // Looked up once: by name it takes longer than sealing a kilobyte.
-const EVP_CIPHER* Algorithm() {
+const EVP_CIPHER* Cipher() {
   static const EVP_CIPHER* const algorithm = EVP_CIPHER_fetch(nullptr, "AES-256-GCM", nullptr);
   ROUTER_CHECK(algorithm != nullptr, "OpenSSL has no AES-256-GCM");
   return algorithm;
@@ -52,7 +52,7 @@ void AeadSeal(const Digest256& key, uint64_t number, size_t head_bytes, std::str
   std::array<unsigned char, kAeadTagBytes> tag;
   int written = 0;
   const bool done =
-      EVP_EncryptInit_ex2(context, Algorithm(), key.data(), nonce.data(), nullptr) == 1 &&
+      EVP_EncryptInit_ex2(context, Cipher(), key.data(), nonce.data(), nullptr) == 1 &&
       EVP_EncryptUpdate(context, nullptr, &written, bytes, head) == 1 &&
       EVP_EncryptUpdate(context, bytes + head, &written, bytes + head, text) == 1 &&
       EVP_EncryptFinal_ex(context, bytes + head + text, &written) == 1 &&
@@ -70,7 +70,7 @@ bool AeadOpen(const Digest256& key, uint64_t number, size_t head_bytes, std::str
   const int text = static_cast<int>(message->size() - kAeadTagBytes) - head;
   int written = 0;
   const bool authentic =
-      EVP_DecryptInit_ex2(context, Algorithm(), key.data(), nonce.data(), nullptr) == 1 &&
+      EVP_DecryptInit_ex2(context, Cipher(), key.data(), nonce.data(), nullptr) == 1 &&
       EVP_DecryptUpdate(context, nullptr, &written, bytes, head) == 1 &&
       EVP_DecryptUpdate(context, bytes + head, &written, bytes + head, text) == 1 &&
       EVP_CIPHER_CTX_ctrl(

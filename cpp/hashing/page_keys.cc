@@ -8,7 +8,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "ids are hashed as they are in memory");
 
-std::string_view BytesOf(std::span<const uint32_t> ids) {
+std::string_view IdBytes(std::span<const uint32_t> ids) {
   return {reinterpret_cast<const char*>(ids.data()), ids.size_bytes()};
 }
 
@@ -33,7 +33,7 @@ void HashPages(const PageForm& form, std::span<const uint32_t> ids, std::vector<
       for (size_t i = begin; i < begin + form.tokens; ++i) pairs.insert(pairs.end(), {ids[i], ids[i + 1]});
       hashed = pairs;
     }
-    keys->push_back(Sha256({before, BytesOf(hashed)}));
+    keys->push_back(Sha256({before, IdBytes(hashed)}));
     before = {reinterpret_cast<const char*>(keys->back().data()), keys->back().size()};
   }
 }

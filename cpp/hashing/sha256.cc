@@ -14,7 +14,7 @@ namespace vllm_router {
 namespace {
 
 // Looked up once: by name it takes longer than hashing a kilobyte.
-const EVP_MD* Algorithm() {
+const EVP_MD* Digest() {
   static const EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   ROUTER_CHECK(algorithm != nullptr, "OpenSSL has no SHA-256");
   return algorithm;
@@ -49,7 +49,7 @@ Digest256 Sha256(std::span<const std::string_view> pieces) {
   };
   thread_local const std::unique_ptr<EVP_MD_CTX, Free> context(EVP_MD_CTX_new());
   Digest256 digest;
-  bool done = context != nullptr && EVP_DigestInit_ex2(context.get(), Algorithm(), nullptr) == 1;
+  bool done = context != nullptr && EVP_DigestInit_ex2(context.get(), Digest(), nullptr) == 1;
   Gathering gathering(context.get());
   for (const std::string_view piece : pieces) done = done && gathering.Add(piece);
   done = done && gathering.Flush() && EVP_DigestFinal_ex(context.get(), digest.data(), nullptr) == 1;
@@ -60,8 +60,8 @@ Digest256 Sha256(std::span<const std::string_view> pieces) {
 Digest256 HmacSha256(std::string_view key, std::string_view text) {
   Digest256 digest;
   const void* const done = HMAC(
-      Algorithm(), key.data(), static_cast<int>(key.size()),
-      reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data(), nullptr);
+      Digest(), key.data(), static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(text.data()),
+      text.size(), digest.data(), nullptr);
   ROUTER_CHECK(done != nullptr, "HMAC fails only without memory");
   return digest;
 }

@@ -133,6 +133,7 @@ class BlockIndex {
   void RemoveOwner(WorkerSlot owner);
 
   // Visits up to `runs` runs for the owners that were removed. True while there is more to do.
+  static constexpr size_t kSweepRuns = 64;  // some 20 us
   bool Sweep(size_t runs);
 
   // `owner` now holds `blocks` on `tier`, the first of them behind `parent`. Known and new blocks may be

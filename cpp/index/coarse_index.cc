@@ -8,8 +8,6 @@
 namespace vllm_router {
 namespace {
 
-constexpr size_t kSweepRuns = 64;  // a slice of some 20 us
-
 BlockCacheTrackerOptions InStrides(const CoarseIndexOptions& options) {
   ROUTER_CHECK(options.stride_blocks > 0, "a stride has at least one block");
   BlockCacheTrackerOptions strides = options.tracker;
@@ -55,7 +53,7 @@ void CoarseIndex::Remove(WorkerSlot slot) {
   if (coarse == kNone) return;
   slot_of_[coarse].store(kNone, std::memory_order_relaxed);
   tracker_.RemoveWorker(static_cast<WorkerSlot>(coarse));
-  while (tracker_.Sweep(kSweepRuns)) {
+  while (tracker_.Sweep(BlockIndex::kSweepRuns)) {
   }
 }
 

@@ -4,11 +4,7 @@
 #include <utility>
 
 namespace vllm_router {
-namespace {
-
-constexpr size_t kSweepRuns = 64;  // a slice of some 20 us
-
-}  // namespace
+namespace {}  // namespace
 
 PredictedBlocks::Half::Half() : index({.max_blocks = kMaxBlocks}) {
   for (std::atomic<uint16_t>& worker : worker_of) worker.store(kNone, std::memory_order_relaxed);
@@ -80,7 +76,7 @@ void PredictedBlocks::Rotate(int64_t now_ns, int64_t repeated_ns) {
     young_ = 1 - young_;
     for (size_t worker = 0; worker < kMaxWorkers; ++worker) Remove(static_cast<WorkerSlot>(worker), old);
   }
-  while (old->index.Sweep(kSweepRuns)) {
+  while (old->index.Sweep(BlockIndex::kSweepRuns)) {
   }
 }
 

@@ -13,9 +13,9 @@
 namespace vllm_router {
 namespace {
 
-constexpr std::string_view kMagic = "VRS1";
-constexpr size_t kHeadBytes = 40;
-constexpr uint32_t kSealed = 1;
+constexpr std::string_view kSnapshotMagic = "VRS1";
+constexpr size_t kSnapshotHeadBytes = 40;
+constexpr uint32_t kSnapshotSealed = 1;
 
 struct Name {
   std::string_view url;  // empty: the slot has no worker
@@ -54,32 +54,34 @@ bool WriteSnapshot(
   body.Number(head.number);
   body.Number(head.taken_ms);
   if (!index->SaveStrides(fleet, &body)) return false;
-  const uint32_t flags = secret.empty() ? 0 : kSealed;
-  bytes->assign(kMagic);
+  const uint32_t flags = secret.empty() ? 0 : kSnapshotSealed;
+  bytes->assign(kSnapshotMagic);
   bytes->append(reinterpret_cast<const char*>(&flags), sizeof(flags));
   bytes->append(body.written());
-  if (!secret.empty()) AeadSeal(SealKey(secret, kMagic, head.router), head.number, kHeadBytes, bytes);
+  if (!secret.empty())
+    AeadSeal(SealKey(secret, kSnapshotMagic, head.router), head.number, kSnapshotHeadBytes, bytes);
   return true;
 }
 
 StatusOr<SnapshotHead> ReadSnapshot(
     std::string_view bytes, std::string_view secret, uint64_t fingerprint, const FleetView& fleet,
     KvIndex* index) {
-  if (bytes.size() < kHeadBytes || !bytes.starts_with(kMagic))
+  if (bytes.size() < kSnapshotHeadBytes || !bytes.starts_with(kSnapshotMagic))
     return BadImage("it begins like no snapshot (VRS1) of a router");
-  ImageReader reader(bytes.substr(kMagic.size()));
+  ImageReader reader(bytes.substr(kSnapshotMagic.size()));
   const auto flags = reader.Number<uint32_t>();
   SnapshotHead head;
   head.fingerprint = reader.Number<uint64_t>();
   head.router = reader.Number<uint64_t>();
   head.number = reader.Number<uint64_t>();
   head.taken_ms = reader.Number<uint64_t>();
-  const bool sealed = (flags & kSealed) != 0;
+  const bool sealed = (flags & kSnapshotSealed) != 0;
   ROUTER_RETURN_IF_ERROR(CheckSealed("snapshot", sealed, secret));
   std::string opened;
   if (sealed) {
-    const StatusOr<std::string_view> plain =
-        Unsealed("snapshot", SealKey(secret, kMagic, head.router), head.number, kHeadBytes, bytes, &opened);
+    const StatusOr<std::string_view> plain = Unsealed(
+        "snapshot", SealKey(secret, kSnapshotMagic, head.router), head.number, kSnapshotHeadBytes, bytes,
+        &opened);
     if (!plain.ok()) return plain.status();
     bytes = *plain;
   }
@@ -87,7 +89,7 @@ StatusOr<SnapshotHead> ReadSnapshot(
     return absl::FailedPreconditionError(
         "the snapshot is of a router with another block size, stride or hash than this one's");
   }
-  reader = ImageReader(bytes.substr(kHeadBytes));
+  reader = ImageReader(bytes.substr(kSnapshotHeadBytes));
   StatusOr<std::vector<Name>> names = ReadNames(&reader);
   if (!names.ok()) return names.status();
   StatusOr<std::unique_ptr<BlockCacheTracker>> saved = BlockCacheTracker::Load(&reader);

@@ -34,6 +34,7 @@
 
 namespace vllm_router {
 
+inline constexpr char kRoutingItem = '\x1e';  // begins each item of a text
 inline constexpr size_t kDefaultRoutingTextLimit = 4 * 1024 * 1024;
 inline constexpr size_t kMinRoutingTextLimit = 1024;
 inline constexpr size_t kMaxRoutingTextLimit = 1024 * 1024 * 1024;

@@ -20,7 +20,6 @@ using json::ReadToken;
 using json::TypeOf;
 using ondemand::json_type;
 
-constexpr char kItem = '\x1e';
 constexpr char kText = '\x1f';
 constexpr char kTagged = '\x1d';
 constexpr std::string_view kToolsItem = "\x1etools\x1f";
@@ -277,7 +276,7 @@ bool RoutingTextReader::ReadMessage(ondemand::value& value) {
     asked_ = true;
   }
   const bool leads = lead_size_ == items_.size() && IsLead(read.role);
-  items_.push_back(kItem);
+  items_.push_back(kRoutingItem);
   items_.append(read.role);
   if (!read.name.empty()) items_.append(":").append(read.name);
   if (!read.type.empty() && read.type != "message" && read.role.empty()) {
@@ -294,7 +293,7 @@ bool RoutingTextReader::ReadMessage(ondemand::value& value) {
 void RoutingTextReader::SetText(std::string_view text, bool alone) {
   plain_input_ = alone && form_ == PromptForm::kInput;
   framed_ = asked_ = plain_input_ && responses_;
-  if (framed_) items_.append({kItem}).append("user").append({kText});
+  if (framed_) items_.append({kRoutingItem}).append("user").append({kText});
   if (form_ == PromptForm::kPromptEmbeds && !text.empty()) {
     AppendTag("embeds", &items_);
     items_.append(NameOfData(text));
@@ -334,7 +333,7 @@ std::string* RoutingTextReader::System(std::string_view name) {
   if (name == "instructions") instructions_ = true;
   is_system_ = name == "system";
   system_.clear();
-  system_.append({kItem}).append("system");
+  system_.append({kRoutingItem}).append("system");
   return &system_;
 }
 
@@ -483,7 +482,7 @@ bool RoutingTextReader::ToolsComeFirst(std::string_view model) {
 void RoutingTextReader::Finish(std::string_view model) {
   if (form_ == PromptForm::kNone || broken_) return;
   if (pathless_ && plain_input_ && instructions_ && form_ == PromptForm::kInput) {
-    items_.insert(0, std::string({kItem}).append("user").append({kText}));
+    items_.insert(0, std::string({kRoutingItem}).append("user").append({kText}));
     framed_ = asked_ = true;
   }
   // What precedes all users' words says of no conversation which it is.
@@ -509,7 +508,7 @@ void RoutingTextReader::Finish(std::string_view model) {
     bool any = false;
     for (const std::string& context : context_) {
       if (context.empty()) continue;
-      if (!std::exchange(any, true)) before.append({kItem}).append("context");
+      if (!std::exchange(any, true)) before.append({kRoutingItem}).append("context");
       before.append(context);
     }
     if (tools_.empty()) {

@@ -8,8 +8,6 @@
 namespace vllm_router {
 namespace {
 
-constexpr char kItem = '\x1e';
-
 Hash128 Chain(const Hash128& before, std::string_view item) {
   const Hash128 own = Xxh3Of128(item);
   const std::array<uint64_t, 4> both = {before.high, before.low, own.high, own.low};
@@ -25,7 +23,8 @@ void NamePrefixes(
   Hash128 name = Chain(Xxh3Of128(model), std::string(1, static_cast<char>(call)).append(options));
   size_t begin = 0;
   do {
-    const size_t next = out->size() < kMaxNamedItems ? text.find(kItem, begin + 1) : std::string_view::npos;
+    const size_t next =
+        out->size() < kMaxNamedItems ? text.find(kRoutingItem, begin + 1) : std::string_view::npos;
     const size_t end = next == std::string_view::npos ? text.size() : next;
     name = Chain(name, text.substr(begin, end - begin));
     out->push_back({name, end});

@@ -29,7 +29,7 @@ constexpr std::array<std::string_view, 10> kChatMembers = {
     "add_special_tokens",
     "mm_processor_kwargs",
     "media_io_kwargs"};
-constexpr std::array<std::string_view, 2> kPromptMembers = {"model", "add_special_tokens"};
+constexpr std::array<std::string_view, 2> kTokenizeMembers = {"model", "add_special_tokens"};
 constexpr std::string_view kGeneration = "add_generation_prompt";
 
 // The value as written in the body; nullopt when it is malformed.
@@ -112,8 +112,8 @@ std::optional<std::string> WriteTokenizeCall(std::string_view body, bool padded,
       }
       return true;
     }
-    for (size_t i = 0; i < kPromptMembers.size(); ++i) {
-      if (name == kPromptMembers[i]) return keep(value, &found[i]);
+    for (size_t i = 0; i < kTokenizeMembers.size(); ++i) {
+      if (name == kTokenizeMembers[i]) return keep(value, &found[i]);
     }
     if (const int own = RankOf(name); own != 0 && own >= rank) {
       const std::optional<std::string_view> raw = RawPrompt(value, end);
@@ -131,8 +131,8 @@ std::optional<std::string> WriteTokenizeCall(std::string_view body, bool padded,
   std::string call;
   if (!is_chat) {
     if (prompt.empty()) return std::nullopt;
-    for (size_t i = 0; i < kPromptMembers.size(); ++i) {
-      if (!found[i].empty()) AddMember(kPromptMembers[i], found[i], &call);
+    for (size_t i = 0; i < kTokenizeMembers.size(); ++i) {
+      if (!found[i].empty()) AddMember(kTokenizeMembers[i], found[i], &call);
     }
     AddMember("prompt", prompt, &call);
     return call += '}';

@@ -48,19 +48,19 @@ constexpr std::array<EnginePreset, 6> kPresets = {{
       .context_ns_per_token = 0}},
 }};
 
-std::string Plain(double number) {
+Status InRange(std::string_view name, double value, double most) {
+  if (value >= 0 && value <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      Concat(name, " is ", PlainNumber(value), "; it must be from 0 to ", PlainNumber(most)));
+}
+
+}  // namespace
+
+std::string PlainNumber(double number) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.15g", number);
   return text;
 }
-
-Status InRange(std::string_view name, double value, double most) {
-  if (value >= 0 && value <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      Concat(name, " is ", Plain(value), "; it must be from 0 to ", Plain(most)));
-}
-
-}  // namespace
 
 std::span<const EnginePreset> EnginePresets() { return kPresets; }
 

@@ -25,6 +25,9 @@
 
 namespace vllm_router {
 
+// As errors write it: 15 digits at most, none of them a zero behind the point.
+std::string PlainNumber(double number);
+
 struct EngineCoefficients {
   double step_ms = 12;
   double prefill_us_per_token = 80;

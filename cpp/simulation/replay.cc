@@ -47,26 +47,14 @@ constexpr uint32_t kExpectedOutput = 256;           // tokens
 constexpr uint8_t kNotDispatched = 255;
 constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 
-std::string Plain(double number) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.15g", number);
-  return text;
-}
-
 template <typename... Parts>
 Status Refuse(const Parts&... parts) {
   return absl::InvalidArgumentError(Concat(parts...));
 }
 
-uint64_t Mix(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
 // A block's name is made of its id and the name before it.
 uint64_t NameAfter(uint64_t before, uint64_t id) {
-  const uint64_t name = Mix(before * 0x9e3779b97f4a7c15u + Mix(id + 0x9e3779b97f4a7c15u));
+  const uint64_t name = Mix64(before * 0x9e3779b97f4a7c15u + Mix64(id + 0x9e3779b97f4a7c15u));
   return name == kNoBlock ? 1 : name;
 }
 
@@ -112,8 +100,8 @@ Status CheckTurns(const ReplayTrace& trace) {
     const double pause = trace.pause_s[row];
     if (!(pause >= 0 && pause * trace.time_scale <= kMaxSeconds)) {
       return Refuse(
-          "pause_s of request ", row, " is ", Plain(pause), "; with time_scale ", Plain(trace.time_scale),
-          " it must be from 0 to ", Plain(kMaxSeconds), " seconds");
+          "pause_s of request ", row, " is ", PlainNumber(pause), "; with time_scale ",
+          PlainNumber(trace.time_scale), " it must be from 0 to ", PlainNumber(kMaxSeconds), " seconds");
     }
     for (int64_t i = trace.after_offsets[row]; i < trace.after_offsets[row + 1]; ++i) {
       const int64_t before = trace.after_rows[static_cast<size_t>(i)];
@@ -143,11 +131,11 @@ Status CheckTrace(const ReplayTrace& trace) {
         " tokens");
   }
   if (!(trace.time_scale > 0 && trace.time_scale <= 1e9)) {
-    return Refuse("time_scale is ", Plain(trace.time_scale), "; it must be above 0 and at most 1e9");
+    return Refuse("time_scale is ", PlainNumber(trace.time_scale), "; it must be above 0 and at most 1e9");
   }
   if (!(trace.poisson_rate >= 0 && trace.poisson_rate <= 1e9)) {
     return Refuse(
-        "poisson_rate is ", Plain(trace.poisson_rate),
+        "poisson_rate is ", PlainNumber(trace.poisson_rate),
         "; it is in requests per second and must be from 0 (the trace's own arrivals) to 1e9");
   }
   if (trace.poisson_rate > 0 && trace.closed_loop > 0) {
@@ -159,12 +147,12 @@ Status CheckTrace(const ReplayTrace& trace) {
     const double at = trace.arrival_s[i];
     if (!(at >= 0 && at * trace.time_scale <= kMaxSeconds)) {
       return Refuse(
-          "arrival_s of request ", i, " is ", Plain(at), "; with time_scale ", Plain(trace.time_scale),
-          " it must be from 0 to ", Plain(kMaxSeconds), " seconds");
+          "arrival_s of request ", i, " is ", PlainNumber(at), "; with time_scale ",
+          PlainNumber(trace.time_scale), " it must be from 0 to ", PlainNumber(kMaxSeconds), " seconds");
     }
     if (at < last) {
       return Refuse(
-          "arrival_s falls from ", Plain(last), " to ", Plain(at), " at request ", i,
+          "arrival_s falls from ", PlainNumber(last), " to ", PlainNumber(at), " at request ", i,
           "; requests must be in order of arrival");
     }
     last = at;
@@ -193,7 +181,8 @@ Status CheckPerWorker(const char* what, const std::vector<double>& values, uint3
   }
   for (const double value : values) {
     if (!(value >= 0.01 && value <= 100)) {
-      return Refuse(what, " holds ", Plain(value), "; each must be from 0.01 to 100 (1 is the usual worker)");
+      return Refuse(
+          what, " holds ", PlainNumber(value), "; each must be from 0.01 to 100 (1 is the usual worker)");
     }
   }
   return absl::OkStatus();
@@ -201,24 +190,25 @@ Status CheckPerWorker(const char* what, const std::vector<double>& values, uint3
 
 Status CheckPeerSync(const ReplayPeerSync& sync, uint32_t routers) {
   if (!(sync.interval_s >= 0.05 && sync.interval_s <= 60)) {
-    return Refuse("interval_s is ", Plain(sync.interval_s), "; routers publish every 0.05 to 60 seconds");
+    return Refuse(
+        "interval_s is ", PlainNumber(sync.interval_s), "; routers publish every 0.05 to 60 seconds");
   }
   if (sync.stride_tokens < 1 || sync.stride_tokens > (1u << 20)) {
     return Refuse(
         "stride_tokens is ", sync.stride_tokens, "; a stride has between 1 and ", 1u << 20, " tokens");
   }
   if (!(sync.loss >= 0 && sync.loss <= 1)) {
-    return Refuse("loss is ", Plain(sync.loss), "; it is a share of the frames, from 0 to 1");
+    return Refuse("loss is ", PlainNumber(sync.loss), "; it is a share of the frames, from 0 to 1");
   }
   if (!(sync.decisions_delay_s >= 0 && sync.decisions_delay_s <= 3600)) {
     return Refuse(
-        "decisions_delay_s is ", Plain(sync.decisions_delay_s), "; it must be from 0 to 3600 seconds");
+        "decisions_delay_s is ", PlainNumber(sync.decisions_delay_s), "; it must be from 0 to 3600 seconds");
   }
   for (const ReplayPeerSync::Cut& cut : sync.cuts) {
     if (!(cut.time_s >= 0 && cut.time_s <= kMaxSeconds && cut.seconds > 0)) {
       return Refuse(
-          "a cut begins at time_s ", Plain(cut.time_s), " and lasts ", Plain(cut.seconds),
-          " seconds; it must begin from 0 to ", Plain(kMaxSeconds), " and last longer than 0");
+          "a cut begins at time_s ", PlainNumber(cut.time_s), " and lasts ", PlainNumber(cut.seconds),
+          " seconds; it must begin from 0 to ", PlainNumber(kMaxSeconds), " and last longer than 0");
     }
     if (cut.router >= static_cast<int64_t>(routers)) {
       return Refuse("a cut names router ", cut.router, ", but there are ", routers, ", numbered from 0");
@@ -241,15 +231,15 @@ Status CheckStages(const ReplayStages& stages, const ReplayFleet& fleet) {
       {"kv_bytes_per_token", stages.kv_bytes_per_token}, {"transfer_ms", stages.transfer_ms}};
   for (const auto& [name, value] : figures) {
     if (!(value >= 0 && value <= 1e9))
-      return Refuse(name, " is ", Plain(value), "; it must be from 0 to 1e9");
+      return Refuse(name, " is ", PlainNumber(value), "; it must be from 0 to 1e9");
   }
   if (!(stages.link_gb_per_s >= 0.001 && stages.link_gb_per_s <= 1e9)) {
-    return Refuse("link_gb_per_s is ", Plain(stages.link_gb_per_s), "; it must be from 0.001 to 1e9");
+    return Refuse("link_gb_per_s is ", PlainNumber(stages.link_gb_per_s), "; it must be from 0.001 to 1e9");
   }
   if (stages.kv_bytes_per_token / stages.link_gb_per_s > 1e12) {
     return Refuse(
-        "kv_bytes_per_token is ", Plain(stages.kv_bytes_per_token), " and link_gb_per_s ",
-        Plain(stages.link_gb_per_s), "; a token must take at most 1000 seconds");
+        "kv_bytes_per_token is ", PlainNumber(stages.kv_bytes_per_token), " and link_gb_per_s ",
+        PlainNumber(stages.link_gb_per_s), "; a token must take at most 1000 seconds");
   }
   for (const ReplayEvent& event : fleet.events) {
     if (event.kind == ReplayEvent::Kind::kWipe) continue;
@@ -263,15 +253,15 @@ constexpr double kMostHeldOut = 50;  // percent
 Status CheckHoldout(const ReplayRouting& routing, bool is_staged) {
   if (!(routing.holdout_percent >= 0 && routing.holdout_percent <= kMostHeldOut)) {
     return Refuse(
-        "holdout_percent is ", Plain(routing.holdout_percent), "; it must be from 0 to ",
-        Plain(kMostHeldOut));
+        "holdout_percent is ", PlainNumber(routing.holdout_percent), "; it must be from 0 to ",
+        PlainNumber(kMostHeldOut));
   }
   const std::string& name = routing.holdout_policy;
   if (std::ranges::find(kHoldoutBaselines, name) == kHoldoutBaselines.end())
     return Refuse("holdout_policy is ", Quoted(name), "; it must be one of ", Listed(kHoldoutBaselines));
   if (routing.holdout_percent > 0 && is_staged) {
     return Refuse(
-        "holdout_percent is ", Plain(routing.holdout_percent),
+        "holdout_percent is ", PlainNumber(routing.holdout_percent),
         ", and the fleet has prefill and decode workers, which no baseline chooses; leave it out");
   }
   return absl::OkStatus();
@@ -358,7 +348,8 @@ StatusOr<FleetState> CheckFleet(const ReplayFleet& fleet) {
   for (const ReplayEvent& event : state.events) {
     if (!(event.time_s >= 0 && event.time_s <= kMaxSeconds)) {
       return Refuse(
-          "an event has time_s ", Plain(event.time_s), "; it must be from 0 to ", Plain(kMaxSeconds));
+          "an event has time_s ", PlainNumber(event.time_s), "; it must be from 0 to ",
+          PlainNumber(kMaxSeconds));
     }
     if (event.worker >= fleet.workers) {
       return Refuse(
@@ -367,7 +358,7 @@ StatusOr<FleetState> CheckFleet(const ReplayFleet& fleet) {
     }
     if (event.kind == ReplayEvent::Kind::kSpeed && !(event.speed >= 0.01 && event.speed <= 100)) {
       return Refuse(
-          "the event speed of worker ", event.worker, " has speed ", Plain(event.speed),
+          "the event speed of worker ", event.worker, " has speed ", PlainNumber(event.speed),
           "; it must be from 0.01 to 100 (1 is the usual worker)");
     }
     if (!named[event.worker]) state.present[event.worker] = event.kind != ReplayEvent::Kind::kJoin;
@@ -379,7 +370,8 @@ StatusOr<FleetState> CheckFleet(const ReplayFleet& fleet) {
     if (there[event.worker] == joins) {
       return Refuse(
           "the event ", kKindNames[static_cast<size_t>(event.kind)], " of worker ", event.worker, " at ",
-          Plain(event.time_s), " s cannot be: the worker is ", joins ? "there already" : "not there then");
+          PlainNumber(event.time_s), " s cannot be: the worker is ",
+          joins ? "there already" : "not there then");
     }
     if (joins || event.kind == ReplayEvent::Kind::kFail) there[event.worker] = joins;
   }
@@ -542,7 +534,7 @@ class Run {
     return trace_.session_ids.empty() ? row : trace_.session_ids[row];
   }
   bool IsHeldOut(uint32_t row) const {
-    return Mix(Mix(routing_.seed + 1) + SessionOf(row)) % kHoldoutParts <
+    return Mix64(Mix64(routing_.seed + 1) + SessionOf(row)) % kHoldoutParts <
            HoldoutParts(routing_.holdout_percent);
   }
   void Hear();
@@ -631,7 +623,7 @@ void Run::NameBlocks() {
     } else {
       const uint64_t tokens = uint64_t{trace_.input_tokens[row]} + trace_.output_tokens[row];
       const uint64_t blocks = (tokens + trace_.block_size - 1) / trace_.block_size;
-      uint64_t own = Mix(~uint64_t{row});
+      uint64_t own = Mix64(~uint64_t{row});
       for (uint64_t i = names_.size() - name_offsets_.back(); i < blocks; ++i) {
         name = NameAfter(name, own++);
         names_.push_back(name);
@@ -669,7 +661,7 @@ void Run::PlanArrivals() {
   for (size_t row = 0; row < rows_; ++row) {
     const uint64_t session = SessionOf(static_cast<uint32_t>(row));
     replica_of_[row] = static_cast<uint32_t>(
-        routing_.by_session ? Mix(session + 1) % routing_.routers : random_.Below(routing_.routers));
+        routing_.by_session ? Mix64(session + 1) % routing_.routers : random_.Below(routing_.routers));
   }
 }
 
@@ -745,8 +737,8 @@ Status Run::MakeRouters() {
     if (known_ && (replica.hearing != nullptr || !IsComparisonPolicy(options.policy.policy))) {
       if (replica.hearing == nullptr) {
         return Refuse(
-            "events_delay_s is ", Plain(routing_.events_delay_s), ", but the policy ", options.policy.policy,
-            " matches no blocks and hears no KV events; leave it out");
+            "events_delay_s is ", PlainNumber(routing_.events_delay_s), ", but the policy ",
+            options.policy.policy, " matches no blocks and hears no KV events; leave it out");
       }
       known_->AddRouter(&replica.hearing->reported());
     }
@@ -846,7 +838,7 @@ Status Run::Go(const std::function<bool()>& go_on) {
     now_ = std::min({step, event, arrival, turn, sync, pair, tick});
     if (now_ > kLastTime) {
       return Refuse(
-          "requests are still waiting after ", Plain(ToSeconds(kLastTime)),
+          "requests are still waiting after ", PlainNumber(ToSeconds(kLastTime)),
           " seconds of simulated time: the fleet is far too slow for them");
     }
     if (step == now_) {
@@ -1073,7 +1065,7 @@ void Run::MakeKey(const Replica& replica, uint32_t row) {
     ids.own_tokens.resize(key_.prompt_tokens);
     for (size_t at = 0; at < ids.own_tokens.size(); at += trace_.block_size) {
       const size_t block = at / trace_.block_size;
-      const uint64_t name = block < blocks ? prompt[block] : Mix(~uint64_t{row});
+      const uint64_t name = block < blocks ? prompt[block] : Mix64(~uint64_t{row});
       const size_t count = std::min<size_t>(trace_.block_size, ids.own_tokens.size() - at);
       std::fill_n(ids.own_tokens.data() + at, count, static_cast<uint32_t>(name));
     }
@@ -1084,7 +1076,7 @@ void Run::MakeKey(const Replica& replica, uint32_t row) {
       uint64_t name = prompt[std::min<size_t>(blocks, std::max(routing_.prefix_blocks, 1u)) - 1];
       Digest256 digest{};
       for (size_t i = 0; i < digest.size(); ++i) {
-        if (i % 8 == 0) name = Mix(name + i + 1);
+        if (i % 8 == 0) name = Mix64(name + i + 1);
         digest[i] = static_cast<uint8_t>(name >> (i % 8 * 8));
       }
       key_.prefix_digest = digest;
@@ -1158,7 +1150,7 @@ void Run::ReadFrames(Replica& replica) {
   for (; replica.read < bus_begin_ + bus_.size(); ++replica.read) {
     const Published& published = bus_[replica.read - bus_begin_];
     if (published.sender == replica.number) continue;
-    const uint64_t lot = Mix(replica.read * routing_.routers + replica.number + Mix(routing_.seed));
+    const uint64_t lot = Mix64(replica.read * routing_.routers + replica.number + Mix64(routing_.seed));
     if (static_cast<double>(lot >> 11) * 0x1p-53 < routing_.peer_sync->loss) continue;
     const Status status = replica.sync->Read(published.frame, now_ / kPicosPerNano);
     ROUTER_CHECK(status.ok(), "a router reads what a router wrote");

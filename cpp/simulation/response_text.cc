@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/random.h"
 #include "hashing/hash.h"
 #include "simulation/block_chain.h"
 
@@ -23,13 +24,6 @@ static_assert(kText.size() == kWords * SimulatedPrompt::kTokenBytes);
 
 constexpr std::string_view kGarbage = " GARBAGE";
 constexpr uint64_t kGarbageSeed = 0x4741524241474521;  // "!EGABRAG": no prompt's, but for one in 2^64
-
-// SplitMix64's finaliser: one word drawn per token costs nanoseconds, whatever the token's number.
-uint64_t Mix(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
 
 }  // namespace
 
@@ -54,10 +48,10 @@ std::string TextOfTokens(std::span<const uint32_t> tokens) {
 
 uint64_t AnswerSeed(const SimulatedPrompt& prompt, size_t choice) {
   if (prompt.garbage) return kGarbageSeed;
-  return Mix(Xxh3(prompt.tokens.data(), prompt.tokens.size() * sizeof(uint32_t)) + choice);
+  return Mix64(Xxh3(prompt.tokens.data(), prompt.tokens.size() * sizeof(uint32_t)) + choice);
 }
 
-uint64_t AnswerDraw(uint64_t seed, size_t number) { return Mix(seed + number * 0x9e3779b97f4a7c15u); }
+uint64_t AnswerDraw(uint64_t seed, size_t number) { return Mix64(seed + number * 0x9e3779b97f4a7c15u); }
 
 std::string_view AnswerToken(uint64_t seed, size_t token) {
   if (seed == kGarbageSeed) return kGarbage;

@@ -18,16 +18,11 @@ constexpr double kDayMs = 24 * 3600 * 1e3;  // a longer time is a typing error
 
 constexpr uint64_t kDefaultCacheBlocks = 65536;
 
-std::string Plain(double number) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.15g", number);
-  return text;
-}
-
 Status InRange(const char* name, double value, double least, double most) {
   if (value >= least && value <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      std::string(name) + " is " + Plain(value) + "; it must be from " + Plain(least) + " to " + Plain(most));
+      std::string(name) + " is " + PlainNumber(value) + "; it must be from " + PlainNumber(least) + " to " +
+      PlainNumber(most));
 }
 
 Status Check(const Faults& faults) {
@@ -71,12 +66,12 @@ Status Check(const SimulatedWorkerOptions& options) {
       InRange("kv_events_buffer_steps", static_cast<double>(options.kv_events_buffer_steps), 1, 1e6));
   if (options.kv_events_replay_port >= 0 && options.kv_events_port < 0) {
     return absl::InvalidArgumentError(
-        "kv_events_replay_port is " + Plain(options.kv_events_replay_port) +
+        "kv_events_replay_port is " + PlainNumber(options.kv_events_replay_port) +
         ", and there are no KV events to replay; set kv_events_port as well (0 is any free port)");
   }
   if (options.kv_events_polled && options.kv_events_port >= 0) {
     return absl::InvalidArgumentError(
-        "kv_events_polled is set, and kv_events_port is " + Plain(options.kv_events_port) +
+        "kv_events_polled is set, and kv_events_port is " + PlainNumber(options.kv_events_port) +
         "; an engine either publishes its KV events or keeps them for polls: set one of both");
   }
   ROUTER_RETURN_IF_ERROR(CheckStage(options));

@@ -67,7 +67,7 @@ constexpr uint32_t kErrorMessage = 2;
 }  // namespace response
 
 // Of Span.flags: the trace flags, and whether the parent is known to be in another process.
-constexpr uint32_t kSampledFlag = 0x1;
+constexpr uint32_t kIsSampled = 0x1;
 constexpr uint32_t kHasIsRemote = 0x100;
 constexpr uint32_t kIsRemote = 0x200;
 
@@ -150,7 +150,7 @@ SpanWriter::SpanWriter(std::string* spans, const SpanHead& head)
   to = ProtoWriter::PutFixed(static_cast<uint64_t>(std::max(head.begin_ns, head.end_ns)), to);
   to = ProtoWriter::PutTag(span_::kFlags, WireType::kFixed32, to);
   const uint32_t flags =
-      (head.sampled ? kSampledFlag : 0) | kHasIsRemote | (head.parent_is_remote ? kIsRemote : 0);
+      (head.sampled ? kIsSampled : 0) | kHasIsRemote | (head.parent_is_remote ? kIsRemote : 0);
   out_.Commit(ProtoWriter::PutFixed(flags, to));
 }
 

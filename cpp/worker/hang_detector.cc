@@ -18,10 +18,10 @@ constexpr double kTypicalFactor = 2;
 constexpr double kUnknownFactor = 2;
 constexpr double kLongestNs = 1e18;
 
-using Row = std::array<uint32_t, kWaitTimes>;
+using Counts = std::array<uint32_t, kWaitTimes>;
 using Sums = std::array<uint64_t, kWaitTimes>;
 
-void Add(const Row& from, Sums* to) {
+void Add(const Counts& from, Sums* to) {
   for (size_t time = 0; time < kWaitTimes; ++time) (*to)[time] += from[time];
 }
 
@@ -32,7 +32,7 @@ void Add(const WaitTable<uint32_t>& from, WaitTable<uint64_t>* to) {
 }
 
 // So that what was long ago counts less.
-void HalveIfMany(Row* row) {
+void HalveIfMany(Counts* row) {
   if (std::accumulate(row->begin(), row->end(), uint32_t{0}) <= kMostLearnt) return;
   for (uint32_t& count : *row) count /= 2;
 }
@@ -70,7 +70,7 @@ void HangDetector::Learn(int64_t now_ns, const Observed& seen, Known* known, Tim
   const bool late = known->in_doubt_ns >= 0 && now_ns - known->in_doubt_ns < kAfterDoubtNs;
   for (size_t kind = 0; kind < kResponseKinds; ++kind) {
     for (size_t size = 0; size < kRequestSizes; ++size) {
-      Row& learnt = known->learnt[kind][size];
+      Counts& learnt = known->learnt[kind][size];
       for (size_t time = 0; time < kWaitTimes; ++time) {
         const uint32_t more = seen.waits[kind][size][time] - before[kind][size][time];
         (*responded)[time] += more;

@@ -98,18 +98,17 @@ AdminReply MetricsText(AdminContext& admin, const PageCall& /*call*/) {
   return {.body = admin.metrics->Text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"};
 }
 
-constexpr std::string_view kReads = "GET, HEAD";
-constexpr OwnEndpoint kOwnEndpoints[] = {
-    {.path = "/admin/discovery", .methods = kReads, .render = &Discovery},
+constexpr OwnEndpoint kControlEndpoints[] = {
+    {.path = "/admin/discovery", .methods = kReadMethods, .render = &Discovery},
     {.path = "/admin/discovery/adopt", .methods = "POST", .respond = &AdoptDiscovered},
     {.path = "/scale", .render = &Scale, .detail = &ModelDetail},
-    {.path = "/admin/config", .methods = kReads, .render = &Config},
+    {.path = "/admin/config", .methods = kReadMethods, .render = &Config},
     {.path = "/admin/reload", .methods = "POST", .serve = &ReloadSettings},
     {.path = "/metrics", .render = &MetricsText},
 };
 
 }  // namespace
 
-std::span<const OwnEndpoint> ControlEndpoints() { return kOwnEndpoints; }
+std::span<const OwnEndpoint> ControlEndpoints() { return kControlEndpoints; }
 
 }  // namespace vllm_router

@@ -142,13 +142,13 @@ AdminReply DrainStatus(AdminContext& admin, const PageCall& call) {
 
 StatusOr<std::string> UrlDetail(const AdminRequest& request) { return DetailOf(request.query, "url"); }
 
-constexpr OwnEndpoint kOwnEndpoints[] = {
+constexpr OwnEndpoint kDrainEndpoints[] = {
     {.path = "/admin/drain", .methods = "POST, DELETE", .serve = &Drain},
     {.path = "/admin/drain/status", .methods = "GET, HEAD", .render = &DrainStatus, .detail = &UrlDetail},
 };
 
 }  // namespace
 
-std::span<const OwnEndpoint> DrainEndpoints() { return kOwnEndpoints; }
+std::span<const OwnEndpoint> DrainEndpoints() { return kDrainEndpoints; }
 
 }  // namespace vllm_router

@@ -127,21 +127,20 @@ AdminReply Liveness(AdminContext& /*admin*/, IoThread& /*thread*/, const AdminRe
 // That there is a router is all that it says.
 AdminReply Root(AdminContext& /*admin*/, IoThread& /*thread*/, const AdminRequest& /*request*/) { return {}; }
 
-AdminReply ServerOptions(AdminContext& /*admin*/, IoThread& /*thread*/, const AdminRequest& /*request*/) {
+AdminReply AnswerOptions(AdminContext& /*admin*/, IoThread& /*thread*/, const AdminRequest& /*request*/) {
   return TextReply(200, "");
 }
 
-constexpr std::string_view kReads = "GET, HEAD";
-constexpr OwnEndpoint kOwnEndpoints[] = {
+constexpr OwnEndpoint kHealthEndpoints[] = {
     {.path = "/", .respond = &Root},
-    {.path = "*", .respond = &ServerOptions},
-    {.path = "/health", .methods = kReads, .access = Access::kAnybody, .render = &Health},
-    {.path = "/liveness", .methods = kReads, .access = Access::kAnybody, .respond = &Liveness},
-    {.path = "/readiness", .methods = kReads, .access = Access::kAnybody, .render = &Readiness},
+    {.path = "*", .respond = &AnswerOptions},
+    {.path = "/health", .methods = kReadMethods, .access = Access::kAnybody, .render = &Health},
+    {.path = "/liveness", .methods = kReadMethods, .access = Access::kAnybody, .respond = &Liveness},
+    {.path = "/readiness", .methods = kReadMethods, .access = Access::kAnybody, .render = &Readiness},
 };
 
 }  // namespace
 
-std::span<const OwnEndpoint> HealthEndpoints() { return kOwnEndpoints; }
+std::span<const OwnEndpoint> HealthEndpoints() { return kHealthEndpoints; }
 
 }  // namespace vllm_router

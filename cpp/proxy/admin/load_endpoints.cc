@@ -60,7 +60,7 @@ Task<AdminReply> Loads(AdminContext& admin, IoThread& thread, const AdminRequest
   return admin.Shared(admin.loads, thread, request.scope);
 }
 
-constexpr OwnEndpoint kOwnEndpoints[] = {
+constexpr OwnEndpoint kLoadEndpoints[] = {
     {.path = "/get_loads", .serve = &Loads},
 };
 
@@ -100,6 +100,6 @@ Task<SharedReply::Reply> FetchLoads(AdminContext& admin, IoThread& thread, Cance
   co_return std::make_shared<const AdminReply>(JsonReply(200, DescribeLoads(*fleet, gathering.loads)));
 }
 
-std::span<const OwnEndpoint> LoadEndpoints() { return kOwnEndpoints; }
+std::span<const OwnEndpoint> LoadEndpoints() { return kLoadEndpoints; }
 
 }  // namespace vllm_router

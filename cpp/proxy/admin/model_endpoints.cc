@@ -289,7 +289,7 @@ Task<AdminReply> OneModel(AdminContext& admin, IoThread& thread, const AdminRequ
   co_return NoSuchModel(*id);
 }
 
-constexpr OwnEndpoint kOwnEndpoints[] = {
+constexpr OwnEndpoint kModelEndpoints[] = {
     {.path = "/v1/models", .serve = &ModelList},
     {.path = "/v1/models/{id}", .serve = &OneModel},
 };
@@ -302,6 +302,6 @@ Task<SharedReply::Reply> FetchModels(AdminContext& admin, IoThread& thread, Canc
   co_return std::make_shared<const AdminReply>(std::move(reply));
 }
 
-std::span<const OwnEndpoint> ModelEndpoints() { return kOwnEndpoints; }
+std::span<const OwnEndpoint> ModelEndpoints() { return kModelEndpoints; }
 
 }  // namespace vllm_router

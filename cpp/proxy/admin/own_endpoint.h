@@ -32,6 +32,8 @@ namespace vllm_router {
 
 struct AdminContext;
 
+inline constexpr std::string_view kReadMethods = "GET, HEAD";
+
 // What a page is made of, besides the context.
 struct PageCall {
   const IoThread& thread;    // of a request that waits for it

@@ -120,7 +120,7 @@ AdminReply FinishSession(AdminContext& admin, IoThread& /*thread*/, const AdminR
             {"session_id", json::parse(JsonQuoted(session))}});
 }
 
-constexpr OwnEndpoint kOwnEndpoints[] = {
+constexpr OwnEndpoint kPolicyEndpoints[] = {
     {.path = "/admin/prefix-routing/stats", .methods = "GET, HEAD", .render = &PrefixRouting},
     {.path = "/admin/index/stats", .methods = "GET, HEAD", .render = &IndexStats},
     {.path = "/admin/index/clear", .methods = "POST", .respond = &IndexClear},
@@ -129,6 +129,6 @@ constexpr OwnEndpoint kOwnEndpoints[] = {
 
 }  // namespace
 
-std::span<const OwnEndpoint> PolicyEndpoints() { return kOwnEndpoints; }
+std::span<const OwnEndpoint> PolicyEndpoints() { return kPolicyEndpoints; }
 
 }  // namespace vllm_router

@@ -279,7 +279,7 @@ Task<AdminReply> AddWorker(AdminContext& admin, IoThread& thread, const AdminReq
   return AddAsCalled(admin, thread, request, /*as_json=*/false);
 }
 
-constexpr OwnEndpoint kOwnEndpoints[] = {
+constexpr OwnEndpoint kWorkerEndpoints[] = {
     {.path = "/list_workers", .methods = "GET, HEAD", .render = &ListWorkers},
     {.path = "/workers", .methods = "GET, HEAD, POST", .render = &Workers, .serve = &PostWorkers},
     {.path = "/workers/{url}", .methods = "GET, HEAD, DELETE", .respond = &OneWorkerByMethod},
@@ -289,6 +289,6 @@ constexpr OwnEndpoint kOwnEndpoints[] = {
 
 }  // namespace
 
-std::span<const OwnEndpoint> WorkerEndpoints() { return kOwnEndpoints; }
+std::span<const OwnEndpoint> WorkerEndpoints() { return kWorkerEndpoints; }
 
 }  // namespace vllm_router

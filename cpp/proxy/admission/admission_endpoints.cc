@@ -172,12 +172,12 @@ AdminReply Admission(AdminContext& admin, const PageCall& call) {
   return JsonReply(200, page);
 }
 
-constexpr OwnEndpoint kOwnEndpoints[] = {
+constexpr OwnEndpoint kAdmissionEndpoints[] = {
     {.path = "/admin/admission", .methods = "GET, HEAD", .render = &Admission},
     {.path = "/scheduling/diagnostics", .methods = "GET, HEAD", .render = &Diagnostics}};
 
 }  // namespace
 
-std::span<const OwnEndpoint> AdmissionEndpoints() { return kOwnEndpoints; }
+std::span<const OwnEndpoint> AdmissionEndpoints() { return kAdmissionEndpoints; }
 
 }  // namespace vllm_router

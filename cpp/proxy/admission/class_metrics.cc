@@ -11,7 +11,7 @@
 namespace vllm_router {
 namespace {
 
-std::string_view NameOf(size_t of_class) { return PriorityClassName(static_cast<PriorityClass>(of_class)); }
+std::string_view LabelOf(size_t of_class) { return PriorityClassName(static_cast<PriorityClass>(of_class)); }
 
 }  // namespace
 
@@ -25,7 +25,7 @@ void ClassMetrics::Write(MetricsPage* page) const {
   page->Gauge(
       "class_queue_depth",
       "Requests waiting for a worker with room for their priority class: interactive, default or batch.");
-  for (size_t i = 0; i < waiting.size(); ++i) page->Add(waiting[i], {{"class", NameOf(i)}});
+  for (size_t i = 0; i < waiting.size(); ++i) page->Add(waiting[i], {{"class", LabelOf(i)}});
 
   page->Histogram(
       "class_queue_wait_seconds",
@@ -34,7 +34,7 @@ void ClassMetrics::Write(MetricsPage* page) const {
   for (size_t i = 0; i < waiting.size(); ++i) {
     TimeSum<buckets::kWorkerWait> sum;
     for (const ThreadClasses* const thread : threads_) sum.Add(&thread->waits[i]);
-    sum.AddTo(page, {{"class", NameOf(i)}});
+    sum.AddTo(page, {{"class", LabelOf(i)}});
   }
 
   page->Counter(
@@ -46,7 +46,7 @@ void ClassMetrics::Write(MetricsPage* page) const {
     for (size_t kind = 0; kind < size_t{kDispatchKinds}; ++kind) {
       uint64_t count = 0;
       for (const ThreadClasses* const thread : threads_) count += thread->dispatched[i][kind].count();
-      page->Add(count, {{"class", NameOf(i)}, {"how", DispatchKindName(static_cast<DispatchKind>(kind))}});
+      page->Add(count, {{"class", LabelOf(i)}, {"how", DispatchKindName(static_cast<DispatchKind>(kind))}});
     }
   }
 
@@ -58,7 +58,7 @@ void ClassMetrics::Write(MetricsPage* page) const {
     for (size_t reason = 0; reason < ThreadClasses::kRejections; ++reason) {
       uint64_t count = 0;
       for (const ThreadClasses* const thread : threads_) count += thread->rejected[i][reason].count();
-      page->Add(count, {{"class", NameOf(i)}, {"reason", ThreadClasses::kRejectionNames[reason]}});
+      page->Add(count, {{"class", LabelOf(i)}, {"reason", ThreadClasses::kRejectionNames[reason]}});
     }
   }
 
@@ -69,7 +69,7 @@ void ClassMetrics::Write(MetricsPage* page) const {
   for (size_t i = 0; i < waiting.size(); ++i) {
     uint64_t count = 0;
     for (const ThreadClasses* const thread : threads_) count += thread->evicted[i].count();
-    page->Add(count, {{"class", NameOf(i)}});
+    page->Add(count, {{"class", LabelOf(i)}});
   }
 
   page->Counter(
@@ -83,7 +83,7 @@ void ClassMetrics::Write(MetricsPage* page) const {
       const auto closed = static_cast<ClosedBy>(reason);
       page->Add(
           static_cast<double>(pools_.closed_ns(i, closed)) / 1e9,
-          {{"class", NameOf(i)}, {"why", ClosedByName(closed)}});
+          {{"class", LabelOf(i)}, {"why", ClosedByName(closed)}});
     }
   }
 }

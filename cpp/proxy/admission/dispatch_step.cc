@@ -17,7 +17,7 @@
 namespace vllm_router {
 namespace {
 
-uint64_t BytesNeeded(const Request& request) {
+uint64_t DispatchBytesNeeded(const Request& request) {
   return MayCompute(request) && ClassSettingsOf(request) != nullptr ? kRoutedBodyBytes : 0;
 }
 
@@ -70,7 +70,7 @@ extern constexpr Step kDispatchStep = {
     .name = "dispatch",
     .begin = &MustWait,
     .run = &WaitForRoom,
-    .needs = &BytesNeeded,
+    .needs = &DispatchBytesNeeded,
     .on_response = &FollowResponse,
     .on_end = &EndDispatch};
 

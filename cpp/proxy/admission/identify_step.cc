@@ -118,7 +118,7 @@ bool MayHaveTier(const Request& request) {
   return client != nullptr && !client->claims.headers && request.route().computes;
 }
 
-uint64_t BytesNeeded(const Request& request) { return MayHaveTier(request) ? kRoutedBodyBytes : 0; }
+uint64_t ClassBytesNeeded(const Request& request) { return MayHaveTier(request) ? kRoutedBodyBytes : 0; }
 
 constexpr std::string_view kMember = "service_tier";
 
@@ -162,6 +162,6 @@ bool Classify(Request& request) {
 }  // namespace
 
 extern constexpr Step kIdentifyStep = {.name = "identify", .begin = &Identify, .on_end = &EndClient};
-extern constexpr Step kClassStep = {.name = "class", .begin = &Classify, .needs = &BytesNeeded};
+extern constexpr Step kClassStep = {.name = "class", .begin = &Classify, .needs = &ClassBytesNeeded};
 
 }  // namespace vllm_router

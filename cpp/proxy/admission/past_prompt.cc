@@ -11,7 +11,7 @@
 namespace vllm_router {
 namespace {
 
-constexpr int64_t kLookNs = 200 * kNanosPerMs;  // for a retry
+constexpr int64_t kRetryLookNs = 200 * kNanosPerMs;  // for a retry
 
 }  // namespace
 
@@ -41,7 +41,7 @@ void PastPrompt::OnTimer(void* self_pointer) {
   const RequestInfo& info = self->request_.info;
   const int64_t now_ns = self->request_.thread.clock.NowNanos();
   if (self->counted_) {
-    if (info.worker == nullptr || info.worker->id == *self->counted_) return self->Arm(kLookNs);
+    if (info.worker == nullptr || info.worker->id == *self->counted_) return self->Arm(kRetryLookNs);
     self->Uncount();
     self->chosen_ns_ = now_ns;
   }
@@ -52,7 +52,7 @@ void PastPrompt::OnTimer(void* self_pointer) {
   self->counted_ = info.worker->id;
   self->tokens_ = info.prefill_tokens;
   self->counts_.Add(*self->counted_, self->tokens_, 1);
-  self->Arm(kLookNs);
+  self->Arm(kRetryLookNs);
   self->passed_(self->context_);
 }
 

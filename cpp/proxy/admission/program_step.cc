@@ -35,7 +35,7 @@ std::shared_ptr<const ProgramSettings> SettingsOf(const Request& request) {
 }
 
 // Where a header names it the body need not, and to observe changes nothing on the wire.
-uint64_t BytesNeeded(const Request& request) {
+uint64_t ProgramBytesNeeded(const Request& request) {
   const std::shared_ptr<const ProgramSettings> settings = SettingsOf(request);
   if (settings == nullptr || settings->mode != ProgramMode::kOn) return 0;
   return HeadersNameConversation(request.head->fields) ? 0 : kRoutedBodyBytes;
@@ -155,7 +155,7 @@ extern constexpr Step kProgramStep = {
     .name = "program",
     .begin = &MustWait,
     .run = &WaitForProgram,
-    .needs = &BytesNeeded,
+    .needs = &ProgramBytesNeeded,
     .on_response = &FollowResponse,
     .on_end = &EndTurn};
 extern constexpr Step kProgramGateStep = {.name = "program_gate", .begin = &TakeGate};

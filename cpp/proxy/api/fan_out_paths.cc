@@ -9,13 +9,13 @@
 namespace vllm_router {
 namespace {
 
-struct Row {
+struct FanOutRow {
   std::string_view path;
   bool empties_cache = false;
 };
 
 // Paths of vLLM's and SGLang's servers.
-constexpr std::array<Row, 30> kPaths = {{
+constexpr std::array<FanOutRow, 30> kPaths = {{
     {"/flush_cache", true},
     {"/reset_prefix_cache", true},
     {"/reset_mm_cache"},
@@ -101,7 +101,7 @@ bool FanOutPaths::Patterns::Match(std::string_view path) const {
 
 FanOutPaths::FanOutPaths(std::span<const std::string> more) {
   constexpr std::string_view kGet = "GET ";
-  for (const Row& row : kPaths) {
+  for (const FanOutRow& row : kPaths) {
     all_.Add(row.path);
     of_get_.Add(row.path);
   }
@@ -133,7 +133,7 @@ bool FanOutPaths::Resembles(std::string_view path) const {
 bool FanOutPaths::EmptiesCache(std::string_view path) {
   std::string room;
   path = WithoutVersion(Decoded(path, &room));
-  return std::ranges::any_of(kPaths, [path](const Row& row) {
+  return std::ranges::any_of(kPaths, [path](const FanOutRow& row) {
     if (!row.empties_cache) return false;
     const bool starred = row.path.ends_with('*');
     return starred ? path.starts_with(row.path.substr(0, row.path.size() - 1)) : path == row.path;

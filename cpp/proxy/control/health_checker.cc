@@ -17,8 +17,8 @@
 
 namespace vllm_router {
 namespace {
-constexpr int64_t kLongestSleepNs = 1'000 * kNanosPerMs;  // maximum time between looks at the fleet
-constexpr int64_t kSlowStartSteps = 20;                   // the fleet is published once per step
+constexpr int64_t kLongestCheckPauseNs = 1'000 * kNanosPerMs;  // maximum time between looks at the fleet
+constexpr int64_t kSlowStartSteps = 20;                        // the fleet is published once per step
 
 HealthOptions OptionsOf(const Settings& settings) {
   return {
@@ -80,7 +80,7 @@ int64_t HealthChecker::Pass(const FleetView& fleet) {
   FollowFleet(fleet);
   const int64_t now = thread_.clock.NowNanos();
   int64_t next =
-      now + std::min(kLongestSleepNs, thread_.settings.Get()->health_check_interval_ms * kNanosPerMs);
+      now + std::min(kLongestCheckPauseNs, thread_.settings.Get()->health_check_interval_ms * kNanosPerMs);
   // Those that wait for longest first: many hosts that accept and never respond must not keep others from
   // their turn.
   std::vector<std::pair<int64_t, const std::string*>> due;

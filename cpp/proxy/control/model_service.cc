@@ -20,10 +20,10 @@
 namespace vllm_router {
 namespace {
 
-constexpr int64_t kLongestSleepNs = 1'000 * kNanosPerMs;
+constexpr int64_t kLongestQueryPauseNs = 1'000 * kNanosPerMs;
 constexpr int64_t kFirstRetryNs = 500 * kNanosPerMs;
 constexpr int kMostDoublings = 6;
-constexpr int kWarnedFailures = 3;
+constexpr int kWarnedQueryFailures = 3;
 
 // It has no such endpoint.
 bool IsAbsent(int status) { return status == 404 || status == 405 || status == 501; }
@@ -98,10 +98,10 @@ void ModelService::FollowSettings() {
 int64_t ModelService::Pass(const FleetView& fleet) {
   const Hosts hosts = HostsOf(fleet);
   guarded_.KeepOnly([&hosts](const std::string& base) { return hosts.contains(base); });
-  if (!asks()) return kLongestSleepNs;
+  if (!asks()) return kLongestQueryPauseNs;
   std::erase_if(hosts_, [&](const auto& entry) { return !hosts.contains(entry.first); });
   const int64_t now = thread_.clock.NowNanos();
-  int64_t next = now + kLongestSleepNs;
+  int64_t next = now + kLongestQueryPauseNs;
   for (const auto& [base, workers] : hosts) {
     std::shared_ptr<Host>& host = hosts_[base];
     if (host == nullptr) host = std::make_shared<Host>();
@@ -125,7 +125,7 @@ Task<void> ModelService::Poll(std::shared_ptr<Host> host, WorkerUrl url) {
   if (polling_-- == kMaxHealthChecks) PassNow();
   if (stopped()) co_return;
   host->failures = responded ? 0 : std::min(host->failures + 1, kMostDoublings);
-  if (host->failures == kWarnedFailures && !std::exchange(host->warned, true)) {
+  if (host->failures == kWarnedQueryFailures && !std::exchange(host->warned, true)) {
     Log(LogLevel::kWarning,
         Concat(
             "models: worker ", url.base, " ", host->failure,
@@ -157,7 +157,7 @@ Task<bool> ModelService::Fetch(WorkerUrl url, bool joins) {
   const bool is_clear = response.ok() && (response->status == 200 || IsAbsent(response->status));
   if (host != nullptr) host->failure = ProbeFailure(url, "/v1/models", response, key);
   // One that has listed its models to everybody may refuse by mistake, as what is in front of it does for a moment.
-  if (is_guarded && !joins && host != nullptr && host->is_open && host->failures + 1 < kWarnedFailures)
+  if (is_guarded && !joins && host != nullptr && host->is_open && host->failures + 1 < kWarnedQueryFailures)
     co_return false;
   if (is_clear || is_guarded) guarded_.Set(url.base, is_guarded);
   if (host != nullptr && (is_clear || is_guarded)) host->is_open = is_clear && response->status == 200;

@@ -11,7 +11,7 @@
 namespace vllm_router {
 namespace {
 
-constexpr int kWarnedFailures = 3;
+constexpr int kWarnedEngineFailures = 3;
 
 // The first model that is an engine's own.
 EngineKind EngineIn(const std::vector<ModelCard>& cards) {
@@ -30,7 +30,7 @@ bool EnginePoller::Learn(
   std::optional<std::vector<ModelCard>> cards;
   if (response.ok() && response->status == 200) cards = ModelsInReport(response->body);
   const EngineKind engine = cards ? EngineIn(*cards) : EngineKind::kUnknown;
-  if (engine == EngineKind::kUnknown && failures + 1 == kWarnedFailures) {
+  if (engine == EngineKind::kUnknown && failures + 1 == kWarnedEngineFailures) {
     Log(LogLevel::kWarning,
         Concat(
             "worker ", address.base,

@@ -191,7 +191,7 @@ AdminReply PushKvEvents(AdminContext& admin, IoThread& thread, const AdminReques
   return JsonReply(202, std::move(reply));
 }
 
-constexpr OwnEndpoint kOwnEndpoints[] = {
+constexpr OwnEndpoint kKvEventEndpoints[] = {
     {.path = "/admin/kv-events", .methods = "GET, HEAD", .render = &KvEvents},
     {.path = "/admin/kv-events/resync", .methods = "POST", .respond = &ResyncKvEvents},
     {.path = "/admin/kv-events/push",
@@ -202,6 +202,6 @@ constexpr OwnEndpoint kOwnEndpoints[] = {
 
 }  // namespace
 
-std::span<const OwnEndpoint> KvEventEndpoints() { return kOwnEndpoints; }
+std::span<const OwnEndpoint> KvEventEndpoints() { return kKvEventEndpoints; }
 
 }  // namespace vllm_router

@@ -116,7 +116,7 @@ Task<AdminReply> KvIndexClear(AdminContext& admin, IoThread& thread, const Admin
             {"cleared_entries", cleared.workers.size()}});
 }
 
-constexpr OwnEndpoint kOwnEndpoints[] = {
+constexpr OwnEndpoint kPrefixIndexEndpoints[] = {
     {.path = "/admin/kv-index/stats", .methods = "GET, HEAD", .render = &KvIndexStats},
     {.path = "/admin/kv-index/backends", .methods = "GET, HEAD", .render = &KvIndexBackends},
     {.path = "/admin/kv-index/clear", .methods = "POST", .serve = &KvIndexClear},
@@ -124,6 +124,6 @@ constexpr OwnEndpoint kOwnEndpoints[] = {
 
 }  // namespace
 
-std::span<const OwnEndpoint> PrefixIndexEndpoints() { return kOwnEndpoints; }
+std::span<const OwnEndpoint> PrefixIndexEndpoints() { return kPrefixIndexEndpoints; }
 
 }  // namespace vllm_router

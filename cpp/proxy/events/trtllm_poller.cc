@@ -24,7 +24,7 @@ namespace {
 constexpr std::string_view kTarget = "/kv_cache_events";
 constexpr int64_t kLookNanos = 500 * kNanosPerMs;  // while there is no source
 constexpr int64_t kMinuteNanos = 60 * kNanosPerSecond;
-constexpr int kMaxDoublings = 6;  // of a second: 64 s
+constexpr int kMaxPollDoublings = 6;  // of a second: 64 s
 constexpr std::string_view kRemedy =
     "start trtllm-serve with kv_cache_config: {enable_block_reuse: true, event_buffer_max_size: 2048}, or "
     "this "
@@ -343,7 +343,7 @@ void TrtllmPoller::Digest(Host* host, int64_t now_ns) {
 
 void TrtllmPoller::Fail(Host* host, int64_t pause_ns, std::string_view why) {
   const int64_t now = thread_.clock.NowNanos();
-  host->failures = std::min(host->failures + 1, kMaxDoublings);
+  host->failures = std::min(host->failures + 1, kMaxPollDoublings);
   host->missed = true;
   host->not_before_ns = now + std::min(pause_ns, kAbsentNanos);
   Post([name = host->endpoint](TrtllmReceiver& receiver, int64_t now_ns) { receiver.Miss(name, now_ns); });

@@ -135,15 +135,14 @@ AdminReply PeersWorkers(AdminContext& admin, const PageCall& /*call*/) {
   return peers != nullptr ? WorkersReply(*admin.router->fleet()) : NoPeers();
 }
 
-constexpr std::string_view kReads = "GET, HEAD";
-constexpr OwnEndpoint kOwnEndpoints[] = {
-    {.path = "/ha/status", .methods = kReads, .render = &PeersStatus},
-    {.path = "/ha/health", .methods = kReads, .access = Access::kAnybody, .render = &PeersHealth},
-    {.path = "/ha/workers", .methods = kReads, .render = &PeersWorkers},
+constexpr OwnEndpoint kPeerEndpoints[] = {
+    {.path = "/ha/status", .methods = kReadMethods, .render = &PeersStatus},
+    {.path = "/ha/health", .methods = kReadMethods, .access = Access::kAnybody, .render = &PeersHealth},
+    {.path = "/ha/workers", .methods = kReadMethods, .render = &PeersWorkers},
 };
 
 }  // namespace
 
-std::span<const OwnEndpoint> PeerEndpoints() { return kOwnEndpoints; }
+std::span<const OwnEndpoint> PeerEndpoints() { return kPeerEndpoints; }
 
 }  // namespace vllm_router

@@ -108,7 +108,7 @@ StatusOr<std::string> StatsDetail(const AdminRequest& request) {
   return std::string(request.query == "detail=1" ? request.query : std::string_view());
 }
 
-constexpr OwnEndpoint kOwnEndpoints[] = {
+constexpr OwnEndpoint kCacheEndpoints[] = {
     {.path = "/admin/response-cache/stats",
      .methods = "GET, HEAD",
      .render = &CacheStats,
@@ -118,6 +118,6 @@ constexpr OwnEndpoint kOwnEndpoints[] = {
 
 }  // namespace
 
-std::span<const OwnEndpoint> CacheEndpoints() { return kOwnEndpoints; }
+std::span<const OwnEndpoint> CacheEndpoints() { return kCacheEndpoints; }
 
 }  // namespace vllm_router

@@ -146,11 +146,8 @@ uint64_t KeySet::HashOf(const Digest256& digest, const Salt& salt) {
 }
 
 size_t KeySet::SlotOf(uint64_t hash, uint32_t seed) const {
-  // The last steps of SplitMix64, so that each seed gives other slots.
-  uint64_t z = hash + seed * 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return (z ^ (z >> 31)) & (slots_.size() - 1);
+  // Each seed gives other slots.
+  return Mix64(hash + seed * 0x9e3779b97f4a7c15u) & (slots_.size() - 1);
 }
 
 // A salt fails if it gives two digests one hash, or a bucket that no seed serves: once in many thousands of sets.

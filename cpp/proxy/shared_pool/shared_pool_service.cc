@@ -20,7 +20,7 @@
 namespace vllm_router {
 namespace {
 
-constexpr int64_t kWarnAgainNanos = 60'000'000'000;
+constexpr int64_t kWarnOfHostAgainNanos = 60'000'000'000;
 constexpr int kMaxDoublings = 6;  // of kSoonNanos: 64 s
 
 bool IsLoopback(std::string_view host) {
@@ -210,7 +210,7 @@ void SharedPoolService::Configure(const Hosts& fleet) {
 void SharedPoolService::Warn(std::string_view complaint) {
   const int64_t now = thread_.clock.NowNanos();
   if (now < warn_again_ns_) return;
-  warn_again_ns_ = now + kWarnAgainNanos;
+  warn_again_ns_ = now + kWarnOfHostAgainNanos;
   counts_.back()->Failed(SharedCacheError::kLayout);
   Log(LogLevel::kWarning, Concat("shared cache: ", complaint, "; routing without it"));
 }

@@ -17,7 +17,7 @@ bool MayStream(const Request& request) {
   return request.settings.sse_keepalive_ms != 0 && HasEventStreams(request.info.route);
 }
 
-uint64_t BytesNeeded(const Request& request) { return MayStream(request) ? kRoutedBodyBytes : 0; }
+uint64_t BodyBytesNeeded(const Request& request) { return MayStream(request) ? kRoutedBodyBytes : 0; }
 
 // A small body that has come with its head needs no coroutine.
 bool MustRead(Request& request) {
@@ -48,6 +48,6 @@ Task<Verdict> ReadBody(Request& request) {
 }  // namespace
 
 extern constexpr Step kBodyStep = {
-    .name = "body", .begin = &MustRead, .run = &ReadBody, .needs = &BytesNeeded};
+    .name = "body", .begin = &MustRead, .run = &ReadBody, .needs = &BodyBytesNeeded};
 
 }  // namespace vllm_router

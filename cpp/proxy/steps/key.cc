@@ -20,7 +20,7 @@ bool NeedsBody(const Request& request) {
   return request.thread.router->NeedsBody(request.head->fields) || IsRecorded(request);
 }
 
-uint64_t BytesNeeded(const Request& request) { return NeedsBody(request) ? kRoutedBodyBytes : 0; }
+uint64_t KeyBytesNeeded(const Request& request) { return NeedsBody(request) ? kRoutedBodyBytes : 0; }
 
 bool BeginKey(Request& request) {
   MakeKey(request);
@@ -52,6 +52,6 @@ void MakeKey(Request& request) {
   if (IsRecorded(request)) KeepPrompt(request, view);
 }
 
-extern constexpr Step kKeyStep = {.name = "key", .begin = &BeginKey, .needs = &BytesNeeded};
+extern constexpr Step kKeyStep = {.name = "key", .begin = &BeginKey, .needs = &KeyBytesNeeded};
 
 }  // namespace vllm_router

@@ -23,7 +23,7 @@ bool MayEdit(const Request& request) {
   return (marks || strips) && request.head->method == "POST" && request.head->framing != BodyFraming::kNone;
 }
 
-uint64_t BytesNeeded(const Request& request) {
+uint64_t MessageBytesNeeded(const Request& request) {
   return MayEdit(request) ? request.settings.max_payload_size : 0;
 }
 
@@ -48,6 +48,6 @@ bool EditMessage(Request& request) {
 
 }  // namespace
 
-extern constexpr Step kMessageStep = {.name = "message", .begin = &EditMessage, .needs = &BytesNeeded};
+extern constexpr Step kMessageStep = {.name = "message", .begin = &EditMessage, .needs = &MessageBytesNeeded};
 
 }  // namespace vllm_router

@@ -42,7 +42,7 @@ bool ReadsModel(const Request& request) {
   return request.route().inference || request.head->method == "POST";
 }
 
-uint64_t BytesNeeded(const Request& request) { return ReadsModel(request) ? kRoutedBodyBytes : 0; }
+uint64_t ModelBytesNeeded(const Request& request) { return ReadsModel(request) ? kRoutedBodyBytes : 0; }
 
 bool IsOfApi(const RequestHead& head) {
   return head.path.starts_with("/v1/") || head.path.starts_with("/v2/");
@@ -248,6 +248,6 @@ Task<Verdict> FindModel(Request& request) {
 }  // namespace
 
 extern constexpr Step kModelStep = {
-    .name = "model", .begin = &NamesModel, .run = &FindModel, .needs = &BytesNeeded};
+    .name = "model", .begin = &NamesModel, .run = &FindModel, .needs = &ModelBytesNeeded};
 
 }  // namespace vllm_router

@@ -14,7 +14,7 @@
 namespace vllm_router {
 namespace {
 
-uint64_t BytesNeeded(const Request& request) {
+uint64_t QuarantineBytesNeeded(const Request& request) {
   const RequestQuarantine& quarantine = request.thread.limits.quarantine;
   const bool may_be_known = quarantine.active() && (request.head->framing == BodyFraming::kChunked ||
                                                     quarantine.MayKnow(request.head->content_length));
@@ -63,6 +63,10 @@ void Leave(Request& request) {
 }  // namespace
 
 extern constexpr Step kQuarantineStep = {
-    .name = "quarantine", .begin = &IsActive, .run = &Check, .needs = &BytesNeeded, .on_end = &Leave};
+    .name = "quarantine",
+    .begin = &IsActive,
+    .run = &Check,
+    .needs = &QuarantineBytesNeeded,
+    .on_end = &Leave};
 
 }  // namespace vllm_router

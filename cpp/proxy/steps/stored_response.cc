@@ -29,7 +29,7 @@ bool MayNameStored(const Request& request) {
   return may && request.thread.fleet.Get()->members().size() > 1;
 }
 
-uint64_t BytesNeeded(const Request& request) {
+uint64_t StoredBytesNeeded(const Request& request) {
   return MayContinueResponse(request) && MayNameStored(request) ? kRoutedBodyBytes : 0;
 }
 
@@ -115,7 +115,7 @@ extern constexpr Step kStoredResponseStep = {
     .name = "stored_response",
     .begin = &MayFind,
     .run = &FindHolder,
-    .needs = &BytesNeeded,
+    .needs = &StoredBytesNeeded,
     .tap = &Remember};
 
 }  // namespace vllm_router
