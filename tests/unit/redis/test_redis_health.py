@@ -20,51 +20,10 @@ def probes_until(health, now, count):
     return delays
 
 
-def test_the_first_connection_decides():
-    health = testing.RedisHealth()
-    assert (health.state, health.may_be_used) == ("connecting", True)
-    health.opened(5)
-    assert (health.state, health.may_be_used) == ("up", True)
-    other = testing.RedisHealth()
-    other.failed(5)
-    assert (other.state, other.may_be_used) == ("down", False)
-
-
-def test_failures_in_a_row_end_it():
-    health = testing.RedisHealth(failures=2)
-    health.opened(0)
-    health.failed(1)
-    health.worked()
-    health.failed(2)
-    assert health.state == "up"
-    health.failed(3)
-    assert health.state == "down"
-    health.opened(4)
-    health.worked()
-    assert health.state == "down"
-
-
 def test_probes_come_after_1_2_4_8_16_and_then_30_seconds():
     health = testing.RedisHealth()
     health.failed(7)
     assert probes_until(health, 7, 8) == [1, 2, 4, 8, 16, 30, 30, 30]
-
-
-def test_a_redis_that_fails_again_soon_is_probed_less_often():
-    health = testing.RedisHealth(failures=1)
-    health.failed(0)
-    now = 10 * SECOND
-    for delay in (2, 4):
-        assert health.begin_probe(now)
-        health.end_probe(True, now)
-        assert health.state == "up"
-        health.failed(now + 59 * SECOND)
-        assert health.next_probe_ns == now + (59 + delay) * SECOND
-        now += 100 * SECOND
-    assert health.begin_probe(now)
-    health.end_probe(True, now)
-    health.failed(now + 60 * SECOND)
-    assert health.next_probe_ns == now + 61 * SECOND
 
 
 def test_probes_may_come_no_later_than_the_longest_delay():
