@@ -47,6 +47,32 @@ def test_half_open_lets_one_through_at_a_time():
     assert one.try_pass().settle("success", 62.0) == ("half_open", "closed")
 
 
+def test_any_failure_opens_it_again():
+    one = half_open()
+    assert say(one, "success", 61.0) is None
+    assert say(one, "failure", 62.0) == ("half_open", "open")
+    assert one.come_due(121.0) is None  # a whole time from then
+    assert one.come_due(122.0) == ("open", "half_open")
+    assert say(one, "success", 122.0) is None  # the one before does not count any more
+
+
+def test_a_held_probe_keeps_its_place_for_a_while():
+    """Whether its 5xx counts is known later."""
+    one = half_open()
+    probe = one.try_pass()
+    probe.hold(61.0)
+    assert not one.admits
+    assert one.come_due(120.9) is None
+    assert not one.admits
+    assert one.come_due(121.0) is None
+    assert one.admits
+    second = one.try_pass()
+    assert probe.settle("failure", 122.0) is None  # too late
+    probe.drop()
+    assert not one.admits  # the place is the second's
+    assert second.settle("failure", 123.0) == ("half_open", "open")
+
+
 def test_disabled_it_never_opens():
     one = breaker(disabled=True)
     assert [say(one, "failure") for _ in range(20)] == [None] * 20
