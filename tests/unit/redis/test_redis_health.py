@@ -31,3 +31,20 @@ def test_probes_may_come_no_later_than_the_longest_delay():
         health = testing.RedisHealth(longest_delay_ns=longest * SECOND)
         health.failed(0)
         assert probes_until(health, 0, len(delays)) == delays
+
+
+def test_a_redis_that_fails_again_soon_is_probed_less_often():
+    health = testing.RedisHealth(failures=1)
+    health.failed(0)
+    now = 10 * SECOND
+    for delay in (2, 4):
+        assert health.begin_probe(now)
+        health.end_probe(True, now)
+        assert health.state == "up"
+        health.failed(now + 59 * SECOND)
+        assert health.next_probe_ns == now + (59 + delay) * SECOND
+        now += 100 * SECOND
+    assert health.begin_probe(now)
+    health.end_probe(True, now)
+    health.failed(now + 60 * SECOND)
+    assert health.next_probe_ns == now + 61 * SECOND

@@ -115,3 +115,18 @@ def test_the_results_are_the_labels_of_the_metric():
     assert table
     for result in ("added", "present", "limit", "no_text", "odd_names", "unreadable"):
         assert re.search(rf"\b{result}\b", table[0])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"cache_control":{"type":"ephemeral"},"system":"hi"}',
+        b'{"cache_control":null,"system":[{"type":"text","text":"a"}]}',
+        b'{"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral","ttl":"1h"}}]}',
+        b'{"system":[{"type":"text","text":"a","cache_control":null}]}',
+        b'{"system":[{"cache_control":{},"type":"text","text":"a"},{"type":"text","text":"b"}]}',
+        b'{"system":[{"type":"text","text":"b"},{"cache_control":{}}]}',
+    ],
+)
+def test_a_client_that_marks_its_prompt_has_decided(body):
+    assert add_cache_control(body) == ("present", body)

@@ -190,3 +190,34 @@ def test_keys_and_their_points_are_pinned_by_the_vectors(request_, options, key_
     assert key(request_, **options)[0] == key_string
     assert testing.furc_hash(key_string) == furc
     assert f"{testing.ring_hash(FURC, key_string):016x}" == point
+
+
+def test_members_of_the_body_rank_after_headers():
+    body = {"session_params": {"session_id": "a"}, "user": "b", "session_id": "c", "user_id": "d"}
+    assert of_body(body) == ("session:a", "session")
+    del body["session_params"]
+    assert of_body(body) == ("user:b", "session")
+    del body["user"]
+    assert of_body(body) == ("session:c", "session")
+    del body["session_id"]
+    assert of_body(body) == ("user:d", "session")
+    request = {"body": json.dumps(body).encode(), "headers": [("x-trace-id", "t")]}
+    assert key(request) == ("header:x-trace-id:t", "session")
+
+
+def test_a_member_that_names_nobody_is_passed_over():
+    assert of_body({"user": " ", "session_id": None, "user_id": 5}) == ("user:5", "session")
+
+
+def test_compat_keeps_the_reference_key_of_chats_with_a_session():
+    body = json.dumps({"session_params": {"session_id": "conversation-12345"}}).encode()
+    assert key({"body": body, "path": CHAT}) == ("session:conversation-12345", "session")
+    assert key({"body": body, "path": CHAT}, compat=True) == ("request:conversation-12345", "session")
+    for path in ("", "/v1/completions", "/v1/responses"):
+        assert key({"body": body, "path": path}, compat=True) == ("session:conversation-12345", "session")
+
+
+def test_compat_digests_a_chat_session_that_is_longer_than_100_bytes():
+    for session, expected in [("é" * 50, "request:" + "é" * 50), ("x" * 101, digest(b"x" * 101))]:
+        body = json.dumps({"session_params": {"session_id": session}}).encode()
+        assert key({"body": body, "path": CHAT}, compat=True) == (expected, "session")
