@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.rows import for_each_row
-from vllm_router._core_testing import merge_responses, merge_usage
+from vllm_router._core_testing import merge_responses, merge_usage, wants_merge
 
 # vLLM 0.32.0 with NIXL on CPUs; tests/data/README.md says what a line has.
 RECORDED = Path(__file__).parents[2] / "data" / "pd" / "vllm_0.32_nixl_logprobs.jsonl"
@@ -65,6 +65,52 @@ def test_a_prompt_with_damaged_figures_at_decode_gets_those_of_prefill():
     assert choice_of(merged(prefill, decode)) == choice_of(single)
 
 
+def test_a_prompt_that_is_not_echoed_stays_out_of_the_lists():
+    prefill, decode, single = recorded("logprobs")
+    choice_of(prefill)["prompt_logprobs"] = [None, {"7": {"logprob": -1.5}}]
+    result = choice_of(merged(prefill, decode))
+    assert result["prompt_logprobs"] == [None, {"7": {"logprob": -1.5}}]
+    assert result["logprobs"] == choice_of(single)["logprobs"]
+
+
+def test_a_prompt_alone_is_echoed_without_anything_behind_it():
+    prefill, decode, single = recorded("echo-logprobs")
+    for name in LISTS:
+        del choice_of(decode)["logprobs"][name][15:]
+    assert merged(prefill, decode) == decode
+    assert choice_of(merged(prefill, without_prompt(decode, 15)))["logprobs"] == {
+        name: choice_of(single)["logprobs"][name][:15] for name in LISTS
+    }
+
+
+# Engines count characters, so the offset of what is behind the prompt is prefill's own.
+def test_an_offset_is_of_characters():
+    prefill = completion(["né", "é", "!"], [None, -1.0, -2.0], [0, 2, 3], [None, {}])
+    decode = completion(["!", "?"], [-2.0, -3.0], [0, 1], None)
+    result = choice_of(merged(prefill, decode))["logprobs"]
+    assert result["tokens"] == ["né", "é", "!", "?"]
+    assert result["text_offset"] == [0, 2, 3, 4]
+
+
+def completion(tokens, token_logprobs, offsets, prompt_logprobs):
+    lists = {
+        "text_offset": offsets,
+        "token_logprobs": token_logprobs,
+        "tokens": tokens,
+        "top_logprobs": [None for _ in tokens],
+    }
+    return {"choices": [{"index": 0, "logprobs": lists, "prompt_logprobs": prompt_logprobs}]}
+
+
+def test_tokens_are_compared_by_their_meaning():
+    prefill = json.dumps(completion(["é", "!"], [None, -2.0], [0, 1], [None])).encode()
+    decode = completion(["é", "?"], [None, -3.0], [0, 1], None)
+    written = json.dumps(decode, ensure_ascii=False).encode()
+    assert choice_of(merged(prefill, written))["logprobs"]["tokens"] == ["é", "?"]
+    choice_of(decode)["logprobs"]["tokens"][0] = "e"
+    assert merged(prefill, decode) is None
+
+
 @pytest.mark.parametrize(
     ("prefill", "decode", "result"),
     [
@@ -115,7 +161,57 @@ def test_sglang_lists_the_prompt_first(decode, result):
     assert merge_responses("generate", prefill, listed) is None
 
 
+def test_a_cut_response_leaves_decodes_as_it_is():
+    case = CASES["echo-logprobs"]
+    prefill, decode = case["prefill_response"].encode(), case["decode_response"].encode()
+    for end in range(0, len(prefill), 7):
+        assert merge_responses("completions", prefill[:end], decode) is None
+    for end in range(0, len(decode), 7):
+        assert merge_responses("completions", prefill, decode[:end]) is None
+
+
+CHOICE = ("choices", 0)
+LOGPROBS = (*CHOICE, "logprobs")
+
+
+def put(response, path, value):
+    *way, last = path
+    for key in way:
+        response = response[key]
+    response[last] = value
+
+
 @for_each_row(
+    ("who", "path", "value"),
+    [
+        ("prefill", ["choices"], None),
+        ("decode", ["choices"], None),
+        ("prefill", ["choices"], []),
+        ("prefill", CHOICE, 7),
+        ("prefill", [*CHOICE, "index"], 1),
+        ("prefill", [*CHOICE, "prompt_logprobs"], 7),
+        ("prefill", [*CHOICE, "prompt_logprobs"], [None]),
+        ("prefill", LOGPROBS, 7),
+        ("decode", LOGPROBS, None),
+        ("prefill", [*LOGPROBS, "tokens"], None),
+        ("decode", [*LOGPROBS, "top_logprobs"], None),
+        ("decode", [*LOGPROBS, "top_logprobs"], []),
+        ("prefill", [*LOGPROBS, "token_logprobs", 0], -1.0),
+        ("prefill", [*LOGPROBS, "text_offset", -1], -1),
+        ("prefill", [*LOGPROBS, "text_offset", -1], 2**53 + 1),
+        ("decode", [*LOGPROBS, "text_offset", 0], 1),
+        ("decode", [*LOGPROBS, "text_offset", 1], 1.5),
+    ],
+)
+def test_an_unexpected_shape_leaves_decodes_as_it_is(who, path, value):
+    prefill, decode, _ = recorded("echo-logprobs")
+    without_prompt(decode, 15)
+    assert merged(prefill, decode) is not None
+    put(prefill if who == "prefill" else decode, path, value)
+    assert merged(prefill, decode) is None
+
+
+@pytest.mark.parametrize(
     ("prefill", "decode"),
     [
         (b'{"prompt_logprobs":[1],"prompt_logprobs":[2]}', CHAT),
@@ -138,6 +234,34 @@ def test_what_is_not_one_object_leaves_decodes_as_it_is(prefill, decode):
 def test_other_routes_have_nothing_to_merge():
     for route in ("responses", "messages", "inference_generate", "batch_chat", "extra", "other"):
         assert merge_responses(route, b'{"prompt_logprobs":[1]}', CHAT) == CHAT
+
+
+@for_each_row(
+    ("route", "request_body", "wanted"),
+    [
+        ("chat", b'{"logprobs":true}', False),
+        ("chat", b'{"logprobs":false}', False),
+        ("chat", b'{"logprobs":null,"prompt_logprobs":0}', True),
+        ("completions", b'{"logprobs":0,"echo":true}', True),
+        ("completions", b'{"echo":true}', False),
+        ("completions", b'{"echo":1,"logprobs":1}', False),
+        ("completions", b'{"echo":true,"logprobs":1,"stream":true}', False),
+        ("completions", b'{"echo":true,"logprobs":1,"stream":false}', True),
+        ("completions", b'{"lo\\u0067probs":2,"echo":true}', True),
+        ("completions", b'{"echo":true,"logprobs":2,"logprobs":null}', True),
+        ("completions", b'{"return_logprob":true}', False),
+        ("completions", b"{}", False),
+        ("generate", b'{"return_logprob":true}', True),
+        ("generate", b'{"return_logprob":[true,false]}', True),
+        ("generate", b'{"return_logprob":true,"stream":true}', False),
+        ("generate", b'{"logprobs":1}', False),
+        ("responses", b'{"logprobs":1}', False),
+        ("messages", b'{"logprobs":1}', False),
+        ("chat", b"not JSON", False),
+    ],
+)
+def test_which_requests_want_it(route, request_body, wanted):
+    assert wants_merge(route, request_body) is wanted
 
 
 def usage(prompt, total, generated, details):
@@ -170,3 +294,23 @@ def test_the_usage_of_both_has_the_prompt_of_prefill():
 def test_the_usage_of_real_engines_stays(case):
     prefill, decode = (CASES[case][f"{who}_response"].encode() for who in ("prefill", "decode"))
     assert merge_usage(prefill, decode) == decode
+
+
+@pytest.mark.parametrize(
+    ("prefill", "decode"),
+    [
+        (b"{}", usage(1, 2, 1, None)),
+        (b'{"usage":null}', usage(1, 2, 1, None)),
+        (usage(None, 2, 1, None), usage(1, 2, 1, None)),
+        (usage(-1, 2, 1, None), usage(1, 2, 1, None)),
+        (usage(1, 2, 1, None), usage(1, 2, None, None)),
+        (usage(1, 2, 1, None), b'{"usage":[]}'),
+        (usage(1, 2, 1, None), b""),
+    ],
+)
+def test_an_unexpected_usage_leaves_decodes_as_it_is(prefill, decode):
+    assert merge_usage(prefill, decode) is None
+
+
+def test_without_usage_there_is_none():
+    assert merge_usage(usage(1, 2, 1, None), b'{"usage": null}') == b'{"usage": null}'
