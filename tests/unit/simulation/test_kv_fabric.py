@@ -25,11 +25,61 @@ def test_a_pull_reads_what_was_held_and_frees_it(fabric):
     assert counts(fabric) == {"pulled": 1}
 
 
+def test_blocks_are_used_again_in_the_order_in_which_they_were_freed(fabric):
+    fabric.hold("e", "a", [1, 2])  # free: 3 4
+    fabric.pull("e", "a", [1, 2])  # free: 3 4 1 2
+    assert fabric.hold("e", "b", [5, 6, 7]) == [3, 4, 1]
+    assert fabric.pull("e", "a", [1, 2]) == [7, 2]  # the first was reused, the second not yet
+    assert fabric.counters("e")["double_pull"] == 1
+
+
+def test_too_few_free_blocks_hold_nothing(fabric):
+    fabric.hold("e", "a", [1, 2, 3])
+    assert fabric.hold("e", "b", [4, 5]) is None
+    assert counts(fabric) == {"held": 1, "held_blocks": 3}
+    assert fabric.hold("e", "b", [4]) == [4]
+
+
+@pytest.mark.parametrize("advance", ["advance_clock", "advance"])
+def test_a_lease_ends_and_wipes_the_blocks(fabric, advance):
+    fabric.hold("e", "r", [7, 8])
+    move = fabric.advance_clock if advance == "advance_clock" else lambda nanos: fabric.advance("e", nanos)
+    move(29)
+    assert counts(fabric) == {"held": 1, "held_blocks": 2}
+    move(1)
+    assert counts(fabric) == {"stranded": 1}
+    assert fabric.pull("e", "r", [1, 2]) == [0, 0]
+    assert counts(fabric) == {"stranded": 1, "late_pull": 1}
+
+
+def test_a_released_request_is_free_and_keeps_its_contents_for_now(fabric):
+    fabric.hold("e", "r", [7])
+    fabric.release("e", "r")
+    fabric.release("e", "r")
+    fabric.release("e", "other")
+    fabric.release("nobody", "r")
+    assert counts(fabric) == {"released": 1}
+    assert fabric.pull("e", "r", [1]) == [7]
+
+
+def test_a_pull_under_another_id_reads_and_frees_nothing(fabric):
+    fabric.hold("e", "r", [7])
+    assert fabric.pull("e", "other", [1]) == [7]
+    assert counts(fabric) == {"held": 1, "held_blocks": 1, "unknown_pull": 1}
+
+
 def test_a_failed_pull_frees_nothing(fabric):
     fabric.hold("e", "r", [7])
     assert fabric.pull("e", "r", [1, 5]) == "bad blocks"
     assert fabric.pull("e", "r", [0]) == "bad blocks"
     assert counts(fabric) == {"held": 1, "held_blocks": 1}
+
+
+def test_what_is_used_passes_through_free_blocks(fabric):
+    fabric.hold("e", "r", [7, 8])
+    fabric.pull("e", "r", [1, 2])
+    fabric.use("e", [1, 2, 3])  # 3 4 1
+    assert fabric.pull("e", "r", [1, 2]) == [3, 8]
 
 
 def test_a_dead_engine_has_no_blocks_and_keeps_its_counts(fabric):
