@@ -60,7 +60,6 @@ def shown(router: Router, request: dict[str, Any]) -> Any:
 def test_a_move_is_a_request_that_was_never_sent_and_one_that_was(
     policy: str, steps: list[Any], asked: list[dict[str, Any]]
 ) -> None:
-    """mending row 52"""
     fast, slow = (Router(policy, URLS, seed=7) for _ in range(2))
     open_: list[tuple[Ticket, SlowTicket]] = []
     for what, *rest in steps:

@@ -92,7 +92,6 @@ def test_requests_reloads_and_the_end_do_not_wait_for_a_reader(harness, tmp_path
 
 
 def test_a_second_signal_ends_it_at_once(harness, tmp_path, pipe):
-    """Row 1."""
     worker = harness.worker(lambda connection, _: connection.ending())
     flags = ["--worker-urls", worker.url, "--policy", "round_robin"]
     with running(tmp_path / "logs", *flags, stdout=pipe.write_end, stderr=pipe.write_end) as router:
@@ -139,7 +138,6 @@ def test_descriptors_that_are_closed_at_the_start_are_no_connections(harness, tm
 
 
 def test_a_mistake_in_the_command_line_ends_it_though_the_sentence_cannot_be_written(pipe):
-    """Row 1."""
     process = subprocess.Popen([*COMMAND, "--no-such-flag"], stdout=pipe.write_end, stderr=pipe.write_end)
     assert process.wait(PATIENCE) == 2
 

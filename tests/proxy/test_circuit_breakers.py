@@ -40,13 +40,6 @@ def test_after_enough_failures_in_a_row_a_worker_is_left_alone(harness):
     assert len(failing.requests) == 3
 
 
-@pytest.mark.parametrize("status", [400, 404, 408, 422, 429])
-def test_answers_that_are_not_its_fault_do_not_count(harness, status):
-    worker = harness.worker(answering(status))
-    client = harness.client(harness.router(worker, **LATER))
-    assert [ask(client).status for _ in range(10)] == [status] * 10
-
-
 def test_a_503_that_says_when_to_come_back_does_not_count(harness):
     worker = harness.worker(answering(503, ("Retry-After", "1")))
     client = harness.client(harness.router(worker, **LATER))
@@ -65,24 +58,6 @@ def test_clients_that_leave_do_not_count(harness):
         router.wait_for_load(0)
     router.must_rest()
     assert series(router, "cb_outcomes_total") == {("success",): 0, ("failure",): 0}
-
-
-def test_when_all_are_open_the_worker_is_asked_all_the_same(harness):
-    """It was 503; what panic mode does is in test_outlier_detection.py."""
-    worker = harness.worker(answering(500))
-    router = harness.router(worker, **LATER)
-    client = harness.client(router)
-    assert [ask(client).status for _ in range(5)] == [500] * 5
-    router.must_rest()
-    assert series(router, "cb_state") == {(): 1}
-    assert len(worker.requests) == 5
-
-
-def test_a_success_in_between_begins_the_row_anew(harness):
-    statuses = iter([500, 500, 200] * 10)
-    worker = harness.worker(lambda connection, _: connection.send(response(next(statuses), b"")))
-    client = harness.client(harness.router(worker, **LATER))
-    assert [ask(client).status for _ in range(30)] == [500, 500, 200] * 10
 
 
 @pytest.mark.parametrize("how", ["refused", "reset", "garbage", "silent"])

@@ -93,11 +93,6 @@ def test_only_named_origins_are_told_that_they_may(harness):
     assert answer.all("vary") == ["Accept", "Origin"]
 
 
-def test_caches_are_told_that_the_origin_matters_even_where_there_is_none(harness):
-    client = harness.client(harness.router(**NAMED))
-    assert cors_of(client.ask("GET", "/liveness")) == {"vary": "Origin"}
-
-
 def test_who_is_no_browser_gets_nothing_of_it_and_the_workers_own(harness):
     worker = harness.worker(
         lambda connection, _: connection.send(response(200, b"{}", ("Access-Control-Allow-Origin", "x")))
@@ -193,7 +188,6 @@ def test_a_named_page_may_call_with_what_its_sdk_sends(harness, method, path, he
 
 
 def test_methods_that_a_path_does_not_take_and_pages_that_are_not_named_are_granted_nothing(harness):
-    """Row 26"""
     client = harness.client(harness.router(harness.worker(), **NAMED))
     assert not may_call(client, "DELETE", "/v1/models", OPENAI)
     assert not may_call(client, "TRACE", "/v1/chat/completions", OPENAI)

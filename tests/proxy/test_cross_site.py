@@ -47,7 +47,6 @@ def ask(client, call, *fields):
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: " ".join(call))
 @pytest.mark.parametrize("fields", BY_A_PAGE, ids=lambda fields: " ".join(value for _, value in fields))
 def test_admin_endpoints_reject_what_a_browser_sends_for_another_site(harness, call, fields):
-    """mending row 8"""
     worker = harness.worker()
     router = harness.router(worker)
     client = harness.client(router)
@@ -69,7 +68,7 @@ def test_a_page_that_rebound_its_name_to_the_router_is_rejected(harness):
 
 
 def test_keys_do_not_open_them_to_a_page(harness, tmp_path):
-    """mending row 8: a browser may know the key."""
+    """A browser may know the key."""
     keys = tmp_path / "admins"
     keys.write_text("sk-admin")
     client = harness.client(harness.router(admin_api_key_file=str(keys)))
@@ -80,7 +79,6 @@ def test_keys_do_not_open_them_to_a_page(harness, tmp_path):
 
 
 def test_a_port_of_their_own_does_not_open_them_to_a_page(harness):
-    """mending row 8"""
     router = harness.router(admin_port=0)
     client = harness.client_at(router.server.admin_port)
     assert client.ask("GET", "/workers", EVIL).status == 403
@@ -98,7 +96,6 @@ def test_named_origins_and_programs_may(harness):
 
 
 def test_a_preflight_of_another_site_s_page_is_rejected_as_well(harness):
-    """mending row 8"""
     client = harness.client(harness.router())
     answer = client.ask("OPTIONS", "/workers", EVIL, ("Access-Control-Request-Method", "DELETE"))
     assert (answer.status, answer.get("access-control-allow-origin")) == (403, None)

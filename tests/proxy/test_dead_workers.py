@@ -49,7 +49,6 @@ def test_a_request_without_a_byte_of_a_response_moves_to_another_worker(harness)
 
 
 def test_a_stream_whose_head_is_held_moves_as_well(harness):
-    """mending rows 3 and 4"""
     worker = hanging(harness, HEAD)
     client = harness.client(harness.router(worker, healthy(harness), **ON))
     client.send(request("POST", PATH, body=b"{}"))
@@ -69,7 +68,6 @@ def test_without_another_worker_it_is_an_error(harness):
 
 
 def test_a_response_that_has_begun_is_cut_after_its_grace_and_says_why(harness):
-    """mending row 3: --dead-worker-grace-secs"""
     worker = hanging(harness, HEAD, chunk(b"data: 1\n\n"))
     router = harness.router(worker, healthy(harness), dead_worker_grace_secs=0.05, sse_error_event=True, **ON)
     client = harness.client(router)

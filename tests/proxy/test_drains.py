@@ -238,7 +238,6 @@ def answering(harness, body):
     ("connector", "stage"), [("nixl", "prefill"), ("nixl", "decode"), ("sglang", "decode")]
 )
 def test_a_pair_is_made_anew_without_the_worker_that_leaves(harness, connector, stage):
-    """Row 11: of a pair, too; the other worker of it has no part in that."""
     leaving = stuck(harness)
     first = answering(harness, prefill_response(BLOCKS))
     second = answering(harness, ANSWER)

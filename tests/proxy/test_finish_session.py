@@ -19,7 +19,6 @@ def finished(session, *, known):
 
 
 def test_a_session_stays_until_it_is_finished(harness):
-    """mending row 24"""
     workers = [harness.worker(lambda connection, _: connection.send(response(200, b"{}"))) for _ in range(3)]
     router = harness.router(*workers, policy="manual")
     client = harness.client(router)

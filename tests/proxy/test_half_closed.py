@@ -25,7 +25,6 @@ def waiting_worker(harness):
 @pytest.mark.parametrize("policy", ["round_robin", "consistent_hash"])
 @pytest.mark.parametrize("size", [2, 300_000])
 def test_a_half_closed_client_gets_its_response(harness, policy, size):
-    """mending row 16: as with HAProxy."""
     worker, gate = waiting_worker(harness)
     router = harness.router(worker, policy=policy, half_closed_clients="serve")
     client = harness.client(router)

@@ -36,8 +36,6 @@ def test_a_stream_that_ends_before_its_first_byte_is_given_to_another_worker(har
 
 
 def test_alone_such_a_stream_is_an_error_with_a_true_status(harness):
-    """mending row 4"""
-
     def break_off(connection, _message):
         connection.send(HEAD)
         connection.reset()
@@ -47,8 +45,6 @@ def test_alone_such_a_stream_is_an_error_with_a_true_status(harness):
 
 
 def test_the_first_byte_timeout_covers_a_stream(harness):
-    """mending row 4"""
-
     def stall(connection, _message):
         connection.send(HEAD)
         connection.ending()

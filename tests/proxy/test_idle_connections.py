@@ -57,7 +57,6 @@ def test_a_connection_that_never_speaks_is_closed_after_the_head_timeout_without
 
 
 def test_tls_and_the_first_head_share_one_deadline(harness, authority):
-    """mending row 12"""
     files = authority.certify("localhost")
     router = harness.router(tls_cert_path=files.cert, tls_key_path=files.key, client_head_timeout_secs=0.3)
     silent = harness.client(router)
@@ -116,7 +115,6 @@ def test_at_the_limit_the_longest_idle_connection_makes_room(harness):
 
 
 def test_clients_are_served_while_more_silent_connections_come_than_may(harness):
-    """mending row 12"""
     router = harness.router(harness.worker(), max_connections=200, threads=2)
     silent = [harness.client(router) for _ in range(300)]
     for _ in range(100):
@@ -181,7 +179,6 @@ def test_an_idle_connection_of_another_thread_makes_room(harness):
 
 
 def test_a_connection_in_the_tls_handshake_makes_room(harness, authority):
-    """mending row 12"""
     files = authority.certify("localhost")
     router = harness.router(tls_cert_path=files.cert, tls_key_path=files.key, max_connections=3)
     for _ in range(3):

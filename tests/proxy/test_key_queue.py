@@ -95,7 +95,6 @@ def test_keys_of_clients_that_left_do_not_delay_an_honest_one(harness):
 
 
 def test_a_validation_that_no_client_waits_for_is_abandoned(harness):
-    """mending row 11"""
     validator = Validator(harness, hangs=True)
     router = harness.router(api_key_validation_urls=[validator.url], api_key_validation_timeout_secs=100)
     leaving = harness.client(router)
@@ -111,7 +110,6 @@ def test_a_validation_that_no_client_waits_for_is_abandoned(harness):
 
 
 def test_a_key_that_was_good_is_refreshed_before_unknown_ones(harness, connect):
-    """mending row 11"""
     validator = Validator(harness)
     router = harness.router(
         harness.worker(),
@@ -150,7 +148,6 @@ def test_client_addresses_take_turns(harness, connect):
 
 
 def test_an_address_has_an_eighth_of_the_places(harness, connect):
-    """mending row 11"""
     validator = Validator(harness)
     router = harness.router(
         harness.worker(), api_key_validation_urls=[validator.url], api_key_validation_timeout_secs=100

@@ -79,7 +79,6 @@ def test_it_ends_no_router_that_starts_or_stops(harness, tmp_path):
 
 
 def test_without_files_it_does_nothing(harness):
-    """Row 7."""
     worker = harness.worker()
     command = [*COMMAND, "--worker-urls", worker.url, "--policy", "round_robin"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:

@@ -160,27 +160,6 @@ def test_workers_that_list_nothing_at_all_are_as_before(harness):
     assert demand(router) == {}
 
 
-def test_a_fleet_of_one_model_leaves_names_to_its_workers(harness):
-    workers = [ModelWorker(harness, "a"), ModelWorker(harness, "a")]
-    router = harness.router(*workers, **KNOWN)
-    wait_until_all_listed(router, *workers)
-    client = harness.client(router)
-    assert b"no such model here" in post(client, "default").body
-    assert client.ask("POST", CHAT, body=b"{}").status == 200
-
-
-def test_a_worker_without_a_list_may_serve_anything(harness):
-    a, silent, other = ModelWorker(harness, "a"), ModelWorker(harness, "x"), ModelWorker(harness, "b")
-    silent.status = 404
-    router = harness.router(a, silent, other, **KNOWN)
-    wait_until_known(router, 2)
-    client = harness.client(router)
-    assert by(post(client, "x")) == silent.url
-    urls = {json.loads(post(client, "a").body).get("by") for _ in range(4)}
-    assert a.url in urls
-    assert other.wrong == []
-
-
 def test_a_worker_that_fails_to_list_gets_nothing_while_the_others_differ(harness):
     a, b, failing = ModelWorker(harness, "a"), ModelWorker(harness, "b"), ModelWorker(harness, "c")
     failing.status = 500
@@ -321,13 +300,6 @@ def test_a_model_whose_workers_left_is_asleep(harness):
     assert [card["id"] for card in listed] == ["a", "b"]
 
 
-def test_a_model_is_forgotten_after_its_time(harness):
-    _a, b, router = two(harness, model_memory_hours=0)
-    router.core.remove_worker(b.url)
-    answer = post(harness.client(router), "b")
-    assert (answer.status, error_of(answer)["code"]) in ((404, "model_not_found"), (404, None))
-
-
 def test_expected_models_are_asleep_from_the_start_even_in_an_empty_fleet(harness):
     router = harness.router(models=["big"], **KNOWN)
     client = harness.client(router)
@@ -353,16 +325,6 @@ def test_a_request_that_names_none(harness):
     router = harness.router(a, b, **KNOWN, default_model="main", model_alias=["main=b"])
     wait_until_known(router, 2)
     assert by(harness.client(router).ask("POST", CHAT, body=b"{}")) == b.url
-
-
-def test_with_one_base_model_a_request_that_names_none_goes_there(harness):
-    a, b = ModelWorker(harness, "a"), ModelWorker(harness, "a", adapters={"sql": "a"})
-    router = harness.router(a, b, **KNOWN)
-    wait_until_all_listed(router, a, b)
-    client = harness.client(router)
-    assert client.ask("POST", CHAT, body=b"{}").status == 200
-    assert {by(post(client, "sql")) for _ in range(6)} == {b.url}
-    assert {by(post(client, "a")) for _ in range(6)} == {a.url, b.url}
 
 
 def test_a_body_that_is_no_object_is_the_workers_to_decide(harness):
@@ -421,16 +383,6 @@ def test_a_model_whose_last_worker_drains_is_asleep(harness):
     join(router, another)
     assert by(client.read_response()) == another.url
     assert by(post(harness.client(router), "a")) == a.url
-
-
-def test_in_an_empty_fleet_too(harness):
-    router = harness.router(models=["big"], model_wait_secs=600, **KNOWN)
-    client = harness.client(router)
-    client.send(request("POST", CHAT, body=b'{"model": "big"}'))
-    eventually(lambda: waiting(router) == 1)
-    big = ModelWorker(harness, "big")
-    join(router, big)
-    assert by(client.read_response()) == big.url
 
 
 def test_a_request_for_an_alias_waits_for_its_model_and_the_next_one_on_the_connection_for_its_response(
@@ -515,16 +467,6 @@ def test_a_server_that_stops_does_not_wait(harness):
 # ---- how a body names its model
 
 
-def test_of_several_names_the_last_counts_and_escapes_are_read(harness):
-    a, b, router = two(harness)
-    client = harness.client(router)
-    ask = lambda body: by(client.ask("POST", CHAT, body=body))  # noqa: E731
-    assert ask(b'{"model": "a", "model": "b"}') == b.url
-    assert ask(b'{"mod\\u0065l": "\\u0061"}') == a.url
-    assert ask(b'{"messages": [{"model": "b"}, "\\"model\\": \\"b\\""], "model":"a"}') == a.url
-    assert client.ask("POST", CHAT, body=b'{"model": "b", "model": "x"}').status == 404
-
-
 def test_a_chunked_body_and_one_that_names_its_model_behind_megabytes(harness):
     _a, b, router = two(harness)
     client = harness.client(router)
@@ -580,14 +522,6 @@ def test_unknown_names_never_become_labels_or_memory(harness):
     for n in range(300):
         assert post(client, f"x{n}").status == 404
     assert demand(router) == {("other", "unknown"): 300}
-
-
-def test_a_megabyte_of_models_changes_nothing(harness):
-    a, _b, router = two(harness, model_refresh_secs=0.02)
-    a.raw = json.dumps({"data": [{"id": f"m{n}" * 20} for n in range(20_000)]}).encode()
-    lists = a.lists
-    eventually(lambda: a.lists > lists + 2)
-    assert by(post(harness.client(router), "a")) == a.url
 
 
 def test_a_404_lists_twenty_names_at_most(harness):
@@ -671,14 +605,6 @@ def test_one_model_where_workers_are_not_polled(harness):
     assert client.ask("GET", "/v1/models/x").status == 404
     client = harness.client(harness.router())
     assert (client.ask("GET", "/v1/models/a").status) == 503
-
-
-def test_openais_client_retrieves_a_model(harness):
-    _a, _b, router = two(harness)
-    with openai.OpenAI(base_url=f"http://127.0.0.1:{router.port}/v1", api_key="k", max_retries=0) as client:
-        assert client.models.retrieve("b").id == "b"
-        with pytest.raises(openai.NotFoundError, match="does not exist"):
-            client.models.retrieve("x")
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])

@@ -73,7 +73,6 @@ def test_requests_that_make_engines_fail_close_the_fleet_to_nobody(harness):
 
 
 def test_a_client_that_aims_them_at_one_worker_by_its_session_ejects_nobody(harness):
-    """mending row 2"""
     workers = [harness.worker(engine) for _ in range(3)]
     router = harness.router(*workers, policy="consistent_hash", **RETRIES, **SOON)
     client = harness.client(router)
@@ -97,7 +96,6 @@ def test_where_nothing_is_retried_half_of_the_fleet_is_left_at_least(harness, po
 
 @pytest.mark.parametrize("status", [501, 505])
 def test_what_is_not_implemented_counts_against_nobody_and_is_sent_once(harness, status):
-    """mending row 2"""
     worker = harness.worker(lambda connection, _: connection.send(response(status, b"")))
     router = harness.router(worker, harness.worker(engine), policy="consistent_hash", **RETRIES, **SOON)
     client = harness.client(router)
@@ -115,8 +113,6 @@ def test_what_is_not_implemented_counts_against_nobody_and_is_sent_once(harness,
 
 
 def test_a_client_that_leaves_before_the_retry_has_an_answer_says_nothing(harness):
-    """mending row 2"""
-
     def held(connection, _message):
         gate.wait()
         connection.send(response(200, b""))
@@ -299,7 +295,6 @@ def all_open(harness, count=2, **options):
 
 @pytest.mark.parametrize("policy", testing.policy_names())
 def test_where_all_breakers_are_open_a_worker_serves_all_the_same(harness, policy):
-    """mending row 2: under every policy."""
     mood, _, router, client = all_open(harness, count=3, policy=policy, **RETRIES)
     mood.resets = False
     assert [ask(client).status for _ in range(12)] == [200] * 12
@@ -323,7 +318,6 @@ def test_the_worker_whose_breaker_opened_first_serves(harness):
 
 
 def test_panic_is_logged_once_and_its_end_too(harness, capfd):
-    """mending row 2"""
     mood, _, router, client = all_open(harness)
     for _ in range(4):
         ask(client)

@@ -115,21 +115,10 @@ def test_the_next_request_sees_what_the_file_says(harness, serve):
     assert it.config("max_payload_size") == FLAGS["max_payload_size"].default
 
 
-def test_nothing_new_is_unchanged(harness, serve):
-    it = serve(of_workers(harness.worker()))
-    status, said = it.reload(
-        of_workers(harness.worker()).replace("\n", "\n# a comment\n")[:0] + it.path.read_text()
-    )
-    assert (status, said["result"], said["generation"]) == (200, "unchanged", 1)
-
-
 @pytest.mark.parametrize(
     ("text", "result", "words"),
     [
         ("max_payload_size: [", "invalid", "is not YAML"),
-        ("max_payload_size: none", "invalid", "max_payload_size is none"),
-        ("max_payload: 4", "invalid", "is not a known setting"),
-        ("max_payload_size: 4\nretry_initial_backoff_ms: 60000", "invalid", "retry_max_backoff_ms"),
         ("max_payload_size: 4\nthreads: 7", "refused", "threads 0 -> 7 needs a restart"),
         ("max_payload_size: 4\npolicy: random\nport: 1", "refused", "policy round_robin -> random"),
         ("max_payload_size: 4\nworker_urls: [http://a:1, http://A:1]", "invalid", "twice"),
@@ -189,16 +178,6 @@ def test_metrics_count_and_date_the_reloads(harness, serve):
         'result="refused"': 0,
         'result="invalid"': 1,
     }
-
-
-def test_where_settings_come_from(harness, serve):
-    worker = harness.worker()
-    it = serve(of_workers(worker) + "queue_size: 9", "--retry-max-retries", "2")
-    settings = it.config()["settings"]
-    assert {settings[name]["source"] for name in ("port", "retry_max_retries")} == {"command line"}
-    assert (settings["queue_size"]["source"], settings["threads"]["source"]) == ("file", "default")
-    said = it.reload(of_workers(worker) + "queue_size: 9\nretry_max_retries: 7")[1]
-    assert said["result"] == "unchanged", "the command line comes first"
 
 
 # Requests under way

@@ -35,10 +35,10 @@ def cut(data: bytes, rng, count: int) -> list[bytes]:
     return [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
 
-SIZES = [0, 1, 100, 4000, 4096, 5000, SMALL - 1, SMALL, SMALL + 1, 300_000, 3_000_000]
+SIZES = [0, 1, 4096, SMALL - 1, SMALL, SMALL + 1, 3_000_000]
 
 
-@pytest.mark.parametrize("policy", ["round_robin", "consistent_hash", "least_load"])
+@pytest.mark.parametrize("policy", ["round_robin", "consistent_hash"])
 @pytest.mark.parametrize("size", SIZES)
 def test_a_body_with_a_length_arrives_unchanged_with_that_length(harness, rng, policy, size):
     worker = harness.worker(digest)
@@ -108,19 +108,6 @@ def test_extensions_and_trailers_of_the_client_never_reach_the_worker(harness):
     for secret in (b"quoted", b"secret", b"X-Other", b"last"):
         assert secret not in received
     client.must_be_open()
-
-
-def test_a_streamed_body_is_framed_anew_and_its_length_stays_a_length(harness):
-    worker = harness.worker(digest)
-    client = harness.client(harness.router(worker))
-    body = b"x" * (SMALL * 2)
-    client.send(request("POST", COMPLETIONS, ("X-A", "1"), body=body))
-    assert client.read_response().body == seen(body, "length")
-    client.send(CHUNKED_HEAD + chunked(body))
-    assert client.read_response().body == seen(body, "chunked")
-    length, chunks = worker.requests
-    assert (length.get("content-length"), length.get("transfer-encoding")) == (str(len(body)), None)
-    assert (chunks.get("content-length"), chunks.get("transfer-encoding")) == (None, "chunked")
 
 
 def test_bytes_that_look_like_a_request_inside_a_body_stay_a_body(harness):

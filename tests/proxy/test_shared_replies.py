@@ -55,8 +55,6 @@ def test_a_thousand_requests_cost_each_worker_a_request_a_second(harness, path):
 
 
 def test_all_who_ask_at_once_share_one_refresh(harness):
-    """mending row 9"""
-
     def answer(connection, message):
         gate.wait()
         serves("a")(connection, message)
@@ -129,8 +127,6 @@ def test_requests_pass_while_a_slow_worker_is_asked_for_its_models(harness):
 
 
 def test_a_client_that_leaves_ends_its_own_wait_only(harness):
-    """mending row 9"""
-
     def answer(connection, message):
         gate.wait()
         serves("a")(connection, message)
@@ -200,7 +196,6 @@ def statuses(client, path, *fields):
 
 @pytest.mark.parametrize("path", ["/v1/models", "/get_loads", "/workers", "/admin/index/stats"])
 def test_own_endpoints_count_in_the_rate_limit(harness, path):
-    """mending row 9"""
     router = harness.router(harness.worker(serves("a")), **LIMITED)
     client = harness.client(router)
     assert statuses(client, path) == {200, 429}

@@ -2,13 +2,13 @@
 
 Each request is responded to with 200 and a worker's body, whatever Redis does. What Redis does, by number:
 
-     1  refuses connections, or is gone           FAULTS; at the start: test_shared_responses.py
+     1  refuses connections, or is gone           FAULTS, where a router starts meanwhile too
      2  has a name that does not resolve          AT_THE_START; one that is forgotten later: test_resolver.py
      3  lets no connection in                     AT_THE_START
      4  fails the TLS handshake                   FAULTS
      5  does not let the router log in            FAULTS
      6  is slow                                   test_a_slow_redis_…, test_a_redis_that_is_stuck_…
-     7  is stuck                                  AT_THE_START; later: test_shared_responses.py
+     7  is stuck                                  AT_THE_START; later: test_a_redis_that_is_stuck_…
      8  vanishes, and connections stay open       test_connections_that_lead_nowhere_…
      9  ends the connection inside a reply        test_half_a_response_…
     10  sends what is not RESP2, or no line end   test_bytes_that_are_no_reply_…
@@ -16,7 +16,7 @@ Each request is responded to with 200 and a worker's body, whatever Redis does. 
     12  became a replica                          UNWRITABLE, test_after_a_failover_…
     13  loads, has no primary, runs a script      FAULTS
     14  is a cluster                              FAULTS, test_a_cluster_…
-    15  permits no keys, or no SCAN               FAULTS, test_a_clear_without_scan_…
+    15  permits no keys, or no SCAN               FAULTS; no SCAN: test_response_cache_service.py
     16  has too many clients                      FAULTS
     17  has a key of another kind                 test_a_key_of_another_kind_…
     18  has lost what it had                      test_a_flush_…, test_a_failover_that_loses_…
@@ -729,19 +729,6 @@ def test_after_a_failover_the_new_primary_gets_the_responses(make_scene, tmp_pat
 
 
 # ---- what it has
-
-
-def test_a_clear_without_scan_is_one_by_the_generation(make_scene, written_to):
-    log = written_to(2)
-    scene = make_scene()
-    old = scene.keep(OLD)
-    scene.redis.call("ACL", "SETUSER", "default", "-scan")
-    cleared = scene.client.ask("POST", "/admin/response-cache/invalidate", body=b'{"clear_all": true}')
-    said = json.loads(cleared.body)
-    assert (cleared.status, said["success"], said["cleared_entries"]) == (200, True, 0)
-    assert scene.keep(OLD) != old
-    assert not scene.is_down()
-    eventually(lambda: "replied NOPERM: " in log() and "(to SCAN cr:resp:*)" in log())
 
 
 def test_a_key_of_another_kind_is_a_miss_and_not_deleted(make_scene):

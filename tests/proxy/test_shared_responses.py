@@ -17,14 +17,12 @@ from tests.fakes.cached import (
     cache_of,
     cached,
     counted,
-    entries_in_memory,
     kept,
     keys_of,
     metric,
     send_answer,
     shared,
     stats_of,
-    wait_until_used,
 )
 from tests.fakes.wire import chunk, chunked, eventually, request, wait_until_logged
 
@@ -73,19 +71,6 @@ def test_an_invalidation_at_one_router_is_one_at_all(harness, redis):
     eventually(lambda: ask(second).body != old, "the old response is still sent")
 
 
-def test_stats_are_as_the_other_router_prints_them(harness, redis):
-    router = shared(harness, redis, Engine(harness))
-    stats = stats_of(harness.client(router))
-    assert list(stats)[:2] == ["enabled", "backend_type"]
-    assert stats["backend_type"] == stats["config"]["backend"] == "redis"
-    assert (stats["evictions"], stats["size_bytes"]) == (0, 0)
-    assert stats["redis"]["fallback_active"] is False
-    assert sorted(stats["redis"]["errors"]) == ["connection", "other", "timeout"]
-    assert stats["redis"]["connections"]["idle"] >= 1
-    assert counted(router, 'continuum_cache_redis_latency_seconds_count{operation="get"}') > 0
-    assert counted(router, 'continuum_cache_redis_latency_seconds_count{operation="set"}') > 0
-
-
 @pytest.mark.parametrize("what", [b'{"clear_all": true}', b'{"model": "m"}'])
 def test_an_invalidation_says_whether_redis_has_it(harness, redis, what):
     """Row 22: it was acknowledged though Redis was cut off, and lost with its router."""
@@ -123,24 +108,6 @@ def test_generations_that_cannot_be_read_are_seen_and_the_way_back_is_told(harne
 # ---- faults
 
 
-def test_memory_serves_while_redis_is_gone_and_is_dropped_when_it_is_back(harness, redis):
-    engine = Engine(harness)
-    router = shared(harness, redis, engine)
-    client = harness.client(router)
-    ask(client)
-    redis.kill()
-    eventually(lambda: metric(router, FALLBACK) == 1)
-    said = ask(client, body_of(seed=2))
-    assert (said.status, cache_of(said)) == (200, "MISS")
-    assert cache_of(ask(client, body_of(seed=2))) == "HIT"
-    assert stats_of(client)["redis"]["fallback_active"] is True
-    assert redis.start()
-    eventually(lambda: metric(router, FALLBACK) == 0)
-    wait_until_used(harness, router)
-    assert entries_in_memory(client) == 0
-    assert cache_of(ask(client, body_of(seed=2))) == "MISS"
-
-
 def test_without_the_fallback_requests_bypass_the_cache(harness, redis):
     router = shared(
         harness, redis, Engine(harness), response_cache_fallback_to_memory=False, decision_headers=True
@@ -151,34 +118,6 @@ def test_without_the_fallback_requests_bypass_the_cache(harness, redis):
     for _ in range(2):
         said = ask(client, body_of(seed=2))
         assert (cache_of(said), said.get("x-vllm-router-cache-reason")) == ("BYPASS", "store_down")
-
-
-def test_a_redis_that_stops_costs_the_budget_and_no_more(harness, redis):
-    engine = Engine(harness)
-    router = shared(harness, redis, engine, response_cache_lookup_budget_ms=50, redis_command_timeout_ms=200)
-    client = harness.client(router)
-    redis.pause()
-    try:
-        said = ask(client, body_of(seed=3))
-        assert (said.status, cache_of(said)) == (200, "MISS")
-        eventually(lambda: metric(router, FALLBACK) == 1)
-        assert counted(router, "vllm_router_response_cache_late_total") >= 1
-        assert counted(router, 'continuum_cache_redis_errors_total{type="timeout"}') >= 1
-    finally:
-        redis.resume()
-    eventually(lambda: metric(router, FALLBACK) == 0)
-
-
-def test_a_redis_that_is_not_there_is_no_reason_not_to_start(harness, redis):
-    redis.kill()
-    router = harness.router(
-        Engine(harness), response_cache=True, response_cache_backend="redis", redis_url=redis.url
-    )
-    client = harness.client(router)
-    assert cache_of(ask(client)) == "MISS"
-    eventually(lambda: cache_of(ask(client)) == "HIT")
-    assert redis.start()
-    wait_until_used(harness, router)
 
 
 def test_what_is_no_routers_response_is_not_sent(harness, redis):
@@ -201,20 +140,6 @@ def test_what_is_no_routers_response_is_not_sent(harness, redis):
     assert counted(router, "vllm_router_response_cache_corrupt_total") == 6
 
 
-def test_a_key_of_another_kind_stays(harness, redis):
-    router = shared(harness, redis, Engine(harness))
-    client = harness.client(router)
-    redis.call("FLUSHALL")
-    ask(client)
-    kept(redis, 1)
-    (key,) = keys_of(redis)
-    redis.call("DEL", key)
-    redis.call("LPUSH", key, "a")
-    said = ask(client, None, ("Cache-Control", "max-age=0"))
-    assert (said.status, cache_of(said)) == (200, "MISS")
-    assert metric(router, FALLBACK) == 0
-
-
 @pytest.mark.parametrize("signed", [True, False])
 def test_with_a_key_only_what_it_signed_is_sent(harness, redis, tmp_path, signed):
     secret = tmp_path / "secret"
@@ -226,19 +151,6 @@ def test_with_a_key_only_what_it_signed_is_sent(harness, redis, tmp_path, signed
     ask(harness.client(one), body_of(seed=5))
     kept(redis, 3)  # with those of the probes
     assert cache_of(ask(harness.client(two), body_of(seed=5))) == ("HIT" if signed else "MISS")
-
-
-def test_a_redis_that_is_full_still_serves_what_it_has(harness, redis):
-    router = shared(harness, redis, Engine(harness))
-    client = harness.client(router)
-    ask(client, body_of(seed=7))
-    eventually(lambda: cache_of(ask(client, body_of(seed=7))) == "HIT")
-    redis.call("CONFIG", "SET", "maxmemory", "1")
-    assert cache_of(ask(client, body_of(seed=8))) == "MISS"
-    eventually(lambda: counted(router, 'continuum_cache_redis_errors_total{type="other"}') >= 1)
-    assert cache_of(ask(client, body_of(seed=7))) == "HIT"
-    assert metric(router, FALLBACK) == 0
-    redis.call("CONFIG", "SET", "maxmemory", "0")
 
 
 # ---- clients that do not read

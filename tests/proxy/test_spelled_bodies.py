@@ -44,7 +44,6 @@ def naming(harness):
 
 @BOTH
 def test_the_model_is_found_and_its_alias_is_replaced(harness, spelled):
-    """Row 18"""
     a, b = ModelWorker(harness, "a"), ModelWorker(harness, "b")
     router = harness.router(a, b, model_refresh_secs=3600, model_alias=["other=b"])
     wait_until_known(router, 2)
@@ -74,7 +73,6 @@ def test_a_session_stays_on_its_worker(harness, spelled, padding):
 
 @BOTH
 def test_a_conversation_goes_on_where_its_last_response_is(harness, spelled):
-    """Row 18"""
     client = harness.client(harness.router(*(engine(harness) for _ in range(4)), policy="round_robin"))
     turn = post(client, "/v1/responses", spelled({"input": "hello"}))
     for _ in range(8):
@@ -108,7 +106,6 @@ def test_what_a_client_may_not_say_is_removed(harness, spelled):
 
 
 def test_admin_calls_are_read_behind_a_byte_order_mark(harness):
-    """Row 18"""
     added = harness.worker()
     client = harness.client(harness.router(harness.worker()))
     assert client.ask("POST", "/workers", body=marked({"url": added.url})).status in (200, 201)

@@ -103,7 +103,6 @@ def json_log(written_to):
 
 
 def test_a_client_that_waits_gets_comments_and_then_its_stream(harness, json_log):
-    """Row 35: byte by byte."""
     stdout = json_log(1)
     slow = Slow(harness)
     router = harness.router(slow.worker, access_log=True, **ON)
@@ -200,7 +199,6 @@ def test_others_get_none(harness, method, path, body, more):
 
 
 def test_off_there_are_none(harness):
-    """Row 35: which is the default."""
     off, on = Slow(harness), Slow(harness)
     client, witness = (
         harness.client(harness.router(off.worker)),
@@ -244,7 +242,6 @@ def test_a_long_body_is_read_for_it(harness):
 
 
 def test_a_client_that_queues_gets_comments(harness):
-    """Row 35"""
     slow = Slow(harness)
     router = harness.router(slow.worker, max_concurrent_requests=1, queue_timeout_secs=60, **ON)
     first, second = harness.client(router), harness.client(router)
@@ -256,7 +253,6 @@ def test_a_client_that_queues_gets_comments(harness):
 
 
 def test_a_client_that_expects_continue_gets_both(harness):
-    """Row 35"""
     slow = Slow(harness)
     client = harness.client(harness.router(slow.worker, **ON))
     client.send(request("POST", CHAT, JSON, ("Expect", "100-continue"), body=STREAM)[: -len(STREAM)])
@@ -296,7 +292,6 @@ def test_the_head_has_what_is_known(harness):
 
 
 def test_a_stream_with_a_length_goes_on_in_chunks(harness):
-    """Row 35: that is what the head says."""
     slow = Slow(harness, sending(response(200, EVENT + DONE, ("Content-Type", "text/event-stream"))))
     client = harness.client(harness.router(slow.worker, **ON))
     begin(client)
@@ -306,7 +301,6 @@ def test_a_stream_with_a_length_goes_on_in_chunks(harness):
 
 
 def test_the_response_cache_keeps_no_comment(harness):
-    """Row 35"""
     end = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
     slow = Slow(harness, sending(HEAD + chunked(EVENT, end, DONE)))
     client = harness.client(harness.router(slow.worker, response_cache=True, **ON))
@@ -319,7 +313,6 @@ def test_the_response_cache_keeps_no_comment(harness):
 
 
 def test_over_tls(harness, authority):
-    """Row 35"""
     slow = Slow(harness)
     files = authority.certify("localhost", "127.0.0.1")
     router = harness.router(slow.worker, tls_cert_path=files.cert, tls_key_path=files.key, **ON)
@@ -330,7 +323,6 @@ def test_over_tls(harness, authority):
 
 
 def test_prefill_is_the_silence_that_it_is_for(harness):
-    """Row 35: in front of two stages."""
     prefill = Slow(harness, sending(response(200, WHOLE)))
     decode = harness.worker(streams)
     client = harness.client(staged(harness, [prefill.worker], [decode], **ON))
@@ -344,7 +336,6 @@ def test_prefill_is_the_silence_that_it_is_for(harness):
 
 @pytest.mark.parametrize("how", ["close", "reset"])
 def test_a_client_that_leaves_between_comments_is_noticed(harness, how):
-    """Row 35"""
     worker = harness.worker(silent)
     router = harness.router(worker, **ON)
     client = harness.client(router)
@@ -377,7 +368,6 @@ def test_another_worker_may_still_be_attempted(harness, json_log):
 
 
 def test_a_first_byte_timeout_is_retried_and_then_told(harness):
-    """Row 35"""
     options = {"first_byte_timeout_secs": 0.3, **ON}
     client = harness.client(harness.router(*Turns(harness, silent).workers, **RETRIES, **options))
     begin(client)
@@ -481,7 +471,6 @@ def test_an_error_of_a_worker_is_an_event_of_the_api(harness, path, status, body
     ids=["gzip", "html", "nothing", "elsewhere", "list"],
 )
 def test_what_is_no_event_stream_is_an_error(harness, answer):
-    """Row 35"""
     slow = Slow(harness, sending(answer))
     router = harness.router(slow.worker, **ON)
     client = harness.client(router)
@@ -493,8 +482,6 @@ def test_what_is_no_event_stream_is_an_error(harness, answer):
 
 
 def test_an_error_that_breaks_off_is_an_error(harness):
-    """Row 35"""
-
     def answer(connection, _message):
         connection.send(b"HTTP/1.1 500 No\r\nContent-Length: 100\r\n\r\nhalf")
         connection.close()
@@ -507,8 +494,6 @@ def test_an_error_that_breaks_off_is_an_error(harness):
 
 
 def test_a_stream_that_is_cut_has_no_end(harness):
-    """Row 35: as without comments."""
-
     def answer(connection, _message):
         connection.send(HEAD + chunk(EVENT))
         connection.close()
@@ -521,7 +506,6 @@ def test_a_stream_that_is_cut_has_no_end(harness):
 
 
 def test_a_request_that_queues_too_long_is_told_so(harness):
-    """Row 35"""
     slow = Slow(harness)
     router = harness.router(slow.worker, max_concurrent_requests=1, queue_timeout_secs=0.3, **ON)
     first, second = harness.client(router), harness.client(router)
@@ -533,7 +517,6 @@ def test_a_request_that_queues_too_long_is_told_so(harness):
 
 
 def test_a_shutdown_is_told(harness):
-    """Row 35"""
     router = harness.router(harness.worker(silent), shutdown_grace_period_secs=0.1, **ON)
     client = harness.client(router)
     begin(client)
@@ -561,7 +544,6 @@ def sdk(harness, path, then):
 
 
 def test_the_openai_sdk_ignores_comments(harness):
-    """Row 35"""
     with sdk(harness, CHAT, streams) as (client, slow, _router):
         stream = client.chat.completions.create(model="m", messages=[], stream=True)
         slow.gate.open()
@@ -569,7 +551,6 @@ def test_the_openai_sdk_ignores_comments(harness):
 
 
 def test_the_openai_sdk_raises_the_error(harness):
-    """Row 35"""
     with sdk(harness, CHAT, sending(response(400, json.dumps(VLLM).encode(), JSON))) as (
         client,
         slow,
@@ -587,7 +568,6 @@ def test_the_openai_sdk_raises_the_error(harness):
 
 
 def test_the_anthropic_sdk_ignores_comments_and_raises_the_error(harness):
-    """Row 35"""
     said = [
         {
             "type": "message_start",

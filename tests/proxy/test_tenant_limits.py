@@ -129,13 +129,6 @@ def test_a_named_tenant_shares_no_limits(harness, start):
     assert series(router, "limited_tenants") == {"": 2}
 
 
-def test_without_keys_all_are_one_tenant(harness):
-    router = harness.router(harness.worker(whole), admission_config=requests_of(1), **NO_POLLS)
-    assert ask(harness.client(router)).status == 200
-    message = rejected(ask(harness.client(router)), "tenant_rate_limited", 60)
-    assert message.startswith('Tenant "anonymous" ')
-
-
 def test_the_router_s_own_pages_cost_nothing(harness, start):
     client = harness.client(start(harness.worker(whole), requests_of(1)))
     for path in ("/v1/models", "/health", "/admin/nothing"):
@@ -236,16 +229,6 @@ def test_a_request_above_the_whole_burst_is_not_to_be_repeated(harness):
     assert message.endswith("since waiting does not help.")
     assert answer.get("x-should-retry") == "false"
     assert ask(client).status == 200  # it has taken nothing
-
-
-def test_what_is_rejected_for_its_tokens_is_no_request(harness):
-    lines = f"{TOKENS} requests_per_minute=1 default"
-    router = harness.router(harness.worker(whole), policy="auto", admission_config=lines, **NO_POLLS)
-    client = harness.client(router)
-    for _ in range(3):
-        answer = ask(client, body=json.dumps({"prompt": "word " * 10_000}).encode())
-        rejected(answer, "tenant_tokens_limited", None)
-        assert left(answer, "requests") == 1440
 
 
 RECORDING = ("Content-Type", "multipart/form-data; boundary=xy"), b"\0" * 20_000
@@ -479,34 +462,9 @@ def test_fields_of_anthropic_s_api(harness):
     assert ask(client).get("anthropic-ratelimit-requests-limit") is None
 
 
-def test_rejections_have_the_form_of_anthropic_s_api(harness):
-    client = harness.client(
-        harness.router(harness.worker(whole), admission_config=requests_of(1), **NO_POLLS)
-    )
-    ask(client, path="/v1/messages")
-    answer = ask(client, path="/v1/messages")
-    error = json.loads(answer.body)["error"]
-    assert (answer.status, error["type"], error["code"]) == (429, "rate_limit_error", "tenant_rate_limited")
-
-
 def reload(router, lines):
     settings = {name: value for name, value in QUIET.items() if name in _core.Server.live_option_names}
     router.server.apply({**settings, **NO_POLLS, "admission_config": lines}, None, 0.0, 0.0, False)
-
-
-def test_a_debt_is_paid_at_the_rate_of_a_reload(harness):
-    usage = {"prompt_tokens": 1300, "completion_tokens": 500}
-
-    def spend(connection, _message):
-        connection.send(response(200, json.dumps({"usage": usage}).encode(), JSON))
-
-    router = harness.router(harness.worker(spend), admission_config=f"{TOKENS} default", **NO_POLLS)
-    client = harness.client(router)
-    assert ask(client).status == 200
-    router.must_rest()
-    assert ask(client).status == 429
-    reload(router, "tenant tokens_per_minute=1000 burst_ms=86400000 default")
-    assert ask(client).status == 200
 
 
 def test_a_reload_keeps_what_was_used(harness):

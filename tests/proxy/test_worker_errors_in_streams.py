@@ -63,7 +63,6 @@ def test_a_stream_that_ends_with_an_error_of_the_server_s_is_a_failure(harness, 
 
 @pytest.mark.parametrize("event", CLIENT_ERRORS)
 def test_an_error_that_is_about_the_request_is_none(harness, event):
-    """mending row 5"""
     router = harness.router(harness.worker(streaming(event)), **BREAKERS)
     client = harness.client(router)
     for _ in range(5):

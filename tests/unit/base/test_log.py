@@ -214,7 +214,6 @@ def test_lines_without_room_are_counted_and_told_where_they_are_missing(stuck, j
 
 
 def test_access_lines_that_standard_output_did_not_get_are_told_as_a_message(stuck, capfd):
-    """Row 1."""
     configure()
     before = testing.log_dropped(testing.LogDestination.STDOUT)
     pipe = stuck(1)
@@ -262,17 +261,14 @@ for _ in range(100):
 
 
 def test_a_process_ends_though_its_last_lines_cannot_be_written():
-    """Row 1."""
     assert run_with_full_pipes(LOGS) == 0
 
 
 def test_a_failed_check_ends_the_process_though_its_sentence_cannot_be_written():
-    """Row 1."""
     assert run_with_full_pipes(LOGS + "testing.check(False)") == -signal.SIGABRT
 
 
 def test_the_last_lines_of_a_process_are_written_when_it_ends():
-    """Row 1."""
     run = subprocess.run([sys.executable, "-c", LOGS], capture_output=True, text=True, check=True)
     assert (run.stdout.count("\n"), run.stderr.count("\n")) == (100, 100)
 
@@ -362,7 +358,6 @@ def test_a_full_disk_is_told_on_standard_error_in_the_log_s_form_and_counted(tmp
 
 @pytest.mark.parametrize("directory_too", [False, True])
 def test_a_file_that_was_deleted_is_made_anew_by_the_next_line(tmp_path, directory_too, capfd):
-    """Row 31."""
     directory = tmp_path / "logs"
     configure(directory=str(directory))
     testing.log(testing.LogLevel.INFO, "one")

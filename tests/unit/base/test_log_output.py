@@ -15,7 +15,6 @@ MINUTE = 60_000_000_000
 
 
 def test_a_loss_is_told_at_once_then_once_a_minute_and_when_it_is_over():
-    """Row 31."""
     report = testing.LossReport()
     assert report.add(0, 0) is None
     assert report.add(2, 5) == (2, False)
@@ -42,7 +41,6 @@ def test_every_lost_line_is_told_once(rng: random.Random):
 
 
 def test_all_is_written_to_a_pipe_that_other_code_made_non_blocking():
-    """Row 1."""
     with FullPipe() as pipe:
         os.set_blocking(pipe.write_end, False)
         pipe.drain_in_background()
@@ -52,7 +50,6 @@ def test_all_is_written_to_a_pipe_that_other_code_made_non_blocking():
 
 @pytest.mark.parametrize("is_read", [False, True])
 def test_a_brief_write_ends_though_a_pipe_is_not_read(is_read):
-    """Row 1."""
     with FullPipe() as pipe:
         if is_read:
             pipe.drain_in_background()
@@ -62,7 +59,6 @@ def test_a_brief_write_ends_though_a_pipe_is_not_read(is_read):
 
 
 def test_a_brief_write_to_what_is_closed_returns():
-    """Row 1."""
     read, write = os.pipe()
     os.close(read)
     testing.write_briefly(write, "last line\n", 10_000)

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 DEFAULTS = {
@@ -23,7 +24,7 @@ def test_a_default_is_the_member_s_initializer():
     assert testing.door({}) == DEFAULTS
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("name", "value", "kept"),
     [
         ("width", 60, 60),

@@ -7,7 +7,6 @@ from vllm_router import _core_testing as testing
 
 
 def test_a_file_is_written_whole_and_read_whole(tmp_path):
-    """mending row 47"""
     path = tmp_path / "f"
     for content in (b"", b"one", bytes(range(256)) * 1000):
         assert testing.write_whole_file(str(path), content) == ("", 0)

@@ -75,7 +75,6 @@ def test_a_misspelt_keyword_names_the_nearest_one_and_not_the_prompt(things):
 
 
 def test_a_keyword_like_none_is_answered_with_those_there_are(things):
-    """mending row 41: no keyword is near."""
     assert message_of(things["Batch"].finish, zzzzzzzz=SECRET) == (
         "Batch.finish() has no argument 'zzzzzzzz'; it takes rows, status, end, tokens, prompt_tokens, "
         "cached_tokens"
@@ -148,7 +147,6 @@ def call_each(things):
 
 
 def test_no_function_of_the_package_quotes_a_prompt(things):
-    """mending row 41: all classes."""
     for name, function in call_each(things).items():
         for args, kwargs in [
             ((), {"no_such_name": SECRET}),
@@ -216,7 +214,6 @@ def test_half_a_surrogate_pair_does_not_take_the_text_along():
 
 
 def test_settings_with_an_unknown_name_name_the_nearest_one():
-    """mending row 41: RouterArgs too."""
     with pytest.raises(
         TypeError, match="RouterArgs: virtual_node is not a known setting; did you mean virtual_nodes"
     ):
@@ -297,7 +294,6 @@ def test_signatures_and_docstrings_are_those_of_the_stub():
 
 
 def test_classes_have_the_signature_of_their_constructor_and_the_docstring_of_the_stub():
-    """mending row 42: classes."""
     for node in STUB.body:
         if not isinstance(node, ast.ClassDef) or node.name == "replay":
             continue
@@ -384,7 +380,6 @@ def test_help_shows_signature_and_docstring():
 
 
 def test_bound_methods_have_a_signature_without_self(things):
-    """mending row 42: as of a method in Python."""
     assert str(inspect.signature(things["BlockCacheTracker"].record_request)) == "(token_ids, worker)"
     inspect.signature(things["Router"].select).bind(b"{}", headers={})
     with pytest.raises(TypeError):

@@ -93,7 +93,6 @@ def test_what_is_loaded_goes_on_as_what_was_saved(
 
 @pytest.mark.parametrize("kind", KINDS[:2] + KINDS[-1:])
 def test_pickles_and_copies_are_indexes_of_their_own(kind: str) -> None:
-    """mending row 47"""
     index = make(kind)
     live(index, kind, random.Random(1), 30)
     text = prompt(kind, random.Random(2)) + prompt(kind, random.Random(3))
@@ -131,7 +130,6 @@ def test_a_path_is_what_python_takes_as_one(path: str, tmp_path: Path) -> None:
 
 
 def test_an_error_names_the_file_what_is_wrong_and_the_remedy(tmp_path: Path) -> None:
-    """mending row 47"""
     path = tmp_path / "x.index"
     make("token-lru").save(path)
     with pytest.raises(IndexFileError) as error:

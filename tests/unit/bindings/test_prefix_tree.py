@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import PrefixMatch, RouterError, StringTree, TokenTree, WorkerNotFoundError
 
 W1, W2 = "http://w1:8000", "http://w2:8000"
@@ -116,7 +117,7 @@ def test_trim_makes_room_before_it_is_needed():
     assert tree.match("00000999").matched == 8
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("error", "match", "call"),
     [
         (ValueError, "eviction is 'rlu'; it must be one of 'lru'", lambda: StringTree(eviction="rlu")),

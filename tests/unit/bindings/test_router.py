@@ -280,14 +280,6 @@ def test_a_wrong_end_is_refused_and_the_load_stays(router, arguments, error, say
     assert sum(loads(router)) == 1
 
 
-def test_first_token_returns_the_prefill(router):
-    ticket = router.select(prompt="x" * 400)
-    ticket.first_token()
-    assert total_load(router) == 1 + 256 + 100
-    ticket.first_token()
-    assert total_load(router) == 1 + 256 + 100
-
-
 def test_a_with_block_finishes_its_ticket(router):
     with router.select() as ticket:
         assert sum(loads(router)) == 1
@@ -302,17 +294,6 @@ def test_a_with_block_finishes_its_ticket(router):
 def test_a_ticket_can_be_made_by_select_only():
     with pytest.raises(TypeError, match=r"made by Router.select\(\)"):
         Ticket()
-
-
-def test_a_ticket_outlives_its_worker_and_its_router():
-    router = Router("least_load", URLS)
-    ticket = router.select()
-    router.remove_worker(ticket.worker_url)
-    assert ticket.worker_url not in router.worker_urls
-    del router
-    gc.collect()
-    assert ticket.worker_url in URLS
-    assert ticket.finish()
 
 
 def test_load_of_a_worker_that_comes_back_starts_at_zero(router):

@@ -107,12 +107,6 @@ def test_without_a_name_it_is_the_only_base_model_or_any_worker(router):
     assert urls(one) == {A1, B}, "of which one may serve anything"
 
 
-def test_a_worker_of_which_nothing_is_known_may_serve_anything(router):
-    router.add_worker("http://any:1")
-    assert urls(router, model="c") == {"http://any:1"}
-    assert urls(router, model="b") == {B, "http://any:1"}
-
-
 def test_where_all_serve_the_same_names_decide_nothing():
     router = Router("round_robin")
     router.reconcile("mine", [WorkerSpec(url, models=["a"]) for url in (A1, B)])

@@ -197,7 +197,6 @@ def test_a_move_has_no_limit_and_needs_no_health() -> None:
 
 
 def test_what_cannot_move_says_why() -> None:
-    """mending row 52: and nothing changes."""
     router = Router("auto", URLS)
     ticket = router.select(prompt="secret", exclude=URLS[1:])
     with pytest.raises(WorkerNotFoundError, match=r'went to "http://z:8000", and the fleet of 5 has no such'):

@@ -4,11 +4,32 @@ import pytest
 
 from vllm_router._core_testing import connector_of, knows_kv_connector, kv_connectors, new_pair_id, pd_plan
 
+FLAGS = [
+    *("hands_parameters", "shortens_prefill", "ends_by_length", "decode_can_prefill", "rebindable"),
+    *("needs_parameters", "meets_in_rooms", "prefill_needs_pair", "registers"),
+]
+TABLE = {
+    "nixl": ("serial", "either", "hands_parameters shortens_prefill decode_can_prefill rebindable"),
+    "nixl_push": ("serial", "either", "hands_parameters shortens_prefill decode_can_prefill"),
+    "mooncake": ("concurrent", "either", "shortens_prefill ends_by_length decode_can_prefill"),
+    "moriio": (
+        *("serial", "addresses"),
+        "hands_parameters shortens_prefill ends_by_length needs_parameters prefill_needs_pair registers",
+    ),
+    "p2p_nccl": ("serial", "addresses", "hands_parameters shortens_prefill prefill_needs_pair registers"),
+    "sglang": ("sglang", "plain", "meets_in_rooms"),
+    "shared_store": ("serial", "either", "shortens_prefill decode_can_prefill rebindable"),
+}
 
-def test_the_table_has_each_connector_once():
-    names = [traits["name"] for traits in kv_connectors()]
-    assert names == ["nixl", "nixl_push", "mooncake", "moriio", "p2p_nccl", "sglang", "shared_store"]
-    assert all(map(knows_kv_connector, names))
+
+def test_the_table_has_each_connector_once_with_its_traits():
+    assert {traits["name"]: traits for traits in kv_connectors()} == {
+        name: {"name": name, "order": order, "id_form": form}
+        | {flag: flag in flags.split() for flag in FLAGS}
+        for name, (order, form, flags) in TABLE.items()
+    }
+    assert len(kv_connectors()) == len(TABLE)
+    assert all(map(knows_kv_connector, TABLE))
     assert not any(map(knows_kv_connector, ["", "NIXL", "nixl ", "nccl", "auto"]))
 
 
@@ -18,19 +39,6 @@ def test_auto_is_the_connector_of_the_engine():
     assert connector_of("auto", "") is None
     assert connector_of("mooncake", "sglang") == "mooncake"
     assert connector_of("nccl", "vllm") is None
-
-
-def test_a_connector_whose_workers_meet_in_rooms_shortens_nothing():
-    for traits in kv_connectors():
-        has_rooms = traits["order"] == "sglang"
-        assert traits["shortens_prefill"] == (not has_rooms)
-        assert (traits["id_form"] == "plain") == has_rooms
-
-
-def test_decode_workers_that_take_every_prompt_for_computed_serve_none_alone():
-    """Row 4."""
-    alone = {traits["name"] for traits in kv_connectors() if traits["decode_can_prefill"]}
-    assert alone == {"nixl", "nixl_push", "mooncake", "shared_store"}
 
 
 @pytest.mark.parametrize("body", [b'{"prompt":"hi","n":2}', b'{"prompt":["a","b"]}'])

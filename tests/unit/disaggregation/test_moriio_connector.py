@@ -5,9 +5,7 @@ import pytest
 from tests.models.pd_connectors import attempt
 from vllm_router._core_testing import (
     decode_copy,
-    kv_connector_traits,
     missing_for_pair,
-    order_of,
     parameters_are_whole,
     prefill_copy,
 )
@@ -61,17 +59,6 @@ def test_read_splices_prefills_sizes_into_its_object(told, ours):
     assert decode_copy("completions", BODY, "moriio", FROM_PREFILL, told)[0] == expected
 
 
-def test_read_adds_the_transfer_if_prefills_object_has_none():
-    response = (
-        b'{"kv_transfer_params":{"remote_engine_id":"e1","remote_block_ids":[1],"transfer_id":null,'
-        b'"remote_dp_size":9}}'
-    )
-    expected = to_decode(
-        b'{"remote_dp_size":4,"remote_tp_size":8,' + TX + b',"remote_engine_id":"e1","remote_block_ids":[1]}'
-    )
-    assert decode_copy("completions", BODY, "moriio", response, READ)[0] == expected
-
-
 @pytest.mark.parametrize("name", [b"remote_engine_id", b"remote_block_ids"])
 def test_read_puts_no_half_object_into_decodes_copy(name):
     half = FROM_PREFILL.replace(b'"' + name + b'":', b'"x":')
@@ -104,25 +91,6 @@ def test_write_tells_decode_the_sizes_and_rank_of_prefill_at_once(told, members)
     )
     for response in (b"", FROM_PREFILL):
         assert decode_copy("completions", BODY, "moriio", response, told) == (expected, False)
-
-
-def test_orders_and_traits():
-    assert order_of("moriio", READ) == "serial"
-    assert order_of("moriio", WRITE) == "concurrent"
-    assert kv_connector_traits("moriio") == {
-        "name": "moriio",
-        "order": "serial",
-        "hands_parameters": True,
-        "shortens_prefill": True,
-        "ends_by_length": True,
-        "decode_can_prefill": False,
-        "rebindable": False,
-        "id_form": "addresses",
-        "needs_parameters": True,
-        "meets_in_rooms": False,
-        "prefill_needs_pair": True,
-        "registers": True,
-    }
 
 
 @pytest.mark.parametrize(

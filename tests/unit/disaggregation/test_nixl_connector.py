@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from vllm_router._core_testing import decode_copy, kv_connector_traits, parameters_are_whole, prefill_copy
+from vllm_router._core_testing import decode_copy, parameters_are_whole, prefill_copy
 
 # As vLLM 0.32 sends them.
 WHOLE = {
@@ -32,20 +32,6 @@ def test_prefill_is_told_exactly_six_members():
         b'"remote_block_ids":null,"remote_host":null,"remote_port":null}'
     )
     assert copy == b'{"max_tokens":1,"stream":false,' + told + b',"prompt":"hi"}'
-    assert kv_connector_traits("nixl") == {
-        "name": "nixl",
-        "order": "serial",
-        "hands_parameters": True,
-        "shortens_prefill": True,
-        "ends_by_length": False,
-        "decode_can_prefill": True,
-        "rebindable": True,
-        "id_form": "either",
-        "needs_parameters": False,
-        "meets_in_rooms": False,
-        "prefill_needs_pair": False,
-        "registers": False,
-    }
 
 
 def test_decode_is_told_the_same_bytes():

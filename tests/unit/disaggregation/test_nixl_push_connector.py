@@ -5,7 +5,6 @@ import pytest
 from tests.models.pd_connectors import attempt
 from vllm_router._core_testing import (
     decode_copy,
-    kv_connector_traits,
     missing_for_pair,
     order_of,
     parameters_are_whole,
@@ -93,17 +92,6 @@ def test_a_worker_that_is_pulled_from_is_none_of_this_connectors():
     assert not parameters_are_whole("nixl", b'{"remote_engine_id":"e","remote_host":"h","remote_port":1}')
 
 
-def test_ids_and_hosts_are_escaped():
-    told = attempt(
-        id='a"b', prefill={"push": PUSH | {"engine_id": 'e"\n', "host": "fd00::1", "pp_size": None}}
-    )
-    expected = told_to_decode(
-        b'"remote_engine_id":"e\\"\\u000a","remote_host":"fd00::1","remote_port":5600,"tp_size":2,'
-        b'"remote_request_id":"a\\"b","transfer_id":"' + XFER + b'"'
-    )
-    assert decode_copy("completions", BODY, "nixl_push", b"", told) == (expected, False)
-
-
 def test_without_an_id_of_the_transfer_neither_is_told_half():
     told = attempt(bits=None, prefill={"push": PUSH})
     for connector in ("nixl", "nixl_push"):
@@ -112,20 +100,3 @@ def test_without_an_id_of_the_transfer_neither_is_told_half():
         assert decode_copy("completions", BODY, connector, FROM_PREFILL, told) == (BODY, False)
     assert missing_for_pair("nixl", attempt(bits=None)) == ""
     assert missing_for_pair("nixl_push", LATER) == missing_for_pair("nixl_push", FIRST) == ""
-
-
-def test_traits():
-    assert kv_connector_traits("nixl_push") == {
-        "name": "nixl_push",
-        "order": "serial",
-        "hands_parameters": True,
-        "shortens_prefill": True,
-        "ends_by_length": False,
-        "decode_can_prefill": True,
-        "rebindable": False,
-        "id_form": "either",
-        "needs_parameters": False,
-        "meets_in_rooms": False,
-        "prefill_needs_pair": False,
-        "registers": False,
-    }

@@ -5,10 +5,8 @@ import pytest
 from tests.models.pd_connectors import BITS, attempt
 from vllm_router._core_testing import (
     decode_copy,
-    kv_connector_traits,
     missing_for_pair,
     new_pair_id,
-    order_of,
     prefill_copy,
 )
 
@@ -50,21 +48,3 @@ def test_what_is_missing_is_said_and_neither_is_told_half(told, missing):
     assert missing_for_pair("p2p_nccl", told) == missing
     if missing:
         assert b"kv_transfer_params" not in prefill_copy("completions", BODY, "p2p_nccl", told)
-
-
-def test_traits():
-    assert order_of("p2p_nccl", TOLD) == "serial"
-    assert kv_connector_traits("p2p_nccl") == {
-        "name": "p2p_nccl",
-        "order": "serial",
-        "hands_parameters": True,
-        "shortens_prefill": True,
-        "ends_by_length": False,
-        "decode_can_prefill": False,
-        "rebindable": False,
-        "id_form": "addresses",
-        "needs_parameters": False,
-        "meets_in_rooms": False,
-        "prefill_needs_pair": True,
-        "registers": True,
-    }

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router._core_testing import read_prefill_response
 
 # vLLM 0.32.0 with NIXL on CPUs; tests/data/README.md says what a line has.
@@ -24,7 +25,7 @@ def with_parameters(members=b'"choices":[{"finish_reason":"length"}]', parameter
     return b"{" + members + b',"kv_transfer_params":' + parameters + b"}"
 
 
-@pytest.mark.parametrize("case", sorted(set(CASES) - {"n2", "list2", "p-stream", "generate"}))
+@for_each_row("case", sorted(set(CASES) - {"n2", "list2", "p-stream", "generate"}))
 def test_the_parameters_of_real_engines_are_found_raw(case):
     response = CASES[case]["prefill_response"].encode()
     hand_over, raw, pushes = found(response)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router._core_testing import transfer_count_in, transfer_has, transfer_text_in
 
 
@@ -23,7 +24,7 @@ def test_a_text_is_unescaped_and_bounded(value, text):
     assert transfer_text_in(b'{"a":' + value + b"}", "a", 5) == text
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("value", "count"),
     [
         (b"1", 1),

@@ -61,110 +61,6 @@ def test_a_block_of_the_engine_is_one_of_the_router_or_several(size):
     assert (source.known, source.block_size) == (2, 2)
 
 
-def test_removals_come_after_the_stores_of_their_batch():
-    source = Source()
-    source.apply(stored([7], [1, 2]))
-    source.apply(removed(7), stored([7], [1, 2]))
-    assert source.depths([1, 2]) == (1, 1, 1)
-    source.apply(removed(7), stored([7], [1, 2], medium="CPU"))
-    assert source.depths([1, 2]) == (0, 1, 1)
-    source.apply(removed(7, medium="CPU"))
-    assert (source.depths([1, 2]), source.known) == ((0, 0, 0), 0)
-
-
-def test_copies_are_counted_and_never_below_none():
-    source = Source()
-    source.apply(stored([7, 8], TOKENS[:4]), stored([8], TOKENS[2:4], 7))
-    assert source.known_on_gpu == 2
-    source.apply(removed(8))
-    assert source.depths() == (2, 2, 2)
-    source.apply(removed(8), removed(8))
-    assert (source.depths(), source.unknown_removed) == ((1, 1, 1), 1)
-
-
-def test_a_prompt_that_is_announced_again_is_no_copy():
-    source = Source()
-    for _ in range(3):
-        source.apply(stored([7, 8], TOKENS[:4]))
-    source.apply(removed(7, 8))
-    assert source.depths() == (0, 0, 0)
-
-
-def test_engines_that_announce_again_have_no_copies():
-    source = Source(counts_copies=False)
-    source.apply(stored([7, 8], TOKENS[:4]), stored([8], TOKENS[2:4], 7))
-    source.apply(removed(8))
-    assert source.depths() == (1, 1, 1)
-
-
-def test_a_clear_is_applied_in_its_place():
-    source = Source()
-    source.apply(stored([7], [9, 9]))
-    assert source.apply(CLEARED, CLEARED, stored([8], [1, 2])) == (True, False)
-    assert (source.depths([9, 9]), source.depths([1, 2])) == ((0, 0, 0), (1, 1, 1))
-    assert source.apply(stored([9], [5, 5]), CLEARED) == (True, False)
-    assert source.known == 0
-
-
-def test_tiers_by_placeholders():
-    source = Source()
-    source.apply(stored([7, 8], TOKENS[:4]))
-    source.apply(stored([7, 8, 99], [], medium="CPU_PINNED", block_size=0), removed(7, 8))
-    assert (source.depths(), source.tiers) == ((0, 2, 2), [0, 2, 0])
-    assert source.dropped == {"unknown_placeholder": 1}
-    source.apply(stored([8], [], medium="DISK"), removed(8, medium="CPU"))
-    assert source.depths() == (0, 1, 2)
-
-
-def test_a_placeholder_may_come_after_the_block_was_removed():
-    source = Source()
-    source.apply(removed(0, medium="CPU"))  # it has a second tier
-    source.apply(stored([7, 8, 9], TOKENS))
-    source.apply(removed(9), removed(8), removed(7))
-    assert (source.known, source.depths()) == (0, (0, 0, 0))
-    source.apply(stored([7, 8], [], medium="CPU"))
-    assert (source.depths(), source.tiers) == ((0, 2, 2), [0, 2, 0])
-    source.apply(stored([10], [9, 9], 8))
-    assert source.depths([*TOKENS[:4], 9, 9]) == (0, 3, 3)
-    source.apply(removed(7, 8, medium="CPU"), removed(10))
-    assert source.known == 0
-    source.apply(stored([8, 7], [], medium="DISK"))  # in any order
-    assert (source.depths(), source.dropped) == ((0, 0, 2), {})
-
-
-def test_a_block_whose_parent_is_not_known_does_not_come_back():
-    source = Source()
-    source.apply(removed(0, medium="CPU"))
-    source.apply(stored([7, 8, 9], TOKENS), removed(7, 8, 9))
-    source.apply(stored([9], [], medium="CPU"))
-    assert (source.known, source.dropped) == (0, {"unknown_placeholder": 1})
-    source.apply(stored([7], [5, 5]), stored([8], [], medium="CPU"))  # another block under the parent's name
-    assert (source.known, source.depths()) == (1, (0, 0, 0))
-    assert source.dropped == {"unknown_placeholder": 2}
-
-
-def test_what_comes_back_has_its_orphans():
-    source = Source()
-    source.apply(removed(0, medium="CPU"))
-    source.apply(stored([7], TOKENS[:2]), removed(7))
-    source.apply(stored([8], TOKENS[2:4], 7))
-    assert source.orphans == 1
-    source.apply(stored([7], [], medium="CPU"))
-    assert (source.orphans, source.depths()) == (0, (0, 2, 2))
-
-
-def test_other_workers_may_hold_the_block_meanwhile():
-    source = Source()
-    source.blocks.set_workers([(1, 0), (2, 1)])
-    other = testing.EventApplier(source.blocks, 2)
-    source.apply(removed(0, medium="CPU"))
-    source.apply(stored([7, 8, 9], TOKENS), removed(7, 8, 9))
-    other.apply(msgpack.packb([1.0, [stored([70], TOKENS[:2]), stored([80, 90], TOKENS[2:], 70)]]))
-    source.apply(stored([7, 8, 9], [], medium="CPU"))
-    assert source.depths() == (0, 3, 3)
-    assert source.blocks.match(source.blocks.chain(TOKENS, "m"))[other.cache] == (3, 3, 3)
-
-
 def test_a_source_with_one_tier_keeps_nothing_of_removed_blocks():
     source, tiered = Source(), Source()
     tiered.apply(removed(0, medium="CPU"))
@@ -173,25 +69,6 @@ def test_a_source_with_one_tier_keeps_nothing_of_removed_blocks():
     assert source.bytes < tiered.bytes
     source.apply(stored([7], [], medium="CPU"))
     assert source.dropped == {"unknown_placeholder": 1}
-
-
-def test_a_clear_forgets_removed_blocks_too():
-    source = Source()
-    source.apply(removed(0, medium="CPU"))
-    source.apply(stored([7], TOKENS[:2]), removed(7))
-    source.apply(CLEARED)
-    source.apply(stored([7], [], medium="CPU"))
-    assert source.known == 0
-
-
-def test_orphans_wait_for_their_parent():
-    source = Source()
-    source.apply(stored([9], TOKENS[4:], 8))
-    source.apply(stored([8], TOKENS[2:4], 7))
-    assert (source.orphans, source.known) == (2, 0)
-    source.apply(removed(9))
-    source.apply(stored([7], TOKENS[:2]))
-    assert (source.depths(), source.orphans, source.known) == ((2, 2, 2), 0, 2)
 
 
 def test_a_long_chain_of_orphans_attaches_at_once():

@@ -3,26 +3,6 @@
 from vllm_router import _core_testing as testing
 
 
-def test_the_oldest_makes_room():
-    removed = testing.RemovedBlocks(2)
-    for name in (7, 8, 9):
-        removed.add(name, (name - 1, 5), [name, name + 100])
-    assert [removed.find(name) for name in (7, 8, 9)] == [
-        None,
-        ((7, 5), [8, 108]),
-        ((8, 5), [9, 109]),
-    ]
-    assert len(removed) == 2
-
-
-def test_the_newer_of_two_counts_and_outlives_the_older():
-    removed = testing.RemovedBlocks(2)
-    removed.add(7, (0, 0), [1])
-    removed.add(7, (0, 0), [2])
-    removed.add(8, (0, 0), [3])
-    assert removed.find(7) == ((0, 0), [2])
-
-
 def test_none_is_kept_after_a_clear_or_without_room():
     removed = testing.RemovedBlocks(2)
     removed.add(7, (0, 0), [1])

@@ -1,7 +1,5 @@
 """cpp/http/dot_segments.h: what a path is once its dot segments are resolved, and which paths leave."""
 
-import pytest
-
 from tests.models import dot_segments
 from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
@@ -70,7 +68,7 @@ def test_a_path_without_plain_dot_segments_stays_as_it_is(path):
     assert testing.resolve_dot_segments(path) == path == dot_segments.resolve(path)
 
 
-@pytest.mark.parametrize("path", RESOLVED, ids=repr)
+@for_each_row("path", RESOLVED, ids=repr)
 def test_plain_dot_segments_are_resolved(path):
     """mending row 14: what stays under a worker's prefix is joined without its dot segments."""
     assert testing.resolve_dot_segments(path) == RESOLVED[path] == dot_segments.resolve(path)

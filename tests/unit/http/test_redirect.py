@@ -29,7 +29,6 @@ from vllm_router import _core_testing as testing
     ],
 )
 def test_the_workers_own_url_becomes_the_routers(location, told):
-    """Row 19"""
     assert testing.router_location(location) == told
 
 
@@ -67,7 +66,6 @@ def test_the_prefix_of_the_workers_paths_is_taken_off(location, told):
     ],
 )
 def test_the_port_of_a_scheme_need_not_be_written(location, tls, told):
-    """Row 19"""
     assert testing.router_location(location, authority="gpu-0", tls=tls) == told
 
 
@@ -84,13 +82,11 @@ def test_the_port_of_a_scheme_need_not_be_written(location, tls, told):
     ],
 )
 def test_the_clients_host_is_the_workers_where_it_was_sent_that(location, tls, scheme, told):
-    """Row 19: with --preserve-host."""
     found = testing.router_location(location, client_host="r:30000", router="r:30000", tls=tls, scheme=scheme)
     assert found == told
 
 
 def test_where_the_router_does_not_know_its_name_the_path_is_enough():
-    """Row 19"""
     assert testing.router_location("http://gpu-0:8000/v1?x", router="") == "/v1?x"
 
 

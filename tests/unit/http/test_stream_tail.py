@@ -280,7 +280,6 @@ def test_more_tokens_than_a_response_can_have_are_no_count(tokens):
 
 
 def test_no_more_of_a_prompt_is_cached_than_it_has():
-    """Row 8"""
     usage = {**USAGE, "prompt_tokens_details": {"cached_tokens": 101}}
     assert summarize(json.dumps({"usage": usage})) == {**COUNTED, "cached_tokens": 100}
 
@@ -532,7 +531,6 @@ def test_one_aborted_choice_of_several_is_enough():
 
 @pytest.mark.parametrize("text", ["", LONG])
 def test_a_plain_response_whose_choice_was_aborted(text):
-    """Row 12"""
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "abort"}
     body = {"id": "c", "choices": [choice], "usage": USAGE, "prompt_logprobs": None}
     assert aborted(json.dumps(body))
@@ -605,7 +603,6 @@ def test_a_plain_message_of_vllm_has_no_null(text):
 
 @pytest.mark.parametrize("reason", ["end_turn", "max_tokens", "stop_sequence", "tool_use", "refusal"])
 def test_a_message_with_a_reason_was_not(reason):
-    """Row 12"""
     call = {"type": "tool_use", "input": {"stop_reason": None}}
     assert not aborted(message_events(reason), "message")
     assert not aborted(json.dumps(message(reason, call)), "message")
@@ -637,7 +634,6 @@ def test_a_response_that_was_cancelled(status, details, was, text):
 
 
 def test_incomplete_without_a_reason_was_aborted():
-    """Row 12"""
     assert aborted(json.dumps(final("incomplete")), "response")
     assert not aborted(json.dumps(final("incomplete", {"reason": "max_output_tokens"})), "response")
 

@@ -23,6 +23,5 @@ KEY = "openai-insecure-api-key."
     ],
 )
 def test_a_key_is_read_and_does_not_go_on(value, key, rest):
-    """Row 28"""
     assert testing.key_of_protocols(value) == key
     assert testing.protocols_without_keys(value) == rest

@@ -5,9 +5,8 @@ import threading
 import numpy as np
 import pytest
 
-from tests.models.block_cache_tracker import BlockCacheTracker as SlowTracker
 from tests.rows import for_each_row
-from vllm_router import BlockCacheTracker, BlockMatch, WorkerNotFoundError, hash_blocks
+from vllm_router import BlockCacheTracker, BlockMatch, WorkerNotFoundError
 
 TOKENS = np.arange(160, dtype=np.uint32)
 
@@ -41,79 +40,6 @@ def test_the_drawing_of_the_header():
     assert tracker.match([1, 2, 3, 4]) == {"w1": 3}
     assert tracker.match([1, 2, 9]) == {"w1": 3}
     assert tracker.find_best_worker([1, 2, 3, 7]) == ("w1", 3, 4)
-
-
-def test_eviction_never_leaves_a_block_without_its_parent(rng):
-    # Whatever is recorded: the depth found is all that the worker holds of a prompt.
-    tracker = BlockCacheTracker(1, 50)
-    prompts = [[rng.choice([0, 0, 1]) for _ in range(rng.randrange(1, 30))] for _ in range(60)]
-    for _ in range(2000):
-        tracker.record_request(rng.choice(prompts), "w")
-    slow = SlowTracker(50)
-    tracker.clear()
-    for _ in range(2000):
-        prompt = rng.choice(prompts)
-        tracker.record_request(prompt, "w")
-        slow.record("w", hash_blocks(prompt, 1).tolist())
-    for prompt in prompts:
-        blocks = hash_blocks(prompt, 1).tolist()
-        held = sum(block in slow.used["w"] for block in blocks)
-        assert tracker.match(prompt).get("w", 0) == held
-
-
-@pytest.mark.parametrize("capacity", [0, 1, 3])
-def test_a_capacity_below_one_prompt_keeps_its_beginning(capacity):
-    tracker = BlockCacheTracker(1, capacity)
-    tracker.record_request([9, 9, 9, 9], "w")
-    tracker.record_request([1, 2, 3, 4, 5], "w")
-    assert tracker.block_count("w") == capacity
-    assert tracker.match([1, 2, 3, 4, 5]) == ({"w": capacity} if capacity else {})
-    assert tracker.match([9, 9, 9, 9]) == {}
-
-
-def test_asking_refreshes_nothing():
-    tracker = BlockCacheTracker(1, 2)
-    tracker.record_request([1], "w")
-    tracker.record_request([2], "w")
-    tracker.find_best_worker([1])
-    tracker.record_request([3], "w")
-    assert (tracker.match([1]), tracker.match([2])) == ({}, {"w": 1})
-
-
-def test_evicting_takes_the_oldest_and_says_how_many():
-    tracker = BlockCacheTracker(1)
-    for token in range(10):
-        tracker.record_request([token, 100], "w")
-    assert tracker.evict_worker("w", 5) == 15
-    assert tracker.evict_worker("w", 5) == 0
-    assert [len(tracker.match([token])) for token in range(10)] == [0] * 7 + [1] * 3
-    assert tracker.match([7, 100]) == {"w": 1}
-
-
-def test_a_lowered_capacity_holds_at_once_and_for_all():
-    tracker = BlockCacheTracker(1, 100)
-    for worker in ("a", "b"):
-        tracker.record_request(list(range(30)), worker)
-    tracker.set_capacity(10)
-    assert tracker.match(list(range(30))) == {"a": 10, "b": 10}
-    assert tracker.max_blocks_per_worker == 10
-
-
-def test_a_worker_with_a_capacity_of_its_own_keeps_it_until_it_is_removed():
-    tracker = BlockCacheTracker(1, 20)
-    for worker in ("a", "b"):
-        tracker.record_request(list(range(30)), worker)
-    tracker.set_capacity(25, "a")
-    tracker.record_request(list(range(30)), "a")
-    tracker.set_capacity(5)
-    assert tracker.match(list(range(30))) == {"a": 25, "b": 5}
-    tracker.set_capacity(3, "a")
-    assert tracker.match(list(range(30))) == {"a": 3, "b": 5}
-    tracker.remove_worker("a")
-    tracker.record_request(list(range(30)), "a")
-    assert tracker.match(list(range(30))) == {"a": 5, "b": 5}
-    with pytest.raises(WorkerNotFoundError):
-        tracker.set_capacity(1, "nobody")
 
 
 def test_a_removed_worker_is_gone_and_its_place_is_used_again_under_the_same_capacity(rng):

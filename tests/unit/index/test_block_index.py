@@ -63,17 +63,6 @@ class Index:
 # ---- Empty and tiny
 
 
-def test_an_empty_chain_matches_nobody_and_stores_nothing():
-    index = Index()
-    assert index.store(0, []) == "inserted"
-    assert index.match([]) == {}
-    index.store(0, [1, 2])
-    assert index.store(0, [1, 2], skip=2) == "inserted"  # an event of zero blocks
-    index.core.remove(0, GPU, np.array([], dtype=np.uint64))
-    assert index.match([1, 2, 3]) == {0: 2}
-    assert index.match([]) == {}
-
-
 def test_a_hundred_thousand_roots_of_one_block(rng):
     index = testing.BlockIndex()
     owner = index.add_owner()
@@ -115,70 +104,6 @@ def test_the_drawing_of_the_header():
     assert index.match([*b"abcdefgh"]) == {1: 8, 2: 5}
     assert index.match([*b"ab"]) == {1: 2, 2: 2}
     assert index.match([*b"xab"]) == {}
-
-
-def test_storing_the_same_again_changes_nothing():
-    index = Index()
-    index.store(0, [1, 2, 3])
-    before = index.stats("runs", "blocks", "pairs", "inserted_blocks")
-    index.store(0, [1, 2, 3])
-    index.store(0, [1, 2])
-    index.store(0, [1, 2, 3], skip=1)
-    assert index.stats("runs", "blocks", "pairs", "inserted_blocks") == before
-    assert index.match([1, 2, 3]) == {0: 3}
-
-
-def test_half_known_half_new():
-    index = Index(2)
-    index.store(0, [1, 2, 3])
-    index.store(1, [1, 2, 3, 4, 5])
-    assert index.match([1, 2, 3, 4, 5]) == {0: 3, 1: 5}
-    assert index.stats("runs", "pairs") == (1, 8)  # owner 1 came along the whole run, so it goes on there
-    index.store(0, [1, 2, 3, 9, 9, 9])
-    assert index.match([1, 2, 3, 9, 9]) == {0: 5, 1: 3}
-
-
-def test_storing_behind_a_hole_does_not_lengthen_the_prefix():
-    index = Index()
-    index.store(0, [1, 2, 3, 4])
-    index.remove(0, [1, 2, 3, 4], [1])
-    assert index.match([1, 2, 3, 4]) == {0: 1}
-    index.store(0, [1, 2, 3, 4, 5, 6], skip=4)
-    assert index.match([1, 2, 3, 4, 5, 6]) == {0: 1}
-    index.store(0, [1, 2])
-    assert index.match([1, 2, 3, 4, 5, 6]) == {0: 6}
-    assert index.stats("irregular") == (0,)
-
-
-def test_storing_behind_a_dead_parent_is_refused():
-    index = Index()
-    index.store(0, [1, 2])
-    index.remove(0, [1, 2], [0, 1])
-    assert index.store(0, [1, 2, 3], skip=2) == "unknown_parent"
-    assert index.stats("unknown_parents", "pairs") == (1, 0)
-    # and once the parent is there again, it works
-    index.store(0, [1, 2])
-    assert index.store(0, [1, 2, 3], skip=2) == "inserted"
-    assert index.match([1, 2, 3]) == {0: 3}
-
-
-def test_a_child_outlives_its_parent_and_is_found_when_the_parent_comes_back():
-    #   run [1 2 3]      run [7 8] hangs off 3
-    index = Index(2)
-    index.store(0, [1, 2, 3])
-    index.store(0, [1, 2, 3, 9])
-    index.store(1, [1, 2, 3, 7, 8])
-    index.remove(1, [1, 2, 3], [0, 1, 2])
-    index.remove(0, [1, 2, 3, 9], [3, 2, 1, 0])
-    assert index.match([1, 2, 3, 7, 8]) == {}
-    assert index.stats("pairs", "runs") == (2, 1)
-    index.store(1, [1, 2, 3])
-    assert index.match([1, 2, 3, 7, 8]) == {1: 5}
-    # In one go: known and unknown parts change twice on the way.
-    index.remove(1, [1, 2, 3], [0, 1, 2])
-    index.store(0, [1, 2, 3, 7, 8, 9])
-    assert index.match([1, 2, 3, 7, 8, 9]) == {0: 6}
-    assert index.stats("blocks") == (6,)
 
 
 @pytest.mark.parametrize("length", [MAX_RUN - 1, MAX_RUN, MAX_RUN + 1, 3 * MAX_RUN + 5])
@@ -244,28 +169,6 @@ def test_removing_what_is_not_held_is_counted_and_ignored():
     assert index.match([1, 2, 3]) == {0: 2}
 
 
-@pytest.mark.parametrize("order", ["head first", "tail first", "shuffled"])
-@pytest.mark.parametrize("at_once", [True, False])
-def test_blocks_may_be_removed_in_any_order(order, at_once, rng):
-    index = Index(2)
-    tokens = list(range(50))
-    index.store(0, tokens)
-    index.store(1, tokens[:20])
-    numbers = list(range(50))
-    if order == "tail first":
-        numbers.reverse()
-    elif order == "shuffled":
-        rng.shuffle(numbers)
-    gone = set()
-    for part in [numbers[:25], numbers[25:]] if at_once else [[number] for number in numbers]:
-        index.remove(0, tokens, part)
-        gone.update(part)
-        depth = next((i for i in range(50) if i in gone), 50)
-        assert index.match(tokens) == ({0: depth, 1: 20} if depth else {1: 20})
-    index.remove(1, tokens, range(20))
-    assert index.is_empty()
-
-
 def test_neighbours_in_either_direction_are_one_change():
     # Seen from outside by what never came to be: gaps.
     index = Index()
@@ -297,16 +200,6 @@ def test_every_second_block_of_4096_by_16_owners_then_healed_from_the_middle():
             index.core.insert(owner, GPU, int(refs[number - 1]), blocks[number : number + 1])
     assert index.match(tokens) == dict.fromkeys(range(16), 4096)
     assert index.stats("pairs", "irregular", "irregular_bytes") == (16 * 4096, 0, 0)
-
-
-def test_removing_the_head_first_leaves_nobody_a_prefix():
-    index = Index()
-    index.store(0, list(range(10)))
-    index.remove(0, list(range(10)), [0])
-    assert index.match(list(range(10))) == {}
-    assert index.stats("pairs", "blocks") == (9, 10)
-    index.store(0, [0])
-    assert index.match(list(range(10))) == {0: 10}
 
 
 # ---- Shape
@@ -389,18 +282,6 @@ def test_a_run_number_is_not_used_again_when_its_generations_are_used_up():
 # ---- Owners
 
 
-def test_a_removed_owner_is_matched_no_more_at_once():
-    index = Index(2)
-    index.store(0, [1, 2, 3])
-    index.store(1, [1, 2])
-    index.core.remove_owner(0)
-    assert index.match([1, 2, 3]) == {1: 2}
-    assert index.core.block_count(0) == 0
-    index.core.remove_owner(0)  # again, and one that never was
-    index.core.remove_owner(4000)
-    assert index.stats("owners") == (1,)
-
-
 def test_events_of_a_removed_owner_are_ignored():
     index = Index(2)
     index.store(0, list(range(20)))
@@ -480,28 +361,6 @@ def test_two_copies_stored_and_one_removed_leaves_the_other():
     assert index.is_empty()
 
 
-def test_host_before_gpu_and_promotion():
-    index = Index()
-    index.store(0, [1, 2, 3, 4], tier=EXTERNAL)
-    assert index.depths([1, 2, 3, 4]) == (0, 0, 4)
-    index.store(0, [1, 2, 3], tier=HOST)
-    assert index.depths([1, 2, 3, 4]) == (0, 3, 4)
-    index.store(0, [1, 2])
-    assert index.depths([1, 2, 3, 4, 5]) == (2, 3, 4)
-    assert index.stats("pairs", "pairs_on") == (4, [2, 3, 4])
-    index.remove(0, [1], [0], tier=HOST)
-    assert index.depths([1, 2, 3, 4]) == (2, 3, 4)
-
-
-def test_the_best_tier_of_each_block_counts():
-    #   GPU GPU host GPU
-    index = Index()
-    index.store(0, [1, 2, 3, 4])
-    index.store(0, [1, 2, 3], tier=HOST, skip=2)
-    index.remove(0, [1, 2, 3], [2])
-    assert index.depths([1, 2, 3, 4]) == (2, 4, 4)
-
-
 def test_tiers_go_on_over_runs():
     #   run [1 2 3] on GPU and host, run [8 9] hangs off 3, of owner 1, on the host
     index = Index(2)
@@ -513,16 +372,6 @@ def test_tiers_go_on_over_runs():
     assert index.depths([1, 2, 3, 8, 9], 0) == (3, 3, 3)
     index.store(1, [1, 2, 3])
     assert index.depths([1, 2, 3, 8, 9], 1) == (5, 5, 5)
-
-
-def test_host_memory_may_hold_the_middle_of_a_chain():
-    index = Index()
-    index.store(0, list(range(10)))
-    index.store(0, list(range(7)), skip=3, tier=HOST)
-    index.remove(0, list(range(10)), range(9, 1, -1))
-    assert index.depths(list(range(10))) == (2, 2, 2)
-    index.store(0, [0, 1, 2])
-    assert index.depths(list(range(10))) == (3, 7, 7)
 
 
 # ---- Bounds

@@ -31,7 +31,6 @@ def test_an_image_is_what_the_page_says():
 
 
 def test_what_is_no_image_is_refused_with_the_value_and_what_it_should_be():
-    """mending row 47"""
     whole = image(b"payload", kind=3)
     assert "it has 0 bytes; an index has at least 32, so it was truncated" in refused(3, b"")
     assert "does not start with VLLMRIDX" in refused(3, image(b"payload", magic=b"VLLMRIDY"))

@@ -16,29 +16,6 @@ def table():
     return table
 
 
-def test_a_prefix_has_its_workers_with_tokens_and_tier(table):
-    assert table.put(A, 1, 2048, True, 0.0)
-    assert table.put(A, 2, 512, False, 0.0)
-    assert table.put(B, 1, None, True, 0.0)
-    assert table.find(A, 1.0) == [(1, 2048, True), (2, 512, False)]
-    assert table.find(B, 1.0) == [(1, 16, True)]  # never told: a block
-    assert table.find(C, 1.0) == []
-    assert table.put(A, 1, None, False, 1.0)  # as many as before
-    assert table.find(A, 1.0) == [(1, 2048, False), (2, 512, False)]
-    assert table.stats() == (2, 3, 3, 0)
-
-
-def test_an_entry_expires_after_its_last_event_whatever_was_looked_up(table):
-    table.put(A, 1, 10, True, 0.0)
-    table.put(A, 2, 10, True, 30.0)
-    assert table.find(A, 59.0) == [(1, 10, True), (2, 10, True)]
-    assert table.find(A, 60.0) == [(2, 10, True)]
-    assert table.peek(A, 90.0) == []
-    assert table.stats()[:3] == (1, 1, 2)  # a dry look-up changes nothing
-    assert table.find(A, 90.0) == []
-    assert table.stats()[:3] == (0, 0, 2)
-
-
 def test_a_sweep_removes_what_nobody_looks_up_in_slices(table):
     for number in range(10):
         table.put(bytes([number]) * 32, 1, 10, True, 0.0)
@@ -67,29 +44,6 @@ def test_a_prefix_has_64_workers_at_most_and_keeps_the_newest():
     assert len(table.find(A, 7.0)) == table.MAX_HOLDERS == 64
     assert table.stats()[3] == 2
     assert {worker for worker, *_ in table.find(A, 7.0)} == set(range(2, 66))
-
-
-def test_a_worker_that_left_has_nothing_and_gets_nothing(table):
-    table.put(A, 1, 10, True, 0.0)
-    table.put(A, 2, 10, True, 0.0)
-    table.put(B, 1, 10, True, 0.0)
-    table.set_workers([2, 4])
-    assert not table.put(A, 1, 10, True, 0.0)
-    assert table.find(A, 0.0) == [(2, 10, True)]
-    assert table.stats()[:2] == (1, 1)
-
-
-def test_events_of_removal(table):
-    for digest in (A, B):
-        table.put(digest, 1, 10, True, 0.0)
-    table.put(A, 2, 10, True, 0.0)
-    assert table.remove(A, 1)
-    assert not table.remove(A, 1)
-    assert not table.remove(C, 1)
-    assert table.remove_all_of(1) == 1
-    assert table.remove_all_of(1) == 0
-    assert table.clear() == (1, 1)
-    assert table.stats()[:2] == (0, 0)
 
 
 def test_a_large_table_makes_room_in_parts():

@@ -10,22 +10,3 @@ def test_a_name_sticks_until_it_is_not_used_for_the_time_to_live():
     assert table.find("a", 118.0) == 1  # since its last use
     assert table.find("a", 178.0) is None
     assert len(table) == 0
-
-
-def test_the_least_recently_used_makes_room():
-    table = testing.StickTable(2, 60.0)
-    table.stick("a", 1, 0.0)
-    table.stick("b", 2, 1.0)
-    assert table.find("a", 2.0) == 1
-    table.stick("c", 3, 3.0)
-    assert [table.find(name, 4.0) for name in "abc"] == [1, None, 3]
-
-
-def test_a_name_may_move_and_be_forgotten():
-    table = testing.StickTable(2, 60.0)
-    table.stick("a", 1, 0.0)
-    table.stick("a", 2, 0.0)
-    assert table.find("a", 0.0) == 2
-    assert table.forget("a", 0.0)
-    assert not table.forget("a", 0.0)
-    assert table.find("a", 0.0) is None

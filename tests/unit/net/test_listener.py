@@ -132,7 +132,6 @@ def test_a_port_that_one_of_two_addresses_has_in_use_is_refused():
 
 @pytest.mark.parametrize("host", ["[::1]", "[::]"])
 def test_an_ipv6_address_may_have_its_brackets(host):
-    """Row 30: it is how URLs write it."""
     listener = testing.Listener(host)
     listener.start()
     with connect(listener.port, "::1"):

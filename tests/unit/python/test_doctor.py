@@ -148,7 +148,6 @@ def test_a_url_for_clients_is_pointed_out(capsys: pytest.CaptureFixture[str], en
 
 
 def test_a_name_and_brackets_are_hosts_to_listen_on(capsys: pytest.CaptureFixture[str]) -> None:
-    """Row 30."""
     for host in ("localhost", "[::1]"):
         _, report = examine(capsys, "--host", host)
         assert found(report, "--port")[0] == "ok"

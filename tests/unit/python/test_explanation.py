@@ -39,7 +39,6 @@ def test_token_ids_are_counted() -> None:
 
 
 def test_a_request_of_nothing_has_nothing() -> None:
-    """mending row 48: what is missing is None."""
     shown = explain("consistent_hash", headers={})
     assert (shown.session_key, shown.prefix_digest, shown.text_bytes, shown.token_ids) == (None,) * 4
     assert shown.reason == "fallback"

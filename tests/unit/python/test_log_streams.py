@@ -21,7 +21,6 @@ def run(script, **streams):
 
 
 def test_lines_are_whole_and_in_order_with_those_of_the_log(capfd):
-    """Row 1."""
     assert _core.flush_log()  # of what other tests left behind
     capfd.readouterr()
     stream = LogStream(2, sys.__stderr__)
@@ -87,7 +86,6 @@ assert (sys.stdout, sys.stderr) == before
 
 @pytest.mark.usefixtures("capsys")
 def test_a_stream_that_a_program_has_replaced_stays():
-    """Row 1: it belongs to the program."""
     before = sys.stdout, sys.stderr
     with through_the_log(1, 2):
         assert (sys.stdout, sys.stderr) == before
@@ -103,7 +101,6 @@ def test_without_the_core_lines_go_where_they_went(monkeypatch, capfd):
 
 @pytest.mark.parametrize("ignored", [False, True])
 def test_a_handler_of_the_program_that_calls_stays(ignored):
-    """Row 7."""
     script = """
 import signal
 before = signal.signal(signal.SIGUSR1, lambda *_: None) if {keep} else None
@@ -116,7 +113,6 @@ sys.exit(0 if now is (mine if {keep} else signal.SIG_IGN) else 1)
 
 
 def test_in_another_thread_it_touches_no_signal():
-    """Row 7."""
     from vllm_router._log_streams import own_the_process
 
     before = signal.getsignal(signal.SIGUSR1)

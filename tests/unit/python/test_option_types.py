@@ -49,7 +49,6 @@ def test_every_setting_that_is_built_is_a_keyword() -> None:
 
 
 def test_a_type_checker_knows_keywords_and_policies(tmp_path: Path) -> None:
-    """Row 46 of the third list: all of these passed as Any."""
     pytest.importorskip("mypy")
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)

@@ -111,11 +111,6 @@ def test_health_checks_are_neither_begun_nor_ended() -> None:
     assert not changed({}, {"health_check_interval_secs": 1}).refused
 
 
-def test_a_change_applied_to_the_old_settings_makes_the_new_ones() -> None:
-    old, new = RouterArgs(retry_max_retries=3, api_key=SECRET), RouterArgs(queue_size=7)
-    assert difference(old, new).applied_to(old) == new
-
-
 # Reloads
 
 

@@ -41,7 +41,6 @@ def held(router: Router, prompt: list[int]) -> dict[str, int | None]:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("options", [{}, {"max_blocks_per_worker": 30}, {"block_size": "auto"}])
 def test_a_router_that_loads_the_index_knows_what_the_first_one_knew(policy, options, tmp_path: Path) -> None:
-    """mending row 47."""
     if policy == "vllm_cache_aware" and "block_size" in options:
         options = {"block_size": 4}
     first = Router(policy, URLS, seed=1, **options)

@@ -78,18 +78,6 @@ def test_a_mistake_is_told_with_the_warnings_before_it() -> None:
     assert "port is 70000" in done.stderr
 
 
-def test_a_second_signal_ends_the_process_at_once() -> None:
-    with SimulatedWorker(hang=True) as worker, command("--worker-urls", worker.url) as (process, url):
-        asking = ask(worker, url)
-        process.send_signal(signal.SIGTERM)
-        assert any("SIGTERM" in line for line in process.stderr)  # what the cache holds may be said before
-        assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == -signal.SIGTERM
-        assert asking.read_to_end() == b""
-        asking.close()
-
-
 def test_requests_that_the_grace_period_cuts_are_exit_status_3() -> None:
     flags = ("--shutdown-grace-period-secs", "0.1")
     with SimulatedWorker(hang=True) as worker, command("--worker-urls", worker.url, *flags) as (process, url):

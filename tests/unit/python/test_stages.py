@@ -43,13 +43,6 @@ def test_the_policy_of_a_router_is_that_of_its_prefill_workers(policies, expecte
     assert Router(prefill_urls=[P], decode_urls=[D], **policies).policy == expected
 
 
-def test_ranks_by_stage():
-    router = Router(
-        "random", prefill_urls=[P], decode_urls=[D], prefill_data_parallel_size=2, data_parallel_size=3
-    )
-    assert router.worker_urls == [f"{P}@0", f"{P}@1", f"{D}@0", f"{D}@1", f"{D}@2"]
-
-
 def test_workers_join_with_their_type():
     router = Router("random", decode_urls=[D])
     router.add_worker(P, worker_type="prefill", bootstrap_port=8998)
@@ -97,10 +90,6 @@ def test_sources_declare_types():
 def test_a_spec_with_a_wrong_role_is_refused(values, error, text):
     with pytest.raises(error, match=text):
         WorkerSpec(P, **values)
-
-
-def test_worker_urls_beside_stages_are_ignored():
-    assert types(Router(worker_urls=[E], prefill_urls=[P], decode_urls=[D])) == {P: "prefill", D: "decode"}
 
 
 def test_settings_make_the_same_router():

@@ -82,7 +82,6 @@ def test_the_dotenv_file_of_a_directory_above_counts_and_the_log_says_so(asked, 
 
 
 def test_the_environment_and_the_flag_come_before_the_dotenv_file(monkeypatch, tmp_path):
-    """mending row 25: in that order."""
     (tmp_path / ".env").write_text("API_KEY_VALIDATION_URLS=http://file/v")
     monkeypatch.chdir(tmp_path)
     with patch("vllm_router.launch_router.Router", create=True) as router:
@@ -215,7 +214,6 @@ def serving(router, monkeypatch):
 
 
 def test_a_router_with_host_and_port_serves_there(monkeypatch):
-    """mending row 22: Router(host=…, port=…).start()."""
     router = Router(worker_urls=["http://a:1"], policy=PolicyType.Random, host="127.0.0.1", port=0)
     served = serving(router, monkeypatch)
     assert served["status"] == 200
@@ -228,7 +226,6 @@ def test_a_router_with_host_and_port_serves_there(monkeypatch):
 
 
 def test_the_native_module_s_router_takes_every_setting_and_serves(monkeypatch):
-    """mending row 22: vllm_router_rs.Router."""
     from vllm_router_rs import Router as Native
 
     settings = {name: getattr(RouterArgs(), name) for name in FLAGS}
@@ -246,7 +243,6 @@ def test_the_native_module_s_router_takes_every_setting_and_serves(monkeypatch):
 
 
 def test_the_balancer_for_debugging_says_that_it_is_not_built():
-    """mending row 22: vllm_router.mini_lb."""
     from vllm_router.mini_lb import MiniLoadBalancer, maybe_wrap_ipv6_address
 
     assert [maybe_wrap_ipv6_address(host) for host in ("::1", "10.0.0.1", "host")] == [

@@ -20,34 +20,17 @@ def probes_until(health, now, count):
     return delays
 
 
-def test_the_first_connection_decides():
-    health = testing.RedisHealth()
-    assert (health.state, health.may_be_used) == ("connecting", True)
-    health.opened(5)
-    assert (health.state, health.may_be_used) == ("up", True)
-    other = testing.RedisHealth()
-    other.failed(5)
-    assert (other.state, other.may_be_used) == ("down", False)
-
-
-def test_failures_in_a_row_end_it():
-    health = testing.RedisHealth(failures=2)
-    health.opened(0)
-    health.failed(1)
-    health.worked()
-    health.failed(2)
-    assert health.state == "up"
-    health.failed(3)
-    assert health.state == "down"
-    health.opened(4)
-    health.worked()
-    assert health.state == "down"
-
-
 def test_probes_come_after_1_2_4_8_16_and_then_30_seconds():
     health = testing.RedisHealth()
     health.failed(7)
     assert probes_until(health, 7, 8) == [1, 2, 4, 8, 16, 30, 30, 30]
+
+
+def test_probes_may_come_no_later_than_the_longest_delay():
+    for longest, delays in ((1, [1] * 5), (3, [1, 2, 3, 3, 3]), (60, [1, 2, 4, 8, 16, 32, 60, 60])):
+        health = testing.RedisHealth(longest_delay_ns=longest * SECOND)
+        health.failed(0)
+        assert probes_until(health, 0, len(delays)) == delays
 
 
 def test_a_redis_that_fails_again_soon_is_probed_less_often():
@@ -65,10 +48,3 @@ def test_a_redis_that_fails_again_soon_is_probed_less_often():
     health.end_probe(True, now)
     health.failed(now + 60 * SECOND)
     assert health.next_probe_ns == now + 61 * SECOND
-
-
-def test_probes_may_come_no_later_than_the_longest_delay():
-    for longest, delays in ((1, [1] * 5), (3, [1, 2, 3, 3, 3]), (60, [1, 2, 4, 8, 16, 32, 60, 60])):
-        health = testing.RedisHealth(longest_delay_ns=longest * SECOND)
-        health.failed(0)
-        assert probes_until(health, 0, len(delays)) == delays

@@ -430,7 +430,7 @@ def message_stream(*reasons, behind=""):
     return "".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in events) + behind
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("reason", "verdict"),
     [
         *((reason, "none") for reason in ("end_turn", "max_tokens", "tool_use", "stop_sequence", "refusal")),
@@ -454,7 +454,7 @@ def test_done_behind_the_last_event_of_a_message_stream_is_a_second_end():
     assert judge_stream(STREAM + DONE, CHAT) == "error_inside"
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("text", "reason"),
     [
         (DONE, "error_inside"),

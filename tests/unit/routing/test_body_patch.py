@@ -2,8 +2,7 @@
 
 import json
 
-import pytest
-
+from tests.rows import for_each_row
 from vllm_router._core_testing import splice
 
 BODY = b'{"model":"m","stream":true,"stream_options":{"include_usage":true},"max_tokens":7,"prompt":"hi"}'
@@ -34,34 +33,6 @@ def test_kept_members_are_views_and_edited_ones_come_first():
     assert [place for place in places if place >= 0] == [BODY.index(b'"model"'), BODY.index(b'"prompt"')]
 
 
-def test_neighbors_stay_one_piece_with_their_blanks():
-    body = b' { "a" : 1 ,\n "b" :2 , "c":3 } '
-    assert splice(body, [("remove", "c")])[0] == [b"{", b'"a" : 1 ,\n "b" :2', b"}"]
-    assert splice(body, [("remove", "b")])[0] == [b"{", b'"a" : 1', b",", b'"c":3', b"}"]
-
-
-def test_without_effect_the_copy_is_the_body():
-    body = b' { "a" : 1 } '
-    assert splice(body, [("remove", "b")]) == ([body], len(body), 0, [0])
-    assert copy(b"{}") == (b"{}", 0)
-
-
-def test_of_an_empty_object_and_of_one_that_loses_all():
-    assert copy(b" {} ", ("insert", "a", b"1")) == (b'{"a":1}', 0)
-    assert copy(b'{"a":1}', ("remove", "a")) == (b"{}", 1)
-    assert copy(b'{"a":1}', ("insert", "a", b"2")) == (b'{"a":2}', 1)
-
-
-def test_every_occurrence_under_every_spelling_goes():
-    body = rb'{"a":1,"max_tokens":2,"max_t\u006fkens":3,"b":{"max_tokens":4},"max_tokens" : 5}'
-    assert copy(body, ("insert", "max_tokens", b"9")) == (b'{"max_tokens":9,"a":1,"b":{"max_tokens":4}}', 3)
-
-
-def test_a_star_stands_for_any_rest():
-    body = rb'{"bootstrap_host":1,"bootstrap":2,"\u0062ootstrap_":3,"xbootstrap_":4}'
-    assert copy(body, ("remove", "bootstrap_*")) == (b'{"bootstrap":2,"xbootstrap_":4}', 2)
-
-
 def test_the_second_insertion_of_a_name_counts():
     edits = [("insert", "a", b"1"), ("insert", "b", b"2"), ("insert_bytes", "a", b"3")]
     assert copy(b'{"c":4}', *edits) == (b'{"b":2,"a":3,"c":4}', 0)
@@ -77,7 +48,7 @@ def test_an_object_inside_is_edited_like_the_body():
     assert body.index(b'"x"') in places, "kept bytes are not copied"
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "value",
     [
         *(

@@ -30,9 +30,7 @@ def test_a_value_ends_where_a_parser_says(text, end):
     assert skip_json_value(text) == end
 
 
-@pytest.mark.parametrize(
-    "text", [b"", b"  ", b'"a', rb'"a\"', b"[1, 2", b'["]', b'{"a": {}', b"17", b",", b"}", b":"]
-)
+@for_each_row("text", [b"", b"  ", b'"a', rb'"a\"', b"[1, 2", b'["]', b'{"a": {}', b"17", b",", b"}", b":"])
 def test_a_value_that_does_not_end_is_none(text):
     assert skip_json_value(text) is None
 

@@ -26,27 +26,3 @@ def choose(*workers, uncached=256, queued=4096):
 )
 def test_the_examples_of_the_header(worker, expected):
     assert choose(worker) == expected
-
-
-def test_the_worker_with_the_least_to_compute_is_chosen():
-    assert choose((200, 0), (100, 0), (150, 0)) == 1
-
-
-def test_of_equals_the_least_loaded_is_chosen():
-    assert choose((100, 50), (100, 0), (100, 20)) == 1
-
-
-def test_the_best_worker_decides_and_not_the_one_behind_it():
-    # The second could take it; but the choice is of the least, whose queue is full.
-    assert choose((100, 4000), (200, 0)) is None
-
-
-def test_a_worker_without_room_is_passed_over():
-    # Ten requests are open, so each of two may have ceil(1.25 * 11 / 2) = 7.
-    assert choose((100, 0, 7), (200, 0, 3)) == 1
-    assert choose((100, 0, 6), (200, 0, 4)) == 0
-
-
-def test_without_a_threshold_or_a_worker_none_passes():
-    assert choose((1, 0), uncached=0) is None
-    assert choose() is None

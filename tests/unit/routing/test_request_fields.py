@@ -235,9 +235,7 @@ def test_spelling_of_what_is_skipped_is_left_to_the_worker(body):
     assert only(body, user="u")
 
 
-@pytest.mark.parametrize(
-    "value", ["tru", "nul", "01", "+1", "0x1", "1_000", "-", "'a'", "NaN", '"\\q"', "12a"]
-)
+@for_each_row("value", ["tru", "nul", "01", "+1", "0x1", "1_000", "-", "'a'", "NaN", '"\\q"', "12a"])
 def test_a_wanted_member_that_is_misspelled_is_no_value(value):
     body = ",".join(f'"{name}":{value}' for name in ("user", "stream", "max_tokens", "model", "user_id"))
     assert only(f'{{{body},"session_id":"s"}}', session_id="s")
@@ -301,5 +299,4 @@ print(resident() - before)
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_a_byte_order_mark_and_escapes_in_names_hide_nothing(padded):
-    """Row 18"""
     assert fields('\ufeff{"us\\u0065r":"u"}', padded) == {**NOTHING, "user": "u"}

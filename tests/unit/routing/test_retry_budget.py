@@ -14,41 +14,12 @@ def taken(thread, now, wanted=1000):
     return sum(thread.take(now) for _ in range(wanted))
 
 
-def test_ten_per_second_are_always_allowed():
-    """mending row 6: the constant part stands beside the share."""
-    _, (thread,) = budget_of(0.0)
-    assert taken(thread, 100.0) == ALWAYS
-    assert taken(thread, 109.9) == 0
-    assert taken(thread, 110.0) == ALWAYS
-
-
-def test_a_share_of_the_last_ten_seconds_comes_on_top():
-    _, (thread,) = budget_of(0.2)
-    for second in range(100, 110):
-        for _ in range(100):
-            thread.count_request(float(second))
-    assert taken(thread, 109.0) == ALWAYS + 200
-    assert not thread.take(109.9)
-    assert taken(thread, 113.0) == 0  # 600 requests and 300 retries are in the window
-    assert taken(thread, 130.0) == ALWAYS  # all is forgotten
-
-
 def test_what_is_under_way_counts_as_requests_for_those_that_say_so():
     _, (thread,) = budget_of(0.5)
     assert sum(thread.take(100.0, underway=40) for _ in range(1000)) == ALWAYS + 20
     assert not thread.take(100.0)
     assert not thread.take(100.0, underway=40)
     assert thread.take(100.0, underway=44)
-
-
-def test_all_threads_share_one_budget():
-    """mending row 6: what one thread counts another may use, and what one takes another lacks."""
-    _, (quiet, busy) = budget_of(0.5, threads=2)
-    for _ in range(40):
-        busy.count_request(100.0)
-    assert taken(quiet, 100.0, wanted=70) == 70
-    assert taken(busy, 100.0) == ALWAYS + 20 - 70
-    assert not quiet.take(100.0)
 
 
 def test_requests_of_a_thread_that_has_ended_count_no_longer():

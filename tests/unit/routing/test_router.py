@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import NoWorkersError, Router, WorkerExistsError
 from vllm_router import _core_testing as testing
 
@@ -218,7 +219,7 @@ def test_each_stage_is_chosen_by_its_own_policy_with_its_own_turns():
     assert mixed.policy_of_ticket(number) == "round_robin"
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("policy", "decode"),
     [
         ("random", "random"),

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
@@ -35,7 +33,7 @@ def test_what_no_engine_would_take_is_no_prompt_and_the_rest_of_the_body_counts(
     assert testing.request_fields(with_user)["user"] == "ann"
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "body",
     [
         "",

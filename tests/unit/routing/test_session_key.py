@@ -7,13 +7,8 @@ import pytest
 from vllm_router import _core_testing as testing
 
 FURC = testing.HashFunction.furc
-XXH3 = testing.HashFunction.xxh3
 HELLO = b'{"model":"llama-3","messages":[{"role":"user","content":"Hello!"}]}'
 RANKS = ["x-session-id", "x-user-id", "x-tenant-id", "x-request-id", "x-correlation-id", "x-trace-id"]
-ALIASES = [
-    *("x-claude-code-session-id", "session-id", "session_id", "x-session-affinity", "x-opencode-session"),
-    *("conversation_id", "x-dynamo-session-id", "x-smg-routing-key"),
-]
 CHAT = "/v1/chat/completions"
 
 
@@ -42,50 +37,9 @@ def test_headers_rank_as_in_the_seed():
         assert key({"headers": sent[first:][::-1]}) == (expected, "session")
 
 
-def test_reference_order_swaps_correlation_and_request():
-    sent = [("X-Request-ID", "req-789"), ("X-Correlation-ID", "corr-001")]
-    assert key({"headers": sent}) == ("header:x-request-id:req-789", "session")
-    assert key({"headers": sent}, order="reference") == ("header:x-correlation-id:corr-001", "session")
-    assert key({"headers": sent}, compat=True) == ("header:x-correlation-id:corr-001", "session")
-
-
-@pytest.mark.parametrize("name", ["X-Session-ID", "x-session-id", "X-SESSION-ID"])
-def test_case_of_names_changes_nothing(name):
-    assert key({"headers": [(name, "AbC")]}) == ("header:x-session-id:AbC", "session")
-
-
-def test_values_are_trimmed_of_blanks_and_empty_ones_are_no_hit():
-    assert key({"headers": [("x-session-id", " \t a b \t")]}) == ("header:x-session-id:a b", "session")
-    sent = [("x-session-id", " \t"), ("x-user-id", "u")]
-    assert key({"headers": sent}) == ("header:x-user-id:u", "session")
-
-
-def test_of_a_header_sent_twice_the_first_counts():
-    assert key({"headers": [("x-user-id", "a"), ("X-User-ID", "b")]}) == ("header:x-user-id:a", "session")
-    assert key({"headers": [("x-user-id", ""), ("x-user-id", "b")]}) == ("", "missing")
-
-
 def test_headers_with_similar_names_are_others():
     sent = [("x-session-i", "1"), ("x-session-idd", "2"), ("x_session_id", "3"), ("", "4"), ("x" * 500, "5")]
     assert key({"headers": sent}) == ("", "missing")
-
-
-@pytest.mark.parametrize("alias", ALIASES)
-def test_an_alias_counts_as_the_session_header_when_that_is_absent(alias):
-    sent = [("x-user-id", "u"), (alias.title(), "s")]
-    assert key({"headers": sent}) == (f"header:{alias}:s", "session")
-    assert key({"headers": [*sent, ("x-session-id", "real")]}) == ("header:x-session-id:real", "session")
-    assert key({"headers": [*sent, ("x-session-id", "")]}) == (f"header:{alias}:s", "session")
-    assert key({"headers": sent}, aliases=False) == ("header:x-user-id:u", "session")
-    assert key({"headers": sent}, compat=True) == ("header:x-user-id:u", "session")
-
-
-def test_key_headers_replace_all_ranks_and_keep_their_order():
-    mine = ["X-Conversation", "x-shop"]
-    sent = [("x-session-id", "s"), ("session-id", "t"), ("X-Shop", "b"), ("x-conversation", "a")]
-    assert key({"headers": sent}, headers=mine) == ("header:x-conversation:a", "session")
-    assert key({"headers": sent[:3]}, headers=mine) == ("header:x-shop:b", "session")
-    assert key({"headers": sent[:2]}, headers=mine) == ("", "missing")
 
 
 def test_find_in_headers_and_has_header_agree_with_find():
@@ -93,30 +47,6 @@ def test_find_in_headers_and_has_header_agree_with_find():
         expected = key({"headers": sent})[0]
         assert finder().find_in_headers(sent) == expected
         assert finder().has_header(sent) == bool(expected)
-
-
-def test_a_session_id_of_the_caller_is_the_session_header_whatever_the_headers_say():
-    request = {"session_id": " s ", "headers": [("x-session-id", "h")]}
-    assert key(request) == ("header:x-session-id:s", "session")
-    assert key(request, headers=["x-shop"]) == ("header:x-session-id:s", "session")
-    assert key({"session_id": " "}) == ("", "missing")
-
-
-def test_members_of_the_body_rank_after_headers():
-    body = {"session_params": {"session_id": "a"}, "user": "b", "session_id": "c", "user_id": "d"}
-    assert of_body(body) == ("session:a", "session")
-    del body["session_params"]
-    assert of_body(body) == ("user:b", "session")
-    del body["user"]
-    assert of_body(body) == ("session:c", "session")
-    del body["session_id"]
-    assert of_body(body) == ("user:d", "session")
-    request = {"body": json.dumps(body).encode(), "headers": [("x-trace-id", "t")]}
-    assert key(request) == ("header:x-trace-id:t", "session")
-
-
-def test_a_member_that_names_nobody_is_passed_over():
-    assert of_body({"user": " ", "session_id": None, "user_id": 5}) == ("user:5", "session")
 
 
 def test_the_body_is_parsed_only_when_no_header_decides():
@@ -199,43 +129,6 @@ def test_without_a_users_opening_the_key_is_the_digest_of_the_body(body):
     assert of_body_at(CHAT, body) == (digest(json.dumps(body).encode()), "body")
 
 
-def test_a_keyless_request_is_known_by_the_digest_of_its_body():
-    assert len(HELLO) == 67
-    by_body = {"fallback": "body"}
-    assert key({"body": HELLO}, **by_body) == ("request_hash:45341b7a824b0d89", "body")
-    assert key({"body": HELLO}, compat=True) == ("request_hash:45341b7a824b0d89", "body")
-    assert key({"body": HELLO}, **by_body, digest_function="xxh3") == (digest(HELLO, XXH3), "body")
-
-
-@pytest.mark.parametrize("body", [b"[1]", b"hello", b'{"user":"a"', b"\xff\xfe"])
-def test_a_body_that_is_no_object_is_known_by_its_digest(body):
-    assert key({"body": body}) == (digest(body), "body")
-
-
-def test_without_a_body_the_digest_is_of_the_prompt_else_of_the_token_ids():
-    ids = [1, 2, 2**32 - 1]
-    little_endian = b"".join(i.to_bytes(4, "little") for i in ids)
-    everything = {"body": HELLO, "prompt": "Hello!", "token_ids": ids}
-    assert key(everything, fallback="body") == (digest(HELLO), "body")
-    assert key({**everything, "body": b""}) == (digest(b"Hello!"), "body")
-    assert key({"body": b"", "prompt": "", "token_ids": ids}) == (digest(little_endian), "body")
-    assert key({"body": b"", "prompt": "", "token_ids": []}) == ("", "missing")
-
-
-def test_compat_keeps_the_reference_key_of_chats_with_a_session():
-    body = json.dumps({"session_params": {"session_id": "conversation-12345"}}).encode()
-    assert key({"body": body, "path": CHAT}) == ("session:conversation-12345", "session")
-    assert key({"body": body, "path": CHAT}, compat=True) == ("request:conversation-12345", "session")
-    for path in ("", "/v1/completions", "/v1/responses"):
-        assert key({"body": body, "path": path}, compat=True) == ("session:conversation-12345", "session")
-
-
-def test_compat_digests_a_chat_session_that_is_longer_than_100_bytes():
-    for session, expected in [("é" * 50, "request:" + "é" * 50), ("x" * 101, digest(b"x" * 101))]:
-        body = json.dumps({"session_params": {"session_id": session}}).encode()
-        assert key({"body": body, "path": CHAT}, compat=True) == (expected, "session")
-
-
 @pytest.mark.parametrize(
     ("request_", "options", "key_string", "furc", "point"),
     [
@@ -297,3 +190,34 @@ def test_keys_and_their_points_are_pinned_by_the_vectors(request_, options, key_
     assert key(request_, **options)[0] == key_string
     assert testing.furc_hash(key_string) == furc
     assert f"{testing.ring_hash(FURC, key_string):016x}" == point
+
+
+def test_members_of_the_body_rank_after_headers():
+    body = {"session_params": {"session_id": "a"}, "user": "b", "session_id": "c", "user_id": "d"}
+    assert of_body(body) == ("session:a", "session")
+    del body["session_params"]
+    assert of_body(body) == ("user:b", "session")
+    del body["user"]
+    assert of_body(body) == ("session:c", "session")
+    del body["session_id"]
+    assert of_body(body) == ("user:d", "session")
+    request = {"body": json.dumps(body).encode(), "headers": [("x-trace-id", "t")]}
+    assert key(request) == ("header:x-trace-id:t", "session")
+
+
+def test_a_member_that_names_nobody_is_passed_over():
+    assert of_body({"user": " ", "session_id": None, "user_id": 5}) == ("user:5", "session")
+
+
+def test_compat_keeps_the_reference_key_of_chats_with_a_session():
+    body = json.dumps({"session_params": {"session_id": "conversation-12345"}}).encode()
+    assert key({"body": body, "path": CHAT}) == ("session:conversation-12345", "session")
+    assert key({"body": body, "path": CHAT}, compat=True) == ("request:conversation-12345", "session")
+    for path in ("", "/v1/completions", "/v1/responses"):
+        assert key({"body": body, "path": path}, compat=True) == ("session:conversation-12345", "session")
+
+
+def test_compat_digests_a_chat_session_that_is_longer_than_100_bytes():
+    for session, expected in [("é" * 50, "request:" + "é" * 50), ("x" * 101, digest(b"x" * 101))]:
+        body = json.dumps({"session_params": {"session_id": session}}).encode()
+        assert key({"body": body, "path": CHAT}, compat=True) == (expected, "session")

@@ -7,13 +7,6 @@ import pytest
 from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
-# As vLLM 0.32 writes them.
-CREATED = (
-    b"event: response.created\n"
-    b'data: {"response":{"id":"resp_4f","created_at":1,"instructions":null},"sequence_number":0,'
-    b'"type":"response.created"}\n\n'
-)
-
 
 @for_each_row(
     ("path", "expected"),
@@ -70,43 +63,6 @@ def test_what_a_user_writes_is_no_id():
     assert continued(b"previous_response_id") is None
 
 
-@for_each_row(
-    ("body", "expected"),
-    [
-        ({"conversation": "conv_1"}, "/v1/conversations/conv_1"),
-        ({"conversation": {"id": "conv_1"}}, "/v1/conversations/conv_1"),
-        ({"conversation": {"id": "conv_1"}, "previous_response_id": "resp_1"}, "/v1/responses/resp_1"),
-        ({"conversation": "conv_1", "previous_response_id": None}, "/v1/conversations/conv_1"),
-        ({"conversation": {"name": "conv_1"}}, None),
-        ({"conversation": {"id": 1}}, None),
-        ({"conversation": ["conv_1"]}, None),
-        ({"conversation": None}, None),
-        ({"conversation": ""}, None),
-        ({"conversation": "c" * 257}, None),
-        ({"conversation_id": "conv_1"}, None),
-        ({"input": {"conversation": "conv_1"}}, None),
-        (b'{"conversation": "conv_1", "conversation": {"id": "conv_2"}}', "/v1/conversations/conv_2"),
-        (rb'{"c\u006fnversation": "conv_1"}', "/v1/conversations/conv_1"),
-    ],
-)
-def test_a_conversation_is_named_by_a_text_or_an_object(body, expected):
-    assert continued(body) == expected
-
-
-def test_of_a_stream_as_soon_as_it_is_whole():
-    assert testing.created_id(CREATED, True) == b"resp_4f"
-    whole = CREATED.index(b"resp_4f") + len(b'resp_4f"')
-    assert testing.created_id(CREATED[:whole], True) == b"resp_4f"
-    assert testing.created_id(CREATED[: whole - 1], True) is None
-    assert testing.created_id(CREATED, False) is None
-
-
-def test_of_a_response():
-    assert testing.created_id(b'{"id":"resp_4f","output":[{"id":"msg_1"}]}', False) == b"resp_4f"
-    assert testing.created_id(b'{"output":[{"id":"msg_1"}]', False) is None
-    assert testing.created_id(b"", False) is None
-
-
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 @pytest.mark.parametrize(
     "name",
@@ -118,13 +74,12 @@ def test_of_a_response():
     ],
 )
 def test_however_its_name_is_spelled(mark, name):
-    """Row 18: as Python's json reads it."""
     body = f'{mark}{{"input": "hi \\u4e2d", "{name}": "resp_1"}}'.encode()
     assert json.loads(body)["previous_response_id"] == "resp_1"
     assert testing.continued_path(body) == b"/v1/responses/resp_1"
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("body", "nothing"),
     [
         ('{"store":false}', True),

@@ -8,53 +8,11 @@ from tests.rows import for_each_row
 from vllm_router import Router, hash_blocks
 from vllm_router import _core_testing as testing
 
-#   \x1E system \x1E user \x1E assistant \x1E user
-TURNS = ["\x1esystem\x1fBe kind.", "\x1euser\x1fHello!", "\x1eassistant\x1fHi.", "\x1euser\x1fMore"]
-
-
-def test_a_text_is_named_at_each_item_and_as_a_whole():
-    assert testing.named_prefixes("") == [0]
-    assert testing.named_prefixes("plain") == [5]
-    assert testing.named_prefixes("".join(TURNS[:2])) == [len(TURNS[0]), len(TURNS[0] + TURNS[1])]
-    assert testing.named_prefixes("a\x1e\x1eb") == [1, 2, 4]
-
 
 def test_a_text_of_very_many_items_is_named_at_the_first_and_as_a_whole():
     most = testing.MAX_NAMED_ITEMS
     names = testing.named_prefixes("\x1e" * (most + 100))
     assert names == [*range(1, most + 1), most + 100]
-
-
-def test_a_turn_finds_the_ids_of_the_longest_turn_before_it():
-    cache = testing.TokenCache(1 << 20)
-    cache.store("m", "chat", TURNS[0], [1])
-    cache.store("m", "chat", TURNS[0] + TURNS[1], [1, 2])
-    assert cache.find("m", "chat", "".join(TURNS)) == ([1, 2], len(TURNS[0] + TURNS[1]))
-    assert cache.find("m", "chat", TURNS[0] + "\x1euser\x1fOther") == ([1], len(TURNS[0]))
-    assert cache.find("m", "chat", TURNS[0] + " Always.") is None  # the item goes on
-    assert cache.find("m", "prompt", TURNS[0]) is None
-    assert cache.find("other", "chat", TURNS[0]) is None
-
-
-def test_the_least_recently_used_go_first_and_what_is_too_large_is_not_kept():
-    entry = testing.TOKEN_CACHE_ENTRY_BYTES
-    cache = testing.TokenCache(2 * entry + 8)
-    cache.store("", "chat", "a", [1])
-    cache.store("", "chat", "b", [2])
-    assert cache.find("", "chat", "a") == ([1], 1)
-    cache.store("", "chat", "c", [3])
-    assert cache.find("", "chat", "b") is None
-    assert cache.find("", "chat", "a") == ([1], 1)
-    cache.store("", "chat", "d", [0] * (entry // 4 + 3))
-    assert cache.find("", "chat", "d") is None
-    assert cache.stats() == {
-        "entries": 2,
-        "bytes": 2 * entry + 8,
-        "whole": 2,
-        "partial": 0,
-        "unknown": 2,
-        "evicted": 1,
-    }
 
 
 # ---- MakeKey

@@ -139,5 +139,4 @@ def test_as_many_ids_as_the_limit_says():
 
 @pytest.mark.parametrize("padded", [True, False])
 def test_a_byte_order_mark_hides_no_prompt(padded):
-    """Row 18"""
     assert call("\ufeff" + json.dumps(CHAT), "chat", padded) == {**CHAT, "add_generation_prompt": True}

@@ -17,15 +17,6 @@ def test_presence_is_known_for_a_second_and_absence_for_a_fifth():
     assert len(results) == 0
 
 
-def test_the_least_recently_used_is_evicted():
-    results = testing.PageResults(2)
-    results.store(b"a", State.whole, 0)
-    results.store(b"b", State.whole, 0)
-    assert results.find(b"a", 1) == State.whole
-    results.store(b"c", State.whole, 2)
-    assert [results.find(page, 3).name for page in (b"a", b"b", b"c")] == ["whole", "unknown", "whole"]
-
-
 def test_a_clear_forgets_all():
     results = testing.PageResults(2)
     results.store(b"a", State.whole, 0)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 SERVER_INFO = {
@@ -59,7 +60,7 @@ def test_a_layout_by_dynamos_names():
     }
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("text", "complaint"),
     [
         ("", "no JSON object"),

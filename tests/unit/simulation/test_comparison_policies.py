@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import Router
 from vllm_router._core import replay
 from vllm_router.replay import Fleet, generate
@@ -28,13 +29,13 @@ def workers(*arguments, **routing) -> list[int]:
     return run(*arguments, **routing)["worker"].tolist()
 
 
-@pytest.mark.parametrize("policy", replay.comparison_policies)
+@for_each_row("policy", replay.comparison_policies)
 def test_no_router_offers_them(policy):
     with pytest.raises(ValueError, match=policy):
         Router(policy=policy)
 
 
-@pytest.mark.parametrize("policy", replay.comparison_policies)
+@for_each_row("policy", replay.comparison_policies)
 def test_a_prompt_goes_back_to_an_idle_worker_that_has_it(policy):
     prompts = [list(range(100 * i, 100 * i + 20)) for i in range(3)]
     asked = [(float(10 * i), 2, prompts[i % 3]) for i in range(9)]

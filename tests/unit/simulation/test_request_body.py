@@ -130,7 +130,6 @@ def test_a_worker_named_star_serves_any_model():
 
 
 def test_a_byte_order_mark_is_skipped_as_engines_do():
-    """Row 18"""
     body = chat("hi")
     assert text_of(parse("chat", "\ufeff" + json.dumps(body))) == text_of(parse("chat", body))
 

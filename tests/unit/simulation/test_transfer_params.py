@@ -75,6 +75,5 @@ def test_parameters_that_are_no_object_are_refused(params):
 
 
 def test_a_byte_order_mark_is_skipped_as_engines_do():
-    """Row 18"""
     body = json.dumps({"kv_transfer_params": WHOLE})
     assert testing.read_transfer_params(("\ufeff" + body).encode()) == read(WHOLE) != NOTHING

@@ -91,13 +91,6 @@ def test_a_list_is_what_the_fleet_becomes(fleet):
     assert [row[7] for row in fleet.rows()] == [1000, 1000, 2500]
 
 
-def test_a_change_of_weight_keeps_the_worker(fleet):
-    declare(fleet, A)
-    before = worker_ids(fleet)
-    declare(fleet, spec(A, 2.0))
-    assert worker_ids(fleet) == before
-
-
 def test_who_joins_a_server_is_checked_first(served):
     assert declare(served, A, spec(B, ready=False)) == ([A, B], [], [], [])
     assert states(served) == {A: "pending", B: "pending"}
@@ -122,13 +115,6 @@ def test_the_check_of_a_former_row_admits_nobody(served):
     assert states(served) == {A: "pending"}
 
 
-def test_a_check_that_ends_after_the_worker_is_not_ready_admits_nobody(served):
-    declare(served, A)
-    ids = [row_id for row_id, _ in served.pending()]
-    declare(served, spec(A, ready=False))
-    assert served.admit(ids) == []
-
-
 def test_who_leaves_a_server_drains_first(served):
     declare(served, A, B, C, spec(D, drain_secs=5.0))
     admit_all(served)
@@ -139,26 +125,6 @@ def test_who_leaves_a_server_drains_first(served):
     assert eligible(served) == [A, B, C]
     let_drain(served)
     assert urls(served) == [A, B, C]
-
-
-def test_who_drains_and_is_declared_again_is_the_same_worker(served):
-    declare(served, A, B, C)
-    admit_all(served)
-    before = worker_ids(served)
-    declare(served, A, B)
-    assert declare(served, C, source="file") == ([C], [], [], [])
-    assert owners(served)[C] == ["file"]
-    assert draining(served) == []
-    assert worker_ids(served) == before
-
-
-def test_who_drains_is_not_declared_by_the_word_leaving(served):
-    declare(served, A, B, C)
-    admit_all(served)
-    declare(served, A, B)
-    declare(served, A, B, spec(C, leaving=True))
-    assert owners(served)[C] == []
-    assert draining(served) == [C]
 
 
 def test_leaving_drains_while_the_worker_is_declared(served):
@@ -199,29 +165,6 @@ def test_leaving_taken_back_after_it_has_drained_begins_anew(served):
     assert worker_ids(served)[A] not in (None, *before.values())
 
 
-def test_an_unknown_worker_that_leaves_does_not_join(fleet):
-    assert declare(fleet, spec(A, leaving=True)) == ([], [], [], [])
-    assert fleet.rows() == []
-
-
-def test_a_pending_worker_that_leaves_has_left(served):
-    declare(served, A)
-    declare(served, spec(A, leaving=True))
-    assert states(served) == {A: "left"}
-    assert served.pending() == []
-
-
-def test_only_what_drains_can_have_drained(served):
-    served.add(A)
-    served.add(C)
-    declare(served, B)
-    admit_all(served)
-    served.set_draining(B, True)
-    served.set_draining(C, True)
-    served.drained(list(worker_ids(served).values()))
-    assert states(served) == {A: "serving", B: "left"}, "B is still declared"
-
-
 def test_an_admins_drain_outlasts_lists(served):
     declare(served, A, B)
     admit_all(served)
@@ -251,40 +194,6 @@ def test_an_admin_may_end_any_drain_of_what_is_declared(served):
     assert draining(served) == [B, C]
 
 
-def test_a_resting_worker_stays_in_the_fleet(fleet):
-    declare(fleet, A, B)
-    before = worker_ids(fleet)
-    assert declare(fleet, spec(A, ready=False), B) == ([], [], [A], [])
-    assert eligible(fleet) == [B]
-    assert worker_ids(fleet) == before
-    declare(fleet, A, B)
-    assert eligible(fleet) == [A, B]
-
-
-def test_embedded_a_worker_that_is_not_ready_waits(fleet):
-    assert declare(fleet, spec(A, ready=False)) == ([A], [], [], [])
-    assert states(fleet) == {A: "pending"}
-    assert declare(fleet, A) == ([], [], [A], [])
-    assert eligible(fleet) == [A]
-
-
-def test_embedded_leaving_drains_for_ever(fleet):
-    declare(fleet, A, B)
-    declare(fleet, spec(A, leaving=True), B)
-    assert draining(fleet) == [A]
-    assert declare(fleet, B) == ([], [A], [], [])
-    assert urls(fleet) == [B]
-
-
-def test_a_server_that_ends_leaves_nobody_behind(served):
-    declare(served, A, B, C, spec(D, ready=False))
-    served.admit([row_id for row_id, url in served.pending() if url != C])
-    declare(served, B, C, spec(D, ready=False), complete=False, deleted=[A])
-    assert states(served) == {A: "serving", B: "serving", C: "pending", D: "pending"}
-    served.managed(False)
-    assert states(served) == {B: "serving", C: "serving", D: "pending"}
-
-
 # The guard: of serving workers, how many are absent, and whether that is believed.
 @pytest.mark.parametrize(
     ("workers", "absent", "is_held"),
@@ -310,38 +219,6 @@ def test_the_guards_share_is_a_setting(new_fleet, guard, absent):
         declare(fleet, *everybody)
         declare(fleet, *everybody[gone:])
         assert bool(held(fleet)) == (gone >= absent)
-
-
-@pytest.mark.parametrize("managed", [False, True])
-def test_who_joins_does_not_make_up_for_who_is_absent(new_fleet, managed):
-    """All addresses at once are others: of pods that is a rollout, but of a resolver rather an error."""
-    fleet = new_fleet()
-    fleet.managed(managed)
-    declare(fleet, A, B)
-    admit_all(fleet)
-    assert declare(fleet, C, D) == ([C, D], [], [], [A, B])
-
-
-def test_the_guard_counts_only_who_may_serve(fleet):
-    declare(fleet, A, B, C, D)
-    fleet.set_draining(A, True)
-    fleet.set_draining(B, True)
-    assert declare(fleet, C) == ([], [A, B, D], [], []), "one of two that serve"
-
-
-def test_who_leaves_by_the_same_list_does_not_serve_for_the_guard(served):
-    declare(served, A, B)
-    admit_all(served)
-    assert declare(served, spec(A, leaving=True)) == ([], [], [A], [B])
-
-
-def test_the_guard_counts_only_the_sources_own(fleet):
-    fleet.add(A)
-    declare(fleet, B, source="dns")
-    declare(fleet, B, C)
-    assert owners(fleet)[B] == ["dns", "mine"]
-    assert declare(fleet) == ([], [], [], [C]), "all of its own; the other stays with dns"
-    assert owners(fleet) == {A: ["api"], B: ["dns"], C: ["mine"]}
 
 
 def test_of_a_file_only_emptiness_is_guarded(fleet):
@@ -399,26 +276,6 @@ def test_an_admins_drain_outlasts_that_of_the_source(served):
     assert draining(served) == []
 
 
-def test_what_was_seen_to_go_is_not_held(fleet):
-    declare(fleet, A, B)
-    assert declare(fleet, deleted=[A, B]) == ([], [A, B], [], [])
-    declare(fleet, A, B)
-    assert declare(fleet, A, complete=False, deleted=[A, B, C]) == ([], [B], [], []), "what is listed stays"
-
-
-def test_a_deleted_host_is_all_its_ranks(fleet):
-    declare(fleet, "http://a:8000@0", "http://a:8000@1", B)
-    assert declare(fleet, B, complete=False, deleted=["http://A:8000/@1"])[1] == ["http://a:8000@1"]
-    declare(fleet, "http://a:8000@0", "http://a:8000@1", B)
-    assert declare(fleet, B, complete=False, deleted=[A])[1] == ["http://a:8000@0", "http://a:8000@1"]
-
-
-def test_a_list_that_is_not_complete_takes_nobody_away(fleet):
-    declare(fleet, A, B, C)
-    assert declare(fleet, A, complete=False) == ([], [], [], [])
-    assert urls(fleet) == [A, B, C]
-
-
 def test_the_last_list_again_is_no_more_complete_than_it_was(fleet):
     declare(fleet, A, B, C)
     declare(fleet, A, B, complete=False)
@@ -446,13 +303,6 @@ def test_a_hold_of_one_list_never_ends(fleet):
     assert declare(fleet, now=200.0) == ([], [A, B], [], [])
 
 
-def test_two_lists_are_needed_even_without_a_time(new_fleet):
-    fleet = new_fleet(0.5, 0.0)
-    declare(fleet, A, B)
-    assert declare(fleet)[3] == [A, B]
-    assert declare(fleet)[1] == [A, B]
-
-
 def test_each_worker_is_held_from_the_first_list_that_leaves_it_out(fleet):
     declare(fleet, A, B, C)
     assert declare(fleet, C, now=0.0)[3] == [A, B]
@@ -471,15 +321,6 @@ def test_a_worker_that_comes_and_goes_prolongs_no_hold_but_its_own(fleet):
     assert declare(fleet, now=61.0)[3] == [D]
     assert again(fleet, now=120.9)[3] == [D]
     assert again(fleet, now=121.0)[1] == [D]
-
-
-def test_a_held_worker_that_is_listed_again_is_as_before(fleet):
-    declare(fleet, A, B, C)
-    before = worker_ids(fleet)
-    declare(fleet, C, now=0.0)
-    assert declare(fleet, A, C, now=60.0) == ([], [B], [], []), "one of three is believed at once"
-    assert held(fleet) == []
-    assert worker_ids(fleet) == {A: before[A], C: before[C]}
 
 
 def test_a_hold_that_ends_drains(served):
@@ -503,24 +344,6 @@ def test_an_admin_may_adopt_what_is_held(served):
             served.adopt(source)
 
 
-def test_a_held_worker_that_is_down_goes_at_once(served):
-    declare(served, "http://a:8000@0", "http://a:8000@1", B)
-    admit_all(served)
-    declare(served)
-    served.set_healthy("http://a:8000@1", False)
-    assert urls(served) == [B]
-    assert held(served) == [B]
-
-
-def test_a_worker_that_is_down_and_then_held_goes_with_the_next_check(served):
-    declare(served, A, B)
-    admit_all(served)
-    served.set_healthy(A, False)
-    assert declare(served)[3] == [A, B]
-    served.set_healthy(A, False)
-    assert urls(served) == [B]
-
-
 def test_who_goes_meanwhile_does_not_prolong_the_hold_of_the_others(served):
     declare(served, A, B)
     admit_all(served)
@@ -540,26 +363,6 @@ def test_a_held_worker_that_is_down_stays_with_its_other_source(served):
     assert eligible(served) == []
 
 
-def test_a_healthy_report_ends_no_hold(served):
-    declare(served, A)
-    admit_all(served)
-    declare(served)
-    served.set_healthy(A, True)
-    assert held(served) == [A]
-
-
-def test_a_worker_leaves_when_its_last_source_lets_go(fleet):
-    declare(fleet, spec(A, 2.0), B, source="kubernetes")
-    assert declare(fleet, spec(A, 3.0), source="dns") == ([], [], [], [])
-    assert owners(fleet) == {A: ["kubernetes", "dns"], B: ["kubernetes"]}
-    assert fleet.rows()[0][7] == 2000, "the word is with the first"
-    assert declare(fleet, B, source="kubernetes") == ([], [], [A], []), "the next one has the word"
-    assert fleet.rows()[-1][2:8:5] == (["dns"], 3000)
-    assert declare(fleet, spec(A, 3.0), source="dns") == ([], [], [], [])
-    assert declare(fleet, source="dns", deleted=[A]) == ([], [A], [], [])
-    assert urls(fleet) == [B]
-
-
 def test_the_owner_of_a_worker_does_not_depend_on_who_comes_first(new_fleet):
     lists = {
         "zebra": [spec(A, 1.5)],
@@ -575,18 +378,6 @@ def test_the_owner_of_a_worker_does_not_depend_on_who_comes_first(new_fleet):
         assert owners(fleet) == {A: ["file", "kubernetes", "dns", "zebra"], B: ["mine"]}
         assert (fleet.rows()[0][7], eligible(fleet)) == (3000, [B])
         assert declare(fleet, *lists["dns"], source="dns") == ([], [], [], []), "nothing new"
-
-
-def test_who_is_ready_and_who_leaves_says_the_owner(served):
-    declare(served, A, source="dns")
-    admit_all(served)
-    before = worker_ids(served)
-    assert declare(served, spec(A, ready=False), source="kubernetes") == ([], [], [A], [])
-    assert eligible(served) == []
-    assert declare(served, spec(A, leaving=True), source="kubernetes") == ([], [], [A], [])
-    assert draining(served) == [A]
-    assert declare(served, source="kubernetes", deleted=[A]) == ([], [], [A], []), "now dns has the word"
-    assert (eligible(served), worker_ids(served)) == ([A], before)
 
 
 def test_a_held_worker_that_a_source_before_declares_is_held_no_more(served):
@@ -614,32 +405,6 @@ def test_what_a_source_declares_is_removed_there(fleet):
     assert urls(fleet) == [B]
 
 
-def test_of_ranks_all_or_none_are_removed(fleet):
-    fleet.add("http://a:8000@0")
-    declare(fleet, "http://a:8000@1")
-    with pytest.raises(ValueError, match=A):
-        fleet.remove(A)
-    assert urls(fleet) == ["http://a:8000@0", "http://a:8000@1"]
-
-
-def test_who_drains_for_nobody_may_be_removed_but_not_added(served):
-    declare(served, A, B)
-    admit_all(served)
-    declare(served, B)
-    with pytest.raises(ValueError, match=A):
-        served.add(A)
-    served.remove(A)
-    assert urls(served) == [B]
-
-
-def test_what_is_added_by_hand_is_not_checked(served):
-    served.add(A, 2.0)
-    assert states(served) == {A: "serving"}
-    declare(served, spec(A, 3.0, ready=False))
-    assert owners(served) == {A: ["api", "mine"]}
-    assert eligible(served) == [A]
-
-
 def test_another_incarnation_is_another_worker(served):
     declare(served, spec(A, incarnation="one"), B)
     admit_all(served)
@@ -650,57 +415,6 @@ def test_another_incarnation_is_another_worker(served):
     assert admit_all(served) == [A]
     assert worker_ids(served)[A] not in (None, *before.values())
     assert eligible(served) == [A, B], "not down, as the one before was"
-
-
-def test_embedded_another_incarnation_serves_at_once(fleet):
-    declare(fleet, spec(A, incarnation="one"), source="kubernetes")
-    declare(fleet, A, source="dns")
-    before = worker_ids(fleet)
-    fleet.set_healthy(A, False)
-    assert declare(fleet, spec(A, incarnation="two"), source="kubernetes")[2] == [A]
-    assert owners(fleet) == {A: ["kubernetes", "dns"]}
-    assert worker_ids(fleet) != before
-    assert eligible(fleet) == [A]
-    assert declare(fleet, spec(A, incarnation="three", leaving=True), source="kubernetes")[1] == [A]
-    assert fleet.rows() == []
-
-
-def test_an_unknown_incarnation_is_no_other(fleet):
-    declare(fleet, A)
-    before = worker_ids(fleet)
-    for incarnation in ("one", "", "one"):
-        assert declare(fleet, spec(A, incarnation=incarnation)) == ([], [], [], [])
-    assert worker_ids(fleet) == before
-    declare(fleet, A)
-    declare(fleet, spec(A, incarnation="two"))
-    assert worker_ids(fleet) != before, "what it was is remembered over a list that does not say"
-
-
-def test_a_rank_that_joins_a_host_that_is_down_is_down(served):
-    declare(served, "http://a:8000@0")
-    admit_all(served)
-    served.set_healthy(A, False)
-    declare(served, "http://a:8000@0", "http://a:8000@1")
-    admit_all(served)
-    assert states(served)["http://a:8000@1"] == "serving"
-    assert eligible(served) == []
-
-
-def test_the_order_is_by_source_and_url_and_not_by_arrival(fleet):
-    declare(fleet, "http://z", "http://y", source="zebra")
-    declare(fleet, "http://x", source="mine")
-    declare(fleet, "http://w", source="registration")
-    declare(fleet, "http://v", source="dns")
-    declare(fleet, "http://u@10", "http://u@2", "http://t", source="kubernetes")
-    declare(fleet, "http://s", source="file")
-    fleet.add("http://r")
-    fleet.add("http://q")
-    by_hand = ["http://r", "http://q"]
-    listed = ["http://s", "http://t", "http://u@10", "http://u@2", *(f"http://{host}" for host in "vwxyz")]
-    assert urls(fleet) == by_hand + listed
-    assert [member[0] for member in fleet.members()] == by_hand + listed
-    fleet.set_draining("http://y", True)
-    assert urls(fleet) == by_hand + listed
 
 
 def test_the_settings_are_in_the_order_in_which_they_are_written(served):
@@ -794,12 +508,6 @@ def test_a_part_is_replaced(served, source, new, at_first, then):
     assert sorted(eligible(served)) == sorted(new)
 
 
-def test_without_a_successor_a_worker_leaves_at_once(served):
-    declare(served, A, B, C, D)
-    admit_all(served)
-    assert declare(served, A, B, C, spec(W, ready=False), spec(X, leaving=True))[1] == [D]
-
-
 def test_a_hold_for_others_ends_in_time(served):
     """Row 9: workers that never pass their check hold no others for ever, and later ones not at all."""
     declare(served, A, B, C, D, source="file", now=0)
@@ -845,7 +553,6 @@ def test_at_the_limit_the_last_ones_stay_until_one_of_a_file_serves(served):
 
 
 def test_a_worker_that_is_listed_again_is_as_before(served):
-    """Row 9: back and forth."""
     declare(served, A, B, source="file")
     admit_all(served)
     before = worker_ids(served)
@@ -914,14 +621,6 @@ def test_sources_are_for_themselves(served):
     assert declare(served, X, source="dns")[1] == [Y], "what mine waits for is dns's no more"
 
 
-def test_a_worker_that_another_source_names_needs_no_hold(served):
-    declare(served, A, B, C, source="file")
-    declare(served, C, source="dns")
-    admit_all(served)
-    declare(served, A, B, W, source="file")
-    assert (replaced(served), owners(served)[C], eligible(served)) == ([], ["dns"], [A, B, C])
-
-
 def test_workers_of_another_model_count_for_nobody(served):
     """Row 9: what joins model b replaces none of model a, and keeps none of it."""
     for url in (A, B, W):
@@ -972,26 +671,6 @@ def test_hosts_are_replaced_by_the_ranks_of_one(served):
     assert draining(served) == [A, B]
 
 
-def test_another_number_of_ranks_is_no_departure(served):
-    """Row 9: the list says what the engine is now; a rank that it has no more would be rejected by it."""
-    declare(served, "http://a:8000@0", "http://a:8000@1", B, C, D)
-    admit_all(served)
-    assert declare(served, "http://a:8000@0", B, C, D, W)[1] == ["http://a:8000@1"]
-    assert declare(served, A, B, C, D, W)[1] == ["http://a:8000@0"]
-    admit_all(served)
-    let_drain(served)
-    declare(served, "http://a:8000@0", "http://a:8000@1", B, C, D, W)
-    assert replaced(served) == [A], "without a rank any engine of the host serves it"
-
-
-def test_another_weight_is_no_departure(served):
-    declare(served, A, B)
-    admit_all(served)
-    before = worker_ids(served)
-    assert declare(served, spec(A, 3.0), B, W) == ([W], [], [A], [])
-    assert {url: worker_ids(served)[url] for url in (A, B)} == before
-
-
 def test_an_engine_that_starts_anew_stands_for_another(served):
     declare(served, spec(A, incarnation="one"), B, C)
     admit_all(served)
@@ -999,11 +678,6 @@ def test_an_engine_that_starts_anew_stands_for_another(served):
     assert replaced(served) == [C]
     admit_all(served)
     assert draining(served) == [C]
-
-
-def test_without_a_server_nobody_is_held_for_others(fleet):
-    declare(fleet, A, B, C, D)
-    assert declare(fleet, A, B, C, W) == ([W], [D], [], [])
 
 
 def test_the_end_of_a_server_ends_the_holds_for_others(served):
@@ -1022,14 +696,6 @@ def test_a_hold_of_the_guard_is_not_ended_by_workers_that_join(served):
     admit_all(served)
     served.end_holds(1000)
     assert held(served) == [A, B, C], "only lists end it"
-
-
-def test_an_adopted_hold_ends_at_once(served):
-    declare(served, A, B, C, D)
-    admit_all(served)
-    declare(served, A, B, C, W)
-    assert served.adopt("mine") == [D]
-    assert draining(served) == [D]
 
 
 def test_a_full_fleet_holds_nobody_for_others():
@@ -1051,34 +717,6 @@ def test_settings_without_any_worker_are_held(served):
     assert sorted(served.adopt("static")) == [A, B]
 
 
-def test_a_worker_of_the_settings_may_be_removed_by_hand(served):
-    declare(served, A, B, source="static")
-    admit_all(served)
-    served.remove(A)
-    assert urls(served) == [B]
-    assert declare(served, A, B, source="static") == ([A], [], [], [])
-
-
-def test_a_worker_moves_with_its_owner(fleet):
-    declare(fleet, B, source="dns")
-    declare(fleet, A, source="zebra")
-    declare(fleet, A, source="file")
-    assert urls(fleet) == [A, B]
-    declare(fleet, source="file", deleted=[A])
-    assert urls(fleet) == [B, A]
-
-
-def test_spellings_of_a_url_are_one_worker(fleet):
-    assert declare(fleet, "http://A:80/") == (["http://A:80"], [], [], [])
-    before = worker_ids(fleet)
-    assert declare(fleet, "http://a") == ([], [], [], [])
-    declare(fleet, "http://a/", source="dns")
-    assert owners(fleet) == {"http://A:80": ["dns", "mine"]}
-    assert worker_ids(fleet) == before
-    with pytest.raises(ValueError, match="twice"):
-        declare(fleet, "http://a", "http://A:80/")
-
-
 @pytest.mark.parametrize("source", ["api", "", "Mine", "0mine", "my source", "m" * 33])
 def test_a_bad_name_of_a_source_is_refused(fleet, source):
     with pytest.raises(ValueError, match=f"source.*{source}"):
@@ -1097,11 +735,6 @@ def test_a_list_is_taken_whole_or_not_at_all(fleet, bad):
     assert fleet.rows() == before
     assert again(fleet) == ([], [], [], []), "the list before is still the last"
     assert fleet.rows() == before
-
-
-def test_without_a_list_there_is_none_to_repeat(fleet):
-    with pytest.raises(ValueError, match="mine"):
-        again(fleet)
 
 
 def test_a_list_has_a_limit(fleet):
@@ -1194,23 +827,6 @@ def test_a_worker_of_another_stage_is_another_worker(staged):
     assert states(staged) == {A: "serving", B: "pending"}
     admit_all(staged)
     assert staged.roles() == [(A, "prefill", 8998), (B, "prefill", None)]
-
-
-def test_another_bootstrap_port_is_another_engine(staged):
-    declare(staged, A)
-    before = [member[1] for member in staged.members()]
-    staged.set_role(A, "prefill", 9000)
-    assert declare(staged, A)[2] == [A]
-    assert staged.roles() == [(A, "prefill", 9000)]
-    assert [member[1] for member in staged.members()] != before
-
-
-def test_another_kv_group_is_another_engine(staged):
-    declare(staged, A)
-    before = [member[1] for member in staged.members()]
-    staged.set_role(A, "prefill", 8998, "b")
-    assert declare(staged, A)[2] == [A]
-    assert [member[1] for member in staged.members()] != before
 
 
 def test_a_list_of_old_does_not_change_the_stage_of_a_worker_that_was_added_since(staged):

@@ -68,7 +68,6 @@ TWO = (wait(client=1), wait(client=2))
 
 
 def test_a_worker_that_sends_nothing_while_others_serve_is_in_doubt():
-    """Row 34"""
     fleet = Fleet()
     fleet.waiting[A] = 2
     assert not fleet.pass_time(4.5)

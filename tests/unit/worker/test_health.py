@@ -119,7 +119,6 @@ def test_one_that_dies_without_traffic_is_out_after_twelve_seconds():
 
 
 def test_an_unhealthy_one_is_checked_every_two_seconds():
-    """mending row 7"""
     watch = testing.HealthWatch(failure_threshold=1)
     for now in range(0, 20, 2):
         assert watch.due(now)

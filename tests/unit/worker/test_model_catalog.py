@@ -44,18 +44,6 @@ def test_pools_are_those_of_the_twin(fleet, said, expected):
     assert registry.models_decide() == twin.decides(fleet) or set(models) - set(listed) - set(expected)
 
 
-def test_workers_that_list_the_same_need_no_names_read():
-    registry = registry_of(FLEET)
-    assert not registry.models_decide()
-    for url in FLEET:
-        registry.set_models(url, [("a", ""), ("b", "a")])
-    assert not registry.models_decide()
-    assert registry.base_models() == ["a"]
-    registry.set_models(FLEET[0], [("a", "")])
-    assert registry.models_decide()
-    assert registry.models()["b"] == (FLEET[1:], FLEET[1:])
-
-
 def test_a_worker_of_which_nothing_is_known_serves_anything():
     registry = registry_of(FLEET[:3])
     registry.set_models(FLEET[0], [("a", "")])
@@ -82,14 +70,6 @@ def test_a_worker_that_does_not_respond_serves_what_all_others_list_or_nothing()
     registry.set_models(FLEET[2], [("b", "")])
     registry.await_models(FLEET[2])  # what it listed before holds
     assert registry.models()["b"] == (FLEET[1:3], FLEET[1:3])
-
-
-def test_a_worker_that_lists_nothing_serves_nothing():
-    registry = registry_of(FLEET[:2])
-    registry.set_models(FLEET[0], [("a", "")])
-    registry.set_models(FLEET[1], [])
-    assert registry.models_decide()
-    assert registry.models() == {"a": ([FLEET[0]], [FLEET[0]])}
 
 
 def test_a_model_whose_workers_left_is_remembered_and_an_expected_one_is_known_from_the_start():
@@ -142,15 +122,6 @@ def test_what_a_model_is_most_of_its_workers_say():
     # A rolling update changes them one after another.
     registry.set_models(FLEET[1], [("a", "x"), ("x", "")])
     assert registry.base_models() == ["x"]
-
-
-def test_a_worker_that_claims_every_name_takes_no_other_workers_requests_away():
-    registry = registry_of(FLEET[:3])
-    registry.set_models(FLEET[0], [("a", "")])
-    registry.set_models(FLEET[1], [("b", "")])
-    registry.set_models(FLEET[2], [("a", ""), ("b", ""), ("c", "")])
-    pools = {name: pool for name, (_, pool) in registry.models().items()}
-    assert pools == {"a": [FLEET[0], FLEET[2]], "b": FLEET[1:3], "c": [FLEET[2]]}
 
 
 @pytest.mark.parametrize("name", ["", "a\n", "\x00", "\x1b[2J", "n" * (MAX_NAME + 1)])

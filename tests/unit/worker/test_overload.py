@@ -14,7 +14,6 @@ def over(waiting=0, kv_use=None, was=False, waiting_above=0, kv_above=0.0):
     [(32, False, False), (33, False, True), (26, True, True), (25, True, False), (26, False, False)],
 )
 def test_a_queue_has_hysteresis(waiting, was, expected):
-    """Row 36"""
     assert over(waiting, was=was, waiting_above=32) is expected
 
 

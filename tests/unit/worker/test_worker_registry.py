@@ -20,16 +20,6 @@ def registry():
     return registry
 
 
-def test_members_stand_in_order_of_registration(registry):
-    registry.add("http://aa:8000@7")
-    assert urls(registry) == [
-        "http://a:8000",
-        *(f"http://b:8000@{rank}" for rank in range(3)),
-        "http://c:8000",
-        "http://aa:8000@7",
-    ]
-
-
 def test_names_are_refused_once_somebody_connects(registry):
     """mending row 52: a fleet of names is for embedding; one that is served needs addresses."""
     registry.add("ray://x")
@@ -45,45 +35,6 @@ def test_names_are_refused_once_somebody_connects(registry):
     registry.require_addresses()
     with pytest.raises(ValueError, match=r'"name://X" is a name'):
         registry.add("name://X")
-
-
-def test_removing_a_base_url_removes_all_its_ranks(registry):
-    registry.remove("http://b:8000")
-    assert urls(registry) == ["http://a:8000", "http://c:8000"]
-
-
-def test_removing_a_rank_leaves_the_others(registry):
-    registry.remove("http://b:8000@1")
-    assert urls(registry) == ["http://a:8000", "http://b:8000@0", "http://b:8000@2", "http://c:8000"]
-
-
-def test_health_is_shared_by_the_ranks_of_a_host(registry):
-    registry.set_healthy("http://b:8000@1", False)
-    assert registry.view.eligible == [0, 4]
-    registry.add("http://b:8000@3")
-    assert registry.view.eligible == [0, 4], "a rank that joins a host that is down is down"
-    registry.set_healthy("http://b:8000", True)
-    assert registry.view.eligible == [0, 1, 2, 3, 4, 5]
-
-
-def test_draining_is_a_ranks_own_affair(registry):
-    registry.set_draining("http://b:8000@1", True)
-    assert registry.view.eligible == [0, 1, 3, 4]
-    registry.set_draining("http://b:8000", True)
-    assert registry.view.eligible == [0, 4]
-    registry.set_draining("http://b:8000", False)
-    assert registry.view.eligible == [0, 1, 2, 3, 4]
-
-
-def test_a_worker_added_again_is_a_new_worker(registry):
-    old = registry.members()[0][1]
-    registry.set_healthy("http://a:8000", False)
-    registry.remove("http://a:8000")
-    registry.add("http://a:8000")
-    url, new, _, healthy, draining, eligible = registry.members()[-1]
-    assert url == "http://a:8000"
-    assert new not in (old, *(member[1] for member in registry.members()[:-1]))
-    assert (healthy, draining, eligible) == (True, False, True)
 
 
 def test_a_known_worker_may_be_spelled_in_another_way(registry):
@@ -170,17 +121,6 @@ def test_the_fleet_has_a_limit():
         registry.add("http://one-more")
     registry.remove("http://w17")
     registry.add("http://one-more")
-
-
-def test_membership_counts_joining_and_leaving_only(registry):
-    before = registry.view.membership
-    registry.set_healthy("http://a:8000", False)
-    registry.set_draining("http://a:8000", True)
-    assert registry.view.membership == before
-    registry.remove("http://b:8000")
-    assert registry.view.membership == before + 1
-    registry.add("http://b:8000")
-    assert registry.view.membership == before + 2
 
 
 def test_every_change_is_planned_before_it_is_published(registry):

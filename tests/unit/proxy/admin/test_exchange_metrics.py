@@ -71,7 +71,6 @@ def test_a_stream_without_its_done_is_an_end_of_its_own_but_no_error(router):
 
 @pytest.mark.parametrize("route", ["other", "/v1/score", "/classify", "/v2/rerank", "/v1/audio/speech"])
 def test_what_goes_to_a_worker_is_a_request_and_our_own_endpoints_are_none(router, route):
-    """mending row 26: every path counts."""
     lanes = testing.Lanes(router)
     lanes.record(0, **exchange(route="/health", stream=False))
     lanes.record(0, **exchange(worker(router), route=route))

@@ -113,7 +113,6 @@ def test_counts_of_a_shown_worker_survive_the_arrival_of_others(router):
 
 
 def test_what_came_of_prompts_has_the_references_names():
-    """mending row 26"""
     router = Router(policy="cache_aware", worker_urls=[A, B])
     lanes = testing.Lanes(router)
     series = page_of(lanes)["prefix_routing_decisions_total"].series

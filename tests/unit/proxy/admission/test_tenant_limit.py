@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 SECOND = 10**9
@@ -21,7 +22,7 @@ def limit_of(tenant):
     return limit
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("nanos", "text"),
     [
         (0, "0s"),

@@ -85,7 +85,6 @@ def test_which_requests_a_browser_made_for_a_page_of_another_site(origins, field
     ],
 )
 def test_a_preflight_is_granted_the_methods_of_its_path(origins, origin, methods, headers):
-    """Row 26"""
     fields = testing.cors_fields(origins, origin, "client", True)
     assert fields.get("Access-Control-Allow-Methods") == methods
     assert fields.get("Access-Control-Allow-Headers") == headers

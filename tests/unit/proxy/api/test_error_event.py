@@ -23,7 +23,6 @@ def data(events):
 
 
 def test_an_error_of_the_router_in_each_form():
-    """Row 35"""
     body = testing.error_body("No workers.", "server_error", "no_workers").decode()
     error = json.loads(body)["error"]
     assert event(CHAT, 503, body) == b"data: " + body.encode() + b"\n\n" + DONE
@@ -61,7 +60,6 @@ def test_an_error_of_the_router_in_each_form():
     ],
 )
 def test_anthropic_s_names_of_errors(status, name):
-    """Row 35"""
     assert data(event(MESSAGES, status, {"error": {"message": "m"}}))["error"] == {
         "type": name,
         "message": "m",
@@ -94,7 +92,6 @@ def test_what_a_worker_says_is_kept_and_one_event(path, body, message):
 
 
 def test_json_on_several_lines_becomes_one():
-    """Row 35"""
     body = json.dumps({"error": {"message": "m", "code": 1}}, indent=2).replace("\n", "\r\n")
     assert data(event(CHAT, 400, body)) == {"error": {"message": "m", "code": 1}}
     anthropics = {"type": "error", "error": {"type": "x", "message": "m"}, "request_id": "r"}
@@ -102,7 +99,6 @@ def test_json_on_several_lines_becomes_one():
 
 
 def test_a_whole_response_is_the_one_event_where_the_api_has_that():
-    """Row 35"""
     body = json.dumps({"choices": []}, indent=2)
     events = testing.whole_as_events(CHAT, body)
     assert data(events) == {"choices": []}
@@ -113,12 +109,10 @@ def test_a_whole_response_is_the_one_event_where_the_api_has_that():
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
 def test_a_stream_that_broke_off_has_the_same_error_and_no_end(path):
-    """Row 27"""
     body = testing.error_body_for(path, 503, "m", "worker_drained", "r").decode()
     assert testing.error_events(path, 503, body).removesuffix(DONE) == testing.error_event(path, 503, body)
 
 
 def test_the_code_and_the_request_id_of_anthropics_form_pass():
-    """Row 27"""
     body = testing.error_body_for(MESSAGES, 503, "m", "worker_drained", "req-1")
     assert testing.error_event(MESSAGES, 503, body.decode()) == b"event: error\ndata: " + body + b"\n\n"

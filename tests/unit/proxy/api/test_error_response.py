@@ -41,7 +41,6 @@ def test_a_message_survives_whatever_it_contains(message):
 
 @for_each_row("row", ROWS, ids=lambda row: row[CODE])
 def test_anthropics_routes_have_its_form_with_the_same_code(row):
-    """Row 27"""
     for path in ("/v1/messages", "/v1/messages/count_tokens"):
         body = json.loads(testing.error_body_for(path, row[STATUS], 'say "it"', row[CODE], "req-1"))
         assert (body["type"], body["request_id"]) == ("error", "req-1")

@@ -109,6 +109,5 @@ def test_a_method_is_allowed_when_it_is_in_the_list(allow, method, allowed):
 
 
 def test_two_routes_have_anthropics_errors():
-    """Row 27"""
     own = [route["label"] for route in ROUTES if route["anthropic"]]
     assert own == ["/v1/messages", "/v1/messages/count_tokens"]

@@ -24,7 +24,6 @@ def test_cards_as_engines_write_them():
 
 
 def test_llama_cpp_tells_its_context_beside():
-    """Row 59."""
     assert listed({"id": "m", "meta": {"n_ctx": 8192, "n_ctx_train": 131072}}) == [("m", "", "", 8192)]
     assert listed({"id": "m", "meta": None, "max_model_len": 7}, {"id": "n", "meta": {"n_ctx": "x"}}) == [
         ("m", "", "", 7),

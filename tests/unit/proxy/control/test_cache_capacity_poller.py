@@ -89,7 +89,6 @@ def remembered(router):
 
 
 def test_cache_aware_remembers_what_the_cache_holds(harness):
-    """mending row 36: it knew no capacity."""
     engine = Engine(vllm(100))  # 1,600 tokens, so 6,400 bytes
     router = harness.router(harness.worker(engine), policy="cache_aware")
     client = harness.client(router)

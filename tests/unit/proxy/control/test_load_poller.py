@@ -254,7 +254,6 @@ def served_by(router, harness, workers, count=12, **fields):
     "policy", ["round_robin", "random", "consistent_hash", "least_load", "cache_aware", "auto"]
 )
 def test_an_overloaded_worker_is_passed_over_under_every_policy(harness, policy, limits):
-    """Row 36"""
     full, free = (
         harness.worker(Says(metrics=with_cache(3, 9, 0.97))),
         harness.worker(Says(metrics=with_cache(0, 0, 0.1))),

@@ -195,7 +195,6 @@ def test_an_engine_that_has_another_model_now_may_serve_anything(harness):
 
 
 def test_a_key_that_the_engine_does_not_take_is_named(harness, capfd):
-    """Row 38: it "does not respond"."""
     worker = keyed(harness, "a")
     harness.router(worker, **QUICK, api_key="wrong")
     said = f"models: worker {worker.url} returned 401 to GET /v1/models: --api-key is not the engine's"
@@ -213,7 +212,6 @@ def test_an_engine_with_a_key_is_named_where_the_router_has_none(harness, capfd)
 
 
 def test_the_routers_own_key_is_not_replaced_by_a_clients(harness):
-    """Row 17: a client's key is for workers that the router has none for."""
     worker = keyed(harness, "a", keys=("router",))
     router = harness.router(worker, model_refresh_secs=0, api_key="router")
     assert shown(harness.client(router), KEY) == (200, ["a"])
@@ -247,7 +245,6 @@ def test_neither_an_error_nor_the_memory_names_what_was_learnt_with_a_key(harnes
 
 
 def test_aliases_are_in_a_clients_own_list(harness):
-    """Row 17."""
     router = harness.router(keyed(harness, "a"), model_refresh_secs=3600, model_alias=["fast=a"])
     client = harness.client(router)
     eventually(lambda: shown(client, KEY) == (200, ["a", "fast"]))

@@ -12,19 +12,3 @@ def test_one_refresh_runs_and_the_value_is_served_while_it_is_fresh():
     assert [refresh.ask(now, 1) for now in (5, 14, 15, 16)] == ["serve", "serve", "start", "join"]
     assert refresh.begun == 15
     assert [refresh.is_usable(now) for now in (16, 104, 105)] == [True, True, False]
-
-
-def test_a_value_of_another_version_is_usable_and_not_fresh():
-    refresh = testing.SharedRefresh(fresh=10, usable=100)
-    refresh.ask(0, 1)
-    refresh.end(0)
-    assert refresh.ask(1, 2) == "start"
-    assert refresh.is_usable(1)
-
-
-def test_a_refresh_that_the_version_overtook_is_followed_by_another():
-    refresh = testing.SharedRefresh(fresh=10, usable=100)
-    refresh.ask(0, 1)
-    assert refresh.ask(1, 2) == "join"
-    refresh.end(2)
-    assert refresh.ask(2, 2) == "start"

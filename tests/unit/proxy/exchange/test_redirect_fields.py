@@ -43,7 +43,6 @@ def test_a_slash_too_many_leads_back_to_the_router(harness, prefix, preserve_hos
 
 
 def test_the_url_is_the_one_that_the_proxy_in_front_was_called_by(harness):
-    """Row 19"""
     worker = harness.worker(fastapi)
     outside = (("X-Forwarded-Proto", "https"), ("X-Forwarded-Host", "llm.example"))
     client = harness.client(harness.router(worker))
@@ -55,7 +54,6 @@ def test_the_url_is_the_one_that_the_proxy_in_front_was_called_by(harness):
 
 
 def test_other_places_and_other_responses_stay_as_they_are(harness):
-    """Row 19"""
     told = {}
 
     def tell(connection, _):

@@ -39,7 +39,6 @@ def fill(end):
 
 
 def test_the_head_comes_once_and_comments_go_on(pair):
-    """Row 35"""
     ours, theirs = pair
     keepalive = testing.SseKeepalive(ours.detach(), HEAD, 100)
     assert keepalive.comments == 0
@@ -66,7 +65,6 @@ def test_what_a_client_does_not_take_waits_for_it_in_order(pair):
 
 
 def test_a_client_that_reads_later_gets_the_rest_and_further_comments(pair):
-    """Row 35"""
     ours, theirs = pair
     count = fill(ours)
     keepalive = testing.SseKeepalive(ours.detach(), HEAD, 100)
@@ -85,7 +83,6 @@ def test_a_client_that_takes_nothing_is_lost(pair):
 
 
 def test_a_client_that_has_left_is_lost(pair):
-    """Row 35"""
     ours, theirs = pair
     theirs.close()
     keepalive = testing.SseKeepalive(ours.detach(), HEAD, 100, 300)

@@ -380,7 +380,7 @@ ENTRIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("bad", ENTRIES)
+@for_each_row("bad", ENTRIES)
 def test_an_entry_that_is_none_is_left_out(bad):
     one = Router()
     one.learn([hexed(9)])
@@ -762,7 +762,6 @@ def test_whatever_is_written_once_a_router_is_heard_again(redis, poison):
 
 
 def test_trouble_has_the_words_of_redis(redis):
-    """Row 6"""
     one = Router()
     ask = one.with_redis(redis)
     ask()
@@ -785,7 +784,6 @@ def test_trouble_has_the_words_of_redis(redis):
     ],
 )
 def test_the_words_of_an_error_end_before_what_redis_repeats(text, words):
-    """Row 6"""
     one = Router()
     one.learn([])
     replies = AT + f"-{text}\r\n".encode() + OK * 3

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import for_each_row
 from vllm_router import _core_testing as testing
 
 KEY = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=40).filter(
@@ -43,7 +44,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_key():
     assert "sk-one" in keys(b"\xef\xbb\xbfsk-one\n")
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("text", "complaint"),
     [
         ("", "keys.txt has no key"),
@@ -128,7 +129,7 @@ def test_the_table_is_what_a_slow_twin_finds_in_all_small_files():
         assert [key for key in universe if key in table] == inside
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 17, 100, 255, 256, 257, 1000, 4097, 9_999, 10_000])
+@for_each_row("size", [1, 2, 3, 5, 17, 100, 255, 256, 257, 1000, 4097, 9_999, 10_000])
 def test_the_table_is_what_a_slow_twin_finds_in_large_files(size):
     dice = random.Random(size)
     inside = {f"sk-{dice.getrandbits(64):x}": f"t{number}" for number, _ in enumerate(range(size))}

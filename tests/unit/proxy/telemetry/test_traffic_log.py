@@ -44,19 +44,6 @@ def test_a_second_opening_appends_a_head_under_the_same_salt_or_another(path, tm
     assert len(set(salts)) == 3
 
 
-def test_a_file_that_was_moved_away_is_opened_again(path):
-    log = testing.TrafficLog(str(path))
-    log.write('{"a": 1}\n')
-    moved = path.rename(path.with_suffix(".1"))
-    log.write('{"a": 2}\n')
-    assert rows(moved)[1:] == [{"a": 1}, {"a": 2}]
-    log.reopen()
-    log.write('{"a": 3}\n')
-    assert rows(moved)[1:] == [{"a": 1}, {"a": 2}]
-    assert rows(path)[0] == rows(moved)[0]
-    assert rows(path)[1:] == [{"a": 3}]
-
-
 def test_a_file_that_was_deleted_is_made_anew_by_the_next_line(path, capfd):
     """Row 31: lines went to a file that nobody can read, until somebody reloaded the settings."""
     directory = path.parent / "logs"

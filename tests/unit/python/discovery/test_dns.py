@@ -544,17 +544,6 @@ def test_targets_of_a_service_that_fails_are_still_looked_up(server: FakeDns) ->
     assert urls(source.look()) == ["http://10.0.0.2:80"]
 
 
-def test_a_target_that_has_no_address_is_left_out_and_said_once(server: FakeDns) -> None:
-    server.set("s.test", "SRV", "0 0 80 w1.test.", "0 0 80 w2.test.")
-    server.set("w1.test", "A", "10.0.0.1")
-    source = DnsSource(srv=["s.test"], server=server.address)
-    listing = source.look()
-    assert (urls(listing), listing.complete) == (["http://10.0.0.1:80"], True)
-    error = error_of(source)
-    assert (error.kind, error.message) == ("no_address", "w2.test. has no address (no A or AAAA records)")
-    assert source.look().again_secs > 0
-
-
 @pytest.mark.parametrize("shape", [name for name in SHAPES if not name.startswith("no data")])
 @pytest.mark.parametrize("what", ["hosts", "srv"])
 def test_a_response_that_tells_nothing_of_the_name_leaves_the_list(

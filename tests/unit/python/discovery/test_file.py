@@ -241,7 +241,7 @@ def test_a_file_named_json_is_json() -> None:
         workers_of_text('\n{"workers":http://a:1}', "w.json")
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "text",
     [
         "workers: ['http://user:hunter2@a:1']",

@@ -19,7 +19,7 @@ from tests.fakes.authority import Authority
 from tests.fakes.followed import Followed, urls
 from tests.fakes.kubernetes import FakeKubernetes, endpoint, endpoint_slice, pod
 from tests.fakes.wire import PATIENCE, eventually
-from vllm_router.discovery import Difference, Follower, Listing, SourceError, WorkerSpec
+from vllm_router.discovery import Listing, SourceError, WorkerSpec
 from vllm_router.discovery.kubernetes import KubernetesOptions, KubernetesSource, WatchCache, pods_to_specs
 from vllm_router.discovery.kubernetes_client import CutError
 from vllm_router.discovery.kubernetes_watch import Timing
@@ -433,31 +433,6 @@ def test_labels_say_which_stage_a_pod_is_of(cluster: FakeKubernetes, follow: Cal
     assert (cluster.count("list"), cluster.count("watch"), seen.errors) == (1, 1, [])
 
 
-def test_a_pod_of_both_stages_is_reported_and_left_out(
-    cluster: FakeKubernetes, follow: Callable[..., Followed]
-) -> None:
-    cluster.put(staged("a", "10.0.0.1", "prefill"))
-    cluster.put(staged("b", "10.0.0.2", "decode"))
-    seen = follow(prefill_selector="is-prefill=yes", decode_selector="is-decode=yes")
-    seen.until_urls(URL_A, URL_B)
-    cluster.wait_watching()
-    cluster.put(staged("a", "10.0.0.1", "decode", "prefill"))
-    assert seen.until_urls(URL_B).deleted == [URL_A]
-    error = seen.until_error("both_stages")
-    assert error.message.startswith(
-        "pod default/a matches both prefill_selector and decode_selector, so it is"
-    )
-    assert error.again_secs == 0
-    cluster.put(staged("c", "10.0.0.3", "decode"))  # the others go on, and it is said again
-    seen.until_urls(URL_B, URL_C)
-    seen.until(lambda: len(seen.errors) == 2)
-    cluster.put(staged("a", "10.0.0.1", "decode"))
-    seen.until_urls(URL_A, URL_B, URL_C)
-    cluster.delete(C)
-    seen.until_urls(URL_A, URL_B)
-    assert len(seen.errors) == 2
-
-
 def test_many_pods_of_both_stages_are_counted(clock: Clock) -> None:
     options = KubernetesOptions(ports=8000, prefill_selector="app=vllm", decode_selector="app")
     cache = WatchCache(options, clock, threading.Condition())
@@ -631,22 +606,6 @@ def test_a_cache_that_lags_does_not_bring_a_pod_back(
     assert [urls(one) for one in seen.listings[before:]] == [[URL_B]] * (len(seen.listings) - before)
 
 
-def test_duplicate_and_stale_events(cluster: FakeKubernetes, follow: Callable[..., Followed]) -> None:
-    cluster.put(A)
-    version = cluster.version
-    cluster.put(pod("a", "10.0.0.1", ready=False))
-    seen = follow()
-    seen.until_urls(URL_A)
-    cluster.wait_watching()
-    cluster.repeat("MODIFIED", A, version)
-    cluster.repeat("DELETED", A, version)
-    cluster.repeat("ADDED", pod("a", "10.0.0.1", ready=False), version + 1)
-    cluster.put(B)
-    listing = seen.until_urls(URL_A, URL_B)
-    assert [one.ready for one in listing.workers or ()] == [False, True]
-    assert seen.deleted == []
-
-
 def test_a_token_that_was_rotated_is_read_again(
     cluster: FakeKubernetes, follow: Callable[..., Followed], tmp_path: Path
 ) -> None:
@@ -765,33 +724,6 @@ def test_a_fault_of_ours_is_said_and_everything_listed_again(
     seen = follow()  # with everything listed again after 30 s, which is not waited for
     assert seen.until_error("internal").message == "RuntimeError: odd"
     seen.until_urls(URL_A)
-
-
-def test_a_follower_declares_it(cluster: FakeKubernetes, tmp_path: Path) -> None:
-    declared: list[tuple[str, list[str], list[str]]] = []
-    changed = threading.Condition()
-
-    class Recorder:
-        def reconcile(self, source: str, workers: Any, *, complete: bool, deleted: Any) -> Difference:
-            with changed:
-                declared.append((source, [one.url for one in workers], list(deleted)))
-                changed.notify_all()
-            assert complete
-            return Difference([], [], [], [])
-
-        def _report_source(self, source: str, kind: str, message: str) -> None:
-            assert (source, kind, message) == ("kubernetes", "", "")
-
-    cluster.put(A)
-    options = KubernetesOptions("app=vllm", ports=8000, kubeconfig=cluster.kubeconfig(tmp_path))
-    follower = Follower(Recorder(), KubernetesSource(options))  # type: ignore[arg-type]
-    follower.start()
-    assert follower.first(PATIENCE)
-    cluster.wait_watching()
-    cluster.delete(A)
-    with changed:
-        assert changed.wait_for(lambda: ("kubernetes", [], [URL_A]) in declared, PATIENCE)
-    assert follower.stop(PATIENCE)
 
 
 def test_what_may_be_listed_but_not_watched_is_declared_before_that_is_said(

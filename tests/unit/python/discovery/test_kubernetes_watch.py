@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes.kubernetes import pod
+from tests.rows import for_each_row
 from vllm_router.discovery import SourceError
 from vllm_router.discovery.kubernetes_client import ConfigError, CutError, HttpError, SilentError
 from vllm_router.discovery.kubernetes_watch import ListWatch, Timing, is_older
@@ -353,7 +354,7 @@ LOOPS: dict[str, Callable[[int], list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", LOOPS)
+@for_each_row("name", LOOPS)
 def test_a_watch_that_ends_again_and_again_has_pauses(name: str) -> None:
     """Row 10: one event of any kind ended every pause, so that all was listed 400 times a second."""
     made, server, heard = loop()
