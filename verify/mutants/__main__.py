@@ -40,7 +40,7 @@ LEAST_LIMIT_S = 60.0
 SLOWER = 5
 """A mutant whose tests take this many times as long as without it hangs."""
 
-SWITCH_HEADER = f"""// Which mutant is on, by the process's environment. Only a copy of the tree has this file.
+SWITCH_HEADER = f"""// Which mutant is on, by the environment. Only a copy of the tree has this file.
 #ifndef VLLM_ROUTER_BASE_MUTANT_H_
 #define VLLM_ROUTER_BASE_MUTANT_H_
 
@@ -126,9 +126,16 @@ def run_tests(tests: Sequence[str], mutant: int, limit_s: float) -> Run:
     options = ["-p", "no:cacheprovider", "-x", "-q", "--no-header", "--tb=short"]
     begun = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *options, *tests], cwd=TREE, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "pytest", *options, *tests],
+        cwd=TREE,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
     try:
         output, _ = process.communicate(timeout=limit_s)
         late = False
