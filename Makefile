@@ -6,6 +6,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+MUTANTS_ARGS ?=
 CONFIGURE_ARGS ?=
 FUZZ_SECONDS ?= 60
 PROPERTY_SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
@@ -28,7 +29,7 @@ cxx_files = $(shell git ls-files '*.h' '*.cc')
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help deps deps-bench build demo test test-browser test-clang test-agents test-collector test-engines test-envoy test-hosts test-kubernetes property bench replay bench-smoke \
+.PHONY: help deps deps-bench build demo test test-browser test-clang test-agents test-collector test-engines test-envoy test-hosts test-kubernetes property mutants bench replay bench-smoke \
   sanitize sanitize-asan sanitize-tsan stress-asan stress-tsan fuzz build-package build-fuzz lint tidy format wheel wheels docs release-check clean
 
 help: ## list the targets
@@ -145,6 +146,9 @@ property: build-release $(VENV)/.deps ## look for new examples that break a prop
 bench: build-bench ## measure each step, then the proxy against nginx and HAProxy
 	for program in build/bench/benchmarks/micro/*_bench; do $$program || exit 1; done
 	$(call package,bench) $(venv_python) benchmarks/end_to_end/run.py $(BENCH_ARGS)
+
+mutants: build/.deps-build $(VENV)/.deps ## show that tests notice small wrong changes of the code (opt-in: a build of its own, then half an hour)
+	$(venv_python) -m verify.mutants $(MUTANTS_ARGS)
 
 replay: build-release $(VENV)/.deps ## measure what the policy auto promises, by the replay (REPLAY_TRACE names the conversation trace)
 	$(call package,release) $(venv_python) benchmarks/replay_bars.py $(REPLAY_ARGS)

@@ -6,6 +6,7 @@
 namespace vllm_router {
 
 void BindBlockCacheTracker(pybind11::module_& module);  // block_cache_tracker.cc: BlockCacheTracker
+void BindCatalogues(pybind11::module_& module);         // catalogues.cc: policies, kv_connectors
 void BindHashBlocks(pybind11::module_& module);         // hash_blocks.cc: hash_blocks
 void BindHashRing(pybind11::module_& module);           // hash_ring.cc: HashRing
 void BindPrefixTree(pybind11::module_& module);         // prefix_tree.cc: StringTree, TokenTree

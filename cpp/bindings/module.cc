@@ -10,6 +10,7 @@ PYBIND11_MODULE(_core, module) {
   module.doc() = "C++ core of vllm-router; use the names in `vllm_router` instead.";
   module.attr("__version__") = std::string(Version());
   BindBlockCacheTracker(module);
+  BindCatalogues(module);
   BindHashBlocks(module);
   BindHashRing(module);
   BindPrefixTree(module);

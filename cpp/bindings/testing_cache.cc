@@ -320,14 +320,6 @@ void BindTestingCache(py::module_& testing) {
       .def("key", &CacheRequest::Key, py::arg("generation") = 0, py::arg("model") = "")
       .def_property_readonly("is_stream", &CacheRequest::is_stream)
       .def_property_readonly("is_fresh", &CacheRequest::is_fresh);
-  testing.def("ignorable_members", [] {
-    const std::span<const std::string_view> names = IgnorableMembers();
-    return std::vector<std::string>(names.begin(), names.end());
-  });
-  testing.def("cacheable_routes", [] {
-    const std::span<const std::string_view> routes = CacheableRoutes();
-    return std::vector<std::string>(routes.begin(), routes.end());
-  });
   testing.def(
       "judge_response", &JudgeResponse, py::arg("path"), py::arg("is_stream"), py::arg("status"),
       py::arg("fields"), py::arg("body"), py::arg("has_end") = true, py::arg("announced") = py::none(),

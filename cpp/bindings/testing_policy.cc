@@ -132,15 +132,6 @@ Answer AnswerFrom(const std::optional<Decision>& decision, const FleetView& flee
 }  // namespace
 
 void BindTestingPolicy(py::module_& testing) {
-  testing.def("policies", [] {
-    py::list policies;
-    for (const PolicyEntry& entry : Policies()) {
-      policies.append(py::dict(
-          "name"_a = entry.name, "aliases"_a = entry.aliases, "may_be_fallback"_a = entry.may_be_fallback,
-          "options"_a = entry.options));
-    }
-    return policies;
-  });
   testing.def("policy_options", [] { return OptionRows(PolicyOptionTable()); });
   testing.def("policy_names", &PolicyNames);
   testing.def("fallback_policy_names", &FallbackPolicyNames);

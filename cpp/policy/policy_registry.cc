@@ -25,23 +25,12 @@
 namespace vllm_router {
 namespace {
 
-struct Meaning {
-  std::string_view name;
-  std::string_view meant;
-};
-// Names of other routers with another meaning there, and the nearest equivalent here.
-constexpr std::array<Meaning, 5> kNotOffered = {
+constexpr std::array<ForeignPolicy, 5> kForeign = {
     {{"passthrough", "random"},
      {"bucket", "least_load"},
      {"ttft_aware", "auto"},
      {"smetric", "auto"},
      {"precise_cache_aware", "kv_overlap"}}};
-
-std::string_view Lookup(std::span<const Meaning> table, std::string_view name) {
-  const auto found =
-      std::find_if(table.begin(), table.end(), [&](const Meaning& m) { return m.name == name; });
-  return found == table.end() ? std::string_view() : found->meant;
-}
 
 bool Contains(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -74,9 +63,10 @@ std::string_view NearestPolicyName(std::string_view name) {
 Status NotAPolicy(std::string_view name) {
   const std::string wanted = WithUnderscores(name);
   const std::string built = Listed(PolicyNames());
-  if (const std::string_view nearest = Lookup(kNotOffered, wanted); !nearest.empty()) {
+  const auto foreign = std::ranges::find(kForeign, wanted, &ForeignPolicy::name);
+  if (foreign != kForeign.end()) {
     return absl::InvalidArgumentError(
-        "policy " + Quoted(name) + " is not offered; the nearest to it is " + std::string(nearest) +
+        "policy " + Quoted(name) + " is not offered; the nearest to it is " + std::string(foreign->nearest) +
         "; policies that are: " + built);
   }
   const std::string_view nearest = NearestPolicyName(wanted);
@@ -97,6 +87,8 @@ std::span<const PolicyEntry> Policies() {
   };
   return *all;
 }
+
+std::span<const ForeignPolicy> ForeignPolicies() { return kForeign; }
 
 std::vector<std::string_view> PolicyNames() {
   std::vector<std::string_view> names;

@@ -55,6 +55,13 @@ std::unique_ptr<Policy> Make(
 // All that can be made, in the order of the documents.
 std::span<const PolicyEntry> Policies();
 
+// A policy of another router that is not offered, and the one here that comes nearest to it.
+struct ForeignPolicy {
+  std::string_view name;
+  std::string_view nearest;
+};
+std::span<const ForeignPolicy> ForeignPolicies();
+
 // InvalidArgument names the thing, its value, the limit and the remedy.
 StatusOr<PolicyParts> MakePolicy(const PolicyOptions& options);
 

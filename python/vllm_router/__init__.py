@@ -11,7 +11,7 @@ from vllm_router._version import __version__
 
 warn_of_foreign_files(__path__[0], __version__)
 
-# Names are imported when first used, so that `vllm-router --help` need not wait for the C++ extension.
+# Names are imported when first used, so that `vllm-router --help` need not wait for numpy.
 if TYPE_CHECKING:
     from vllm_router.blocks import BlockCacheTracker as BlockCacheTracker
     from vllm_router.blocks import BlockMatch as BlockMatch

@@ -1372,6 +1372,21 @@ class Router:
     def _report_source(self, source: str, kind: str, message: str) -> None: ...
     def _adopt(self, source: str) -> list[str]: ...
 
+def policies() -> list[dict[str, Any]]:
+    """Every policy: `name`, `aliases`, `may_be_fallback`, `reads_index`, and the `options` that it reads."""
+
+def foreign_policies() -> dict[str, str]:
+    """Policies of other routers that are not offered, with the one here that comes nearest to each."""
+
+def kv_connectors() -> list[dict[str, Any]]:
+    """Every connector of pairs: `name`, `decode_can_prefill`, and whether its workers register."""
+
+def cacheable_routes() -> list[str]:
+    """Paths whose responses the response cache may keep."""
+
+def ignorable_members() -> list[str]:
+    """Members of a request that may be left out of its key in the response cache."""
+
 def worker_key(url: str) -> str:
     """A text that is equal for URLs of one worker: case of the host, `:80` and `/` at the end do not matter.
 

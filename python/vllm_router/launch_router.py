@@ -350,7 +350,7 @@ def _session_ttl_secs() -> int:
 
 
 def __getattr__(name: str) -> Any:
-    """`Router`, imported when it is first asked for: `--help` need not wait for the C++ extension."""
+    """`Router`, imported when it is first asked for: `--help` need not wait for numpy."""
     if name != "Router":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return importlib.import_module("vllm_router.router").Router

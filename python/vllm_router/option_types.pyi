@@ -29,8 +29,8 @@ PolicyName = Literal[
     "least_request",
     "consistent_hashing",
     "chwbl",
-    "kv",
     "manual",
+    "kv",
 ]
 
 class ServerOptions(TypedDict, total=False):
@@ -268,7 +268,7 @@ class ServerOptions(TypedDict, total=False):
     vllm_discovery_allow: list[str] | tuple[str, ...]
     discovery_forget_secs: float
     kv_connector: Literal[
-        "auto", "nixl", "nixl_push", "mooncake", "moriio", "p2p_nccl", "shared_store", "sglang"
+        "auto", "nixl", "nixl_push", "mooncake", "moriio", "p2p_nccl", "sglang", "shared_store"
     ]
     bootstrap_port: int
     pd_transfer_timeout_secs: float
@@ -304,7 +304,7 @@ class RouterOptions(ServerOptions, total=False):
     discovery_guard: float
     discovery_hold_secs: float
     fallback_policy: Literal[
-        "least_load", "random", "round_robin", "power_of_two", "least_loaded", "least_request"
+        "random", "round_robin", "least_load", "power_of_two", "least_loaded", "least_request"
     ]
     least_load_metric: Literal["requests", "tokens"]
     virtual_nodes: int | None

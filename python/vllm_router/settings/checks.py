@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from vllm_router._messages import show
 from vllm_router.errors import UnusedOptionWarning
+from vllm_router.settings.connectors import NEVER_ALONE, REGISTERING
 from vllm_router.settings.kinds import Text, Unfit
 from vllm_router.settings.names import FLAGS, POLICY_OPTIONS, SPELLINGS, unknown_name, warn_of_former_name
 from vllm_router.settings.policies import (
@@ -255,7 +256,7 @@ def check_settings(args: RouterArgs, embedded: bool = False) -> None:
             f"admission_config is {args.admission_config} and epp_only is set, so that no request would have "
             "a class or a limit: the endpoint picker has neither; remove admission_config, or epp_only"
         )
-    never_alone = args.kv_connector in ("moriio", "p2p_nccl", "sglang")
+    never_alone = args.kv_connector in NEVER_ALONE
     if has_stages(vars(args)) and never_alone and args.pd_bypass_uncached_tokens:
         raise ValueError(
             f"pd_bypass_uncached_tokens is {args.pd_bypass_uncached_tokens} and kv_connector is "
@@ -363,7 +364,7 @@ def _check_stages(args: RouterArgs, embedded: bool) -> None:
                 worker_url(url)
             except Unfit as unfit:
                 raise ValueError(FLAGS[name].complaint([url], unfit)) from None
-    if args.kv_connector in ("moriio", "p2p_nccl") and args.vllm_discovery_address is None:
+    if args.kv_connector in REGISTERING and args.vllm_discovery_address is None:
         raise ValueError(
             f"kv_connector is {args.kv_connector}, whose workers register with the router; set "
             "vllm_discovery_address to the HOST:PORT where they do"

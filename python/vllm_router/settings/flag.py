@@ -21,6 +21,7 @@ from vllm_router._messages import LONGEST_SHOWN_VALUE, quoted, show
 from vllm_router._secrets import described, is_open_url, shown_urls, without_query
 from vllm_router._version import __version__
 from vllm_router.settings.kinds import Choice, Kind, NotYet, Number, Raw, RequestPath, Switch, Text, Unfit
+from vllm_router.settings.policies import readers_of
 
 # What a change of a setting needs while the router runs.
 LIVE = {
@@ -68,7 +69,7 @@ class Flag:
     unset: str = ""  # what a default of None means, in messages
     cli_default: Any = _Same  # on the command line, when it is not the field's default
     scope: str = ""  # "routing": an option of Router; "server": an option of the server
-    policies: tuple[str, ...] = ()  # the policies that read it; empty: all, or none of their business
+    policies: tuple[str, ...] = ()  # that read it; empty: those that the core names, or all
     not_built: NotBuilt | None = None
     no_effect: str = ""  # why it is accepted and does nothing
     on_command_line: bool = True
@@ -223,7 +224,11 @@ def option(default: Any, kind: Kind, what: str, *, group: str, **details: Any) -
 def flags_of(cls: Any) -> dict[str, Flag]:
     """The flags of a dataclass made of option()s, by field name, in their order."""
     return {
-        field.name: dataclasses.replace(field.metadata["flag"], field=field.name)
+        field.name: dataclasses.replace(
+            flag := field.metadata["flag"],
+            field=field.name,
+            policies=flag.policies or readers_of(field.name),
+        )
         for field in dataclasses.fields(cls)
     }
 

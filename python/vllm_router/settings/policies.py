@@ -1,56 +1,45 @@
-"""The names of policies, what else they are called, and those of other routers that are not here.
+"""The names of policies, what else they are called, which settings they read, and names of other routers.
 
-docs/reference/policies.md lists the canonical ones. The core has the same names in
-`cpp/policy/policy_registry.cc`; a test compares them.
+They are the core's: each policy tells them in one place, beside its code (cpp/policy/policy_registry.h).
+docs/reference/policies.md describes them.
 """
 
 from __future__ import annotations
 
+from vllm_router import _core
 from vllm_router.settings.kinds import Choice
 
-BUILT_POLICIES = (
-    "random",
-    "round_robin",
-    "least_load",
-    "power_of_two",
-    "consistent_hash",
-    "rendezvous_hash",
-    "vllm_cache_aware",
-    "prefix_aware",
-    "prefix_hash",
-    "cache_aware",
-    "auto",
-    "sticky_least_loaded",
-    "kv_logit",
-    "kv_aware",
-    "kv_overlap",
-)
+_POLICIES = _core.policies()
+
+BUILT_POLICIES: tuple[str, ...] = tuple(one["name"] for one in _POLICIES)
 DEFAULT_POLICY = "auto"
 FORMER_DEFAULT_POLICY = "cache_aware"
-HASH_POLICIES = ("consistent_hash", "rendezvous_hash")
-BLOCK_POLICIES = ("vllm_cache_aware", "auto", "kv_logit", "kv_aware", "kv_overlap")
-HOLDER_POLICIES = ("vllm_cache_aware",)
-LOGIT_POLICIES = ("kv_logit", "kv_aware")
-PREFIX_POLICIES = ("prefix_aware", "kv_overlap")
-SESSION_POLICIES = ("sticky_least_loaded",)
+BLOCK_POLICIES: tuple[str, ...] = tuple(one["name"] for one in _POLICIES if one["reads_index"])
+POLICY_ALIASES: dict[str, str] = {alias: one["name"] for one in _POLICIES for alias in one["aliases"]}
+
+
+def readers_of(setting: str) -> tuple[str, ...]:
+    """The policies that have it among their options; none if all have it, or it is no policy's business."""
+    readers = tuple(one["name"] for one in _POLICIES if setting in one["options"])
+    return readers if readers != BUILT_POLICIES else ()
+
+
+# What a setting that names a policy looks like, and one that names a policy for requests without a key.
+POLICY = Choice(
+    BUILT_POLICIES,
+    aliases=POLICY_ALIASES,
+    foreign={
+        name: f"and its nearest here is {nearest}" for name, nearest in _core.foreign_policies().items()
+    },
+)
+_FALLBACKS = tuple(one["name"] for one in _POLICIES if one["may_be_fallback"])
+FALLBACK_POLICY = Choice(
+    _FALLBACKS, aliases={alias: name for alias, name in POLICY_ALIASES.items() if name in _FALLBACKS}
+)
+
+# By what is special to them: a ring of sessions, a ring of prefixes, a pool of blocks that workers share, the
+# text of a prompt.
+HASH_POLICIES = readers_of("hash_function")
+PREFIX_POLICIES = readers_of("load_factor_epsilon")
+LOGIT_POLICIES = readers_of("router_temperature")
 TEXT_POLICIES = ("prefix_hash", "cache_aware")
-
-POLICY_ALIASES = {
-    "least_loaded": "least_load",
-    "least_request": "least_load",
-    "consistent_hashing": "consistent_hash",
-    "chwbl": "prefix_aware",
-    "kv": "kv_logit",
-    "manual": "sticky_least_loaded",
-}
-_NEAREST_AUTO = "and its nearest here is auto"
-_FOREIGN_POLICIES = {
-    "passthrough": "since with one worker every policy passes requests through",
-    "bucket": "and its nearest here is least_load",
-    "ttft_aware": _NEAREST_AUTO,
-    "smetric": _NEAREST_AUTO,
-    "precise_cache_aware": "and its nearest here is kv_overlap",
-}
-
-# What a setting that names a policy looks like.
-POLICY = Choice(BUILT_POLICIES, aliases=POLICY_ALIASES, foreign=_FOREIGN_POLICIES)

@@ -4,7 +4,7 @@
     ignored_member("temperature")       raises Unfit, since it changes the response
     seconds_of("5m")                    300
 
-Routes and members are those of cpp/response_cache/cacheability.h, which decides.
+Which routes and members there are the core says: cpp/response_cache/cacheability.h.
 """
 
 from __future__ import annotations
@@ -15,34 +15,15 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
+from vllm_router import _core
 from vllm_router._messages import quoted
 from vllm_router.settings.kinds import Text, Unfit, header_name
 
 if TYPE_CHECKING:
     from vllm_router.settings.args import RouterArgs
 
-CACHED_ROUTES = (
-    "/v1/chat/completions",
-    "/v1/completions",
-    "/v1/messages",
-    "/v1/embeddings",
-    "/generate",
-    "/inference/v1/generate",
-    "/rerank",
-    "/v1/rerank",
-    "/score",
-    "/v1/score",
-)
-IGNORED_MEMBERS = (
-    "user",
-    "metadata",
-    "safety_identifier",
-    "prompt_cache_key",
-    "priority",
-    "request_id",
-    "rid",
-    "session_id",
-)
+CACHED_ROUTES: tuple[str, ...] = tuple(_core.cacheable_routes())
+IGNORED_MEMBERS: tuple[str, ...] = tuple(_core.ignorable_members())
 INVALIDATING_PATHS = (
     "/v1/load_lora_adapter",
     "/v1/unload_lora_adapter",

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Literal
 
 from vllm_router.settings.clients import TenantHeader, alias_class
+from vllm_router.settings.connectors import KV_CONNECTOR
 from vllm_router.settings.flag import Alias, option
 from vllm_router.settings.kinds import (
     Choice,
@@ -46,13 +47,11 @@ from vllm_router.settings.kubernetes import (
 from vllm_router.settings.policies import (
     BLOCK_POLICIES,
     DEFAULT_POLICY,
+    FALLBACK_POLICY,
     FORMER_DEFAULT_POLICY,
     HASH_POLICIES,
-    HOLDER_POLICIES,
     LOGIT_POLICIES,
     POLICY,
-    PREFIX_POLICIES,
-    SESSION_POLICIES,
     TEXT_POLICIES,
 )
 from vllm_router.settings.response_cache import (
@@ -529,12 +528,8 @@ class Table:
     )
     fallback_policy: str = _policy(
         "least_load",
-        Choice(
-            ("least_load", "random", "round_robin", "power_of_two"),
-            aliases={"least_loaded": "least_load", "least_request": "least_load"},
-        ),
+        FALLBACK_POLICY,
         "the policy for requests that lack the key that --policy needs",
-        policies=(*HASH_POLICIES, *PREFIX_POLICIES, *TEXT_POLICIES, *HOLDER_POLICIES, *SESSION_POLICIES),
     )
     least_load_metric: str = _policy(
         "requests",
@@ -543,14 +538,12 @@ class Table:
             later={"drain_time": "requests is exact without any report from engines; use it or tokens"},
         ),
         "the figure that least_load compares first",
-        policies=("least_load",),
         more="requests: open requests, then outstanding tokens. tokens: the other way round.",
     )
     virtual_nodes: int | None = _policy(
         None,
         Number(1, 65536),
         "the number of points on the hash ring per worker",
-        policies=("consistent_hash", *PREFIX_POLICIES, "prefix_hash"),
         more="More points make shares more equal; changing it moves sessions. Unset: 160, for "
         "prefix_aware, prefix_hash and kv_overlap 150.",
         unset="160, for prefix_aware, prefix_hash and kv_overlap 150",
@@ -559,7 +552,6 @@ class Table:
         "furc",
         Choice(("furc", "xxh3")),
         "the hash function of keys and ring points",
-        policies=HASH_POLICIES,
         more="furc places sessions as vllm-project/router does; xxh3 is faster, most of all for "
         "rendezvous_hash.",
     )
@@ -567,14 +559,12 @@ class Table:
         "next",
         Choice(("next", "first")),
         "the worker that takes a session whose own worker cannot be chosen",
-        policies=("consistent_hash",),
         more="next: the next worker on the ring, so the load spreads. first: the first in fleet order.",
     )
     hash_load_factor: float = _policy(
         0,
         Number(1.0, 10.0, zero="off", whole=False),
         "the multiple of the average load above which a worker's sessions overflow to the next worker",
-        policies=("consistent_hash",),
         more="1.25 is a good value; 0 ignores load.",
     )
     hash_key_order: str = _policy(
@@ -628,14 +618,12 @@ class Table:
         0.25,
         Number(0.01, 10.0, whole=False),
         "the share above the average load at which a worker's prefixes overflow to the next worker",
-        policies=PREFIX_POLICIES,
         more="0.25: a quarter. In steps of 0.001.",
     )
     prefix_load_floor: int | None = _policy(
         None,
         Number(0, 1_000_000),
         "the number of open requests below which a worker is never over its load bound",
-        policies=("vllm_cache_aware", *PREFIX_POLICIES),
         more="Keeps prefixes together at low load. Unset: 8 for vllm_cache_aware (0 with --load-bound "
         "average), 4 for prefix_aware and kv_overlap.",
         unset="8 for vllm_cache_aware, 4 for prefix_aware and kv_overlap",
@@ -644,28 +632,24 @@ class Table:
         7200,
         Number(1, 31_536_000),
         "the time in seconds after its last request for which a session keeps its worker",
-        policies=SESSION_POLICIES,
         more="POST /finish_session?session_id=… ends it at once.",
     )
     max_sessions: int = _policy(
         262_144,
         Number(1, 16_777_216),
         "the maximum number of sessions whose worker is remembered; the least recently used is evicted",
-        policies=SESSION_POLICIES,
         more="Each session takes 90 bytes.",
     )
     prefix_token_count: int = _policy(
         256,
         Number(1, 1_000_000),
         "the length of a prefix in tokens",
-        policies=("prefix_hash",),
         more="In a text prompt, four bytes count as a token. All routers of a fleet must use the same value.",
     )
     prefix_hash_load_factor: float = _policy(
         1.25,
         Number(1.0, 10.0, whole=False),
         "the multiple of the average load above which a worker's prefixes go to the least loaded worker",
-        policies=("prefix_hash",),
         more="In steps of 0.001.",
     )
     prefix_hash_balance_abs_threshold: int = _policy(
@@ -673,7 +657,6 @@ class Table:
         Number(0, 1_000_000),
         "the number of requests above the average up to which a worker keeps its prefixes regardless of "
         "--prefix-hash-load-factor",
-        policies=("prefix_hash",),
         more="Keeps prefixes together at low load.",
     )
     routing_text_limit: int = _policy(
@@ -695,7 +678,6 @@ class Table:
         0.3,
         Number(0, 1, whole=False),
         "the minimum share of the prompt that a worker must hold for a cache hit",
-        policies=("cache_aware", *HOLDER_POLICIES),
         more="Higher values send fewer prompts to the worker that holds their prefix, and make load more "
         "even.",
     )
@@ -704,7 +686,6 @@ class Table:
         NumberOr(1, 4096),
         "the number of tokens in a block of the engines' caches",
         aliases=("page_size",),
-        policies=BLOCK_POLICIES,
         more="Equal to --block-size of vLLM or --page-size of SGLang. auto: each worker's own, which the "
         "server reads from its metrics, so that a fleet may mix sizes.",
     )
@@ -713,7 +694,6 @@ class Table:
         Number(1),
         "the KV-cache capacity, in blocks, assumed for workers that do not report it",
         aliases=("max_blocks_per_backend",),
-        policies=BLOCK_POLICIES,
         more="Too high a value predicts hits on blocks that were evicted.",
     )
     load_factor: float = _policy(
@@ -721,13 +701,11 @@ class Table:
         Number(1.0, 10.0, whole=False),
         "the multiple of the average load above which a prompt goes to another worker than the one that "
         "holds it",
-        policies=HOLDER_POLICIES,
     )
     load_bound: str = _policy(
         "room",
         Choice(("room", "average")),
         "the load that is compared with the bound set by --load-factor",
-        policies=HOLDER_POLICIES,
         more="room: the load with this request, so that an idle fleet uses its caches. average: the load "
         "without it.",
     )
@@ -878,14 +856,12 @@ class Table:
         0,
         Number(100, 10_000_000, zero="keep none"),
         "the maximum number of entries of the prefix index, one for each worker of a prefix",
-        policies=BLOCK_POLICIES,
         more="About 160 bytes each. When it is reached, the least recently used tenth goes.",
     )
     kv_index_ttl_secs: int = _policy(
         600,
         Number(1, 86_400),
         "the time in seconds after its last event for which an entry of the prefix index counts",
-        policies=BLOCK_POLICIES,
     )
     kv_index_backend: str = _policy(
         "memory",
@@ -982,7 +958,6 @@ class Table:
         0,
         Number(1, 4096, zero="256 with --peer-sync, else tell no decisions"),
         "the number of tokens for which routers tell each other one hash of a prompt",
-        policies=BLOCK_POLICIES,
         more="All routers of a fleet need the same, and the same --block-size; decisions of others are "
         "ignored.",
     )
@@ -1031,7 +1006,6 @@ class Table:
         "off",
         Choice(("off", "offloads", "evictions")),
         "the events that leave a prefix with its worker, in storage instead of on the GPU",
-        policies=BLOCK_POLICIES,
         more="offloads: cache_offloaded. evictions: cache_evicted too, for workers that tell no offloads. "
         "off: none, both end the entry.",
     )
@@ -1040,21 +1014,18 @@ class Table:
         Number(0, 1_000_000),
         "the difference in open requests that ends cache affinity, if --balance-rel-threshold is exceeded, "
         "too",
-        policies=("cache_aware",),
         more="Lower it if workers differ or traffic comes in bursts.",
     )
     balance_rel_threshold: float = _policy(
         1.5,
         Number(1, 1_000_000, whole=False),
         "the ratio of open requests that ends cache affinity, if --balance-abs-threshold is exceeded, too",
-        policies=("cache_aware",),
         more="In steps of 0.001.",
     )
     balance_gate: str = _policy(
         "worker",
         Choice(("worker", "fleet")),
         "the load that is compared with the least loaded worker's",
-        policies=("cache_aware",),
         more="worker: that of the worker that holds the prompt. fleet: the highest in the fleet, as in "
         "vllm-project/router, where one hot worker ends affinity for all.",
     )
@@ -1063,14 +1034,12 @@ class Table:
         Switch(),
         "spread new conversations with a hot prefix over as many workers as the prefix has a share of them",
         aliases=(Alias("spread_starts", former=True),),
-        policies=("cache_aware",),
         more="Without it, one worker gets all conversations that share a system prompt.",
     )
     auto_objective: str = _policy(
         "balanced",
         Choice(("balanced", "ttft")),
         "the latency that auto minimises",
-        policies=("auto",),
         more="balanced: time to first token and time of complete responses. ttft: complete responses weigh a "
         "third of that.",
     )
@@ -1078,54 +1047,46 @@ class Table:
         2000,
         Number(0, 10_000_000),
         "the prompt tokens whose computation costs as much as loading a LoRA adapter (--lora-spread)",
-        policies=("auto",),
         more="Raise it if loading an adapter takes longer.",
     )
     overlap_weight: float = _policy(
         1.0,
         Number(0, 1000, whole=False),
         "the weight of a block of the prompt to compute, against one that an open request decodes with",
-        policies=("kv_logit",),
         more="0 compares decoding alone. Dynamo calls it --router-kv-overlap-score-weight.",
     )
     router_temperature: float = _policy(
         0.0,
         Number(0, 100, whole=False),
         "the temperature at which a worker is drawn by its cost",
-        policies=("kv_logit", "kv_aware"),
         more="0 takes the lowest cost; 1 and more spread requests over workers of higher cost.",
     )
     host_cache_hit_weight: float = _policy(
         0.75,
         Number(0, 1, whole=False),
         "the share of a token's computation that is saved if it is cached in the worker's host memory",
-        policies=("kv_logit",),
     )
     disk_cache_hit_weight: float = _policy(
         0.25,
         Number(0, 1, whole=False),
         "the share of a token's computation that is saved if it is cached on the worker's own storage",
-        policies=("kv_logit",),
     )
     shared_cache_multiplier: float = _policy(
         0.0,
         Number(0, 1, whole=False),
         "the share of a token's computation that is saved if every worker can load it from the shared pool",
-        policies=("kv_logit",),
         more="0 ignores the pool; 0.3 to 0.7 are typical, by how long a load takes against computing.",
     )
     logit_prefill_tokens: str = _policy(
         "uncached",
         Choice(("uncached", "prompt")),
         "the tokens of a prompt that count as work of the worker that gets it",
-        policies=("kv_logit",),
         more="uncached: those that are not cached on its GPU. prompt: all of them.",
     )
     logit_decode_blocks: str = _policy(
         "potential",
         Choice(("active", "potential")),
         "the open requests whose distinct blocks count as work of decoding",
-        policies=("kv_logit",),
         more="potential: those that the worker has and this one, which favours workers that decode with the "
         "same prefix. active: those that it has.",
     )
@@ -1134,60 +1095,51 @@ class Table:
         Number(0, 1, whole=False),
         "the share of a token's computation that is saved if it is cached in the worker's host memory, for "
         "kv_aware",
-        policies=("kv_aware",),
     )
     kv_penalty_disk: float = _policy(
         0.3,
         Number(0, 1, whole=False),
         "the share of a token's computation that is saved if it is cached on the worker's own storage, for "
         "kv_aware",
-        policies=("kv_aware",),
     )
     kv_overlap_weight: float = _policy(
         0.6,
         Number(0, 1, whole=False),
         "the share of cached tokens in the score of kv_overlap",
-        policies=("kv_overlap",),
         more="With --kv-load-weight and --kv-health-weight it sums to 1.",
     )
     kv_load_weight: float = _policy(
         0.3,
         Number(0, 1, whole=False),
         "the share of a low load in the score of kv_overlap",
-        policies=("kv_overlap",),
         more="With --kv-overlap-weight and --kv-health-weight it sums to 1.",
     )
     kv_health_weight: float = _policy(
         0.1,
         Number(0, 1, whole=False),
         "the share of the success rate of a worker's last 100 requests in the score of kv_overlap",
-        policies=("kv_overlap",),
         more="With --kv-overlap-weight and --kv-load-weight it sums to 1.",
     )
     kv_gpu_tier_weight: float = _policy(
         1.0,
         Number(0, 1, whole=False),
         "the weight of a token that is cached on the worker's GPU",
-        policies=("kv_overlap",),
     )
     kv_storage_tier_weight: float = _policy(
         0.6,
         Number(0, 1, whole=False),
         "the weight of a token that is cached in the worker's host memory or storage",
-        policies=("kv_overlap",),
     )
     kv_min_overlap_threshold: float = _policy(
         0.3,
         Number(0, 1, whole=False),
         "the minimum share of the prompt that a worker must hold for kv_overlap to compare workers",
-        policies=("kv_overlap",),
         more="Below it the worker is the one that prefix_aware would choose.",
     )
     kv_overlap_basis: str = _policy(
         "prompt",
         Choice(("prompt", "fleet_max")),
         "the number of tokens that --kv-min-overlap-threshold is a share of",
-        policies=("kv_overlap",),
         more="prompt: the prompt's. fleet_max: the maximum that a worker holds, so that any cached "
         "block suffices.",
     )
@@ -1195,14 +1147,12 @@ class Table:
         2.0,
         Number(1.0, 10.0, whole=False, zero="no bound"),
         "the multiple of the average load above which kv_overlap passes a worker over",
-        policies=("kv_overlap",),
         more="0 sets no bound; then the sole holder of a prefix gets all its requests.",
     )
     miss_choice: str = _policy(
         "least_load",
         Choice(("least_load", "smallest_tree")),
         "the worker that gets a prompt of which no worker holds enough",
-        policies=("cache_aware",),
         more="least_load: the least loaded worker, among equals the one with the fewest bytes of "
         "remembered prompts. smallest_tree: the worker with the fewest bytes of remembered prompts.",
     )
@@ -1210,7 +1160,6 @@ class Table:
         "lru",
         Choice(("lru", "lfu", "fifo", "mru", "filo", "priority")),
         "the order in which prompts are evicted",
-        policies=("cache_aware",),
         more="The names are those of the engines' own caches. priority: the lowest `priority` in their "
         "bodies first.",
     )
@@ -1219,14 +1168,12 @@ class Table:
         Number(1, 2**31 - 1),
         "the interval between background evictions of removed workers' entries",
         aliases=("eviction_interval",),
-        policies=("cache_aware",),
         more="--max-tree-size does not depend on it: that limit holds after every request.",
     )
     max_tree_size: int = _policy(
         2**26,
         Number(1024, 2**50),
         "the maximum size of distinct remembered prompts of all workers together, in bytes",
-        policies=("cache_aware",),
         more="A token id counts as four bytes.",
     )
 
@@ -2205,7 +2152,7 @@ class Table:
     )
     kv_connector: str = _pd(
         "nixl",
-        Choice(("auto", "nixl", "nixl_push", "mooncake", "moriio", "p2p_nccl", "shared_store", "sglang")),
+        KV_CONNECTOR,
         "how KV blocks get from prefill to decode workers, as the engines' --kv-transfer-config says",
         more="auto: nixl or sglang, by the engine that workers name in their lists of models; all must be of "
         "one engine.",

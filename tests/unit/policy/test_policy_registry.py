@@ -3,6 +3,7 @@
 import pytest
 
 from tests.rows import for_each_row
+from vllm_router import _core
 from vllm_router import _core_testing as testing
 
 BUILT = testing.policy_names()
@@ -13,7 +14,7 @@ def canonical(name):
 
 
 def test_a_policy_has_one_name_and_no_other_has_it():
-    names = [name for entry in testing.policies() for name in (entry["name"], *entry["aliases"])]
+    names = [name for entry in _core.policies() for name in (entry["name"], *entry["aliases"])]
     assert len(names) == len(set(names))
     assert [testing.PolicyHarness(name).name for name in BUILT] == BUILT
 
@@ -89,5 +90,5 @@ def test_a_fallback_may_be_named_by_an_alias():
 
 def test_a_policy_that_may_be_a_fallback_needs_none():
     assert sorted(testing.fallback_policy_names()) == ["least_load", "power_of_two", "random", "round_robin"]
-    fallbacks = [entry for entry in testing.policies() if entry["may_be_fallback"]]
+    fallbacks = [entry for entry in _core.policies() if entry["may_be_fallback"]]
     assert [entry["name"] for entry in fallbacks if "fallback_policy" in entry["options"]] == []

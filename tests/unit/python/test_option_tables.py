@@ -1,20 +1,15 @@
-"""RouterArgs against the tables of the C++ core: the same options, defaults, ranges, words and policies.
+"""RouterArgs against the tables of the C++ core: the same options, defaults, ranges and words.
 
-The settings work without the extension, so they have their own copy; here the two are compared. Where they
-differ on purpose, the difference stands here with its reason.
+Policies and the options that they read are the core's alone. Of these tables the settings have a copy, and
+here the two are compared. Where they differ on purpose, the difference stands here with its reason.
 """
 
 from __future__ import annotations
 
-import re
-
-import pytest
-
 from tests.rows import for_each_row
 from vllm_router import _core
 from vllm_router import _core_testing as testing
-from vllm_router.router_args import BUILT_POLICIES, FLAGS
-from vllm_router.settings.flag import Flag
+from vllm_router.router_args import FLAGS
 from vllm_router.settings.kinds import Choice, Number, Switch, Words
 
 POLICY = testing.policy_options()
@@ -63,12 +58,12 @@ OTHER_DEFAULTS = {
     "body_memory_mb": "0 is a quarter of the memory",
 }
 WORDS_IN_PYTHON_ALONE = {
-    "policy": "compared with the registry below",
-    "fallback_policy": "compared with the registry below",
+    "policy": "the settings ask the core",
+    "fallback_policy": "the settings ask the core",
     "holdout_policy": "the hold-out checks it when the server starts",
     "program_admission": "the core gets it with the members of the file; the feature reads both",
     "tls_min_version": "a text that OpenSSL reads",
-    "kv_connector": "compared with the connectors below",
+    "kv_connector": "the settings ask the core",
 }
 KINDS = {Switch: {"switch"}, Words: {"texts"}, Choice: {"word", "text"}}
 
@@ -130,49 +125,5 @@ def test_an_option_has_one_set_of_words(name):
     assert CORE[name]["not_built"] == list(kind.later)
 
 
-def test_both_know_the_same_connectors():
-    kind = ARGS["kv_connector"].kind
-    assert {*kind.names, *kind.later} - {"auto"} == {one["name"] for one in testing.kv_connectors()}
-
-
-# Policies
-
-POLICIES = {entry["name"]: entry for entry in testing.policies()}
-NAMES = ARGS["policy"].kind
-
-
-def test_policies_have_the_same_names_and_aliases():
-    assert tuple(POLICIES) == BUILT_POLICIES == NAMES.names
-    aliases = {alias: name for name, entry in POLICIES.items() for alias in entry["aliases"]}
-    assert {alias: name for alias, name in NAMES.aliases.items() if name not in NAMES.later} == aliases
-    fallbacks = ARGS["fallback_policy"].kind
-    assert set(fallbacks.names) == {name for name, entry in POLICIES.items() if entry["may_be_fallback"]}
-    assert fallbacks.aliases == {alias: name for alias, name in aliases.items() if name in fallbacks.names}
-
-
-@pytest.mark.parametrize("name", [*NAMES.later, *(a for a, n in NAMES.aliases.items() if n in NAMES.later)])
-def test_both_know_a_planned_policy(name):
-    with pytest.raises(ValueError, match="known but not implemented yet"):
-        testing.canonical_policy_name(name)
-
-
-@pytest.mark.parametrize(("name", "remedy"), NAMES.foreign.items())
-def test_both_know_a_policy_of_another_router_and_its_nearest_here(name, remedy):
-    with pytest.raises(ValueError, match="is not offered; the nearest to it is") as caught:
-        testing.canonical_policy_name(name)
-    nearest = re.search(r"nearest here(?: is|,) (\w+)", remedy)
-    if nearest is not None:
-        assert f"nearest to it is {nearest[1]}" in str(caught.value)
-
-
-def readers(flag: Flag) -> set[str]:
-    return set(flag.policies) or set(BUILT_POLICIES)
-
-
-@for_each_row("name", sorted(POLICY.keys() - {"policy", "seed"}))
-def test_an_option_is_read_by_the_policies_that_say_so(name):
-    assert {policy for policy, entry in POLICIES.items() if name in entry["options"]} == readers(ARGS[name])
-
-
 def test_a_policy_reads_options_that_there_are():
-    assert {name for entry in POLICIES.values() for name in entry["options"]} <= POLICY.keys()
+    assert {name for entry in _core.policies() for name in entry["options"]} <= POLICY.keys()

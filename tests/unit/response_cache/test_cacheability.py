@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.rows import for_each_row
+from vllm_router import _core
 from vllm_router import _core_testing as testing
 
 CHAT, COMPLETIONS, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/messages"
 JSON = ("Content-Type", "application/json")
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hello!"}], "temperature": 0}
-ALL_ROUTES = {"routes": testing.cacheable_routes()}
+ALL_ROUTES = {"routes": _core.cacheable_routes()}
 
 
 def request(body=BODY, *, path=CHAT, fields=(), method="POST", query="", content=JSON, **rules):
@@ -253,7 +254,7 @@ def test_members_that_change_nothing_may_be_ignored():
     more = KNOWN[:-1] + ',"user":"u","rid":"1"}'
     assert request(more, ignored_members=["user", "rid"]).key().hex() == KNOWN_KEY
     assert request(more, ignored_members=["user"]).key().hex() != KNOWN_KEY
-    assert not {"temperature", "cache_salt", "stream", "seed"} & set(testing.ignorable_members())
+    assert not {"temperature", "cache_salt", "stream", "seed"} & set(_core.ignorable_members())
 
 
 def test_tenants_never_meet():
@@ -491,7 +492,7 @@ def test_a_session_of_the_worker_is_state():
     body = {"text": "a", "sampling_params": {"temperature": 0}}
     assert judge(body, path="/generate", **ALL_ROUTES) == "none"
     assert judge(body | {"session_params": {"id": "s"}}, path="/generate", **ALL_ROUTES) == "state"
-    assert "session_params" not in testing.ignorable_members()
+    assert "session_params" not in _core.ignorable_members()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""vllm_router.settings.policies. tests/unit/python/test_option_tables.py compares names with the core."""
+"""vllm_router.settings.policies: what the core says of them, as settings."""
 
 import pytest
 

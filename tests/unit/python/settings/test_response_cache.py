@@ -7,22 +7,14 @@ import pytest
 
 from tests.rows import for_each_row
 from vllm_router import Router
-from vllm_router import _core_testing as testing
 from vllm_router.router_args import FLAGS, RouterArgs
 from vllm_router.settings.kinds import Unfit
 from vllm_router.settings.response_cache import (
-    CACHED_ROUTES,
-    IGNORED_MEMBERS,
     invalidating_path,
     kept_header,
     key_prefix_of,
     seconds_of,
 )
-
-
-def test_routes_and_members_are_those_of_the_core() -> None:
-    assert list(CACHED_ROUTES) == testing.cacheable_routes()
-    assert list(IGNORED_MEMBERS) == testing.ignorable_members()
 
 
 @pytest.mark.parametrize(
