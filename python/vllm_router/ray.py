@@ -38,13 +38,17 @@ class VllmRequestRouter(RequestRouter):  # type: ignore[misc]  # Ray may not be 
 
         Args:
             policy: As that of `vllm_router.Router`.
-            **options: Those of `vllm_router.Router`.
+            **options: Those of `vllm_router.Router`. With `peer_sync`, the routers of all processes that have
+                a handle share what they know.
 
         Raises:
             TypeError: an unknown option.
             ValueError: an unknown policy, or a value out of range.
+            OSError: a file of `peer_sync` cannot be read.
         """
         self.core = Router(policy, **options)
+        if options.get("peer_sync") is not None:
+            self.core.join_peers()
         self._replica_of: dict[str, RunningReplica] = {}  # by the names of workers
         self._open: dict[tuple[str, str], Ticket] = {}  # accepted requests, by id and worker
         self._pending: weakref.WeakValueDictionary[str, PendingRequest] = weakref.WeakValueDictionary()
