@@ -15,7 +15,7 @@
 #include "net/resolver.h"
 #include "proxy/api/server_options.h"
 #include "proxy/peer_sync/peer_rounds.h"
-#include "proxy/peer_sync/peer_sync_settings.h"
+#include "proxy/peer_sync/peer_sync_feature.h"
 #include "routing/router.h"
 
 namespace vllm_router {

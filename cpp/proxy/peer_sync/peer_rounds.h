@@ -26,7 +26,6 @@
 #include "proxy/peer_sync/peer_snapshots.h"
 #include "proxy/peer_sync/peer_streams.h"
 #include "proxy/peer_sync/peer_sync_report.h"
-#include "proxy/peer_sync/peer_thread.h"
 #include "redis/redis_link.h"
 #include "redis/redis_pool.h"
 
@@ -40,7 +39,7 @@ struct PeerRoundsOptions {
   uint32_t max_mbps = 200;  // of decisions
 };
 
-// What rounds are made of, checked (peer_sync_settings.h).
+// What rounds are made of, checked (peer_sync_feature.h).
 struct PeerConnection {
   PeerRoundsOptions options;
   std::unique_ptr<RedisPool> pool;

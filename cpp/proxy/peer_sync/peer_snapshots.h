@@ -16,11 +16,26 @@
 #include "net/task.h"
 #include "peer_sync/peer_sync.h"
 #include "proxy/peer_sync/peer_streams.h"
-#include "proxy/peer_sync/peer_thread.h"
 #include "redis/redis_link.h"
 #include "redis/redis_pool.h"
 
 namespace vllm_router {
+
+class BufferPool;
+class Clock;
+class EventLoop;
+class Resolver;
+class Router;
+
+// What the thread has on which a router and others tell each other what they do: the control thread of a server, or the
+// one of JoinedPeers. All outlive what uses them.
+struct PeerThread {
+  EventLoop& loop;
+  BufferPool& buffers;
+  Resolver& resolver;
+  const Clock& clock;
+  Router& router;
+};
 
 class PeerSnapshots {
  public:

@@ -194,17 +194,6 @@ def test_the_end_of_a_router_is_told(redis, pair):
     eventually(lambda: live(peers) == ["one"])
 
 
-def test_a_router_shares_once(redis, pair):
-    one, *_ = pair
-    with pytest.raises(ValueError, match="shares with others already"):
-        one.join_peers()
-    served = Router("auto", ["http://127.0.0.1:9"], **JOINED)
-    with served.serve(peer_sync=redis.url, log_level="error"), pytest.raises(ValueError, match="already"):
-        served.join_peers(redis.url)
-    with served.join_peers(redis.url), pytest.raises(ValueError, match="already"):
-        served.serve(peer_sync=redis.url)
-
-
 @pytest.mark.parametrize(
     ("url", "options", "error", "words"),
     [
