@@ -10,6 +10,7 @@ Ray's pending request, so that the load returns where Ray drops a request that i
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import weakref
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ from vllm_router.router import Router, Ticket
 __all__ = ["VllmRequestRouter"]
 
 _TICKET = "vllm_router_ticket"  # the attribute of a PendingRequest
+_PAUSE_SECS = 0.001
 _READ = ("messages", "prompt", "input", "instructions", "system", "tools", "user", "prompt_cache_key")
 
 
@@ -71,6 +73,8 @@ class VllmRequestRouter(RequestRouter):  # type: ignore[misc]  # Ray may not be 
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
         """Ranks of replicas: the chosen one, the two that come next, all others."""
+        if pending_request is None:  # Ray before 2.60 has tasks that run on without one, and do not pause
+            await asyncio.sleep(_PAUSE_SECS)
         if pending_request is None or not candidate_replicas:
             return [candidate_replicas]
         pending_request.routing_context.should_backoff = True  # else Ray does not pause between attempts

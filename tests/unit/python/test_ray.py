@@ -104,6 +104,27 @@ def test_without_a_request_or_candidates_there_is_one_rank(adapter: Any, fleet: 
     assert sum(loads(router)) == 0
 
 
+def test_a_task_without_a_request_lets_others_run(adapter: Any, fleet: Any) -> None:
+    """Before Ray 2.60 such tasks choose again and again, and Ray does not pause between."""
+    router = made(adapter, *fleet)
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def choose_often() -> None:
+        task = asyncio.create_task(other())
+        for _ in range(3):
+            await router.choose_replicas(fleet, None)
+        task.cancel()
+
+    asyncio.run(choose_often())
+    assert turns >= 3
+
+
 def test_only_candidates_are_chosen(adapter: Any, fleet: Any) -> None:
     router = made(adapter, *fleet)
     for _ in range(5):
@@ -222,8 +243,10 @@ def test_a_dead_replica_is_not_chosen_until_it_is_listed_again(adapter: Any, fle
     others = [pending(CHAT) for _ in range(3)]
     assert all(choose(router, fleet[:2], request)[0] == [fleet[1]] for request in others)
     router.on_replica_actor_died(fleet[0].replica_id)  # again
+    assert not router.core.workers[0].healthy
     router.update_replicas(fleet[:2])
-    assert choose(router, fleet[:2], pending(CHAT))[0] == [fleet[0]]
+    assert router.core.workers[0].healthy
+    assert choose(router, fleet[:1], pending(CHAT)) == [[fleet[0]], [], []]
 
 
 def test_loads_are_exact_whatever_the_order_of_hooks(adapter: Any, fleet: Any, rng: random.Random) -> None:

@@ -121,11 +121,14 @@ def test_two_processes_choose_as_one(pair, redis):
         """
         import json, sys
         from tests.fakes.wire import eventually
-        from tests.unit.proxy.peer_sync.test_joined_peers import CHATS, choices, made
+        from tests.unit.proxy.peer_sync.test_joined_peers import CHATS, choices, live, made
         router = made()
         peers = router.join_peers(sys.argv[1])
+        eventually(lambda: len(live(peers)) == 2)
         print(json.dumps(choices(router, CHATS)))
         eventually(lambda: peers.status()["decisions"]["sent"] >= len(CHATS))
+        told = peers.status()["self"]["sequence"]
+        eventually(lambda: all(m["heard_of_this_router"] >= told for m in peers.status()["members"]))
         """,
         redis.url,
     )
