@@ -36,10 +36,12 @@ END
 environment litellm-1.110.2 --override litellm-1.110-proxy.txt "litellm[proxy]==1.110.2" openai==3.57.0
 environment litellm-1.108.7 "litellm[proxy]==1.108.7" openai==3.57.0
 
-# Ray 2.59 has routing tasks that run on without a request, for routers other than its own: it is not supported.
+# Ray 2.60 is the newest, and the first that loses no request under routers other than its own (2.58.1: 6 of 20 at once were
+# routed). 2.61 has its line here beside it.
 environment ray-2.60.0 "ray[serve]==2.60.0"
 
-# Of verl one module is tested, which needs no torch. 0.9.1 is the first version on PyPI that has it.
+# Of verl one module is tested, which needs no torch. 0.9.1 is the newest version, and the first that has it: 0.9.0 and 0.8.0 take
+# no class for the rollout router.
 environment verl-0.9.1 ray==2.60.0 cachetools==8.0.2 omegaconf==2.4.0 packaging==26.4
 uv/bin/uv pip install --quiet --no-deps --python verl-0.9.1/bin/python verl==0.9.1
 

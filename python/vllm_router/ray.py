@@ -10,16 +10,22 @@ Ray's pending request, so that the load returns where Ray drops a request that i
 
 from __future__ import annotations
 
-import asyncio
 import functools
+import re
 import weakref
 from collections.abc import Mapping
 from typing import Any
 
 try:
+    from ray import __version__ as _version
     from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 except ModuleNotFoundError as error:
     raise ImportError("vllm_router.ray needs Ray Serve: pip install 'ray[serve]'") from error
+if [int(number) for number in re.findall("[0-9]+", _version)[:2]] < [2, 60]:
+    raise ImportError(
+        f"ray is {_version}, which loses requests under routers other than its own; vllm_router.ray needs "
+        "Ray 2.60 or later: pip install 'ray[serve]>=2.60'"
+    )
 
 from vllm_router._host_models import plain
 from vllm_router.errors import NoWorkersError
@@ -28,7 +34,6 @@ from vllm_router.router import Router, Ticket
 __all__ = ["VllmRequestRouter"]
 
 _TICKET = "vllm_router_ticket"  # the attribute of a PendingRequest
-_PAUSE_SECS = 0.001
 _READ = ("messages", "prompt", "input", "instructions", "system", "tools", "user", "prompt_cache_key")
 
 
@@ -73,8 +78,6 @@ class VllmRequestRouter(RequestRouter):  # type: ignore[misc]  # Ray may not be 
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
         """Ranks of replicas: the chosen one, the two that come next, all others."""
-        if pending_request is None:  # Ray before 2.60 has tasks that run on without one, and do not pause
-            await asyncio.sleep(_PAUSE_SECS)
         if pending_request is None or not candidate_replicas:
             return [candidate_replicas]
         pending_request.routing_context.should_backoff = True  # else Ray does not pause between attempts

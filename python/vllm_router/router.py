@@ -436,7 +436,7 @@ class Router(_core.Router):
             self._followers[source.name] = follower
         return follower
 
-    def join_peers(self, redis_url: str | None = None, **options: Unpack[ServerOptions]) -> Peers:
+    def join_peers(self, redis_url: str | None = None, /, **options: Unpack[ServerOptions]) -> Peers:
         """Share what this router knows with others in front of the same workers, without being served.
 
         They tell each other loads, and decisions under policies that match blocks, such as `auto`, through a
