@@ -233,6 +233,10 @@ Task<void> PeerRounds::Leave() {
   }
   link_.Stop();
   snapshots_.link().Stop();
+  // The router may be used on, by what it knows itself: peers' loads are gone, and it is not alone.
+  const int64_t later = thread_.clock.NowNanos() + 2 * PeerTable::kGoneNanos;
+  sync_.SetConnected(true, later);
+  sync_.Update(later);
   claim_.reset();
   --under_way_;
 }

@@ -84,6 +84,18 @@ def test_what_one_has_open_the_other_counts_until_it_leaves(pair):
         ticket.finish()
 
 
+def test_a_router_that_has_left_counts_its_own_load_alone(pair):
+    one, another, peers, _ = pair
+    tickets = [another.select(prompt="x", among=[WORKERS[0]]) for _ in range(9)]
+    tickets.append(one.select(prompt="x", among=[WORKERS[1]]))
+    most = lambda: one.explain(prompt="y").workers[-1].url  # noqa: E731
+    eventually(lambda: most() == WORKERS[0], "its load is not heard")
+    peers.stop()
+    assert most() == WORKERS[1]
+    for ticket in tickets:
+        ticket.finish()
+
+
 def test_one_that_joins_later_knows_what_was_before(redis, pair):
     one, _, leaving, _ = pair
     chosen = choices(one, CHATS)
