@@ -19,6 +19,7 @@ PACKAGE = Path(__file__).parents[1] / "python" / "vllm_router"
 # Public name -> where it is written; for a class over the core, its core half comes second.
 CLASSES = {
     "Router": (("router.py", "Router"), ("_core.pyi", "Router")),
+    "Peers": (("peers.py", "Peers"),),
     "Ticket": (("_core.pyi", "Ticket"),),
     "Batch": (("_core.pyi", "Batch"),),
     "Explanation": (("explanation.py", "Explanation"),),

@@ -9,6 +9,7 @@ void BindBlockCacheTracker(pybind11::module_& module);  // block_cache_tracker.c
 void BindCatalogues(pybind11::module_& module);         // catalogues.cc: policies, kv_connectors
 void BindHashBlocks(pybind11::module_& module);         // hash_blocks.cc: hash_blocks
 void BindHashRing(pybind11::module_& module);           // hash_ring.cc: HashRing
+void BindJoinedPeers(pybind11::module_& module);        // joined_peers.cc: JoinedPeers
 void BindPrefixTree(pybind11::module_& module);         // prefix_tree.cc: StringTree, TokenTree
 void BindReplay(pybind11::module_& module);      // replay.cc: simulate, in the submodule `_core.replay`
 void BindRouter(pybind11::module_& module);      // router.cc: Router, Ticket, batch selection

@@ -16,6 +16,7 @@ PYBIND11_MODULE(_core, module) {
   BindPrefixTree(module);
   BindReplay(module);
   BindRouter(module);
+  BindJoinedPeers(module);
   BindServer(module);
   BindSimulation(module);
   DocumentCallables(module);

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from vllm_router.explanation import Explanation as Explanation
     from vllm_router.explanation import RankedWorker as RankedWorker
     from vllm_router.hash_ring import HashRing as HashRing
+    from vllm_router.peers import Peers as Peers
     from vllm_router.prefix_tree import PrefixMatch as PrefixMatch
     from vllm_router.prefix_tree import StringTree as StringTree
     from vllm_router.prefix_tree import TokenTree as TokenTree
@@ -47,6 +48,7 @@ __all__ = [
     "IndexFileError",
     "ModelNotFoundError",
     "NoWorkersError",
+    "Peers",
     "PolicyType",
     "PrefixMatch",
     "RankedWorker",
@@ -76,6 +78,7 @@ _HOMES = {
     "IndexFileError": "errors",
     "ModelNotFoundError": "errors",
     "NoWorkersError": "errors",
+    "Peers": "peers",
     "PolicyType": "router",
     "PrefixMatch": "prefix_tree",
     "RankedWorker": "explanation",

@@ -97,7 +97,7 @@ class VllmRouterStrategy(CustomRoutingStrategyBase):  # type: ignore[misc]  # li
 
     def _add(self, workers: Any) -> None:
         with self._lock:
-            if workers <= self._workers:
+            if self._workers and workers <= self._workers:
                 return
             host: Any = self._host()
             listed = host.registry().all() if hasattr(host, "registry") else host.model_list
@@ -150,13 +150,18 @@ def install(router: Any, policy: Any = None, **options: Any) -> VllmRouterStrate
     """Let a `vllm_router.Router(policy, **options)` pick the deployments of a `litellm.Router`.
 
     LiteLLM returns to a strategy of its own when `routing_strategy` is changed at run time. Another call puts
-    the strategy of the first call back, with what it knows; `policy` and `options` are not read then.
+    the strategy of the first call back, with what it knows; `policy` and `options` are not read then. With
+    `peer_sync` among the options, processes share what they know.
 
     Returns the strategy, whose `core` is the `vllm_router.Router`, and raises what that raises.
     """
     strategy = _strategies.get(router)
     if strategy is None:
-        strategy = _strategies[router] = VllmRouterStrategy(router, Router(policy, **options))
+        strategy = VllmRouterStrategy(router, Router(policy, **options))
+        strategy._add(set())
+        if options.get("peer_sync") is not None:
+            strategy.core.join_peers()
+        _strategies[router] = strategy
     if proxy_handler not in litellm.callbacks:
         litellm.callbacks.append(proxy_handler)
     register = getattr(router, "register_plugin", None) or router.set_custom_routing_strategy

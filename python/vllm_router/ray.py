@@ -11,14 +11,21 @@ Ray's pending request, so that the load returns where Ray drops a request that i
 from __future__ import annotations
 
 import functools
+import re
 import weakref
 from collections.abc import Mapping
 from typing import Any
 
 try:
+    from ray import __version__ as _version
     from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 except ModuleNotFoundError as error:
     raise ImportError("vllm_router.ray needs Ray Serve: pip install 'ray[serve]'") from error
+if [int(number) for number in re.findall("[0-9]+", _version)[:2]] < [2, 60]:
+    raise ImportError(
+        f"ray is {_version}, which loses requests under routers other than its own; vllm_router.ray needs "
+        "Ray 2.60 or later: pip install 'ray[serve]>=2.60'"
+    )
 
 from vllm_router._host_models import plain
 from vllm_router.errors import NoWorkersError
@@ -38,13 +45,17 @@ class VllmRequestRouter(RequestRouter):  # type: ignore[misc]  # Ray may not be 
 
         Args:
             policy: As that of `vllm_router.Router`.
-            **options: Those of `vllm_router.Router`.
+            **options: Those of `vllm_router.Router`. With `peer_sync`, the routers of all processes that have
+                a handle share what they know.
 
         Raises:
             TypeError: an unknown option.
             ValueError: an unknown policy, or a value out of range.
+            OSError: a file of `peer_sync` cannot be read.
         """
         self.core = Router(policy, **options)
+        if options.get("peer_sync") is not None:
+            self.core.join_peers()
         self._replica_of: dict[str, RunningReplica] = {}  # by the names of workers
         self._open: dict[tuple[str, str], Ticket] = {}  # accepted requests, by id and worker
         self._pending: weakref.WeakValueDictionary[str, PendingRequest] = weakref.WeakValueDictionary()

@@ -39,9 +39,11 @@ from vllm_router.discovery.source import (
     only_specs,
 )
 from vllm_router.errors import UnusedOptionWarning
+from vllm_router.peers import PEER_OPTIONS, Peers
 from vllm_router.reload import SettingsFile
 from vllm_router.router_args import RouterArgs
 from vllm_router.server import Server
+from vllm_router.settings.args import PEER_SYNC_STRIDE_TOKENS
 from vllm_router.settings.checks import (
     OWN_DEFAULTS,
     check_policy_options,
@@ -49,7 +51,7 @@ from vllm_router.settings.checks import (
     check_settings,
     has_stages,
 )
-from vllm_router.settings.names import FLAGS, POLICY_OPTIONS
+from vllm_router.settings.names import FLAGS, POLICY_OPTIONS, suggestion
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -140,7 +142,7 @@ def _warn_in_child() -> None:
                 stacklevel=3,
             )
 
-    for name in ("select", "select_batch", "select_bypass", "serve"):
+    for name in ("select", "select_batch", "select_bypass", "serve", "join_peers"):
         setattr(Router, name, _warning_first(getattr(Router, name), warn))
 
 
@@ -180,7 +182,7 @@ class Router(_core.Router):
         **options: The routing flags of the command line by name, such as `virtual_nodes=160`; `vllm-router
             --help` and docs/reference/cli.md describe them. An option that the policy does not read is
             accepted with an `UnusedOptionWarning`. Flags of the server, such as `host` and `port`, are kept
-            for `start()`.
+            for `start()`, and those of `peer_sync` for `join_peers()`.
 
     Raises:
         TypeError: an unknown option; the message names the nearest one.
@@ -222,6 +224,9 @@ class Router(_core.Router):
         name = policy.value if isinstance(policy, PolicyType) else policy
         given = {"policy": name, "seed": seed, **routing}
         checked = check_policy_options(given, warn=_warn)
+        if served.get("peer_sync") is not None and checked.get("peer_sync_stride_tokens") == 0:
+            # As the command does.
+            given["peer_sync_stride_tokens"] = checked["peer_sync_stride_tokens"] = PEER_SYNC_STRIDE_TOKENS
         stages = _stages_of(given, checked)
         _made_here.add(self)
         self._args = RouterArgs(**served)
@@ -232,6 +237,7 @@ class Router(_core.Router):
         self._routing["vllm_pd_disaggregation"] = self._has_stages
         self._followers: weakref.WeakValueDictionary[str, Follower] = weakref.WeakValueDictionary()
         self._follow_lock = threading.Lock()
+        self._peers: Peers | None = None
         if served:
             self._check_served(self._args)
         if stages is not None:
@@ -429,6 +435,69 @@ class Router(_core.Router):
             follower.announce()
             self._followers[source.name] = follower
         return follower
+
+    def join_peers(self, redis_url: str | None = None, /, **options: Unpack[ServerOptions]) -> Peers:
+        """Share what this router knows with others in front of the same workers, without being served.
+
+        They tell each other loads, and decisions under policies that match blocks, such as `auto`, through a
+        Redis; so several processes choose as one would. No choice waits for that: without Redis each chooses
+        by what it knows itself. A router that is served has `peer_sync` among its settings instead, and both
+        kinds may be of one fleet.
+
+        Args:
+            redis_url: `redis://host:6379/0`, or `rediss://` for TLS; None: the `peer_sync` that the router
+                was made with.
+            **options: The flags of peer sync by name, each as the router was made with unless it is given:
+                `peer_sync_fleet`, `router_name`, `peer_sync_secret_file`, `peer_sync_password_file`,
+                `peer_sync_ca_file`, `peer_sync_cert_path`, `peer_sync_key_path`, `peer_sync_interval_ms`,
+                `peer_sync_max_mbps`.
+
+        Returns:
+            What `stop()` ends, as leaving its `with` block does, and the end of the router.
+
+        Raises:
+            TypeError: an option that is none of these.
+            ValueError: no URL, or one that is no Redis's; a value out of range; the router shares with others
+                already; or it was made without `peer_sync` and `peer_sync_stride_tokens`, and its policy
+                matches blocks.
+            OSError: a file cannot be read, or has a secret that is too short.
+        """
+        for name in options:
+            if name not in PEER_OPTIONS:
+                raise TypeError(
+                    f"{name} is not an option of join_peers()"
+                    + suggestion(name, PEER_OPTIONS, f"; those are {', '.join(PEER_OPTIONS)}")
+                )
+        given: dict[str, Any] = dict(options)
+        if redis_url is not None:
+            given["peer_sync"] = redis_url
+        args = dataclasses.replace(self._args, **given)
+        if args.peer_sync is None:
+            raise ValueError(
+                "redis_url is None, and the router was made without peer_sync; pass the URL of a Redis, "
+                "such as redis://host:6379/0"
+            )
+        self._check_served(args)
+        settings = args.server_options()
+        self._peers = Peers(self, {name: settings[name] for name in PEER_OPTIONS})
+        return self._peers
+
+    def forget(self, url: str | None = None) -> None:
+        """A worker's cache is empty, as after a restart of its engine or a change of the model's weights.
+
+        No prompt sent before is believed to be there any more. Loads and sessions stay, and so do counts. A
+        server forgets by itself: after `POST /flush_cache`, and when it sees that an engine has restarted.
+        Routers that this one has joined are told.
+
+        Args:
+            url: A worker of the fleet; without `@rank` all its ranks. None: every worker.
+
+        Raises:
+            WorkerNotFoundError: it is not in the fleet.
+        """
+        super().forget(url)
+        if self._peers is not None:
+            self._peers._forgot(url)
 
     @property
     def is_following(self) -> bool:

@@ -88,10 +88,11 @@ class RequestRouter:
 
 
 @contextmanager
-def load() -> Iterator[types.ModuleType]:
+def load(version: str = "2.60.0") -> Iterator[types.ModuleType]:
     """`vllm_router.ray` on the fake package."""
     names = ("ray", "ray.serve", "ray.serve.request_router")
     modules: dict[str, Any] = {name: types.ModuleType(name) for name in names}
+    modules["ray"].__version__ = version
     for thing in (PendingRequest, ReplicaID, RequestRouter, RunningReplica):
         setattr(modules["ray.serve.request_router"], thing.__name__, thing)
     before = {name: sys.modules.pop(name, None) for name in (*names, "vllm_router.ray")}

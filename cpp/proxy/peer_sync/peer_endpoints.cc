@@ -41,48 +41,6 @@ json::object Loads(const LoadCounts& counts) {
       {"context", counts.context}};
 }
 
-AdminReply StatusReply(const PeerSyncReport& report) {
-  json::array members;
-  for (const PeerSyncReport::Member& member : report.members) {
-    members.push_back(json::object{
-        {"router", Hex16(member.router)},
-        {"name", member.name},
-        {"version", member.version},
-        {"state", StateName(member.state)},
-        {"heard_ms", member.heard_ms},
-        {"sequence", member.sequence},
-        {"gaps", member.gaps},
-        {"heard_of_this_router", member.seen},
-        {"requests", member.requests},
-        {"decisions_understood", member.same_kind}});
-  }
-  const PeerSyncCounts& counts = report.counts;
-  const json::object self = {
-      {"router", Hex16(report.router)},
-      {"name", report.name},
-      {"started_ms", PeerStreams::StartedMs(report.router)},
-      {"sequence", report.sequence}};
-  const json::object redis = {
-      {"url", report.redis_url},
-      {"up", report.up},
-      {"alone", report.alone},
-      {"outage_seconds", static_cast<double>(report.outage_ms) / 1000},
-      {"trouble", report.trouble}};
-  const json::object decisions = {
-      {"sent", counts.decisions_sent},
-      {"applied", counts.decisions_applied},
-      {"dropped", report.decisions_dropped + counts.decisions_over_budget},
-      {"not_understood", counts.decisions_foreign},
-      {"of_unknown_workers", counts.decisions_unknown_worker}};
-  return {
-      .body = JsonText(json::object{
-          {"fleet", report.fleet},
-          {"self", self},
-          {"redis", redis},
-          {"members", std::move(members)},
-          {"decisions", decisions}})};
-}
-
 // 503 while other routers cannot be heard: for dashboards, not to take a router out of service.
 AdminReply HealthReply(const PeerSyncReport& report) {
   const std::string_view state = report.up ? "up" : report.alone ? "alone" : "down";
@@ -122,7 +80,7 @@ AdminReply NoPeers() {
 
 AdminReply PeersStatus(AdminContext& admin, const PageCall& /*call*/) {
   const auto* const peers = admin.services->Find<PeerSyncService>();
-  return peers != nullptr ? StatusReply(peers->Report()) : NoPeers();
+  return peers != nullptr ? AdminReply{.body = PeerStatusText(peers->Report())} : NoPeers();
 }
 
 AdminReply PeersHealth(AdminContext& admin, const PageCall& /*call*/) {
@@ -142,6 +100,47 @@ constexpr OwnEndpoint kPeerEndpoints[] = {
 };
 
 }  // namespace
+
+std::string PeerStatusText(const PeerSyncReport& report) {
+  json::array members;
+  for (const PeerSyncReport::Member& member : report.members) {
+    members.push_back(json::object{
+        {"router", Hex16(member.router)},
+        {"name", member.name},
+        {"version", member.version},
+        {"state", StateName(member.state)},
+        {"heard_ms", member.heard_ms},
+        {"sequence", member.sequence},
+        {"gaps", member.gaps},
+        {"heard_of_this_router", member.seen},
+        {"requests", member.requests},
+        {"decisions_understood", member.same_kind}});
+  }
+  const PeerSyncCounts& counts = report.counts;
+  const json::object self = {
+      {"router", Hex16(report.router)},
+      {"name", report.name},
+      {"started_ms", PeerStreams::StartedMs(report.router)},
+      {"sequence", report.sequence}};
+  const json::object redis = {
+      {"url", report.redis_url},
+      {"up", report.up},
+      {"alone", report.alone},
+      {"outage_seconds", static_cast<double>(report.outage_ms) / 1000},
+      {"trouble", report.trouble}};
+  const json::object decisions = {
+      {"sent", counts.decisions_sent},
+      {"applied", counts.decisions_applied},
+      {"dropped", report.decisions_dropped + counts.decisions_over_budget},
+      {"not_understood", counts.decisions_foreign},
+      {"of_unknown_workers", counts.decisions_unknown_worker}};
+  return JsonText(json::object{
+      {"fleet", report.fleet},
+      {"self", self},
+      {"redis", redis},
+      {"members", std::move(members)},
+      {"decisions", decisions}});
+}
 
 std::span<const OwnEndpoint> PeerEndpoints() { return kPeerEndpoints; }
 

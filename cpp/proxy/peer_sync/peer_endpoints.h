@@ -2,11 +2,16 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 namespace vllm_router {
 
 struct OwnEndpoint;
+struct PeerSyncReport;
 
 std::span<const OwnEndpoint> PeerEndpoints();
+
+// The body of /ha/status, for a router that is not served (joined_peers.h), too.
+std::string PeerStatusText(const PeerSyncReport& report);
 
 }  // namespace vllm_router

@@ -1,4 +1,4 @@
-// PeerOutages: whether this router and the others hear each other, by the rounds that work (peer_sync_service.h), and for how
+// PeerOutages: whether this router and the others hear each other, by the rounds that work (peer_rounds.h), and for how
 // long they did not. A round that hears all and one that tells are needed. A value without a clock; on the control thread.
 #pragma once
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "proxy/thread/io_thread.h"
 #include "routing/router.h"
 
 namespace vllm_router {
@@ -23,7 +23,7 @@ RedisOptions Options(RedisOptions options) {
 }  // namespace
 
 PeerSnapshots::PeerSnapshots(
-    IoThread& thread, const RedisPool& frames, PeerSync& sync, PeerStreams& streams, Calls calls)
+    const PeerThread& thread, const RedisPool& frames, PeerSync& sync, PeerStreams& streams, Calls calls)
     : thread_(thread),
       frames_(frames),
       pool_(Options(frames.options()), frames.tls(), thread.clock),
@@ -103,7 +103,7 @@ bool PeerSnapshots::Add(int64_t now_ns, PeerStreams::Round* round) {
   due_ns_ = now_ns;
   std::string bytes;
   const auto taken_ms = static_cast<uint64_t>(streams_.RedisMs(now_ns));
-  if (!sync_.WriteSnapshot(*thread_.router->fleet(), taken_ms, &bytes)) return false;
+  if (!sync_.WriteSnapshot(*thread_.router.fleet(), taken_ms, &bytes)) return false;
   counts_.last_bytes = bytes.size();
   if (bytes.size() <= PeerStreams::kMaxSnapshotBytes) {
     streams_.AddSnapshot(bytes, round);
@@ -133,7 +133,7 @@ bool PeerSnapshots::TakeReplies(
 
 void PeerSnapshots::Take(std::string_view snapshot) {
   if (snapshot.empty()) return;
-  const StatusOr<uint64_t> taken = sync_.ReadSnapshot(snapshot, *thread_.router->fleet());
+  const StatusOr<uint64_t> taken = sync_.ReadSnapshot(snapshot, *thread_.router.fleet());
   if (!taken.ok())
     return calls_.warn(absl::PermissionDeniedError(
         Concat("the snapshot is not used: ", std::string(taken.status().message()))));

@@ -3,7 +3,7 @@
 //   read      at the start, before this router tells anything, and after an outage; at most three times
 //   written   every 30 s by the oldest router, and by each that stops
 //
-// Snapshots may be large, so they have a connection of their own. On the control thread.
+// Snapshots may be large, so they have a connection of their own. On one thread.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,21 @@
 
 namespace vllm_router {
 
-struct IoThread;
+class BufferPool;
+class Clock;
+class EventLoop;
+class Resolver;
+class Router;
+
+// What the thread has on which a router and others tell each other what they do: the control thread of a server, or the
+// one of JoinedPeers. All outlive what uses them.
+struct PeerThread {
+  EventLoop& loop;
+  BufferPool& buffers;
+  Resolver& resolver;
+  const Clock& clock;
+  Router& router;
+};
 
 class PeerSnapshots {
  public:
@@ -45,7 +59,8 @@ class PeerSnapshots {
   };
 
   // All outlive it. `frames`: the pool that tells whether Redis is up.
-  PeerSnapshots(IoThread& thread, const RedisPool& frames, PeerSync& sync, PeerStreams& streams, Calls calls);
+  PeerSnapshots(
+      const PeerThread& thread, const RedisPool& frames, PeerSync& sync, PeerStreams& streams, Calls calls);
 
   void Start(int64_t now_ns);
   // Reads or writes one that is due.
@@ -73,7 +88,7 @@ class PeerSnapshots {
   void Take(std::string_view snapshot);
   bool IsOldest(int64_t now_ns) const;
 
-  IoThread& thread_;
+  const PeerThread thread_;
   const RedisPool& frames_;
   RedisPool pool_;
   RedisLink link_;

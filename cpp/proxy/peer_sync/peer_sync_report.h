@@ -1,4 +1,4 @@
-// PeerSyncReport: what /ha/status and the metrics say of this router and the others of its fleet, as PeerSyncService
+// PeerSyncReport: what /ha/status and the metrics say of this router and the others of its fleet, as PeerRounds
 // last saw it. A value.
 #pragma once
 

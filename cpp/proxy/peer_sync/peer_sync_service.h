@@ -1,38 +1,23 @@
-// PeerSyncService carries what PeerSync (peer_sync/) tells and hears through a Redis (peer_sync/peer_streams.h), and does
-// what follows from it in a server.
+// PeerSyncService does what follows in a server from what routers tell each other (peer_rounds.h).
 //
-//   each interval              what this router tells, and what the others told; half an interval later once more
-//   a snapshot                 tells what was before (peer_snapshots.h)
-//   nothing for 5 s            alone: LoadPoller polls the workers, and the index assumes holders
+//   alone                      LoadPoller polls the workers
 //   a peer suspects a worker   HealthChecker asks that worker at once
 //   a rate limit               is leased from the limit of all routers (rate_lease.h)
 //   an admin's word            of a worker, said at any router, is carried out at all (peer_admin.h)
 //
-// A round is one pipeline on one connection; the next begins when it has ended. Nothing waits for it but the service
-// itself, so without a Redis the router serves as ever. Cost on the control thread: 0.1 ms a round, 20 ns per worker
-// and 10 per stride. On the control thread, except where a comment says any thread.
+// On the control thread, except where a comment says any thread.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 
-#include "base/mutex.h"
-#include "net/event_loop.h"
-#include "net/task.h"
-#include "peer_sync/peer_sync.h"
 #include "proxy/control/other_routers.h"
 #include "proxy/control/service.h"
 #include "proxy/peer_sync/peer_admin.h"
-#include "proxy/peer_sync/peer_outages.h"
-#include "proxy/peer_sync/peer_snapshots.h"
-#include "proxy/peer_sync/peer_streams.h"
-#include "proxy/peer_sync/peer_sync_report.h"
+#include "proxy/peer_sync/peer_rounds.h"
 #include "proxy/peer_sync/rate_lease.h"
-#include "redis/redis_link.h"
-#include "redis/redis_pool.h"
 
 namespace vllm_router {
 
@@ -42,11 +27,6 @@ class LoadPoller;
 struct IoThread;
 
 struct PeerSyncServiceOptions {
-  std::string fleet = "default";
-  std::string router_name;
-  std::string secret;  // empty: what routers tell is not sealed
-  uint32_t interval_ms = 250;
-  uint32_t max_mbps = 200;  // of decisions
   bool shares_rate_limit = true;
   bool shares_admin = false;  // workers that admins add, remove and drain
 };
@@ -54,24 +34,19 @@ struct PeerSyncServiceOptions {
 class PeerSyncService final : public Service, public OtherRouters {
  public:
   static constexpr int64_t kSuspectedNanos =
-      2'000'000'000;                                   // between two checks of a worker that peers suspect
-  static constexpr int64_t kLeaveNanos = 300'000'000;  // for the last frame
-  static constexpr std::string_view kWithout = "this router decides by what it knows itself";
+      2'000'000'000;  // between two checks of a worker that peers suspect
 
-  // All outlive it. `pool` is its own.
+  // All outlive it.
   PeerSyncService(
-      IoThread& control, PeerSyncServiceOptions options, std::unique_ptr<RedisPool> pool,
-      HealthChecker& health, LoadPoller& loads, Drainer& drainer);
+      IoThread& control, PeerSyncServiceOptions options, PeerConnection connection, HealthChecker& health,
+      LoadPoller& loads, Drainer& drainer);
 
   void Start() override;
   void Stop() override;
-  bool ended() const override {
-    return !runs_ && under_way_ == 0 && link_.running() == 0 && admin_.ended() && snapshots_.ended() &&
-           lease_.ended();
-  }
+  bool ended() const override { return rounds_.ended() && admin_.ended() && lease_.ended(); }
 
   // Any thread.
-  PeerSyncReport Report() const;
+  PeerSyncReport Report() const { return rounds_.Report(); }
   void WriteMetrics(MetricsPage* page) const override { Report().WriteMetrics(page); }
   void AddConditions(const AddCondition& add) const override;
   void Suspect(const std::shared_ptr<Worker>& worker) override;
@@ -80,43 +55,19 @@ class PeerSyncService final : public Service, public OtherRouters {
   Presence presence() const override;
 
  private:
-  Task<void> Run();
-  void Turn();
-  void FollowFleet();
-  // One pipeline, or several while there is more to hear.
-  Task<void> Exchange(bool tells);
-  void TakeFrames(const PeerStreams::Heard& heard, int64_t now_ns);
-  Task<void> Leave();
-  void Warn(const Status& why);
-  void Publish(int64_t now_ns);
-  std::string Trouble() const;  // what does not work at present
+  PeerRounds::Calls Calls();
+  void Turn(int64_t now_ns, bool connected);
+  void CheckHealth(const std::shared_ptr<Worker>& worker, int64_t now_ns);
+  void Complete(PeerSyncReport* report) const;
 
   IoThread& thread_;
   const PeerSyncServiceOptions options_;
-  const std::unique_ptr<RedisPool> pool_;
-  RedisLink link_;
-  Delay delay_;
-  bool runs_ = false;
   HealthChecker& health_;
   LoadPoller& loads_;
-  KvIndex* const index_;  // null: the policy matches no blocks
-  PeerSync sync_;
-  PeerStreams streams_;
+  PeerRounds rounds_;
   RateLease lease_;
-  PeerOutages outages_;
   PeerAdmin admin_;
-  PeerSnapshots snapshots_;
-  uint64_t turn_ = 0;
-  bool tell_due_ = false;
-  bool stopped_ = false;
-  int under_way_ = 0;
-  uint64_t membership_ = ~uint64_t{0};  // of the fleet that sync_ knows
-  int64_t warned_ns_ = INT64_MIN / 2;
   std::map<WorkerId, int64_t> suspected_ns_;
-  PeerSyncReport counts_;  // those that are counted here
-
-  mutable Mutex mutex_;  // leaf
-  PeerSyncReport report_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace vllm_router

@@ -72,6 +72,14 @@ def test_without_ray_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None
         importlib.import_module("vllm_router.ray")
 
 
+def test_a_ray_that_loses_requests_is_rejected() -> None:
+    with pytest.raises(ImportError, match=r"ray is 2\.59\.0, .* needs Ray 2\.60 or later"), load("2.59.0"):
+        pass
+    for version in ("2.60.0", "2.100.1", "3.0.0.dev0"):
+        with load(version):
+            pass
+
+
 def test_ranks_have_every_candidate_once_and_the_chosen_one_alone(adapter: Any, fleet: Any) -> None:
     router = made(adapter, *fleet)
     request = pending(CHAT)
@@ -222,8 +230,10 @@ def test_a_dead_replica_is_not_chosen_until_it_is_listed_again(adapter: Any, fle
     others = [pending(CHAT) for _ in range(3)]
     assert all(choose(router, fleet[:2], request)[0] == [fleet[1]] for request in others)
     router.on_replica_actor_died(fleet[0].replica_id)  # again
+    assert not router.core.workers[0].healthy
     router.update_replicas(fleet[:2])
-    assert choose(router, fleet[:2], pending(CHAT))[0] == [fleet[0]]
+    assert router.core.workers[0].healthy
+    assert choose(router, fleet[:1], pending(CHAT)) == [[fleet[0]], [], []]
 
 
 def test_loads_are_exact_whatever_the_order_of_hooks(adapter: Any, fleet: Any, rng: random.Random) -> None:
