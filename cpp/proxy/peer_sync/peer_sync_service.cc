@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/peer_topic.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "base/time_units.h"
@@ -130,7 +131,9 @@ void PeerSyncService::Turn() {
   FollowFleet();
   const bool connected = outages_.Update(now);
   sync_.SetConnected(connected, connected ? now : outages_.last_ns());
-  if (connected) lease_.SetRouters(static_cast<uint32_t>(sync_.peers().CountLive(now)) + 1);
+  if (connected) routers_ = static_cast<uint32_t>(sync_.peers().CountPresent(now)) + 1;
+  lease_.SetRouters(routers_);
+  for (PeerTopic* const topic : topics_) topic->Turn(connected, routers_, now);
   const bool was_alone = sync_.alone();
   sync_.Update(now);
   if (sync_.alone() != was_alone) {
@@ -219,8 +222,11 @@ void PeerSyncService::TakeFrames(const PeerStreams::Heard& heard, int64_t now_ns
   std::vector<AdminFact> facts;
   if (streams_.knows_time())
     sync_.TrustFactsUntil(static_cast<uint64_t>(streams_.RedisMs(now_ns) + kFactsAheadMs));
-  for (const std::string_view frame : heard.frames) {
-    const Status status = sync_.Read(frame, now_ns, &suspects, options_.shares_admin ? &facts : nullptr);
+  for (size_t i = 0; i < heard.frames.size(); ++i) {
+    const int64_t redis_ms = streams_.knows_time() ? streams_.RedisMs(now_ns) : heard.frame_ms[i];
+    const int64_t age_ms = std::clamp<int64_t>(redis_ms - heard.frame_ms[i], 0, PeerStreams::kStreamMs);
+    const Status status = sync_.Read(
+        heard.frames[i], now_ns, &suspects, options_.shares_admin ? &facts : nullptr, age_ms * kNanosPerMs);
     if (!status.ok()) Warn(absl::PermissionDeniedError(std::string(status.message())));
   }
   for (const std::shared_ptr<Worker>& worker : suspects) {
@@ -230,6 +236,11 @@ void PeerSyncService::TakeFrames(const PeerStreams::Heard& heard, int64_t now_ns
     health_.ReportPassiveFailure(worker);
   }
   for (const AdminFact& fact : facts) admin_.CarryOut(fact);
+}
+
+void PeerSyncService::AddTopic(PeerTopic* topic) {
+  sync_.AddTopic(topic);
+  topics_.push_back(topic);
 }
 
 std::string PeerSyncService::TellAdmin(AdminFact said) {

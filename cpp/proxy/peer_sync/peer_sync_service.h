@@ -7,6 +7,7 @@
 //   a peer suspects a worker   HealthChecker asks that worker at once
 //   a rate limit               is leased from the limit of all routers (rate_lease.h)
 //   an admin's word            of a worker, said at any router, is carried out at all (peer_admin.h)
+//   other parts of the router  tell and hear what they have to (base/peer_topic.h)
 //
 // A round is one pipeline on one connection; the next begins when it has ended. Nothing waits for it but the service
 // itself, so without a Redis the router serves as ever. Cost on the control thread: 0.1 ms a round, 20 ns per worker
@@ -18,6 +19,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/mutex.h"
 #include "net/event_loop.h"
@@ -77,6 +79,7 @@ class PeerSyncService final : public Service, public OtherRouters {
   void Suspect(const std::shared_ptr<Worker>& worker) override;
   void CacheEmptied(const std::shared_ptr<Worker>& worker) override;
   std::string TellAdmin(AdminFact fact) override;
+  void AddTopic(PeerTopic* topic) override;
   Presence presence() const override;
 
  private:
@@ -106,6 +109,8 @@ class PeerSyncService final : public Service, public OtherRouters {
   PeerOutages outages_;
   PeerAdmin admin_;
   PeerSnapshots snapshots_;
+  std::vector<PeerTopic*> topics_;
+  uint32_t routers_ = 1;  // with this one; those that were heard last
   uint64_t turn_ = 0;
   bool tell_due_ = false;
   bool stopped_ = false;
