@@ -42,16 +42,19 @@ MaybeRejection RejectionRow(const std::optional<TenantRejected>& rejected) {
 
 class TestRateBucket {
  public:
-  TestRateBucket(uint64_t per_minute, int64_t burst_ns) { SetPace(per_minute, burst_ns); }
+  TestRateBucket(uint64_t per_minute, int64_t burst_ns) { SetPace(per_minute, burst_ns, 1); }
 
-  void SetPace(uint64_t per_minute, int64_t burst_ns) {
-    pace_ = {.per_minute = per_minute, .burst_ns = burst_ns};
+  void SetPace(uint64_t per_minute, int64_t burst_ns, uint32_t parts) {
+    pace_ = {.per_minute = per_minute, .burst_ns = burst_ns, .parts = parts};
   }
   std::optional<int64_t> Take(uint64_t amount, int64_t now_ns) {
     return WaitOrNever(bucket_.Take(pace_, amount, now_ns));
   }
   void Settle(uint64_t taken, uint64_t actual, int64_t now_ns) {
     bucket_.Settle(pace_, taken, actual, now_ns);
+  }
+  void Charge(uint64_t amount, int64_t at_ns, int64_t now_ns) {
+    bucket_.Charge(pace_, amount, at_ns, now_ns);
   }
   int64_t Used(int64_t now_ns) const { return bucket_.Used(now_ns).nanos; }
   std::tuple<uint64_t, uint64_t, int64_t> Level(int64_t now_ns) const {
@@ -222,7 +225,8 @@ void BindTestingTenants(py::module_& testing) {
   testing.attr("MOST_DEBT_NS") = RateBucket::kMostDebtNs;
   py::class_<TestRateBucket>(testing, "RateBucket")
       .def(py::init<uint64_t, int64_t>(), "per_minute"_a, "burst_ns"_a)
-      .def("set_pace", &TestRateBucket::SetPace, "per_minute"_a, "burst_ns"_a)
+      .def("set_pace", &TestRateBucket::SetPace, "per_minute"_a, "burst_ns"_a, "parts"_a = 1)
+      .def("charge", &TestRateBucket::Charge, "amount"_a, "at_ns"_a, "now_ns"_a)
       .def("take", &TestRateBucket::Take, "amount"_a, "now_ns"_a)
       .def("settle", &TestRateBucket::Settle, "taken"_a, "actual"_a, "now_ns"_a)
       .def("used", &TestRateBucket::Used, "now_ns"_a)
