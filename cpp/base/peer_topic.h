@@ -2,7 +2,7 @@
 // and hears from them, so that peer sync knows nothing of it.
 //
 //   others->AddTopic(topic)         before the threads run (proxy/control/other_routers.h)
-//   topic.Turn(true, 3, now)        twice an interval: the routers hear each other, three with this one
+//   topic.Turn(true, 3, now)        now and then: the routers hear each other, three with this one
 //   topic.Tell(full, now)           each interval: the payload of its section in the next frame
 //   topic.Hear(word, now)           what another router told, each word once and in its order; one may be lost
 //

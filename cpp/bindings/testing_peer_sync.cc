@@ -154,9 +154,10 @@ class ListTopic final : public PeerTopic {
     heard.append(py::make_tuple(
         word.router, static_cast<double>(now_ns - word.told_ns) / 1e9, py::bytes(std::string(word.payload))));
   }
-  void Turn(bool /*connected*/, uint32_t /*routers*/, int64_t /*now_ns*/) override {}
+  void Turn(bool connected, uint32_t routers, int64_t /*now_ns*/) override { turn = {connected, routers}; }
 
   std::string next;
+  std::pair<bool, uint32_t> turn{false, 0};
   py::list heard;
 };
 
@@ -482,6 +483,7 @@ void BindTestingPeerSync(py::module_& testing) {
           },
           "frame"_a, "now"_a, "age"_a = 0)
       .def("tell_topic", [](PeerRouter& self, const py::bytes& payload) { self.topic().next = payload; })
+      .def_property_readonly("topic_turn", [](PeerRouter& self) { return self.topic().turn; })
       .def_property_readonly("heard_topic", [](PeerRouter& self) { return self.topic().heard; })
       .def("update", [](PeerRouter& self, double now) { self.sync().Update(PeerNanos(now)); })
       .def(

@@ -310,6 +310,9 @@ void PeerSync::Update(int64_t now_ns) {
   peers_.SumLoads(now_ns);
   alone_ = disconnected_ns_ && now_ns - *disconnected_ns_ >= kAloneNanos;
   if (index_ != nullptr) index_->SetAlone(alone_);
+  const bool connected = !disconnected_ns_;
+  if (connected) routers_ = static_cast<uint32_t>(peers_.CountPresent(now_ns)) + 1;
+  for (PeerTopic* const topic : topics_) topic->Turn(connected, routers_, now_ns);
 }
 
 }  // namespace vllm_router

@@ -117,12 +117,14 @@ class PeerSync {
 
   // Whether frames get through; it begins connected. `now_ns`: since when, if they no longer do.
   void SetConnected(bool connected, int64_t now_ns);
-  // Writes peers' loads, and decides whether this router is alone.
+  // Writes peers' loads, decides whether this router is alone, and gives topics their turn.
   void Update(int64_t now_ns);
   bool alone() const { return alone_; }
 
   const PeerSyncOptions& options() const { return options_; }
   const PeerTable& peers() const { return peers_; }
+  // With this one; while they are not connected, those that there were.
+  uint32_t routers() const { return routers_; }
   const PeerSyncCounts& counts() const { return counts_; }
   uint64_t sequence() const { return sequence_; }
 
@@ -166,6 +168,7 @@ class PeerSync {
   std::optional<int64_t> full_ns_;  // the last full frame
   std::optional<int64_t> disconnected_ns_;
   bool alone_ = false;
+  uint32_t routers_ = 1;
   PeerFrame read_;  // scratch space, as is the next
   DecisionBuffer::Batch batch_;
 };

@@ -422,14 +422,6 @@ def test_requests_at_a_time_are_of_all_routers_and_of_each_a_part_without_redis(
     eventually(lambda: metric(one, "tenant_limit_parts") == 2)
 
 
-def test_what_a_topic_of_another_version_says_is_counted_or_skipped(harness, redis, workers):
-    one = open_router(harness, workers, redis, admission_config="tenant concurrency=2 default")
-    eventually(lambda: get(harness, one, "/ha/health").status == 200)
-    publish(redis, forged(workers, topics=[(10, b"\xff"), (31, b"what a later version tells")]))
-    eventually(lambda: metric(one, "tenant_limit_reports_total", result="malformed") == 1)
-    assert metric(one, "peer_sync_frames_read_total", result="ok") == 1
-
-
 def test_a_router_for_itself_says_so(harness, workers):
     router = harness.router(*workers)
     for path in ("/ha/status", "/ha/health", "/ha/workers"):

@@ -5,7 +5,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/peer_topic.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "base/time_units.h"
@@ -19,8 +18,10 @@ namespace vllm_router {
 namespace {
 
 constexpr int64_t kWarnNanos = 60 * kNanosPerSecond;
-constexpr int64_t kFactsAheadMs = 86'400'000;  // of Redis's clock, which may have been set back
-constexpr size_t kMaxRoundsAtOnce = 64;        // of one turn, before others have theirs
+constexpr int64_t kSuspectedNanos = 2 * kNanosPerSecond;  // between two checks of a worker that peers suspect
+constexpr int64_t kLeaveNanos = 300 * kNanosPerMs;        // for the last frame
+constexpr int64_t kFactsAheadMs = 86'400'000;             // of Redis's clock, which may have been set back
+constexpr size_t kMaxRoundsAtOnce = 64;                   // of one turn, before others have theirs
 
 PeerSyncOptions SyncOptions(const PeerSyncServiceOptions& options, const KvIndex* index) {
   const uint64_t bytes_per_second = uint64_t{options.max_mbps} * 1'000'000 / 8;
@@ -49,8 +50,7 @@ PeerSyncService::PeerSyncService(
       delay_(control.loop),
       health_(health),
       loads_(loads),
-      index_(control.router->pool().index()),
-      sync_(SyncOptions(options_, index_), index_),
+      sync_(SyncOptions(options_, control.router->pool().index()), control.router->pool().index()),
       streams_(options_.fleet, sync_.options().router, sync_.options().fingerprint),
       lease_(control, link_, streams_, options_.shares_rate_limit),
       outages_(options_.interval_ms),
@@ -131,11 +131,9 @@ void PeerSyncService::Turn() {
   FollowFleet();
   const bool connected = outages_.Update(now);
   sync_.SetConnected(connected, connected ? now : outages_.last_ns());
-  if (connected) routers_ = static_cast<uint32_t>(sync_.peers().CountPresent(now)) + 1;
-  lease_.SetRouters(routers_);
-  for (PeerTopic* const topic : topics_) topic->Turn(connected, routers_, now);
   const bool was_alone = sync_.alone();
   sync_.Update(now);
+  lease_.SetRouters(sync_.routers());
   if (sync_.alone() != was_alone) {
     if (sync_.alone()) snapshots_.ReadAgain();
     const std::string trouble = Trouble();
@@ -238,10 +236,7 @@ void PeerSyncService::TakeFrames(const PeerStreams::Heard& heard, int64_t now_ns
   for (const AdminFact& fact : facts) admin_.CarryOut(fact);
 }
 
-void PeerSyncService::AddTopic(PeerTopic* topic) {
-  sync_.AddTopic(topic);
-  topics_.push_back(topic);
-}
+void PeerSyncService::AddTopic(PeerTopic* topic) { sync_.AddTopic(topic); }
 
 std::string PeerSyncService::TellAdmin(AdminFact said) {
   const PeerSyncReport report = Report();
@@ -337,10 +332,11 @@ void PeerSyncService::Publish(int64_t now_ns) {
   }
   report.counts = sync_.counts();
   report.unknown_workers = sync_.peers().unknown_workers();
-  if (index_ != nullptr && index_->coarse() != nullptr) {
-    report.decisions_dropped = index_->outgoing()->dropped();
-    report.strides = index_->coarse()->strides();
-    report.stride_bytes = index_->coarse()->bytes();
+  const KvIndex* const index = thread_.router->pool().index();  // null: the policy matches no blocks
+  if (index != nullptr && index->coarse() != nullptr) {
+    report.decisions_dropped = index->outgoing()->dropped();
+    report.strides = index->coarse()->strides();
+    report.stride_bytes = index->coarse()->bytes();
   }
   const MutexLock lock(mutex_);
   report_ = std::move(report);

@@ -19,7 +19,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/mutex.h"
 #include "net/event_loop.h"
@@ -55,9 +54,6 @@ struct PeerSyncServiceOptions {
 
 class PeerSyncService final : public Service, public OtherRouters {
  public:
-  static constexpr int64_t kSuspectedNanos =
-      2'000'000'000;                                   // between two checks of a worker that peers suspect
-  static constexpr int64_t kLeaveNanos = 300'000'000;  // for the last frame
   static constexpr std::string_view kWithout = "this router decides by what it knows itself";
 
   // All outlive it. `pool` is its own.
@@ -102,15 +98,12 @@ class PeerSyncService final : public Service, public OtherRouters {
   bool runs_ = false;
   HealthChecker& health_;
   LoadPoller& loads_;
-  KvIndex* const index_;  // null: the policy matches no blocks
   PeerSync sync_;
   PeerStreams streams_;
   RateLease lease_;
   PeerOutages outages_;
   PeerAdmin admin_;
   PeerSnapshots snapshots_;
-  std::vector<PeerTopic*> topics_;
-  uint32_t routers_ = 1;  // with this one; those that were heard last
   uint64_t turn_ = 0;
   bool tell_due_ = false;
   bool stopped_ = false;

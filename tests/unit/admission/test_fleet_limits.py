@@ -1,4 +1,4 @@
-"""Limits of tenants that several routers share: what all admit together, and what a report cannot do."""
+"""cpp/admission/fleet_limits.h: what all routers admit together, and what a report cannot do."""
 
 from hypothesis import given
 from hypothesis import strategies as st
