@@ -332,7 +332,7 @@ void PeerSyncService::Publish(int64_t now_ns) {
   }
   report.counts = sync_.counts();
   report.unknown_workers = sync_.peers().unknown_workers();
-  const KvIndex* const index = thread_.router->pool().index();  // null: the policy matches no blocks
+  KvIndex* const index = thread_.router->pool().index();  // null: the policy matches no blocks
   if (index != nullptr && index->coarse() != nullptr) {
     report.decisions_dropped = index->outgoing()->dropped();
     report.strides = index->coarse()->strides();
