@@ -1,6 +1,6 @@
 """Programs before two real engines whose caches are too small for all: what is found in them, off and on.
 
-Eight agents of six turns, whose conversations together need more than both caches hold. No turn begins
+Fourteen agents of six turns, whose conversations together need twice what both caches hold. No turn begins
 later than two minutes after the first one; times are printed and not compared, since other programs may run.
 """
 
@@ -21,7 +21,7 @@ from tests.fakes.wire import eventually
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
 
 CACHE = 4096  # tokens of each engine
-AGENTS, TURNS = 8, 6
+AGENTS, TURNS = 14, 6
 FIRST, MORE, RESPONSE = 450, 100, 8  # words, and tokens of a response
 PAUSE = 1.0  # seconds of a tool, on average
 PATIENCE = 240.0  # of a client
