@@ -13,14 +13,19 @@ RatePace PaceOf(uint64_t per_minute, const TenantLimits& limits) {
   return {.per_minute = per_minute, .burst_ns = limits.burst_ms * kNanosPerMs, .parts = limits.parts};
 }
 
-uint64_t TakeFrom(std::atomic<int64_t>* untold, bool is_full) {
+// What the others have heard of it too much is paid once the bucket is full.
+uint64_t FindIn(std::atomic<int64_t>* untold, const RateBucket& bucket, int64_t now_ns) {
   const int64_t amount = untold->load(std::memory_order_relaxed);
-  if (amount > 0 || is_full) untold->fetch_sub(amount, std::memory_order_relaxed);
-  return amount > 0 ? static_cast<uint64_t>(amount) : 0;
+  if (amount >= 0) return static_cast<uint64_t>(amount);
+  if (bucket.Used(now_ns).nanos == 0) untold->fetch_sub(amount, std::memory_order_relaxed);
+  return 0;
 }
 
-uint64_t MoreThanNothing(const std::atomic<int64_t>& untold) {
-  return static_cast<uint64_t>(std::max<int64_t>(0, untold.load(std::memory_order_relaxed)));
+uint64_t TakeFrom(std::atomic<int64_t>* untold) {
+  const int64_t amount = untold->load(std::memory_order_relaxed);
+  if (amount <= 0) return 0;
+  untold->fetch_sub(amount, std::memory_order_relaxed);
+  return static_cast<uint64_t>(amount);
 }
 
 }  // namespace
@@ -166,14 +171,14 @@ void TenantMeter::SettleTokens(const TenantLimits& limits, uint64_t taken, uint6
 
 // ---- several routers
 
-TenantMeter::Untold TenantMeter::TakeUntold(int64_t now_ns) {
+TenantMeter::Untold TenantMeter::FindUntold(int64_t now_ns) {
   return {
-      .requests = TakeFrom(&untold_requests_, requests_.Used(now_ns).nanos == 0),
-      .tokens = TakeFrom(&untold_tokens_, tokens_.Used(now_ns).nanos == 0)};
+      .requests = FindIn(&untold_requests_, requests_, now_ns),
+      .tokens = FindIn(&untold_tokens_, tokens_, now_ns)};
 }
 
-TenantMeter::Untold TenantMeter::untold() const {
-  return {.requests = MoreThanNothing(untold_requests_), .tokens = MoreThanNothing(untold_tokens_)};
+TenantMeter::Untold TenantMeter::TakeUntold() {
+  return {.requests = TakeFrom(&untold_requests_), .tokens = TakeFrom(&untold_tokens_)};
 }
 
 void TenantMeter::DropUntold() {

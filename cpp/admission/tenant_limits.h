@@ -144,16 +144,17 @@ class TenantMeter {
   std::optional<TenantRejected> TakeTokens(const TenantLimits& limits, uint64_t amount, int64_t now_ns);
   void SettleTokens(const TenantLimits& limits, uint64_t taken, uint64_t actual, int64_t now_ns);
 
-  // What this router used of the rates and has not told: not told again. Less than nothing, since more was returned than
-  // used, waits for what is used next, as long as the bucket is not full: no word of a router ever gives something back.
+  // What this router used of the rates and has not told. Less than nothing, since more was returned than used, waits for what
+  // is used next, as long as the bucket is not full: no word of a router ever gives something back.
   struct Untold {
     uint64_t requests = 0;
     uint64_t tokens = 0;
 
     bool operator==(const Untold&) const = default;
   };
-  Untold TakeUntold(int64_t now_ns);
-  Untold untold() const;
+  Untold FindUntold(int64_t now_ns);
+  // It is not told again.
+  Untold TakeUntold();
   void DropUntold();
   // What another router used at `at_ns`.
   void ChargePeers(const TenantLimits& limits, const Untold& used, int64_t at_ns, int64_t now_ns);

@@ -149,7 +149,7 @@ std::vector<TenantTable::Told> TenantTable::TakeUntold(
       const size_t until = std::min(end, next + kReadAtOnce);
       for (; next < until; ++next) {
         Entry& entry = shard.entries[next];
-        const TenantMeter::Untold used = entry.meter.untold();
+        const TenantMeter::Untold used = entry.meter.FindUntold(now_ns);
         const uint64_t open = entry.meter.open();
         const uint64_t told_open = entry.told_open.load(std::memory_order_relaxed);
         const uint64_t moved = open > told_open ? open - told_open : told_open - open;
@@ -176,7 +176,7 @@ std::vector<TenantTable::Told> TenantTable::TakeUntold(
     Entry& entry = *order[i]->hold.entry_;
     const uint64_t open = entry.meter.open();
     entry.told_open.store(open, std::memory_order_relaxed);
-    told.push_back({.tenant = entry.name, .used = entry.meter.TakeUntold(now_ns), .open = open});
+    told.push_back({.tenant = entry.name, .used = entry.meter.TakeUntold(), .open = open});
   }
   return told;
 }
