@@ -396,7 +396,7 @@ def test_the_limits_of_a_tenant_are_of_all_routers_together(harness, redis, work
     eventually(lambda: tenant(harness, late).get("requests", {}).get("remaining") == 0)
     # Who limits requests per second for itself does so for its tenants.
     alone = open_router(harness, workers, redis, rate_limit_scope="router", **four)
-    wait_until_connected(harness, alone, late)
+    wait_until_connected(harness, one, other, late, alone)
     assert chat(harness, alone).status == 200
     assert "tenant_limit_parts" not in alone.server.metrics_text()
 

@@ -32,5 +32,7 @@ def test_reports_are_counted(harness, redis):
 def test_without_limits_nothing_is_told_or_heard(harness, redis):
     router = told(harness, redis, admission_config="tenant weight=2 default")
     assert reports(router) == [0, 0, 0, 1, 0, 1]
-    router = told(harness, redis)
-    assert reports(router) == [0] * 6
+
+
+def test_without_classes_nothing_is_read(harness, redis):
+    assert reports(told(harness, redis)) == [0] * 6
