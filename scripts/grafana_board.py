@@ -256,6 +256,35 @@ ROWS: dict[str, list[Panel]] = {
             },
         ),
     ],
+    "Programs": [
+        (
+            "Programs by state",
+            "none",
+            "Conversations of agents: with a request under way, between two, waiting, or paused.",
+            {"sum by (state) (vllm_router_programs{$R})": "{{state}}"},
+        ),
+        (
+            "Wait of programs, p95",
+            "s",
+            "Of requests that had to wait, since their program was paused.",
+            {
+                "histogram_quantile(0.95, sum by (le) "
+                "(rate(vllm_router_program_wait_seconds_bucket{$R}[5m])))": "p95"
+            },
+        ),
+        (
+            "How turns go on",
+            "reqps",
+            "Requests of programs by how they went on; forced ones waited for as long as they may.",
+            {"sum by (how) (rate(vllm_router_program_turns_total{$R}[5m]))": "{{how}}"},
+        ),
+        (
+            "Working sets",
+            "percentunit",
+            "Tokens of a worker's active programs, as a share of its KV cache, where that is known.",
+            {"max by (worker) (vllm_router_program_working_set_ratio{$W})": "{{worker}}"},
+        ),
+    ],
     "Failures": [
         (
             "Errors by type",

@@ -15,7 +15,13 @@
 // An amount passes if it ends within the burst; at least one does. A settled amount may end behind the burst: that is a
 // debt, an hour at most, and nothing passes until it is paid. A bucket whose `due` has passed is full, and is the same as a
 // new one. At another pace, as after a reload, the same amount was used, and `due` is reckoned anew. Times of amounts are
-// rounded up to whole nanoseconds. Thread-safe; atomics only.
+// rounded up to whole nanoseconds.
+//
+// Several routers may share a limit (fleet_limits.h). What each used and has not told the others is counted beside the
+// buckets; what others told is charged at the time when it was used, and their requests at a time count as its own. A router
+// that cannot hear the others has a part of each limit: an amount then lasts so many times as long.
+//
+// Thread-safe; atomics only.
 #pragma once
 
 #include <algorithm>
@@ -38,15 +44,20 @@ struct TenantLimits {
   uint64_t requests_per_minute = 0;
   uint64_t tokens_per_minute = 0;  // of prompts and responses
   int64_t burst_ms = 10'000;       // how much of a rate may be used at once; > 0
+  uint32_t parts = 1;              // of the rates only one of so many is this router's; > 0
 
   bool any() const { return concurrency != 0 || requests_per_minute != 0 || tokens_per_minute != 0; }
   bool operator==(const TenantLimits&) const = default;
 };
 
+// What one of `parts` routers has of the limits: of requests at a time one at least.
+TenantLimits PartOf(const TenantLimits& limits, uint32_t parts);
+
 // Of one bucket.
 struct RatePace {
   uint64_t per_minute = 0;  // 0: no limit
   int64_t burst_ns = 0;
+  uint32_t parts = 1;  // TenantLimits'
 
   bool limits() const { return per_minute != 0; }
   // What the amount takes, rounded up, and at most kMostNs. REQUIRES: limits().
@@ -85,12 +96,15 @@ class RateBucket {
  public:
   static constexpr int64_t kNever = INT64_MAX;
   static constexpr int64_t kMostDebtNs = 3'600'000'000'000;
+  static constexpr int64_t kMostPeerDebtNs = 60'000'000'000;  // that a word of another router makes
 
-  // 0: taken. kNever: it is more than the whole burst. Else the time until it would pass if nothing else were taken.
+  // 0: taken. kNever: it is more than the whole burst. An amount above a part of it waits for a full bucket. Else the time until it would pass if nothing else were taken.
   // The bucket has this pace from now on. REQUIRES: pace.limits().
   int64_t Take(const RatePace& pace, uint64_t amount, int64_t now_ns);
   // Puts `actual` in the place of what was taken. The bucket keeps the pace that it has. REQUIRES: pace.limits().
   void Settle(const RatePace& pace, uint64_t taken, uint64_t actual, int64_t now_ns);
+  // Another router took it at `at_ns`, which may be past. REQUIRES: pace.limits(), at_ns <= now_ns.
+  void Charge(const RatePace& pace, uint64_t amount, int64_t at_ns, int64_t now_ns);
 
   RateUsed Used(int64_t now_ns) const {
     const int64_t due = due_ns_.load(std::memory_order_relaxed);
@@ -130,18 +144,40 @@ class TenantMeter {
   std::optional<TenantRejected> TakeTokens(const TenantLimits& limits, uint64_t amount, int64_t now_ns);
   void SettleTokens(const TenantLimits& limits, uint64_t taken, uint64_t actual, int64_t now_ns);
 
+  // What this router used of the rates and has not told. Less than nothing, since more was returned than used, waits for what
+  // is used next, as long as the bucket is not full: no word of a router ever gives something back.
+  struct Untold {
+    uint64_t requests = 0;
+    uint64_t tokens = 0;
+
+    bool operator==(const Untold&) const = default;
+  };
+  Untold FindUntold(int64_t now_ns);
+  // It is not told again.
+  Untold TakeUntold();
+  void DropUntold();
+  // What another router used at `at_ns`.
+  void ChargePeers(const TenantLimits& limits, const Untold& used, int64_t at_ns, int64_t now_ns);
+  // Of all other routers together.
+  void SetPeersOpen(uint64_t open) { peers_open_.store(open, std::memory_order_relaxed); }
+
   uint64_t open() const { return open_.load(std::memory_order_relaxed); }
+  uint64_t peers_open() const { return peers_open_.load(std::memory_order_relaxed); }
   const RateBucket& requests() const { return requests_; }
   const RateBucket& tokens() const { return tokens_; }
   // Whether it is the same as a new one.
   bool IsUnused(int64_t now_ns) const {
-    return open() == 0 && requests_.Used(now_ns).nanos == 0 && tokens_.Used(now_ns).nanos == 0;
+    return open() == 0 && peers_open() == 0 && requests_.Used(now_ns).nanos == 0 &&
+           tokens_.Used(now_ns).nanos == 0;
   }
 
  private:
   std::atomic<uint64_t> open_{0};
+  std::atomic<uint64_t> peers_open_{0};
   RateBucket requests_;
   RateBucket tokens_;
+  std::atomic<int64_t> untold_requests_{0};
+  std::atomic<int64_t> untold_tokens_{0};
 };
 
 }  // namespace vllm_router

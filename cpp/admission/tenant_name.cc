@@ -7,6 +7,8 @@
 namespace vllm_router {
 namespace {
 
+constexpr std::string_view kOfKey = "key:";
+constexpr std::string_view kOfText = "hash:";
 constexpr size_t kKeyDigits = 16;
 constexpr size_t kTextDigits = 32;
 
@@ -26,11 +28,20 @@ bool IsTenantName(std::string_view text) {
          std::ranges::all_of(text, &IsPlain);
 }
 
-std::string TenantNamed(std::string_view text) {
-  return IsTenantName(text) ? std::string(text) : Digits("hash:", Sha256({text}), kTextDigits);
+bool IsTenant(std::string_view text) {
+  const auto is_digits = [text](std::string_view prefix, size_t count) {
+    const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+    return text.size() == prefix.size() + count && text.starts_with(prefix) &&
+           std::ranges::all_of(text.substr(prefix.size()), is_digit);
+  };
+  return IsTenantName(text) || is_digits(kOfKey, kKeyDigits) || is_digits(kOfText, kTextDigits);
 }
 
-std::string TenantOfKey(const Digest256& key) { return Digits("key:", key, kKeyDigits); }
+std::string TenantNamed(std::string_view text) {
+  return IsTenantName(text) ? std::string(text) : Digits(kOfText, Sha256({text}), kTextDigits);
+}
+
+std::string TenantOfKey(const Digest256& key) { return Digits(kOfKey, key, kKeyDigits); }
 
 TenantClaim TenantInHeaders(std::span<const HeaderField> fields, std::string_view name) {
   TenantClaim claim;

@@ -25,6 +25,8 @@ inline constexpr std::string_view kOtherTenants = "other";
 
 // "other" is none.
 bool IsTenantName(std::string_view text);
+// A name, or what stands for a key or a text.
+bool IsTenant(std::string_view text);
 // The text, or the name that stands for it. REQUIRES: it is not empty.
 std::string TenantNamed(std::string_view text);
 std::string TenantOfKey(const Digest256& key);

@@ -8,6 +8,9 @@
 // Tenants that the operator has named get one of their own however full the table is, and keep it, so that no number of
 // other names takes theirs.
 //
+// Where several routers share the limits (fleet_limits.h), the table also gives what has been used and not told, and meters for
+// tenants that only others told of: these get half of it at most, so that no number of told names takes the other half.
+//
 // Most finds take no lock: a Cache remembers, per thread, which entry a tenant had in which generation, and an entry begins
 // another generation with another tenant. Thread-safe; a Cache belongs to one thread. The table outlives what it returns.
 #pragma once
@@ -17,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -75,10 +79,28 @@ class TenantTable {
   // `named`: by the operator.
   Hold Find(std::string_view tenant, int64_t now_ns, Cache* cache, bool named = false);
 
+  // Of a tenant that another router told of. Nullopt: there is no room for it.
+  std::optional<Hold> FindTold(std::string_view tenant, int64_t now_ns, bool named);
+  // What is to be told of one tenant: what it used since it was told last, and the requests that it has open.
+  struct Told {
+    std::string tenant;
+    TenantMeter::Untold used;
+    uint64_t open = 0;
+  };
+  // Of `most` tenants, which are told then: named ones first, then those with most to tell. `full`: all that have requests
+  // open have something to tell. `untold`: how many more have. One thread; O(tenants).
+  std::vector<Told> TakeUntold(size_t most, bool full, int64_t now_ns, size_t* untold);
+  // Nothing that was used until now is told. The same thread.
+  void DropUntold();
+  // What one router has of each limit; > 0 (TenantLimits::parts).
+  void SetParts(uint32_t parts) { parts_.store(parts, std::memory_order_relaxed); }
+  uint32_t parts() const { return parts_.load(std::memory_order_relaxed); }
+
   // Of those that are not the same as new ones, the tenants with the most open requests, then by name.
   struct Row {
     std::string tenant;
     uint64_t open = 0;
+    uint64_t peers_open = 0;  // at other routers
     RateUsed requests_used = {};
     RateUsed tokens_used = {};
   };
@@ -98,7 +120,9 @@ class TenantTable {
     std::atomic<uint64_t> word{0};  // the generation, and in the lower half how many hold it
     TenantMeter meter;
     std::string name = {};  // does not change while the entry is held
-    bool is_named = false;  // it stays its tenant's. With the mutex of its shard
+    bool is_named = false;  // it stays its tenant's. With the mutex of its shard, as the next
+    bool is_told = false;   // only other routers told of the tenant
+    std::atomic<uint64_t> told_open{0};
 
     uint32_t Take();
     bool TryTake(uint32_t generation);
@@ -111,10 +135,15 @@ class TenantTable {
     absl::flat_hash_map<absl::string_view, Entry*> places ABSL_GUARDED_BY(mutex);
     std::deque<Entry> entries ABSL_GUARDED_BY(mutex);
     size_t hand ABSL_GUARDED_BY(mutex) = 0;  // where the next look begins
+    size_t told ABSL_GUARDED_BY(mutex) = 0;  // entries that are
 
     Entry* FindOrAdd(std::string_view tenant, size_t most, bool named, int64_t now_ns)
         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-    Entry* Reuse(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    Entry* FindOrAddTold(std::string_view tenant, size_t most, bool named, int64_t now_ns)
+        ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    void Give(Entry* entry, std::string_view tenant, bool named, bool is_told)
+        ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+    Entry* Reuse(bool only_told, int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   };
 
   const size_t shards_;
@@ -122,6 +151,7 @@ class TenantTable {
   std::array<Shard, kShards> shard_;
   std::array<Entry, kShared> shared_;
   std::atomic<uint64_t> shared_finds_{0};
+  std::atomic<uint32_t> parts_{1};
 };
 
 }  // namespace vllm_router

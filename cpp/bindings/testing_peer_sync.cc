@@ -108,13 +108,15 @@ PeerFrame FrameOf(const py::dict& given) {
     frame.seen.push_back({router, sequence});
   for (const auto& [name, version] : given["about"].cast<std::vector<std::pair<std::string, std::string>>>())
     frame.about.push_back({name, version});
+  for (const auto& [section, payload] : given["topics"].cast<std::vector<std::pair<uint8_t, std::string>>>())
+    frame.topics.push_back({.section = section, .payload = payload});
   for (const py::handle fact : given["facts"]) frame.facts.push_back(FactOf(fact.cast<FactTuple>()));
   for (const py::handle fact : given["staged"]) frame.staged.push_back(FactOf(fact.cast<FactTuple>()));
   return frame;
 }
 
 py::dict FrameDict(const PeerFrame& frame) {
-  py::list names, loads, decisions, forgotten, suspects, seen, about, facts, staged;
+  py::list names, loads, decisions, forgotten, suspects, seen, about, facts, staged, topics;
   for (const auto& name : frame.names) names.append(py::make_tuple(name.index, name.incarnation, name.url));
   for (const auto& load : frame.loads) loads.append(py::make_tuple(load.index, CountsTupleOf(load.counts)));
   auto at = frame.strides.begin();
@@ -133,13 +135,31 @@ py::dict FrameDict(const PeerFrame& frame) {
     about.append(py::make_tuple(py::bytes(one.name), py::bytes(one.version)));
   for (const AdminFact& fact : frame.facts) facts.append(FactTupleOf(fact));
   for (const AdminFact& fact : frame.staged) staged.append(FactTupleOf(fact));
+  for (const PeerFrame::Topic& topic : frame.topics)
+    topics.append(py::make_tuple(topic.section, py::bytes(topic.payload)));
   return py::dict(
       "full"_a = frame.full, "bye"_a = frame.bye, "fingerprint"_a = frame.fingerprint,
       "router"_a = frame.router, "sequence"_a = frame.sequence, "sent_ms"_a = frame.sent_ms,
       "interval_ms"_a = frame.interval_ms, "names"_a = names, "loads"_a = loads, "decisions"_a = decisions,
       "forgotten"_a = forgotten, "suspects"_a = suspects, "seen"_a = seen, "about"_a = about,
-      "facts"_a = facts, "staged"_a = staged);
+      "facts"_a = facts, "staged"_a = staged, "topics"_a = topics);
 }
+
+// Tells what it was given, once, and keeps what it hears: the router, how long ago in seconds, and the payload.
+class ListTopic final : public PeerTopic {
+ public:
+  uint8_t section() const override { return kLastTopicSection; }
+  std::string Tell(bool /*full*/, int64_t /*now_ns*/) override { return std::exchange(next, {}); }
+  void Hear(const PeerWord& word, int64_t now_ns) override {
+    heard.append(py::make_tuple(
+        word.router, static_cast<double>(now_ns - word.told_ns) / 1e9, py::bytes(std::string(word.payload))));
+  }
+  void Turn(bool connected, uint32_t routers, int64_t /*now_ns*/) override { turn = {connected, routers}; }
+
+  std::string next;
+  std::pair<bool, uint32_t> turn{false, 0};
+  py::list heard;
+};
 
 // A router without requests: a fleet, an index, and what it tells and hears. Times in seconds.
 class PeerRouter {
@@ -165,6 +185,7 @@ class PeerRouter {
             .version = "1",
             .max_tick_bytes = max_tick_bytes},
         index);
+    sync_->AddTopic(&topic_);
   }
 
   // The whole list, each with the name of its engine's life.
@@ -205,8 +226,10 @@ class PeerRouter {
 
   Pool& pool() { return *pool_; }
   PeerSync& sync() { return *sync_; }
+  ListTopic& topic() { return topic_; }
 
  private:
+  ListTopic topic_;
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<PeerSync> sync_;
   std::vector<Decision> decisions_;
@@ -450,13 +473,18 @@ void BindTestingPeerSync(py::module_& testing) {
       // URLs that are suspected by the sender.
       .def(
           "read",
-          [](PeerRouter& self, const py::bytes& frame, double now) {
+          [](PeerRouter& self, const py::bytes& frame, double now, double age) {
             std::vector<std::shared_ptr<Worker>> suspects;
-            RaiseStatus(self.sync().Read(std::string_view(frame), PeerNanos(now), &suspects));
+            RaiseStatus(self.sync().Read(
+                std::string_view(frame), PeerNanos(now), &suspects, nullptr, PeerNanos(age)));
             std::vector<std::string> urls;
             for (const auto& worker : suspects) urls.push_back(worker->url.url);
             return urls;
-          })
+          },
+          "frame"_a, "now"_a, "age"_a = 0)
+      .def("tell_topic", [](PeerRouter& self, const py::bytes& payload) { self.topic().next = payload; })
+      .def_property_readonly("topic_turn", [](PeerRouter& self) { return self.topic().turn; })
+      .def_property_readonly("heard_topic", [](PeerRouter& self) { return self.topic().heard; })
       .def("update", [](PeerRouter& self, double now) { self.sync().Update(PeerNanos(now)); })
       .def(
           "set_connected", [](PeerRouter& self, bool connected,

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "admission/admission_settings.h"
+#include "admission/fleet_limits.h"
 #include "admission/tenant_limits.h"
 #include "admission/tenant_table.h"
 #include "bindings/bindings.h"
@@ -40,16 +42,19 @@ MaybeRejection RejectionRow(const std::optional<TenantRejected>& rejected) {
 
 class TestRateBucket {
  public:
-  TestRateBucket(uint64_t per_minute, int64_t burst_ns) { SetPace(per_minute, burst_ns); }
+  TestRateBucket(uint64_t per_minute, int64_t burst_ns) { SetPace(per_minute, burst_ns, 1); }
 
-  void SetPace(uint64_t per_minute, int64_t burst_ns) {
-    pace_ = {.per_minute = per_minute, .burst_ns = burst_ns};
+  void SetPace(uint64_t per_minute, int64_t burst_ns, uint32_t parts) {
+    pace_ = {.per_minute = per_minute, .burst_ns = burst_ns, .parts = parts};
   }
   std::optional<int64_t> Take(uint64_t amount, int64_t now_ns) {
     return WaitOrNever(bucket_.Take(pace_, amount, now_ns));
   }
   void Settle(uint64_t taken, uint64_t actual, int64_t now_ns) {
     bucket_.Settle(pace_, taken, actual, now_ns);
+  }
+  void Charge(uint64_t amount, int64_t at_ns, int64_t now_ns) {
+    bucket_.Charge(pace_, amount, at_ns, now_ns);
   }
   int64_t Used(int64_t now_ns) const { return bucket_.Used(now_ns).nanos; }
   std::tuple<uint64_t, uint64_t, int64_t> Level(int64_t now_ns) const {
@@ -138,7 +143,7 @@ class TestTenantLimit {
   // Whether it has limits. The next request.
   bool Next(int64_t now_ns) {
     limit_.reset();
-    std::optional<TenantLimit> found = TenantLimit::Find(&thread_, settings_, tenant_, now_ns);
+    std::optional<TenantLimit> found = TenantLimit::Find(&thread_, *settings_, tenant_, now_ns);
     if (found) limit_ = std::make_unique<TenantLimit>(*std::move(found));
     return limit_ != nullptr;
   }
@@ -159,13 +164,69 @@ class TestTenantLimit {
   std::unique_ptr<TenantLimit> limit_;
 };
 
+// A router's meters, and what it and others tell of them.
+class TestFleetLimits {
+ public:
+  TestFleetLimits(const std::string& lines, size_t max_tenants)
+      : settings_(ValueOrThrow(AdmissionSettings::Parse(lines))), table_(max_tenants), limits_(table_) {}
+
+  MaybeRejection Begin(const std::string& tenant, int64_t now_ns) {
+    return RejectionRow(Find(tenant, now_ns)->Begin(LimitsOf(tenant), now_ns));
+  }
+  void End(const std::string& tenant, int64_t now_ns) { Find(tenant, now_ns)->End(); }
+  MaybeRejection TakeTokens(const std::string& tenant, uint64_t amount, int64_t now_ns) {
+    return RejectionRow(Find(tenant, now_ns)->TakeTokens(LimitsOf(tenant), amount, now_ns));
+  }
+  void SettleTokens(const std::string& tenant, uint64_t taken, uint64_t actual, int64_t now_ns) {
+    Find(tenant, now_ns)->SettleTokens(LimitsOf(tenant), taken, actual, now_ns);
+  }
+  py::bytes Tell(bool full, int64_t now_ns) { return limits_.Tell(full, now_ns); }
+  void Hear(uint64_t router, const py::bytes& report, int64_t told_ns, int64_t now_ns, uint32_t interval_ms) {
+    limits_.Hear(
+        settings_,
+        {.router = router, .told_ns = told_ns, .interval_ms = interval_ms, .bytes = std::string_view(report)},
+        now_ns);
+  }
+  // Of each tenant that has used something: open here, open at others, and the nanoseconds used of both rates.
+  std::map<std::string, std::tuple<uint64_t, uint64_t, int64_t, int64_t>> Read(int64_t now_ns) const {
+    std::map<std::string, std::tuple<uint64_t, uint64_t, int64_t, int64_t>> rows;
+    for (const TenantTable::Row& row : table_.Read(now_ns, SIZE_MAX))
+      rows[row.tenant] = {row.open, row.peers_open, row.requests_used.nanos, row.tokens_used.nanos};
+    return rows;
+  }
+  std::map<std::string, uint64_t> Counts() const {
+    return {{"told", limits_.count(FleetLimits::kTold)},
+            {"delayed", limits_.count(FleetLimits::kUntold)},
+            {"heard", limits_.count(FleetLimits::kHeard)},
+            {"ignored", limits_.count(FleetLimits::kIgnored)},
+            {"no_room", limits_.count(FleetLimits::kNoRoom)},
+            {"malformed", limits_.count(FleetLimits::kMalformed)}};
+  }
+  FleetLimits& limits() { return limits_; }
+  size_t size() const { return table_.size(); }
+
+ private:
+  TenantTable::Hold Find(const std::string& tenant, int64_t now_ns) {
+    return table_.Find(tenant, now_ns, &cache_, settings_.Names(tenant));
+  }
+  TenantLimits LimitsOf(const std::string& tenant) const {
+    return PartOf(settings_.OfTenant(tenant).limits, table_.parts());
+  }
+
+  const AdmissionSettings settings_;
+  TenantTable table_;
+  TenantTable::Cache cache_;
+  FleetLimits limits_;
+};
+
 }  // namespace
 
 void BindTestingTenants(py::module_& testing) {
   testing.attr("MOST_DEBT_NS") = RateBucket::kMostDebtNs;
   py::class_<TestRateBucket>(testing, "RateBucket")
       .def(py::init<uint64_t, int64_t>(), "per_minute"_a, "burst_ns"_a)
-      .def("set_pace", &TestRateBucket::SetPace, "per_minute"_a, "burst_ns"_a)
+      .def("set_pace", &TestRateBucket::SetPace, "per_minute"_a, "burst_ns"_a, "parts"_a = 1)
+      .def("charge", &TestRateBucket::Charge, "amount"_a, "at_ns"_a, "now_ns"_a)
       .def("take", &TestRateBucket::Take, "amount"_a, "now_ns"_a)
       .def("settle", &TestRateBucket::Settle, "taken"_a, "actual"_a, "now_ns"_a)
       .def("used", &TestRateBucket::Used, "now_ns"_a)
@@ -202,6 +263,26 @@ void BindTestingTenants(py::module_& testing) {
       .def("read", &TestTenantTable::Read, "now_ns"_a = 0, "most"_a = 256)
       .def("__len__", &TestTenantTable::size)
       .def_property_readonly("shared_finds", &TestTenantTable::shared_finds);
+  testing.attr("MOST_PEER_DEBT_NS") = RateBucket::kMostPeerDebtNs;
+  py::class_<TestFleetLimits>(testing, "FleetLimits")
+      .def(py::init<const std::string&, size_t>(), "lines"_a, "max_tenants"_a = 64)
+      .def("begin", &TestFleetLimits::Begin, "tenant"_a, "now_ns"_a)
+      .def("end", &TestFleetLimits::End, "tenant"_a, "now_ns"_a)
+      .def("take_tokens", &TestFleetLimits::TakeTokens, "tenant"_a, "amount"_a, "now_ns"_a)
+      .def("settle_tokens", &TestFleetLimits::SettleTokens, "tenant"_a, "taken"_a, "actual"_a, "now_ns"_a)
+      .def("tell", &TestFleetLimits::Tell, "full"_a, "now_ns"_a)
+      .def(
+          "hear", &TestFleetLimits::Hear, "router"_a, "report"_a, "told_ns"_a, "now_ns"_a,
+          "interval_ms"_a = 250)
+      .def(
+          "turn",
+          [](TestFleetLimits& self, bool connected, uint32_t routers, int64_t now_ns) {
+            self.limits().Turn(connected, routers, now_ns);
+          },
+          "connected"_a, "routers"_a, "now_ns"_a)
+      .def("read", &TestFleetLimits::Read, "now_ns"_a)
+      .def("counts", &TestFleetLimits::Counts)
+      .def("__len__", &TestFleetLimits::size);
   testing.def("duration_text", &DurationText, "nanos"_a);
   py::class_<TestTenantLimit>(testing, "TenantLimit")
       .def(py::init<const std::string&, std::string>(), "lines"_a, "tenant"_a)

@@ -227,7 +227,9 @@ bool ReadPayload(uint8_t type, std::string_view payload, PeerFrame* frame) {
     case kStaged:
       return ReadStaged(&reader, &frame->staged);
     default:
-      return true;  // of a later version
+      if (type >= kFirstTopicSection && type <= kLastTopicSection)
+        frame->topics.push_back({.section = type, .payload = std::string(payload)});
+      return true;  // else it is of a later version
   }
 }
 
@@ -308,6 +310,13 @@ void WriteFrame(const PeerFrame& frame, std::string_view secret, std::string* by
     to.Varint(fact.role.kv_group.size());
     to.Bytes(fact.role.kv_group);
   });
+
+  for (const PeerFrame::Topic& topic : frame.topics) {
+    ++sections;
+    ROUTER_CHECK(topic.payload.size() <= kMaxSectionBytes, "what a topic tells is bounded");
+    writer.Fixed(topic.section | static_cast<uint32_t>(topic.payload.size()) << 8);
+    writer.Bytes(topic.payload);
+  }
 
   const auto body = static_cast<uint32_t>(out->size() - kHeadBytes);
   std::memcpy(out->data() + 6, &sections, sizeof(sections));

@@ -15,8 +15,10 @@
 //   8 facts      kind, flags (1 holds, 2 API key), weight, timeout_ms, at_ms,         what admins said of workers
 //                router u64, length and bytes of the URL
 //   9 staged     as 8, and then stage, bootstrap port (0: none)                       of workers with a stage
+//  10 to 31      one payload, which only the topic reads (base/peer_topic.h)           what other parts of the router tell:
+//  10 tenants                                                                         admission/fleet_limits.h
 //
-// Little-endian; what has no width is a varint (LEB128). Each section begins with its number of entries. An index
+// Little-endian; what has no width is a varint (LEB128). Each section below 10 begins with its number of entries. An index
 // is the sender's own and never given to another worker. Sections of unknown types, and bytes behind a section's
 // entries, are skipped, so that later versions can add some. So a router that knows no stages does not hear of workers
 // that have one, instead of adding them without; what is told of a stage that this router does not know is left out.
@@ -49,6 +51,8 @@ inline constexpr uint32_t kMaxFrameStrides = 4096;  // of a decision; longer pro
 inline constexpr size_t kMaxFrameUrlBytes = 4096;
 inline constexpr size_t kMaxRouterNameBytes = 256;
 inline constexpr size_t kMaxRouterVersionBytes = 64;
+inline constexpr uint8_t kFirstTopicSection = 10;
+inline constexpr uint8_t kLastTopicSection = 31;
 
 struct PeerFrame {
   struct Name {
@@ -100,6 +104,13 @@ struct PeerFrame {
     friend bool operator==(const About&, const About&) = default;
   };
 
+  struct Topic {
+    uint8_t section = 0;
+    std::string payload;
+
+    friend bool operator==(const Topic&, const Topic&) = default;
+  };
+
   bool full = false;  // names and loads are of all workers, not of those that changed
   bool bye = false;   // the router ends
   uint64_t fingerprint = 0;
@@ -117,6 +128,7 @@ struct PeerFrame {
   std::vector<About> about;  // one, or none
   std::vector<AdminFact> facts;
   std::vector<AdminFact> staged;  // those with a role
+  std::vector<Topic> topics;
 
   friend bool operator==(const PeerFrame&, const PeerFrame&) = default;
 };

@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "hashing/hash.h"
 #include "peer_sync/snapshot.h"
@@ -17,6 +18,7 @@ constexpr size_t kNameBytes = 24;  // of an entry at most, besides the URL
 constexpr size_t kFactBytes = 48;
 constexpr size_t kLoadBytes = 56;
 constexpr size_t kDecisionBytes = 20;  // likewise, besides the strides
+constexpr size_t kTopicBytes = 4;      // likewise, besides the payload
 constexpr size_t kMaxTold = 4096;      // forgotten workers and suspects of one tick
 constexpr std::string_view kFormat = "VRP1";
 
@@ -35,6 +37,15 @@ void PeerSync::SetFleet(const FleetView& fleet) {
   for (const FleetView::Member& member : fleet.members()) workers_.push_back(member.worker);
   peers_.SetFleet(fleet);
   full_due_ = 2;
+}
+
+void PeerSync::AddTopic(PeerTopic* topic) {
+  const uint8_t section = topic->section();
+  ROUTER_CHECK(
+      section >= kFirstTopicSection && section <= kLastTopicSection &&
+          std::ranges::find(topics_, section, &PeerTopic::section) == topics_.end(),
+      "each topic has a section of its own");
+  topics_.push_back(topic);
 }
 
 PeerFrame PeerSync::NewFrame(uint64_t sent_ms) const {
@@ -136,10 +147,21 @@ void PeerSync::AddDecisions(Writing* writing) {
   }
 }
 
+void PeerSync::AddTopics(bool full, int64_t now_ns, Writing* writing) {
+  for (PeerTopic* const topic : topics_) {
+    std::string payload = topic->Tell(full, now_ns);
+    if (payload.empty()) continue;
+    ROUTER_CHECK(payload.size() <= PeerTopic::kMaxBytes, "what a topic tells is bounded");
+    MakeRoom(kTopicBytes + payload.size(), writing);
+    writing->frame.topics.push_back({.section = topic->section(), .payload = std::move(payload)});
+  }
+}
+
 void PeerSync::WriteFrames(int64_t now_ns, uint64_t sent_ms, std::vector<std::string>* frames) {
   Writing writing = Begin(sent_ms, frames);
   PeerFrame& frame = writing.frame;
-  if (full_due_ > 0 || !full_ns_ || now_ns - *full_ns_ >= kFullNanos) {
+  const bool full = full_due_ > 0 || !full_ns_ || now_ns - *full_ns_ >= kFullNanos;
+  if (full) {
     full_due_ = std::max(0, full_due_ - 1);
     full_ns_ = now_ns;
     told_.clear();
@@ -153,6 +175,7 @@ void PeerSync::WriteFrames(int64_t now_ns, uint64_t sent_ms, std::vector<std::st
     new_facts_.clear();
     for (const auto& [key, fact] : facts_.all()) new_facts_.push_back(fact);
   }
+  AddTopics(full, now_ns, &writing);
   AddFacts(&writing);
   AddLoads(&writing);
   frame.forgotten = std::exchange(forgotten_, {});
@@ -202,7 +225,7 @@ void PeerSync::TellSuspect(WorkerId worker, PeerFrame::Cause cause) {
 
 Status PeerSync::Read(
     std::string_view bytes, int64_t now_ns, std::vector<std::shared_ptr<Worker>>* suspects,
-    std::vector<AdminFact>* facts) {
+    std::vector<AdminFact>* facts, int64_t age_ns) {
   if (const Status status = ReadFrame(bytes, options_.secret, &read_); !status.ok()) {
     ++(absl::IsPermissionDenied(status) ? counts_.frames_refused : counts_.frames_malformed);
     return status;
@@ -227,12 +250,23 @@ Status PeerSync::Read(
   if (read_.sequence != peer->sequence) {
     read_.forgotten.clear();
     read_.suspects.clear();
+    read_.topics.clear();
   }
   Apply(read_, *peer);
   for (const std::vector<AdminFact>* const told : {&read_.facts, &read_.staged}) {
     for (const AdminFact& fact : *told) {
       if (facts != nullptr && fact.at_ms <= latest_fact_ms_ && facts_.Merge(fact)) facts->push_back(fact);
     }
+  }
+  for (const PeerFrame::Topic& told : read_.topics) {
+    const auto topic = std::ranges::find(topics_, told.section, &PeerTopic::section);
+    if (topic == topics_.end()) continue;
+    (*topic)->Hear(
+        {.router = read_.router,
+         .interval_ms = peer->interval_ms,
+         .told_ns = now_ns - age_ns,
+         .payload = told.payload},
+        now_ns);
   }
   if (suspects == nullptr) return absl::OkStatus();
   for (const PeerFrame::Suspect& suspect : read_.suspects) {
@@ -276,6 +310,9 @@ void PeerSync::Update(int64_t now_ns) {
   peers_.SumLoads(now_ns);
   alone_ = disconnected_ns_ && now_ns - *disconnected_ns_ >= kAloneNanos;
   if (index_ != nullptr) index_->SetAlone(alone_);
+  const bool connected = !disconnected_ns_;
+  if (connected) routers_ = static_cast<uint32_t>(peers_.CountPresent(now_ns)) + 1;
+  for (PeerTopic* const topic : topics_) topic->Turn(connected, routers_, now_ns);
 }
 
 }  // namespace vllm_router

@@ -4,6 +4,7 @@
 //   KvIndex::outgoing() --decisions-.                                   .-> KvIndex::RecordPeerDecision
 //   Worker::load.own() ----loads---- WriteFrames() ==> others ==> Read() -> PeerTable --SumLoads--> load.SetPeers
 //   FleetView ------------names----´                                    `-> suspects: to be asked, never believed
+//   PeerTopic ------------payload--´                                    `-> PeerTopic of the same section
 //
 // Loads must be fresh, since routers that see old ones send to one worker together; decisions may be late, lossy
 // and coarse (docs/explanation/several_routers.md has the figures). So each frame has the loads that changed, and
@@ -35,6 +36,7 @@
 
 #include <absl/container/flat_hash_map.h>
 
+#include "base/peer_topic.h"
 #include "base/status.h"
 #include "peer_sync/admin_facts.h"
 #include "peer_sync/frame.h"
@@ -80,6 +82,9 @@ class PeerSync {
   static uint64_t FingerprintOf(const KvIndex& index);
 
   void SetFleet(const FleetView& fleet);
+  // Told with each tick and given what others tell of it. It outlives this. REQUIRES: its section is that of a topic, and of
+  // no other one here.
+  void AddTopic(PeerTopic* topic);
 
   // Appends what is to be published now, in order. `sent_ms`: since 1970.
   void WriteFrames(int64_t now_ns, uint64_t sent_ms, std::vector<std::string>* frames);
@@ -104,20 +109,22 @@ class PeerSync {
     facts_.Forget(now_ms, knows);
   }
 
-  // One frame that another router published; `suspects`, unless null, gets the workers that should be asked, and
-  // `facts` those that this router did not know. A frame that cannot be read is counted, and changes nothing.
+  // One frame that another router published `age_ns` ago; `suspects`, unless null, gets the workers that should be asked,
+  // and `facts` those that this router did not know. A frame that cannot be read is counted, and changes nothing.
   Status Read(
       std::string_view bytes, int64_t now_ns, std::vector<std::shared_ptr<Worker>>* suspects = nullptr,
-      std::vector<AdminFact>* facts = nullptr);
+      std::vector<AdminFact>* facts = nullptr, int64_t age_ns = 0);
 
   // Whether frames get through; it begins connected. `now_ns`: since when, if they no longer do.
   void SetConnected(bool connected, int64_t now_ns);
-  // Writes peers' loads, and decides whether this router is alone.
+  // Writes peers' loads, decides whether this router is alone, and gives topics their turn.
   void Update(int64_t now_ns);
   bool alone() const { return alone_; }
 
   const PeerSyncOptions& options() const { return options_; }
   const PeerTable& peers() const { return peers_; }
+  // With this one; while they are not connected, those that there were.
+  uint32_t routers() const { return routers_; }
   const PeerSyncCounts& counts() const { return counts_; }
   uint64_t sequence() const { return sequence_; }
 
@@ -139,6 +146,7 @@ class PeerSync {
   void AddFacts(Writing* writing);
   void AddLoads(Writing* writing);
   void AddDecisions(Writing* writing);
+  void AddTopics(bool full, int64_t now_ns, Writing* writing);
   void Apply(const PeerFrame& frame, const PeerTable::Peer& peer);
 
   const PeerSyncOptions options_;
@@ -153,12 +161,14 @@ class PeerSync {
   std::vector<PeerFrame::Suspect> suspects_;
   AdminFacts facts_;
   std::vector<AdminFact> new_facts_;
+  std::vector<PeerTopic*> topics_;
   uint64_t latest_fact_ms_ = std::numeric_limits<uint64_t>::max();
   uint64_t sequence_ = 0;
   uint64_t snapshots_ = 0;
   std::optional<int64_t> full_ns_;  // the last full frame
   std::optional<int64_t> disconnected_ns_;
   bool alone_ = false;
+  uint32_t routers_ = 1;
   PeerFrame read_;  // scratch space, as is the next
   DecisionBuffer::Batch batch_;
 };

@@ -192,9 +192,9 @@ void PeerTable::SumLoads(int64_t now_ns) {
   }
 }
 
-size_t PeerTable::CountLive(int64_t now_ns) const {
+size_t PeerTable::CountPresent(int64_t now_ns) const {
   return static_cast<size_t>(std::ranges::count_if(
-      peers_, [now_ns](const auto& entry) { return entry.second.StateAt(now_ns) == State::kLive; }));
+      peers_, [now_ns](const auto& entry) { return entry.second.StateAt(now_ns) != State::kGone; }));
 }
 
 }  // namespace vllm_router

@@ -88,7 +88,8 @@ class PeerTable {
   void SumLoads(int64_t now_ns);
 
   const std::map<uint64_t, Peer>& peers() const { return peers_; }  // by router
-  size_t CountLive(int64_t now_ns) const;
+  // That are not gone: one that fell silent with all others, since this router hears none, is late before that is noticed.
+  size_t CountPresent(int64_t now_ns) const;
   uint64_t unknown_workers() const { return unknown_workers_; }  // names of frames that no worker here has
 
  private:

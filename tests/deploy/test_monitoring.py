@@ -23,6 +23,7 @@ SPECIAL = {
     "kv_trust": "the same",
     "peer_sync_peers": "a Redis in which routers meet",
     "peer_sync_up": "the same",
+    "program_working_set_ratio": "programs at a worker whose KV cache is known",
     "rate_limit_fallback": "the same",
     "reloads_total": "a file that is read again",
 }

@@ -13,7 +13,19 @@ SEALED, FULL, BYE = 1, 2, 4
 def empty(**members: Any) -> dict[str, Any]:
     """A frame without entries, but for the members given."""
     frame: dict[str, Any] = dict.fromkeys(
-        ("names", "loads", "decisions", "forgotten", "suspects", "seen", "about", "facts", "staged"), ()
+        (
+            "names",
+            "loads",
+            "decisions",
+            "forgotten",
+            "suspects",
+            "seen",
+            "about",
+            "facts",
+            "staged",
+            "topics",
+        ),
+        (),
     )
     frame = {name: list(value) for name, value in frame.items()}
     frame |= {"full": False, "bye": False, "fingerprint": 0, "router": 1, "sequence": 1, "sent_ms": 0}
@@ -77,6 +89,7 @@ def write(frame: dict[str, Any], secret: bytes = b"") -> bytes:
         ),
     ]
     filled = [section(kind, entries) for kind, entries in sections if entries]
+    filled += [bytes([kind]) + struct.pack("<I", len(told))[:3] + told for kind, told in frame["topics"]]
     body = b"".join(filled)
     flags = (SEALED if secret else 0) | (FULL if frame["full"] else 0) | (BYE if frame["bye"] else 0)
     head = b"VRP1" + struct.pack(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 MINUTE = 60 * 10**9
 MOST_DEBT = 3600 * 10**9
+MOST_PEER_DEBT = 60 * 10**9
 LOOKS = 64
 
 
@@ -18,12 +19,14 @@ class RateBucket:
     def __init__(self, per_minute: int, burst: int) -> None:
         self.per_minute = per_minute
         self.burst = burst
+        self.parts = 1
         self.pace = 0
         self.used = 0
+        self.due = 0  # when nothing was left of what was taken, which may be past
         self.at = 0
 
     def nanos_of(self, amount: int, pace: int = 0) -> int:
-        return -(-amount * MINUTE // (pace or self.per_minute))
+        return -(-amount * MINUTE * self.parts // (pace or self.per_minute))
 
     @property
     def capacity(self) -> int:
@@ -38,23 +41,40 @@ class RateBucket:
         return min(self.used * self.pace // self.per_minute, most)
 
     def amount_in(self, nanos: int) -> int:
-        return nanos * self.per_minute // MINUTE
+        return nanos * self.per_minute // (MINUTE * self.parts)
 
     def drain(self, now: int) -> None:
         self.used = max(0, self.used - (now - self.at))
         self.at = now
 
+    def follow(self, now: int) -> None:
+        """What is left counts at the pace of now."""
+        self.drain(now)
+        if self.used > 0:
+            self.used = self.used_now
+            self.due = now + self.used
+        self.pace = self.per_minute
+
     def take(self, amount: int, now: int) -> int | None:
         """0: taken. None: more than the burst. Else how long to wait."""
-        self.drain(now)
-        self.used, self.pace = self.used_now, self.per_minute
+        self.follow(now)
         nanos = self.nanos_of(amount)
-        if nanos > self.capacity:
+        whole = -(-MINUTE // self.per_minute)
+        if nanos > self.capacity and -(-amount * MINUTE // self.per_minute) > max(self.burst, whole):
             return None
-        if self.used + nanos > self.capacity:
-            return self.used + nanos - self.capacity
+        needed = min(nanos, self.capacity)
+        if self.used + needed > self.capacity:
+            return self.used + needed - self.capacity
         self.used += nanos
+        self.due = now + self.used
         return 0
+
+    def charge(self, amount: int, age: int, now: int) -> None:
+        """Another router took it so long ago."""
+        self.follow(now)
+        until = max(self.due, now - age) + self.nanos_of(amount)
+        self.due = max(self.due, min(until, now + self.capacity + MOST_PEER_DEBT))
+        self.used = max(0, self.due - now)
 
     def settle(self, taken: int, actual: int, now: int) -> None:
         self.drain(now)
@@ -62,7 +82,9 @@ class RateBucket:
         if more > 0:
             capacity = max(self.burst, self.nanos_of(1, self.pace))
             self.used = max(self.used, min(self.used + more, capacity + MOST_DEBT))
-        else:
+            self.due = now + self.used
+        elif self.used > 0 and more < 0:
+            self.due = now + self.used + more
             self.used = max(0, self.used + more)
 
     def level(self, now: int) -> tuple[int, int, int]:

@@ -19,7 +19,8 @@ STEPS = st.one_of(
     st.tuples(st.just("take"), AMOUNTS),
     st.tuples(st.just("settle"), AMOUNTS),
     st.tuples(st.just("pause"), PAUSES),
-    st.tuples(st.just("set_pace"), RATES, BURSTS),
+    st.tuples(st.just("set_pace"), RATES, BURSTS, st.sampled_from([1, 1, 2, 7])),
+    st.tuples(st.just("charge"), AMOUNTS, PAUSES),
 )
 
 
@@ -48,9 +49,13 @@ class Pair:
     def pause(self, nanos):
         self.now += nanos
 
-    def set_pace(self, per_minute, burst):
-        self.fast.set_pace(per_minute, burst)
-        self.slow.per_minute, self.slow.burst = per_minute, burst
+    def set_pace(self, per_minute, burst, parts):
+        self.fast.set_pace(per_minute, burst, parts)
+        self.slow.per_minute, self.slow.burst, self.slow.parts = per_minute, burst, parts
+
+    def charge(self, amount, age):
+        self.fast.charge(amount, self.now - age, self.now)
+        self.slow.charge(amount, age, self.now)
 
     def check(self):
         assert self.fast.level(self.now) == self.slow.level(self.now)

@@ -7,9 +7,10 @@ import time
 import pytest
 
 from tests.fakes.data_plane import planes, post
+from tests.fakes.harness import Streaming
 from tests.fakes.prometheus_text import parse
 from tests.fakes.redis_server import RedisServer
-from tests.fakes.wire import eventually
+from tests.fakes.wire import eventually, request
 from tests.models import peer_frame
 
 FRESH = 50  # ms between two messages, so that tests are short
@@ -374,6 +375,51 @@ def test_a_limit_is_shared_out_while_redis_is_down(harness, redis, workers):
     while time.monotonic() - begun < 2:
         admitted += chat(harness, routers[0], "x", client).status == 200
     assert admitted <= 5 * (time.monotonic() - begun + 1) + 1
+
+
+def tenant(harness, router):
+    """What the page says of the only tenant that there is."""
+    page = json.loads(get(harness, router, "/admin/admission").body)
+    return next(iter(page["tenants"]), {"open": 0})
+
+
+def test_the_limits_of_a_tenant_are_of_all_routers_together(harness, redis, workers):
+    four = {"admission_config": "tenant requests_per_minute=1 burst_ms=240000 default"}
+    one, other = (open_router(harness, workers, redis, **four) for _ in range(2))
+    wait_until_connected(harness, one, other)
+    assert [chat(harness, one).status for _ in range(3)] == [200] * 3
+    eventually(lambda: tenant(harness, other).get("requests", {}).get("remaining") == 1)
+    assert [chat(harness, other).status for _ in range(2)] == [200, 429]
+    eventually(lambda: tenant(harness, one)["requests"]["remaining"] == 0)
+    assert chat(harness, one).status == 429
+    late = open_router(harness, workers, redis, **four)
+    eventually(lambda: tenant(harness, late).get("requests", {}).get("remaining") == 0)
+    # Who limits requests per second for itself does so for its tenants.
+    alone = open_router(harness, workers, redis, rate_limit_scope="router", **four)
+    wait_until_connected(harness, one, other, late, alone)
+    assert chat(harness, alone).status == 200
+    assert "tenant_limit_parts" not in alone.server.metrics_text()
+
+
+def test_requests_at_a_time_are_of_all_routers_and_of_each_a_part_without_redis(harness, redis):
+    streaming = Streaming(harness)
+    two = {"admission_config": "tenant concurrency=2 default"}
+    one, other = (open_router(harness, [streaming], redis, **two) for _ in range(2))
+    wait_until_connected(harness, one, other)
+    clients = [harness.client(router) for router in (one, other)]
+    for client in clients:
+        client.send(request("POST", "/v1/chat/completions", body=body_of(PROMPT)))
+        assert client.read_head().status == 200
+    for router in (one, other):
+        eventually(lambda router=router: tenant(harness, router).get("open_at_other_routers") == 1)
+        assert chat(harness, router, client=harness.client(router)).status == 429
+    streaming.gate.open()
+    for client in clients:
+        client.read_to_last_chunk()
+    eventually(lambda: "open_at_other_routers" not in tenant(harness, one))
+    assert chat(harness, one).status == 200
+    redis.kill()
+    eventually(lambda: metric(one, "tenant_limit_parts") == 2)
 
 
 def test_a_router_for_itself_says_so(harness, workers):

@@ -91,8 +91,9 @@ json::object Rate(const RatePace& pace, const RateUsed& used) {
 json::array Tenants(const TenantTable& tenants, const AdmissionSettings& settings, int64_t now_ns) {
   json::array rows;
   for (const TenantTable::Row& one : tenants.Read(now_ns, kMostTenants)) {
-    const TenantLimits& limits = settings.OfTenant(one.tenant).limits;
+    const TenantLimits limits = PartOf(settings.OfTenant(one.tenant).limits, tenants.parts());
     json::object row{{"tenant", one.tenant}, {"open", one.open}};
+    if (one.peers_open != 0) row["open_at_other_routers"] = one.peers_open;
     if (limits.concurrency != 0) row["concurrency"] = limits.concurrency;
     if (const RatePace pace = PaceOfRequests(limits); pace.limits())
       row["requests"] = Rate(pace, one.requests_used);

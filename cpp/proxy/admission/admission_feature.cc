@@ -18,8 +18,10 @@
 #include "proxy/admission/program_metrics.h"
 #include "proxy/admission/programs.h"
 #include "proxy/admission/tenant_limit.h"
+#include "proxy/admission/tenant_topic.h"
 #include "proxy/admission/thread_admission.h"
 #include "proxy/api/server_options.h"
+#include "proxy/control/other_routers.h"
 #include "proxy/control/services.h"
 #include "proxy/security/authorizer.h"
 #include "proxy/thread/io_thread.h"
@@ -85,6 +87,15 @@ void AddPrograms(const ServerParts& server, const ProgramSettings& settings) {
   server.services.AddMetrics([metrics](MetricsPage* page) { metrics->Write(page); });
 }
 
+// Peer sync is a feature in front of this one.
+void ShareLimits(const ServerParts& server, ClassPools& pools, TenantTable& tenants) {
+  auto* const others = server.services.Find<OtherRouters>();
+  if (others == nullptr || server.options.rate_limit_scope != RateLimitScope::kFleet) return;
+  auto* const topic = server.services.Keep(std::make_unique<TenantTopic>(pools, tenants));
+  others->AddTopic(topic);
+  server.services.AddMetrics([topic](MetricsPage* page) { topic->WriteMetrics(page); });
+}
+
 Status Add(const ServerParts& server) {
   StatusOr<ClientRules> made = ClientRules::Make(server.options);
   if (!made.ok()) return made.status();
@@ -119,6 +130,7 @@ Status Add(const ServerParts& server) {
   auto* const metrics =
       server.services.Keep(std::make_unique<AdmissionMetrics>(tokens, tenants, std::move(threads)));
   server.services.AddMetrics([metrics](MetricsPage* page) { metrics->Write(page); });
+  ShareLimits(server, pools, tenants);
   return absl::OkStatus();
 }
 

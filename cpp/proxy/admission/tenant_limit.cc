@@ -94,28 +94,26 @@ std::string DurationText(int64_t nanos) {
 }
 
 std::optional<TenantLimit> TenantLimit::Find(
-    ThreadTenants* thread, std::shared_ptr<const AdmissionSettings> settings, std::string_view tenant,
-    int64_t now_ns) {
-  const TenantLimits& limits = settings->OfTenant(tenant).limits;
+    ThreadTenants* thread, const AdmissionSettings& settings, std::string_view tenant, int64_t now_ns) {
+  const TenantLimits& limits = settings.OfTenant(tenant).limits;
   if (!limits.any()) return std::nullopt;
-  const bool named = settings->Names(tenant);
   return TenantLimit(
-      std::move(settings), limits, std::string(tenant),
-      thread->table.Find(tenant, now_ns, &thread->known, named));
+      PartOf(limits, thread->table.parts()), std::string(tenant),
+      thread->table.Find(tenant, now_ns, &thread->known, settings.Names(tenant)));
 }
 
 bool TenantLimit::Begin(int64_t now_ns) {
-  rejected_ = meter_->Begin(*limits_, now_ns);
+  rejected_ = meter_->Begin(limits_, now_ns);
   open_ = has_place_ = has_request_ = !rejected_.has_value();
   return open_;
 }
 
 bool TenantLimit::TakeTokens(uint64_t prompt, uint64_t output, bool counted, int64_t now_ns) {
-  const RatePace pace = PaceOfTokens(*limits_);
+  const RatePace pace = PaceOfTokens(limits_);
   if (!pace.limits()) return true;
   uint64_t tokens = prompt + output;
   if (!counted) tokens = std::min(tokens, pace.AmountIn(pace.capacity_ns()));
-  rejected_ = meter_->TakeTokens(*limits_, tokens, now_ns);
+  rejected_ = meter_->TakeTokens(limits_, tokens, now_ns);
   needed_ = tokens;
   if (rejected_.has_value()) {
     ReturnRequest(now_ns);
@@ -127,7 +125,7 @@ bool TenantLimit::TakeTokens(uint64_t prompt, uint64_t output, bool counted, int
 }
 
 void TenantLimit::ReturnRequest(int64_t now_ns) {
-  if (std::exchange(has_request_, false)) meter_->ReturnRequest(*limits_, now_ns);
+  if (std::exchange(has_request_, false)) meter_->ReturnRequest(limits_, now_ns);
 }
 
 void TenantLimit::ReturnPlace() {
@@ -140,7 +138,7 @@ void TenantLimit::End(std::optional<uint64_t> used, uint64_t events, int64_t now
   // One that reserved nothing was rejected, or needs no tokens.
   if (reserved_ == 0) return;
   const uint64_t seen = reserved_ + (events > output_ ? events - output_ : 0);
-  meter_->SettleTokens(*limits_, reserved_, used.value_or(seen), now_ns);
+  meter_->SettleTokens(limits_, reserved_, used.value_or(seen), now_ns);
 }
 
 int64_t TenantLimit::retry_after_ns() const {
@@ -154,18 +152,18 @@ std::string TenantLimit::Message() const {
   switch (rejected_->reason) {
     case TenantRejection::kConcurrency:
       return Concat(
-          tenant, " has ", limits_->concurrency,
+          tenant, " has ", limits_.concurrency,
           " requests under way, which is its limit; wait for the response to one of them.");
     case TenantRejection::kRequests:
       return Concat(
-          tenant, " is limited to ", limits_->requests_per_minute, " requests per minute, ",
-          at_once(PaceOfRequests(*limits_)), " of them at once; see Retry-After.");
+          tenant, " is limited to ", limits_.requests_per_minute, " requests per minute, ",
+          at_once(PaceOfRequests(limits_)), " of them at once; see Retry-After.");
     case TenantRejection::kTokens:
       break;
   }
   const std::string limit = Concat(
-      tenant, " is limited to ", limits_->tokens_per_minute, " tokens per minute, ",
-      at_once(PaceOfTokens(*limits_)), " of them at once");
+      tenant, " is limited to ", limits_.tokens_per_minute, " tokens per minute, ",
+      at_once(PaceOfTokens(limits_)), " of them at once");
   if (rejected_->wait_ns == RateBucket::kNever) {
     return Concat(
         limit, ", and this request needs ", needed_,
@@ -178,9 +176,9 @@ void TenantLimit::AddFields(
     bool anthropic, int64_t now_ns, int64_t unix_us, std::vector<HeaderField>* fields) {
   const FieldTimes times{.anthropic = anthropic, .unix_us = unix_us};
   const TenantMeter& meter = *meter_;
-  if (const RatePace pace = PaceOfRequests(*limits_); pace.limits())
+  if (const RatePace pace = PaceOfRequests(limits_); pace.limits())
     AddRate(kOfRequests, LevelOf(pace, meter.requests().Used(now_ns)), times, texts_.data(), fields);
-  if (const RatePace pace = PaceOfTokens(*limits_); pace.limits()) {
+  if (const RatePace pace = PaceOfTokens(limits_); pace.limits()) {
     AddRate(
         kOfTokens, LevelOf(pace, meter.tokens().Used(now_ns)), times, texts_.data() + kTextsOfRate, fields);
   }

@@ -10,12 +10,12 @@
 //   End(used)       settles the tokens; where they are not known, by the events of the stream if these are more than was
 //                   reserved, so that a client gains nothing by asking for no usage, or by leaving before it
 //
-// A retry changes nothing, since all that is done once. By the rules that were in force when it came. One thread.
+// A retry changes nothing, since all that is done once. By the rules, and the router's part of them, that were in force when it
+// came. One thread.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -40,8 +40,7 @@ class TenantLimit {
  public:
   // Null: the tenant has no limits. `tenant` is copied.
   static std::optional<TenantLimit> Find(
-      ThreadTenants* thread, std::shared_ptr<const AdmissionSettings> settings, std::string_view tenant,
-      int64_t now_ns);
+      ThreadTenants* thread, const AdmissionSettings& settings, std::string_view tenant, int64_t now_ns);
 
   TenantLimit(TenantLimit&& other) noexcept = default;
   TenantLimit& operator=(TenantLimit&&) = delete;
@@ -60,7 +59,7 @@ class TenantLimit {
   void End(std::optional<uint64_t> used, uint64_t events, int64_t now_ns);
 
   // It is limited as to requests at a time.
-  bool has_places() const { return limits_->concurrency != 0; }
+  bool has_places() const { return limits_.concurrency != 0; }
   const std::optional<TenantRejected>& rejected() const { return rejected_; }
   // What the client is told of rejected().
   std::string Message() const;
@@ -71,16 +70,10 @@ class TenantLimit {
   void AddFields(bool anthropic, int64_t now_ns, int64_t unix_us, std::vector<HeaderField>* fields);
 
  private:
-  TenantLimit(
-      std::shared_ptr<const AdmissionSettings> settings, const TenantLimits& limits, std::string tenant,
-      TenantTable::Hold meter)
-      : settings_(std::move(settings)),
-        limits_(&limits),
-        tenant_(std::move(tenant)),
-        meter_(std::move(meter)) {}
+  TenantLimit(const TenantLimits& limits, std::string tenant, TenantTable::Hold meter)
+      : limits_(limits), tenant_(std::move(tenant)), meter_(std::move(meter)) {}
 
-  std::shared_ptr<const AdmissionSettings> settings_;  // that limits_ is a part of
-  const TenantLimits* limits_;
+  const TenantLimits limits_;
   std::string tenant_;
   TenantTable::Hold meter_;
   bool open_ = false;

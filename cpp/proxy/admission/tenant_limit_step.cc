@@ -33,10 +33,10 @@ bool MustReject(Request& request) {
   auto* const tenants = request.thread.features.Find<ThreadTenants>();
   if (identity == nullptr || tenants == nullptr || request.route().own) return false;
   auto& classes = *request.thread.features.Find<ThreadClasses>();
-  std::shared_ptr<const AdmissionSettings> settings = classes.rules.Get()->settings;
+  const std::shared_ptr<const AdmissionSettings>& settings = classes.rules.Get()->settings;
   if (settings == nullptr) return false;
   const int64_t now = request.thread.clock.NowNanos();
-  std::optional<TenantLimit> found = TenantLimit::Find(tenants, std::move(settings), identity->tenant, now);
+  std::optional<TenantLimit> found = TenantLimit::Find(tenants, *settings, identity->tenant, now);
   if (!found.has_value()) return false;
   return !request.state.Emplace<TenantLimit>(*std::move(found)).Begin(now);
 }

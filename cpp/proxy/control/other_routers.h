@@ -8,6 +8,7 @@
 
 namespace vllm_router {
 
+class PeerTopic;
 struct AdminFact;
 struct Worker;
 
@@ -20,6 +21,8 @@ class OtherRouters {
   // An admin's call about a worker succeeded at this router. Where it counts, for the reply: at "all 3 routers" or at
   // "this router of 3"; empty: there are no others.
   virtual std::string TellAdmin(AdminFact fact) = 0;
+  // Before the threads run, and once each. The topic outlives the server's services.
+  virtual void AddTopic(PeerTopic* topic) = 0;
 
   struct Presence {
     bool connected = false;  // frames of the others arrive

@@ -112,7 +112,7 @@ void PeerRounds::Turn() {
                   "peer sync: other routers have not been heard for 5 s: ", pool_->options().url.Shown(), " ",
                   trouble.empty() ? "does not reply" : trouble, "; ", calls_.when_alone));
   }
-  if (calls_.turn) calls_.turn(now, connected);
+  if (calls_.turn) calls_.turn(now);
   // Rounds may take longer than half an interval, and those that are skipped must not be those that tell.
   if (under_way_ == 0 && pool_->up()) Spawn(Exchange(std::exchange(tell_due_, false)));
   snapshots_.Turn(now, connected);
@@ -185,8 +185,11 @@ void PeerRounds::TakeFrames(const PeerStreams::Heard& heard, int64_t now_ns) {
   std::vector<AdminFact> facts;
   if (streams_.knows_time())
     sync_.TrustFactsUntil(static_cast<uint64_t>(streams_.RedisMs(now_ns) + kFactsAheadMs));
-  for (const std::string_view frame : heard.frames) {
-    const Status status = sync_.Read(frame, now_ns, &suspects, calls_.fact ? &facts : nullptr);
+  for (size_t i = 0; i < heard.frames.size(); ++i) {
+    const int64_t redis_ms = streams_.knows_time() ? streams_.RedisMs(now_ns) : heard.frame_ms[i];
+    const int64_t age_ms = std::clamp<int64_t>(redis_ms - heard.frame_ms[i], 0, PeerStreams::kStreamMs);
+    const Status status =
+        sync_.Read(heard.frames[i], now_ns, &suspects, calls_.fact ? &facts : nullptr, age_ms * kNanosPerMs);
     if (!status.ok()) Warn(absl::PermissionDeniedError(std::string(status.message())));
   }
   if (calls_.suspected) {

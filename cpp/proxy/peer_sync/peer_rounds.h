@@ -52,7 +52,7 @@ class PeerRounds {
 
   // What its owner does besides; those that are null are not called.
   struct Calls {
-    std::function<void(int64_t now_ns, bool connected)> turn;                       // each half interval
+    std::function<void(int64_t now_ns)> turn;                                       // each half interval
     std::function<void(const std::shared_ptr<Worker>&, int64_t now_ns)> suspected;  // of a worker, by a peer
     std::function<void(const AdminFact&)> fact;     // null: facts are not read
     std::function<void(PeerSyncReport*)> complete;  // adds to a report what only the owner knows

@@ -327,10 +327,12 @@ void PeerStreams::TakeFrames(uint64_t router, RedisValue reply, Heard* heard) {
     const RedisValue entry = reply[i];
     if (entry.size() != 2) continue;
     const std::string_view id = entry[0].text();
-    if (id.size() > kMaxIdBytes || !MsOf(id)) continue;
+    const std::optional<int64_t> told_ms = MsOf(id);
+    if (id.size() > kMaxIdBytes || !told_ms) continue;
     place->second.last = id;
     if (entry[1].size() < 2 || entry[1][0].text() != "f") continue;
     heard->frames.push_back(entry[1][1].text());
+    heard->frame_ms.push_back(*told_ms);
     heard->bytes += heard->frames.back().size();
   }
   if (reply.size() >= PeerStreams::kFramesPerRead) {

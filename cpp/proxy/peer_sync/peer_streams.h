@@ -68,11 +68,12 @@ class PeerStreams {
   // What came of a round; views of its replies.
   struct Heard {
     std::vector<std::string_view> frames;  // of each router in its order
-    Status unread;                         // why one router's stream cannot be read; the others' are
-    bool more = false;                     // there are others, for another round
-    std::string_view snapshot;             // empty: there is none
-    std::optional<int64_t> leased;         // as Redis replied, which may be any number
-    size_t bytes = 0;                      // of frames and the snapshot
+    std::vector<int64_t> frame_ms;  // when each was told, by Redis's clock as far as it is to be believed
+    Status unread;                  // why one router's stream cannot be read; the others' are
+    bool more = false;              // there are others, for another round
+    std::string_view snapshot;      // empty: there is none
+    std::optional<int64_t> leased;  // as Redis replied, which may be any number
+    size_t bytes = 0;               // of frames and the snapshot
   };
 
   static uint64_t DrawRouter(int64_t unix_ms, uint64_t random) {

@@ -34,7 +34,7 @@ PeerSyncService::PeerSyncService(
 // Called once all members are there.
 PeerRounds::Calls PeerSyncService::Calls() {
   PeerRounds::Calls calls = {
-      .turn = [this](int64_t now_ns, bool connected) { Turn(now_ns, connected); },
+      .turn = [this](int64_t now_ns) { Turn(now_ns); },
       .suspected =
           [this](const std::shared_ptr<Worker>& worker, int64_t now_ns) { CheckHealth(worker, now_ns); },
       .fact = nullptr,
@@ -82,6 +82,8 @@ void PeerSyncService::AddConditions(const AddCondition& add) const {
           ": it routes by its own requests and by the workers' loads."));
 }
 
+void PeerSyncService::AddTopic(PeerTopic* topic) { rounds_.sync().AddTopic(topic); }
+
 std::string PeerSyncService::TellAdmin(AdminFact said) {
   const PeerSyncReport report = Report();
   const auto others = static_cast<size_t>(std::ranges::count_if(
@@ -92,9 +94,9 @@ std::string PeerSyncService::TellAdmin(AdminFact said) {
                                : Concat("this router of ", others + 1);
 }
 
-void PeerSyncService::Turn(int64_t now_ns, bool connected) {
+void PeerSyncService::Turn(int64_t now_ns) {
   const PeerSync& sync = rounds_.sync();
-  if (connected) lease_.SetRouters(static_cast<uint32_t>(sync.peers().CountLive(now_ns)) + 1);
+  lease_.SetRouters(sync.routers());
   loads_.SetAlone(sync.alone());
   admin_.Turn(now_ns);
   std::erase_if(

@@ -4,6 +4,7 @@
 //   a peer suspects a worker   HealthChecker asks that worker at once
 //   a rate limit               is leased from the limit of all routers (rate_lease.h)
 //   an admin's word            of a worker, said at any router, is carried out at all (peer_admin.h)
+//   other parts of the router  tell and hear what they have to (base/peer_topic.h)
 //
 // On the control thread, except where a comment says any thread.
 #pragma once
@@ -52,11 +53,12 @@ class PeerSyncService final : public Service, public OtherRouters {
   void Suspect(const std::shared_ptr<Worker>& worker) override;
   void CacheEmptied(const std::shared_ptr<Worker>& worker) override;
   std::string TellAdmin(AdminFact fact) override;
+  void AddTopic(PeerTopic* topic) override;
   Presence presence() const override;
 
  private:
   PeerRounds::Calls Calls();
-  void Turn(int64_t now_ns, bool connected);
+  void Turn(int64_t now_ns);
   void CheckHealth(const std::shared_ptr<Worker>& worker, int64_t now_ns);
   void Complete(PeerSyncReport* report) const;
 

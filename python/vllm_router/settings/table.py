@@ -1756,9 +1756,10 @@ class Table:
     rate_limit_scope: str = _resilience(
         "fleet",
         Choice(("fleet", "router")),
-        "the routers that share --rate-limit-tokens-per-second, when --peer-sync connects them",
-        more="fleet: all of them, which lease parts of it from Redis; while it is down each has its share. "
-        "router: each has all of it.",
+        "the routers that share --rate-limit-tokens-per-second and the limits of tenants, when --peer-sync "
+        "connects them",
+        more="fleet: all of them, which lease parts of it from Redis and tell each other what tenants used; "
+        "while it is down each has its share. router: each has all of it.",
         live="restart",
     )
     max_worker_requests: int = _resilience(

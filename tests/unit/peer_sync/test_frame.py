@@ -56,6 +56,7 @@ FRAMES = st.fixed_dictionaries(
         "staged": st.lists(
             st.tuples(*FACT, st.integers(1, 2), st.integers(0, 65_535), st.binary(max_size=128)), max_size=3
         ),
+        "topics": st.lists(st.tuples(st.integers(10, 31), st.binary(max_size=40)), max_size=2),
     }
 )
 KEYS = st.sampled_from(["", "k", "key" * 40])
