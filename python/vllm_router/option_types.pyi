@@ -233,6 +233,7 @@ class ServerOptions(TypedDict, total=False):
     continue_max: int
     continue_memory_mb: int
     continue_keepalive_secs: float
+    continue_wait_secs: float
     continue_drain_secs: float
     continue_stall_secs: float
     api_key_validation_urls: list[str] | tuple[str, ...]

@@ -17,6 +17,8 @@ struct ContinueSettings {
       5'000;  // between comments to a client that waits for the rest of its stream; 0: none
   int64_t drain_ms =
       0;  // from the begin of a worker's drain until its streams are handed over; 0: they are not
+  int64_t wait_ms =
+      30'000;  // for a place at a worker, while all that may have the stream are full; 0: none is waited for
   int64_t stall_ms = 0;  // of a worker's silence until another one gets the request as well; 0: none does
 };
 

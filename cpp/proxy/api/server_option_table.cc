@@ -302,6 +302,7 @@ const OptionTable<Settings>& SettingsTable() {
        .words = {{"off", ContinueStreams::kOff}, {"verified", ContinueStreams::kVerified}}},
       {.name = "continue_max", .member = Member<&O::continuation, &Continue::max>()},
       {.name = "continue_keepalive_secs", .member = Seconds<&O::continuation, &Continue::keepalive_ms>()},
+      {.name = "continue_wait_secs", .member = Seconds<&O::continuation, &Continue::wait_ms>()},
       {.name = "continue_drain_secs", .member = Seconds<&O::continuation, &Continue::drain_ms>()},
       {.name = "continue_stall_secs", .member = Seconds<&O::continuation, &Continue::stall_ms>()},
       {.name = "health_compat", .member = Member<&O::health_compat>()},

@@ -21,7 +21,7 @@ namespace {
 constexpr StreamCut kFollowed[] = {StreamCut::kLost,    StreamCut::kDead, StreamCut::kServerError,
                                    StreamCut::kAborted, StreamCut::kIdle, StreamCut::kDrained,
                                    StreamCut::kStalled};
-constexpr std::string_view kReasons[] = {"no_worker", "diverged",   "retries",
+constexpr std::string_view kReasons[] = {"no_worker", "diverged",   "retries", "wait",
                                          "suspected", "lost_again", "max"};
 constexpr std::string_view kHandOverEnds[] = {"moved",     "first_ended", "first_spoke", "diverged",
                                               "no_worker", "retries",     "failed",      "client_gone"};
@@ -62,21 +62,28 @@ void WriteMetrics(const Threads& threads, const ContinueMemory& memory, MetricsP
   std::map<std::string_view, uint64_t> cut;
   for (const std::string_view why : kReasons) cut[why] = 0;
   uint64_t without_memory = 0;
+  uint64_t waiting = 0;
   TimeSum<buckets::kDuration> gap;
   for (const ThreadContinuation* const thread : threads) {
     thread->cut.ForEach([&cut](std::string_view why, uint64_t count) { cut[why] += count; });
     without_memory += thread->without_memory.count();
+    waiting += thread->waiting.load(std::memory_order_relaxed);
     gap.Add(&thread->gap);
   }
   page->Counter(
       "streams_cut_total",
       "Event streams that should have gone on at another worker and did not: no_worker, diverged, retries, "
-      "suspected, lost_again or max.");
+      "wait, suspected, lost_again or max.");
   for (const auto& [why, count] : cut) page->Add(count, {{"why", why}});
   page->Histogram(
       "continue_gap_seconds",
       "The longest time for which a client had nothing new of a stream that another worker finished.");
   gap.AddTo(page);
+  page->Gauge(
+      "continue_waiting",
+      "Event streams that wait for a place at another worker, as all that may have them are at "
+      "--max-worker-requests (--continue-wait-secs).");
+  page->Add(waiting);
   page->Gauge(
       "continue_memory_bytes", "Memory that is held for streams that may go on (--continue-memory-mb).");
   page->Add(memory.bytes());

@@ -158,7 +158,7 @@ Task<ContinuedStream::Resumed> ContinuedStream::GoOn(StreamCut cut) {
   if (machine_.state() != ContinueState::kSeeking) {
     if (attempts_ != nullptr && is_loss) attempts_->ReportLoss();
     if (attempts_ == nullptr && is_loss && was_beside) {
-      RerunAttempts(request_, thread_.memory).ReportLossOf(*request_.info.worker, request_.info.sent_ns);
+      RerunAttempts(request_, thread_).ReportLossOf(*request_.info.worker, request_.info.sent_ns);
     }
     co_return Resumed::kEnds;
   }
@@ -196,7 +196,7 @@ Task<bool> ContinuedStream::RunAgain(StreamCut cut) {
   const std::shared_ptr<Worker> worker = info.worker;
   const int64_t sent_ns = co_await EndAttempt(cut, failure.error);
   if (attempts_ == nullptr && !request_.is_cancelled()) {
-    auto made = std::make_unique<RerunAttempts>(request_, thread_.memory);
+    auto made = std::make_unique<RerunAttempts>(request_, thread_);
     attempts_ = made.get();
     request_.UseAttempts(std::move(made));
   }
@@ -229,6 +229,7 @@ Task<bool> ContinuedStream::RunAgain(StreamCut cut) {
   }
   if (attempts_->why_not() == RerunAttempts::WhyNot::kSuspected) Post(ContinueEventType::kSuspected);
   if (attempts_->why_not() == RerunAttempts::WhyNot::kRetries) cut_why_ = "retries";
+  if (attempts_->why_not() == RerunAttempts::WhyNot::kWait) cut_why_ = "wait";
   Post(ContinueEventType::kNoTarget);
   co_return false;
 }

@@ -6,6 +6,7 @@
 #include "http/head.h"
 #include "net/event_loop.h"
 #include "proxy/api/settings.h"
+#include "proxy/continuation/place_wait.h"
 #include "proxy/continuation/thread_continuation.h"
 #include "proxy/exchange/request.h"
 #include "proxy/telemetry/telemetry.h"
@@ -47,10 +48,10 @@ bool IsLoss(const FailedAttempt& failed) {
 
 }  // namespace
 
-RerunAttempts::RerunAttempts(Request& request, const ContinueMemory& streams, Place place)
+RerunAttempts::RerunAttempts(Request& request, ThreadContinuation& continuation, Place place)
     : Attempts(request.thread),
       request_(request),
-      streams_(streams),
+      continuation_(continuation),
       own_info_(OwnInfo(request, place)),
       info_(own_info_ != nullptr ? own_info_.get() : &request.info),
       message_(MessageOf(request)),
@@ -101,7 +102,22 @@ Task<bool> RerunAttempts::RunAgain(
   std::optional<int64_t> pause = PauseAfter(failed, worker, sent_ns);
   while (pause) {
     const bool go_on = co_await Pause(*pause);
-    if (!go_on || !Choose()) co_return false;
+    if (!go_on) co_return false;
+    bool has_worker = Choose();
+    if (!has_worker && info_ != own_info_.get()) {
+      PlaceWait wait(request_, continuation_.waiting);
+      while (!has_worker && choice_.all_full() && choice_.AnyUntried()) {
+        const bool is_told = co_await wait.Next();
+        if (cancelled_) co_return false;
+        if (!is_told) {
+          why_not_ = WhyNot::kWait;
+          co_return false;
+        }
+        has_worker = Choose();
+        if (has_worker) wait.Found(*choice_.Fleet());
+      }
+    }
+    if (!has_worker) co_return false;
     const UpstreamRequest::End end = co_await Attempt();
     if (cancelled_) co_return false;
     attempt_->outcome().RecordAttempt();
@@ -153,12 +169,12 @@ std::optional<int64_t> RerunAttempts::PauseAfter(
   const int64_t now = thread.clock.NowNanos();
   const std::optional<int64_t> pause = plan_.Next(failed, now, thread.ids);
   const bool makes_load = failed.how != AttemptFailure::kConnect;
-  why_not_ = losses_.IsSuspected()                               ? WhyNot::kSuspected
-             : !failed.untried_left                              ? WhyNot::kNoWorker
-             : !pause                                            ? WhyNot::kRetries
-             : !makes_load                                       ? WhyNot::kNone
-             : thread.retry_budget.Take(now, streams_.streams()) ? WhyNot::kNone
-                                                                 : WhyNot::kRetries;
+  why_not_ = losses_.IsSuspected()                                           ? WhyNot::kSuspected
+             : !failed.untried_left                                          ? WhyNot::kNoWorker
+             : !pause                                                        ? WhyNot::kRetries
+             : !makes_load                                                   ? WhyNot::kNone
+             : thread.retry_budget.Take(now, continuation_.memory.streams()) ? WhyNot::kNone
+                                                                             : WhyNot::kRetries;
   if (why_not_ != WhyNot::kNone) return std::nullopt;
   ++info_->retries;
   const bool has_failed =

@@ -8,6 +8,8 @@
 // The rules are those of any retry: RetryPlan (the attempts before count), the budget, to which streams under way count as
 // requests, and the quarantine, which hears of each worker that was lost.
 //
+// Without a place at any worker that may have it the request waits for one (place_wait.h), but not beside another's stream.
+//
 // Attempts beside a worker that goes on with its stream have a record of their own until AddToRequest(), and at most
 // kMostBeside of all streams wait for one worker's response: more would be a storm of prompts. Belongs to one exchange. One
 // thread.
@@ -27,9 +29,9 @@
 
 namespace vllm_router {
 
-class ContinueMemory;
 class Delay;
 struct Request;
+struct ThreadContinuation;
 
 class RerunAttempts final : public Attempts {
  public:
@@ -41,10 +43,11 @@ class RerunAttempts final : public Attempts {
     kNoWorker,   // all were attempted, or may not be chosen
     kSuspected,  // the request may be what ends workers
     kRetries,    // the failure is of no kind that is retried, there were too many, or the budget is used up
+    kWait,       // no worker had a place within --continue-wait-secs
   };
 
   // Both outlive it; the request has its head and its whole body.
-  RerunAttempts(Request& request, const ContinueMemory& streams, Place place = Place::kAlone);
+  RerunAttempts(Request& request, ThreadContinuation& continuation, Place place = Place::kAlone);
 
   // One more may wait for this worker's response beside another's stream.
   static bool HasRoomBeside(const Worker& worker);
@@ -96,7 +99,7 @@ class RerunAttempts final : public Attempts {
   FailedAttempt EndFailedAttempt(UpstreamRequest::End end);
 
   Request& request_;
-  const ContinueMemory& streams_;
+  ThreadContinuation& continuation_;
   const std::unique_ptr<RequestInfo> own_info_;  // null: not begun beside another
   RequestInfo* info_;                            // the request's, or that
   const UpstreamRequest::Message message_;

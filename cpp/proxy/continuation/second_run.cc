@@ -27,7 +27,7 @@ bool IsLeaving(IoThread& thread, const Worker& worker) {
 SecondRun::SecondRun(Request& request, ThreadContinuation& thread)
     : request_(request),
       thread_(thread),
-      attempts_(std::make_unique<RerunAttempts>(request, thread.memory, RerunAttempts::Place::kBeside)) {}
+      attempts_(std::make_unique<RerunAttempts>(request, thread, RerunAttempts::Place::kBeside)) {}
 
 SecondRun::~SecondRun() { thread_.memory.Shrink(memory_bytes_); }
 

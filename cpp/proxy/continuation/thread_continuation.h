@@ -51,6 +51,7 @@ struct ThreadContinuation {
   std::array<Counter, kStreamCuts> continued{};  // streams that went on, by what ended the worker's
   LabeledCounters cut;                           // streams that did not, by why
   Counter without_memory;                        // streams that may not go on for want of memory
+  std::atomic<uint32_t> waiting{0};              // streams that wait for a worker with room
   LabeledCounters drain_handovers;               // hand-overs that have ended, by how
   LabeledCounters stall_handovers;
   DurationHistogram gap;  // the longest time without anything new, of streams that went on

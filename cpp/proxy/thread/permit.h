@@ -46,6 +46,11 @@ class Permit {
   // Releases the permit, which was of no use yet, and waits at its old position for the rest of
   // `timeout_ms`. REQUIRES: held, and a worth_a_try.
   Task<End> Requeue(int64_t timeout_ms);
+  // The same of a request that was served meanwhile: for all of `timeout_ms`. Nearly always it is the first in the queue.
+  Task<End> RequeueServed(int64_t timeout_ms) {
+    until_ns_ = 0;
+    return Requeue(timeout_ms);
+  }
   // Nanoseconds spent in the queue.
   int64_t waited_ns() const { return waited_ns_; }
   // Ends a wait with kLeft.

@@ -654,6 +654,7 @@ def _about_continued_streams(args: RouterArgs) -> list[str]:
                 "continue_max",
                 "continue_memory_mb",
                 "continue_keepalive_secs",
+                "continue_wait_secs",
                 "continue_drain_secs",
                 "continue_stall_secs",
             )

@@ -1870,6 +1870,13 @@ class Table:
         "the interval at which a client that waits for the rest of its stream is sent a comment",
         more="0: no comments.",
     )
+    continue_wait_secs: float = _continued(
+        30,
+        Seconds(low=0),
+        "the time for which a stream waits for a place while all workers that may have it are at "
+        "--max-worker-requests",
+        more="It stands before requests that came later. 0: it is cut at once.",
+    )
     continue_drain_secs: float = _continued(
         0,
         Seconds(low=0),

@@ -8,6 +8,7 @@ LIVE = {
     "continue_streams": "off",
     "continue_max": 2,
     "continue_keepalive_secs": 5,
+    "continue_wait_secs": 30,
     "continue_drain_secs": 0,
     "continue_stall_secs": 0,
 }

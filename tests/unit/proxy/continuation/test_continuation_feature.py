@@ -33,6 +33,7 @@ def test_each_family_is_there(harness):
         "streams_not_remembered_total",
         "continue_gap_seconds",
         "continue_memory_bytes",
+        "continue_waiting",
     )
     text = harness.router(harness.worker()).server.metrics_text()
     assert [name for name in names if f"# TYPE vllm_router_{name} " not in text] == []

@@ -218,6 +218,7 @@ OTHER_VALUES: dict[str, tuple[str, Any]] = {
     "continue-max": ("1", 1),
     "continue-memory-mb": ("64", 64),
     "continue-keepalive-secs": ("0", 0),
+    "continue-wait-secs": ("10", 10),
     "continue-drain-secs": ("5", 5),
     "continue-stall-secs": ("20", 20),
     "api-key-validation-urls": ("http://auth/v", ["http://auth/v"]),
