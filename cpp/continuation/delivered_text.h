@@ -21,6 +21,7 @@
 #include "continuation/choice_event.h"
 #include "continuation/eligibility.h"
 #include "continuation/repeated_event.h"
+#include "continuation/text_tail.h"
 #include "continuation/transcript.h"
 #include "http/sse_reader.h"
 
@@ -38,7 +39,8 @@ class DeliveredText {
     bool ended = false;  // with a finish_reason
   };
 
-  DeliveredText() : reader_(kMaxEventBytes) {}
+  // `tail`, which outlives it, gets the text of the first choice; null: nothing does.
+  explicit DeliveredText(TextTail* tail = nullptr) : reader_(kMaxEventBytes), tail_(tail) {}
 
   void Add(std::string_view bytes);
   // Of bytes that Add() would get, takes the whole events at their front that differ from the one before in their text
@@ -64,8 +66,10 @@ class DeliveredText {
   bool TakeRepeated(const RepeatedEvent::Match& match);
   bool TakeHead(const ChoiceEvent& event);
   Choice* ChoiceOf(uint64_t index);
+  void Say(Choice* choice, TextKind kind, uint64_t call, std::string_view text);
 
   SseReader reader_;
+  TextTail* tail_;
   RepeatedEvent repeated_;  // what the last event was
   std::vector<Choice> choices_;
   uint64_t events_without_choice_ = 0;

@@ -52,6 +52,15 @@ RerunVerifier::RerunVerifier(const DeliveredText& delivered)
   }
 }
 
+RerunVerifier::RerunVerifier(const DeliveredText& delivered, TextKind kind, std::string_view repeated)
+    : RerunVerifier(delivered) {
+  ROUTER_CHECK(choices_.size() <= 1, "the rest of one choice follows");
+  if (choices_.empty()) return;
+  Transcript target;
+  target.Add(kind, /*call=*/0, repeated);
+  choices_.front().target = target.digest();
+}
+
 RerunState RerunVerifier::Add(std::string_view bytes, std::string* to_client) {
   while (problem_ == RerunProblem::kNone && !bytes.empty()) {
     const SseReader::Step step = reader_.Next(&bytes);

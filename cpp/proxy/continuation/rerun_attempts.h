@@ -49,7 +49,10 @@ class RerunAttempts final : public Attempts {
   // One more may wait for this worker's response beside another's stream.
   static bool HasRoomBeside(const Worker& worker);
 
-  // The attempt at this worker failed like this. `sent_ns`: when it got the first byte of the request.
+  // Of the attempts that follow; null: the body as it is. REQUIRES: none is under way. `copy` outlives them.
+  void UseBody(const SplicedBody* copy) { message_.copy = copy; }
+  // The attempt at this worker failed like this. `sent_ns`: when it got the first byte of the request. Null: none did, and
+  // the next one may be at the same worker.
   Task<bool> RunAgain(const FailedAttempt& failed, std::shared_ptr<Worker> worker, int64_t sent_ns);
   WhyNot why_not() const { return why_not_; }
   // The last worker was lost with the request, and there is no other attempt; or another worker was.
@@ -99,7 +102,7 @@ class RerunAttempts final : public Attempts {
   const ContinueMemory& streams_;
   const std::unique_ptr<RequestInfo> own_info_;  // null: not begun beside another
   RequestInfo* info_;                            // the request's, or that
-  const UpstreamRequest::Message message_;
+  UpstreamRequest::Message message_;
   RetryPlan plan_;
   RequestLosses losses_;
   WorkerChoice choice_;

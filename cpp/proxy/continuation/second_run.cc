@@ -5,9 +5,11 @@
 #include <utility>
 
 #include "base/time_units.h"
+#include "continuation/token_stream.h"
 #include "http/dechunk.h"
 #include "proxy/api/settings.h"
 #include "proxy/continuation/thread_continuation.h"
+#include "proxy/continuation/token_request.h"
 #include "proxy/exchange/request.h"
 #include "proxy/thread/io_thread.h"
 
@@ -58,8 +60,12 @@ void SecondRun::Feed() {
   is_broken_ = part.bad;
   const std::string_view events = gate_.Take(part.data);
   has_event_ = has_event_ || !events.empty();
+  const auto* const asked = request_.state.Find<TokenRequest>();
+  std::string hidden;
+  const bool hides = asked != nullptr && asked->hides && !gate_.passes_all();
+  if (hides) hidden = WithoutIds(events, asked->api == ContinueApi::kChat);
   std::string for_client;  // which the relay will write, should one follow
-  verifier_->Add(events, &for_client);
+  verifier_->Add(hides ? std::string_view(hidden) : events, &for_client);
 }
 
 SecondRun::State SecondRun::state() const {

@@ -1,5 +1,7 @@
 // Attempts at workers until one responds: SELECT, LEASE, SEND and AWAIT (proxy/exchange/retry_loop.h), and again when a
 // worker that was full has room, or when a request that was evicted has its turn.
+#include "proxy/steps/upstream.h"
+
 #include <span>
 #include <string>
 #include <utility>
@@ -52,7 +54,9 @@ bool MayLackModel(const Request& request) {
          request.head->path.starts_with("/v1/") && request.thread.fleet.Get()->models()->names->any_said;
 }
 
-Task<Verdict> Attempt(Request& request) {
+}  // namespace
+
+Task<Verdict> SendToWorkers(Request& request) {
   Attempts& attempts = *request.attempts;
   request.ArmTotalDeadline(request.settings.request_timeout_ms);
   Attempts::End end = co_await RunAttempts(request);
@@ -86,8 +90,6 @@ Task<Verdict> Attempt(Request& request) {
   co_return Verdict::kEnd;
 }
 
-}  // namespace
-
-extern constexpr Step kUpstreamStep = {.name = "upstream", .run = &Attempt};
+extern constexpr Step kUpstreamStep = {.name = "upstream", .run = &SendToWorkers};
 
 }  // namespace vllm_router

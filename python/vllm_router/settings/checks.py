@@ -646,7 +646,8 @@ def warnings_about(args: RouterArgs) -> list[str]:
 
 
 def _about_continued_streams(args: RouterArgs) -> list[str]:
-    if FLAGS["continue_streams"].check(args.continue_streams) == "off":
+    streams = FLAGS["continue_streams"].check(args.continue_streams)
+    if streams == "off":
         return [
             f"{FLAGS[name].spelling} has no effect without --continue-streams verified"
             for name in (
@@ -655,9 +656,18 @@ def _about_continued_streams(args: RouterArgs) -> list[str]:
                 "continue_keepalive_secs",
                 "continue_drain_secs",
                 "continue_stall_secs",
+                "continue_rerun_tokens",
+                "continue_max_tokens",
             )
             if not FLAGS[name].is_default(getattr(args, name))
         ]
+    of_tokens = [
+        f"{FLAGS[name].spelling} has no effect without --continue-streams tokens"
+        for name in ("continue_rerun_tokens", "continue_max_tokens")
+        if streams != "tokens" and not FLAGS[name].is_default(getattr(args, name))
+    ]
+    if of_tokens:
+        return of_tokens
     if args.vllm_pd_disaggregation:
         return ["--continue-streams has no effect with --vllm-pd-disaggregation"]
     if args.disable_retries or args.retry_max_retries == 1:

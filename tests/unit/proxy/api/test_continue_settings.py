@@ -10,6 +10,8 @@ LIVE = {
     "continue_keepalive_secs": 5,
     "continue_drain_secs": 0,
     "continue_stall_secs": 0,
+    "continue_rerun_tokens": 512,
+    "continue_max_tokens": 131_072,
 }
 FIXED = {"continue_memory_mb": 256}
 
