@@ -42,6 +42,7 @@ TAIL = """
 | `/v1/completions` | POST | OpenAI's; `prompt` is a text, several, token ids, or several lists of them |
 | `/v1/responses` | POST | OpenAI's; `GET` with an upgrade is a [WebSocket](#responses-over-a-websocket) |
 | `/v1/messages` | POST | Anthropic's |
+| `/inference/v1/generate` | POST | vLLM's: `token_ids` and `sampling_params` in, token ids out, with `"output_mode": "text"` their text |
 | `/v1/embeddings` | POST | numbers that depend on the input alone; `dimensions` (64), `encoding_format` |
 | `/tokenize` | POST | `{"count": 3, "max_model_len": 131072, "tokens": [...], "token_strs": null}` |
 | `/detokenize` | POST | `{"prompt": "..."}` |
@@ -66,8 +67,9 @@ Another method on a POST path gets 405, another path 404, a bad request 400 and 
 `x-request-id` becomes the end of the response's `id`.
 
 Read of a request: `model`, `messages` (`prompt`, `input`, `system`, `instructions`, `tools`) as text, `max_tokens`
-(`max_completion_tokens`, `max_output_tokens`), `n`, `stream`, `stream_options.include_usage`. Without a length a chat's response has 64
-tokens and a completion 16; `finish_reason` is `length` where one was given, else `stop`.
+(`max_completion_tokens`, `max_output_tokens`), `n`, `stream`, `stream_options.include_usage`, `return_token_ids`; of chats, completions and
+generate `seed` beside a temperature, and `stop` of one choice; of chats `kv_transfer_params.prompt_token_ids`, [the prompt](#tokens-and-text). Without a
+length a chat's response has 64 tokens and a completion 16; `finish_reason` is `length` where one was given, else `stop`.
 
 ## Tool calls
 
@@ -98,10 +100,19 @@ Not in responses with `--stage` or over a WebSocket.
 ## Tokens and text
 
 Four bytes of text are a token, whose id is these bytes as a little-endian number; the last one is padded with zeros. So equal prefixes of
-texts have equal tokens. Each token of a response is a blank and a word of three letters, chosen by a hash of the prompt. A chat
-becomes text by a plain template:
+texts have equal tokens. A chat becomes text by a plain template:
 
     <|system|>\\nBe brief.\\n<|user|>\\nHello\\n<|assistant|>\\n
+
+Each token of a response is a blank and a word of three letters, drawn by a hash of all ids before it. So a request whose prompt is the ids of
+another one's prompt and of the first part of its response goes on as that response does: a completion, `/inference/v1/generate`, or the same
+chat with `kv_transfer_params.prompt_token_ids`. A `seed` at another temperature than 0 counts from the begin of the request, so that such a
+response goes on otherwise, and a chat without a length ends where the first one would have.
+
+With `--wide-text` an eighth of the words is é, 海 or 😀, which two or three tokens divide. A stream shows a character with its last token. As of vLLM
+0.32, the first text behind a prompt that ends inside a character is that whole prompt.
+
+A stream holds text back that may be the begin of a `stop` string. It ends with the token that completes one.
 
 ## Time
 
@@ -174,6 +185,7 @@ change a response under way.
 - `fail_first_n=3` fails three requests only. Without `status_code` they get 500.
 - `close_early` breaks off half way through the tokens or the body. Not for `/tokenize`, `/detokenize` and `/echo`.
 - `close_after_bytes=100` counts from the first byte of the head, so it can cut heads and chunks anywhere.
+- `close_after_tokens=5` breaks a stream off behind the events of five tokens.
 - `kv_drop_batches` and `kv_garbage_batches` count from the time they are set. While `kv_stall` is set, batches wait, as many as
   `--kv-events-buffer-steps`; those before are lost. `SimulatedWorker.restart_kv_events()` empties the cache and numbers from 0.
 
@@ -188,6 +200,7 @@ change a response under way.
 | `x-sim-garbage` | 1 | `garbage` |
 | `x-sim-close-early` | 1 | `close_early` |
 | `x-sim-close-after-bytes` | bytes | `close_after_bytes` |
+| `x-sim-close-after-tokens` | tokens | `close_after_tokens` |
 
 The router passes these headers on. A value that is not a whole number is ignored.
 

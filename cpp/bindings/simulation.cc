@@ -101,6 +101,8 @@ void BindSimulation(py::module_& module) {
   options.Add("decode_us_per_sequence", &EngineCoefficients::decode_us_per_sequence);
   options.Add("context_ns_per_token", &EngineCoefficients::context_ns_per_token);
   options.Add("tool_script", &Options::tool_script);
+  options.Add("wide_text", &Options::model, &SimModel::wide_text);
+  options.Add("ignore_prompt_ids", &Options::model, &SimModel::ignore_prompt_ids);
   options.Add("speed", &Options::engine, &BatchEngineOptions::speed);
   options.Add("max_running", &Options::engine, &BatchEngineOptions::max_running);
   options.Add("step_tokens", &Options::engine, &BatchEngineOptions::step_tokens);
@@ -126,6 +128,7 @@ void BindSimulation(py::module_& module) {
   options.Add("garbage", &Options::faults, &Faults::garbage);
   options.Add("close_early", &Options::faults, &Faults::close_early);
   options.Add("close_after_bytes", &Options::faults, &Faults::close_after_bytes);
+  options.Add("close_after_tokens", &Options::faults, &Faults::close_after_tokens);
   options.Add("health_status", &Options::faults, &Faults::health_status);
   options.Add("kv_drop_batches", &Options::faults, &Faults::kv_drop_batches);
   options.Add("kv_garbage_batches", &Options::faults, &Faults::kv_garbage_batches);

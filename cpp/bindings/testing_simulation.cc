@@ -42,6 +42,7 @@ Api ApiByName(const std::string& name) {
       {"completions", Api::kCompletions},
       {"responses", Api::kResponses},
       {"messages", Api::kMessages},
+      {"generate", Api::kGenerate},
       {"embeddings", Api::kEmbeddings},
       {"tokenize", Api::kTokenize},
       {"detokenize", Api::kDetokenize},
@@ -352,15 +353,14 @@ void BindTestingSimulation(py::module_& testing) {
   testing.def(
       "response_text",
       [](const py::bytes& prompt, size_t tokens, size_t choice) {
-        std::string text;
-        AppendAnswer(AnswerSeed(SimulatedPrompt::FromText(std::string(prompt)), choice), tokens, &text);
-        return text;
+        const GeneratedText text(SimulatedPrompt::FromText(std::string(prompt)), choice, tokens, {});
+        return std::string(text.text());
       },
       py::arg("prompt"), py::arg("tokens"), py::arg("choice") = 0);
   testing.def("chain_with_answer", [](const py::bytes& text, size_t tokens, size_t block_tokens) {
     const SimulatedPrompt prompt = SimulatedPrompt::FromText(std::string(text));
     Chain chain = BlockChain(prompt.tokens, block_tokens);
-    AppendAnswerChain(prompt, AnswerSeed(prompt, 0), tokens, block_tokens, &chain);
+    AppendTextChain(prompt, GeneratedText(prompt, 0, tokens, {}).text(), block_tokens, &chain);
     return chain;
   });
 
@@ -368,9 +368,13 @@ void BindTestingSimulation(py::module_& testing) {
       .def(py::init<>())
       .def_readwrite("name", &SimModel::name)
       .def_readwrite("max_model_len", &SimModel::max_model_len)
-      .def_property("script", nullptr, [](SimModel& model, const std::string& json) {
-        model.script = std::make_shared<const ToolScript>(ValueOrThrow(ToolScript::Parse(json)));
-      });
+      .def_property(
+          "script", nullptr,
+          [](SimModel& model, const std::string& json) {
+            model.script = std::make_shared<const ToolScript>(ValueOrThrow(ToolScript::Parse(json)));
+          })
+      .def_readwrite("wide_text", &SimModel::wide_text)
+      .def_readwrite("ignore_prompt_ids", &SimModel::ignore_prompt_ids);
   py::class_<SimRequest>(testing, "SimRequest")
       .def_readonly("model", &SimRequest::model)
       .def_property_readonly(

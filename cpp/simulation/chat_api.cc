@@ -16,9 +16,16 @@ std::vector<Reply> RepliesOf(const SimRequest& request) {
   return replies;
 }
 
-std::string_view FinishReason(const SimRequest& request) {
-  if (request.turn != nullptr && !request.turn->calls.empty()) return "tool_calls";
-  return request.length_was_asked ? "length" : "stop";
+// Ids as JSON, null unless the client wants them.
+std::string IdsJson(bool wanted, std::span<const uint32_t> ids) {
+  if (!wanted) return "null";
+  std::string json;
+  WriteIds(ids, &json);
+  return json;
+}
+
+const std::vector<uint32_t>& PromptOf(const SimRequest& request, size_t choice) {
+  return request.prompts[choice / request.choices_per_prompt].tokens;
 }
 
 void WriteMessageOf(const Reply& reply, std::string* out) {
@@ -43,19 +50,25 @@ class ChatStream : public ResponseStream {
   ChatStream(const SimRequest& request, const AnswerStamp& stamp)
       : is_chat_(request.api == Api::kChat),
         include_usage_(request.include_usage),
-        finish_reason_(FinishReason(request)),
+        return_token_ids_(request.return_token_ids),
+        end_(EndJson(request)),
         fingerprint_(JsonQuoted(stamp.fingerprint)),
         replies_(RepliesOf(request)) {
     Text{&head_} << R"(data: {"id":")" << AnswerId(request.api, stamp.request_id) << R"(","object":")"
                  << (is_chat_ ? "chat.completion.chunk" : "text_completion") << R"(","created":)"
                  << stamp.created << R"(,"model":)" << JsonQuoted(request.model) << R"(,"choices":[)";
     before_ = head_ + R"({"index":)";
+    for (size_t choice = 0; choice < replies_.size(); ++choice) {
+      prompt_ids_.push_back(IdsJson(return_token_ids_, PromptOf(request, choice)));
+    }
   }
 
   void Begin(const Usage&, std::string* out) override {
     if (!is_chat_) return;
     for (size_t choice = 0; choice < replies_.size(); ++choice) {
-      Text{out} << before_ << choice << R"(,"delta":{"role":"assistant","content":""})" << kOpen;
+      Text{out} << before_ << choice << R"(,"delta":{"role":"assistant","content":""})" << kOpen
+                << R"(}],"prompt_token_ids":)" << prompt_ids_[choice] << R"(,"prompt_text":null})"
+                << "\n\n";
     }
   }
 
@@ -80,15 +93,18 @@ class ChatStream : public ResponseStream {
                << piece.json << R"("}}]})";
           break;
       }
-      text << kOpen;
+      text << kOpen << (is_chat_ ? "" : R"(,"stop_reason":null)");
+      WriteIdMembers(choice, IdsJson(return_token_ids_, reply.Ids(token)), out);
+      text << "}]}\n\n";
     }
   }
 
   void End(const Usage& usage, std::string* out) override {
     for (size_t choice = 0; choice < replies_.size(); ++choice) {
       Text{out} << before_ << choice << (is_chat_ ? R"(,"delta":{})" : R"(,"text":"")")
-                << R"(,"logprobs":null,"finish_reason":")" << finish_reason_
-                << R"(","stop_reason":null}],"system_fingerprint":)" << fingerprint_ << "}\n\n";
+                << R"(,"logprobs":null,)" << end_;
+      WriteIdMembers(choice, IdsJson(return_token_ids_, {}), out);
+      Text{out} << R"(}],"system_fingerprint":)" << fingerprint_ << "}\n\n";
     }
     if (include_usage_) {
       Text{out} << head_ << R"(],"usage":)";
@@ -99,15 +115,26 @@ class ChatStream : public ResponseStream {
   }
 
  private:
-  static constexpr std::string_view kOpen = ",\"logprobs\":null,\"finish_reason\":null}]}\n\n";
+  static constexpr std::string_view kOpen = R"(,"logprobs":null,"finish_reason":null)";
+
+  // A completion says its prompt's with its first event, a chat before.
+  void WriteIdMembers(size_t choice, std::string_view ids, std::string* out) {
+    if (!is_chat_) {
+      Text{out} << R"(,"prompt_token_ids":)" << prompt_ids_[choice];
+      prompt_ids_[choice] = "null";
+    }
+    Text{out} << R"(,"token_ids":)" << ids;
+  }
 
   const bool is_chat_;
   const bool include_usage_;
-  const std::string_view finish_reason_;
+  const bool return_token_ids_;
+  const std::string end_;          // JSON
   const std::string fingerprint_;  // JSON
   const std::vector<Reply> replies_;
-  std::string head_;    // of every event, up to the list of choices
-  std::string before_;  // up to the number of the choice
+  std::string head_;                     // of every event, up to the list of choices
+  std::string before_;                   // up to the number of the choice
+  std::vector<std::string> prompt_ids_;  // JSON, of each choice
 };
 
 }  // namespace
@@ -127,10 +154,15 @@ void WriteChat(const SimRequest& request, const AnswerStamp& stamp, const Usage&
     } else {
       text << "\"" << replies[index].TextJson() << "\"";
     }
-    text << R"(,"logprobs":null,"finish_reason":")" << FinishReason(request) << R"(","stop_reason":null})";
+    const bool with_ids = request.return_token_ids;
+    text << R"(,"logprobs":null,)" << EndJson(request) << R"(,"token_ids":)"
+         << IdsJson(with_ids, replies[index].Ids());
+    if (!is_chat) text << R"(,"prompt_token_ids":)" << IdsJson(with_ids, PromptOf(request, index));
+    text << "}";
   }
   text << R"(],"system_fingerprint":)" << JsonQuoted(stamp.fingerprint) << R"(,"usage":)";
   WriteUsage(usage, out);
+  if (is_chat) text << R"(,"prompt_token_ids":)" << IdsJson(request.return_token_ids, PromptOf(request, 0));
   text << "}";
 }
 

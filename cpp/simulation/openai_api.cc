@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "simulation/chat_api.h"
+#include "simulation/generate_api.h"
 #include "simulation/messages_api.h"
 #include "simulation/responses_api.h"
 
@@ -23,6 +24,8 @@ std::string_view IdPrefix(Api api) {
       return "msg_";
     case Api::kEmbeddings:
       return "embd-";
+    case Api::kGenerate:
+      return "generate-tokens-";
     case Api::kTokenize:
     case Api::kDetokenize:
     case Api::kCountTokens:
@@ -80,13 +83,6 @@ void WriteEmbeddings(
   out->append("}");
 }
 
-void WriteIds(const std::vector<uint32_t>& ids, std::string* out) {
-  Text text{out};
-  text << "[";
-  for (size_t i = 0; i < ids.size(); ++i) text << (i == 0 ? "" : ",") << uint64_t{ids[i]};
-  text << "]";
-}
-
 void WriteTokens(const SimRequest& request, std::string* out) {
   const std::vector<uint32_t>& tokens = request.prompts[0].tokens;
   Text{out} << R"({"count":)" << tokens.size() << R"(,"max_model_len":)" << request.max_model_len
@@ -117,6 +113,22 @@ std::string AnswerId(Api api, std::string_view request_id) {
   return std::string(IdPrefix(api)) + quoted.substr(1, quoted.size() - 2);
 }
 
+void WriteIds(std::span<const uint32_t> ids, std::string* out) {
+  Text text{out};
+  text << "[";
+  for (size_t i = 0; i < ids.size(); ++i) text << (i == 0 ? "" : ",") << uint64_t{ids[i]};
+  text << "]";
+}
+
+std::string EndJson(const SimRequest& request) {
+  std::string_view reason = request.length_was_asked ? "length" : "stop";
+  if (request.turn != nullptr && !request.turn->calls.empty()) reason = "tool_calls";
+  if (!request.stop.empty()) reason = "stop";
+  return Concat(
+      R"("finish_reason":")", reason, R"(","stop_reason":)",
+      request.stop.empty() ? std::string("null") : JsonQuoted(request.stop));
+}
+
 void WriteUsage(const Usage& usage, std::string* out) {
   Text{out} << R"({"prompt_tokens":)" << usage.prompt_tokens << R"(,"total_tokens":)"
             << usage.prompt_tokens + usage.completion_tokens << R"(,"completion_tokens":)"
@@ -127,17 +139,29 @@ void WriteUsage(const Usage& usage, std::string* out) {
 ReplyPiece Reply::Piece(size_t token) const {
   if (token >= tokens_) return {};
   if (turn_ != nullptr) return turn_->Piece(token);
-  return {.json = AnswerToken(seed_, token)};
+  return {.json = generated_.Shown(token)};
 }
 
 std::string Reply::TextJson() const {
-  std::string text;
-  if (turn_ == nullptr) {
-    AppendAnswer(seed_, tokens_, &text);
-    return text;
-  }
-  text = JsonQuoted(turn_->text);
+  if (turn_ == nullptr) return std::string(generated_.text());
+  const std::string text = JsonQuoted(turn_->text);
   return text.substr(1, text.size() - 2);
+}
+
+std::vector<uint32_t> Reply::Ids(size_t token) const {
+  if (turn_ != nullptr) return TokensOfText(Piece(token).json);
+  if (token >= generated_.ids().size()) return {};
+  return {generated_.ids()[token]};
+}
+
+std::vector<uint32_t> Reply::Ids() const {
+  if (turn_ == nullptr) return generated_.ids();
+  std::vector<uint32_t> all;
+  for (size_t token = 0; token < tokens_; ++token) {
+    const std::vector<uint32_t> ids = Ids(token);
+    all.insert(all.end(), ids.begin(), ids.end());
+  }
+  return all;
 }
 
 void WriteAnswer(const SimRequest& request, const AnswerStamp& stamp, const Usage& usage, std::string* out) {
@@ -149,6 +173,8 @@ void WriteAnswer(const SimRequest& request, const AnswerStamp& stamp, const Usag
       return WriteResponse(request, stamp, usage, out);
     case Api::kMessages:
       return WriteMessage(request, stamp, usage, out);
+    case Api::kGenerate:
+      return WriteGenerated(request, stamp, usage, out);
     case Api::kEmbeddings:
       return WriteEmbeddings(request, stamp, usage, out);
     case Api::kTokenize:
@@ -171,6 +197,7 @@ void WriteAnswer(const SimRequest& request, const AnswerStamp& stamp, const Usag
 std::unique_ptr<ResponseStream> ResponseStream::Open(const SimRequest& request, const AnswerStamp& stamp) {
   if (request.api == Api::kResponses) return StreamResponse(request, stamp);
   if (request.api == Api::kMessages) return StreamMessage(request, stamp);
+  if (request.api == Api::kGenerate) return StreamGenerated(request, stamp);
   return StreamChat(request, stamp);
 }
 

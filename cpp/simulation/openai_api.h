@@ -12,19 +12,21 @@
 //
 //   <|system|>\nBe brief.\n<|user|>\nHello\n<|assistant|>\n        + response + \n<|user|>\n …
 //
-// Fields that do not change the output (sampling, stop, tools' meaning) are read as text or not at all.
+// Fields that do not change the output (most of sampling, tools' meaning) are read as text or not at all.
 // Pure; any thread. Cost: about 2 us for a 1 KiB chat.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
 #include "base/text.h"
+#include "simulation/generated_text.h"
 #include "simulation/response_text.h"
 #include "simulation/tool_script.h"
 
@@ -35,6 +37,7 @@ enum class Api : uint8_t {
   kCompletions,      // POST /v1/completions
   kResponses,        // POST /v1/responses
   kMessages,         // POST /v1/messages (Anthropic)
+  kGenerate,         // POST /inference/v1/generate (vLLM: token ids in and out)
   kEmbeddings,       // POST /v1/embeddings
   kTokenize,         // POST /tokenize
   kDetokenize,       // POST /detokenize
@@ -54,6 +57,8 @@ struct SimModel {
   size_t default_completion_tokens = 16;  // vLLM's and OpenAI's own default for completions
   // Null: none. With one, a length that a chat requests is a limit of its response.
   std::shared_ptr<const ToolScript> script;
+  bool wide_text = false;          // generated_text.h
+  bool ignore_prompt_ids = false;  // kv_transfer_params.prompt_token_ids of chats
 };
 
 struct SimRequest {
@@ -69,6 +74,10 @@ struct SimRequest {
   bool base64 = false;  // encoding_format
   size_t max_model_len = 0;
   std::shared_ptr<const ScriptedTurn> turn;  // the response; null: text that the prompt decides
+  GenerationOptions generation;              // of such a text
+  std::string stop;                          // the string that ends it; "": none
+  bool return_token_ids = false;
+  bool with_text = true;  // kGenerate: output_mode is "text"
   bool generates = true;  // false (Responses): the prompt is computed, the response is empty
   // The KV blocks of the prompts came from another worker, which had this many of their tokens in its cache: nothing
   // of them is computed.
@@ -141,6 +150,9 @@ struct Text {  // a string with appended texts and numbers
 
 // The response's id, in JSON but without quotes.
 std::string AnswerId(Api api, std::string_view request_id);
+void WriteIds(std::span<const uint32_t> ids, std::string* out);
+// As its reason a response has what ended it: JSON of "finish_reason" and "stop_reason".
+std::string EndJson(const SimRequest& request);
 // In the shape of chats, completions and embeddings.
 void WriteUsage(const Usage& usage, std::string* out);
 
@@ -151,11 +163,15 @@ class Reply {
       : turn_(request.turn),
         generates_(request.generates),
         tokens_(request.generates ? request.answer_tokens : 0),
-        seed_(AnswerSeed(prompt, choice)) {}
+        seed_(AnswerSeed(prompt, choice)),
+        generated_(prompt, choice, turn_ == nullptr ? tokens_ : 0, request.generation) {}
 
   // A piece of the generated text or of the scripted turn; one without text behind the end.
   ReplyPiece Piece(size_t token) const;
   std::string TextJson() const;  // all of the text, escaped as in a JSON string
+  // Of one token, or of all. Those of a turn cannot be continued.
+  std::vector<uint32_t> Ids(size_t token) const;
+  std::vector<uint32_t> Ids() const;
   bool has_text() const { return generates_ && (turn_ == nullptr || !turn_->text.empty()); }
   size_t calls() const { return turn_ == nullptr ? 0 : turn_->calls.size(); }
   const ScriptedCall& call(size_t number) const { return turn_->calls[number]; }
@@ -167,6 +183,7 @@ class Reply {
   bool generates_;
   size_t tokens_;
   uint64_t seed_;
+  GeneratedText generated_;
 };
 
 }  // namespace vllm_router

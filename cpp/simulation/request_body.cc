@@ -164,6 +164,12 @@ Status AppendMessages(dom::element list, std::string_view name, Chat* chat) {
   return absl::OkStatus();
 }
 
+// How far a chat has come.
+struct ChatState {
+  size_t responses = 0;  // since the user's last message
+  size_t begun = 0;      // tokens of the next response that the prompt has already
+};
+
 // The chat as text, ready for the assistant to continue.
 StatusOr<Chat> ReadChat(const dom::object& object, std::string_view list_name, std::string_view system_name) {
   Chat chat;
@@ -286,16 +292,19 @@ void ApplyScript(const dom::object& object, const SimModel& model, size_t respon
 }
 
 // The length of the response: as requested, else the default, limited by the context.
-Status ReadLength(const dom::object& object, const SimModel& model, size_t responses, SimRequest* request) {
+Status ReadLength(
+    const dom::object& object, const SimModel& model, const ChatState& chat, SimRequest* request) {
   const uint64_t most = std::numeric_limits<uint32_t>::max();
   request->answer_tokens =
-      request->api == Api::kCompletions ? model.default_completion_tokens : model.default_chat_tokens;
+      request->api == Api::kCompletions
+          ? model.default_completion_tokens
+          : model.default_chat_tokens - std::min(model.default_chat_tokens - 1, chat.begun);
   for (const std::string_view name : {"max_tokens", "max_completion_tokens", "max_output_tokens"}) {
     ROUTER_RETURN_IF_ERROR(
         ReadCount(object, name, 1, most, &request->answer_tokens, &request->length_was_asked));
   }
   if (model.script != nullptr && request->api != Api::kCompletions)
-    ApplyScript(object, model, responses, request);
+    ApplyScript(object, model, chat.responses, request);
   const size_t longest = LongestPrompt(*request);
   if (!request->length_was_asked && request->turn == nullptr && longest < model.max_model_len) {
     request->answer_tokens = std::min(request->answer_tokens, model.max_model_len - longest);
@@ -328,9 +337,69 @@ Status ReadEmbeddingFields(const dom::object& object, const SimModel& model, Sim
   return absl::OkStatus();
 }
 
+// A string or a list of such; empty ones end nothing.
+Status ReadStops(const dom::object& object, std::vector<std::string>* stops) {
+  const std::optional<dom::element> field = Field(object, "stop");
+  std::string_view text;
+  dom::array list;
+  if (!field) return absl::OkStatus();
+  if (field->get(text) == simdjson::SUCCESS) {
+    if (!text.empty()) stops->emplace_back(text);
+    return absl::OkStatus();
+  }
+  if (field->get(list) != simdjson::SUCCESS) {
+    return Invalid("`stop` must be a string or a list of strings, but is " + Brief(*field) + ".");
+  }
+  for (const dom::element item : list) {
+    if (item.get(text) != simdjson::SUCCESS) {
+      return Invalid("an item of `stop` must be a string, but is " + Brief(item) + ".");
+    }
+    if (!text.empty()) stops->emplace_back(text);
+  }
+  return absl::OkStatus();
+}
+
+// What says how the model draws. A response that a stop string ends is as long as it is.
+Status ReadSampling(const dom::object& sampling, SimRequest* request) {
+  GenerationOptions& generation = request->generation;
+  double temperature = 1;
+  if (const auto field = Field(sampling, "temperature")) {
+    if (field->get(temperature) != simdjson::SUCCESS)
+      return Invalid("`temperature` must be a number, but is " + Brief(*field) + ".");
+  }
+  if (const auto field = Field(sampling, "seed"); field && temperature > 0) {
+    int64_t seed = 0;
+    if (field->get(seed) != simdjson::SUCCESS)
+      return Invalid("`seed` must be an integer, but is " + Brief(*field) + ".");
+    generation.seed = static_cast<uint64_t>(seed);
+  }
+  ROUTER_RETURN_IF_ERROR(ReadStops(sampling, &generation.stops));
+  if (generation.stops.empty() || request->choices() > 1 || request->turn != nullptr) {
+    generation.stops.clear();
+    return absl::OkStatus();
+  }
+  const GeneratedText text(request->prompts[0], 0, request->answer_tokens, generation);
+  request->answer_tokens = text.ids().size();
+  request->stop = text.stop();
+  return absl::OkStatus();
+}
+
+Status ReadOutputMode(const dom::object& object, SimRequest* request) {
+  request->with_text = false;
+  const std::optional<dom::element> mode = Field(object, "output_mode");
+  std::string_view name;
+  if (!mode) return absl::OkStatus();
+  if (mode->get(name) != simdjson::SUCCESS || (name != "tokens" && name != "text")) {
+    return Invalid("`output_mode` must be \"tokens\" or \"text\", but is " + Brief(*mode) + ".");
+  }
+  request->with_text = name == "text";
+  return absl::OkStatus();
+}
+
 Status ReadGenerationFields(
-    const dom::object& object, const SimModel& model, size_t responses, SimRequest* request) {
+    const dom::object& object, const SimModel& model, const ChatState& chat, SimRequest* request) {
   ROUTER_RETURN_IF_ERROR(ReadFlag(object, "stream", &request->stream));
+  ROUTER_RETURN_IF_ERROR(ReadFlag(object, "return_token_ids", &request->return_token_ids));
   if (const auto options = Field(object, "stream_options")) {
     dom::object inner;
     if (options->get(inner) != simdjson::SUCCESS) {
@@ -338,9 +407,19 @@ Status ReadGenerationFields(
     }
     ROUTER_RETURN_IF_ERROR(ReadFlag(inner, "include_usage", &request->include_usage));
   }
-  ROUTER_RETURN_IF_ERROR(ReadCount(object, "n", 1, kMaxChoices, &request->choices_per_prompt));
-  ROUTER_RETURN_IF_ERROR(ReadLength(object, model, responses, request));
-  if (request->api != Api::kResponses) return absl::OkStatus();
+  dom::object sampling = object;
+  if (request->api == Api::kGenerate) {
+    ROUTER_RETURN_IF_ERROR(ReadOutputMode(object, request));
+    const std::optional<dom::element> params = Field(object, "sampling_params");
+    if (!params || params->get(sampling) != simdjson::SUCCESS) {
+      return Invalid(
+          "`sampling_params` must be an object, but is " + (params ? Brief(*params) : "missing") + ".");
+    }
+  }
+  ROUTER_RETURN_IF_ERROR(ReadCount(sampling, "n", 1, kMaxChoices, &request->choices_per_prompt));
+  ROUTER_RETURN_IF_ERROR(ReadLength(sampling, model, chat, request));
+  if (request->api == Api::kMessages) return absl::OkStatus();
+  if (request->api != Api::kResponses) return ReadSampling(sampling, request);
   ROUTER_RETURN_IF_ERROR(ReadFlag(object, "generate", &request->generates));
   if (!request->generates) {
     request->turn = nullptr;
@@ -349,24 +428,44 @@ Status ReadGenerationFields(
   return absl::OkStatus();
 }
 
-// `responses`: of a chat, those since the user's last message.
-Status ReadPromptsOf(const dom::object& object, SimRequest* request, size_t* responses) {
+Status ReadIds(const dom::object& object, std::string_view name, std::vector<SimulatedPrompt>* prompts) {
+  dom::array ids;
+  const std::optional<dom::element> field = Field(object, name);
+  if (!field || field->get(ids) != simdjson::SUCCESS)
+    return Invalid("`" + std::string(name) + "` must be a list of token ids.");
+  StatusOr<SimulatedPrompt> prompt = ReadTokenIds(ids, name);
+  if (!prompt.ok()) return prompt.status();
+  prompts->push_back(*std::move(prompt));
+  return absl::OkStatus();
+}
+
+// A chat may bring the ids of its prompt, which are taken in place of its messages.
+Status ReadPromptIds(const dom::object& object, SimRequest* request, ChatState* state) {
+  dom::object params;
+  const std::optional<dom::element> field = Field(object, "kv_transfer_params");
+  if (!field || field->get(params) != simdjson::SUCCESS || !Field(params, "prompt_token_ids"))
+    return absl::OkStatus();
+  const size_t chat_tokens = request->prompts[0].tokens.size();
+  request->prompts.clear();
+  ROUTER_RETURN_IF_ERROR(ReadIds(params, "prompt_token_ids", &request->prompts));
+  const size_t tokens = request->prompts[0].tokens.size();
+  if (tokens == 0) return Invalid("`prompt_token_ids` must be a list of at least one token id.");
+  state->begun = tokens - std::min(tokens, chat_tokens);
+  return absl::OkStatus();
+}
+
+Status ReadPromptsOf(
+    const dom::object& object, const SimModel& model, SimRequest* request, ChatState* state) {
   StatusOr<Chat> chat = absl::UnknownError("not a chat");
   switch (request->api) {
     case Api::kCompletions:
       return ReadPrompts(object, "prompt", &request->prompts);
     case Api::kEmbeddings:
       return ReadPrompts(object, "input", &request->prompts);
-    case Api::kDetokenize: {
-      dom::array ids;
-      const std::optional<dom::element> field = Field(object, "tokens");
-      if (!field || field->get(ids) != simdjson::SUCCESS)
-        return Invalid("`tokens` must be a list of token ids.");
-      StatusOr<SimulatedPrompt> prompt = ReadTokenIds(ids, "tokens");
-      if (!prompt.ok()) return prompt.status();
-      request->prompts.push_back(*std::move(prompt));
-      return absl::OkStatus();
-    }
+    case Api::kDetokenize:
+      return ReadIds(object, "tokens", &request->prompts);
+    case Api::kGenerate:
+      return ReadIds(object, "token_ids", &request->prompts);
     case Api::kTokenize:
       if (!Field(object, "messages")) return ReadPrompts(object, "prompt", &request->prompts);
       chat = ReadChat(object, "messages", "");
@@ -387,8 +486,9 @@ Status ReadPromptsOf(const dom::object& object, SimRequest* request, size_t* res
   }
   if (!chat.ok()) return chat.status();
   request->prompts.push_back(SimulatedPrompt::FromText(chat->text));
-  *responses = chat->responses.count();
-  return absl::OkStatus();
+  state->responses = chat->responses.count();
+  if (ComputesNothing(request->api) || model.ignore_prompt_ids) return absl::OkStatus();
+  return ReadPromptIds(object, request, state);
 }
 
 }  // namespace
@@ -406,9 +506,10 @@ StatusOr<SimRequest> ParseRequest(Api api, std::string_view body, const SimModel
     return Invalid("The body must be a JSON object, but is " + Brief(document) + ".");
   }
   SimRequest request{.api = api, .max_model_len = model.max_model_len};
+  request.generation.wide_text = model.wide_text;
   ROUTER_RETURN_IF_ERROR(ReadModel(object, model, &request.model));
-  size_t responses = 0;
-  ROUTER_RETURN_IF_ERROR(ReadPromptsOf(object, &request, &responses));
+  ChatState chat;
+  ROUTER_RETURN_IF_ERROR(ReadPromptsOf(object, model, &request, &chat));
   switch (api) {
     case Api::kTokenize:
     case Api::kDetokenize:
@@ -422,12 +523,13 @@ StatusOr<SimRequest> ParseRequest(Api api, std::string_view body, const SimModel
       break;
     case Api::kResponses:
     case Api::kMessages:
-      ROUTER_RETURN_IF_ERROR(ReadGenerationFields(object, model, responses, &request));
+      ROUTER_RETURN_IF_ERROR(ReadGenerationFields(object, model, chat, &request));
       request.choices_per_prompt = 1;  // these APIs have no `n`
       break;
     case Api::kChat:
     case Api::kCompletions:
-      ROUTER_RETURN_IF_ERROR(ReadGenerationFields(object, model, responses, &request));
+    case Api::kGenerate:
+      ROUTER_RETURN_IF_ERROR(ReadGenerationFields(object, model, chat, &request));
       break;
   }
   return request;

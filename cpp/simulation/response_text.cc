@@ -13,15 +13,6 @@ static_assert(
 
 namespace {
 
-constexpr size_t kWords = 64;
-constexpr std::string_view kText =  // 64 windows of four bytes
-    " air ant ark art ash bay bed bee bow box cat cow cup dew dog dry"
-    " ear elm eye far fig fir fly fog fox gem get hay hen hop hut ice"
-    " ink ivy jam jar joy key kit lap leg log map may net new nut oak"
-    " oar old own pea pen pie ram ray red run sea sky sun tea two way";
-static_assert(kText.size() == kWords * SimulatedPrompt::kTokenBytes);
-
-constexpr std::string_view kGarbage = " GARBAGE";
 constexpr uint64_t kGarbageSeed = 0x4741524241474521;  // "!EGABRAG": no prompt's, but for one in 2^64
 
 // SplitMix64's finaliser: one word drawn per token costs nanoseconds, whatever the token's number.
@@ -48,7 +39,7 @@ SimulatedPrompt SimulatedPrompt::FromText(std::string_view text) {
 std::string TextOfTokens(std::span<const uint32_t> tokens) {
   std::string text(tokens.size() * SimulatedPrompt::kTokenBytes, '\0');
   if (!tokens.empty()) std::memcpy(text.data(), tokens.data(), text.size());
-  while (!text.empty() && text.back() == '\0') text.pop_back();
+  std::erase(text, '\0');
   return text;
 }
 
@@ -58,17 +49,6 @@ uint64_t AnswerSeed(const SimulatedPrompt& prompt, size_t choice) {
 }
 
 uint64_t AnswerDraw(uint64_t seed, size_t number) { return Mix(seed + number * 0x9e3779b97f4a7c15u); }
-
-std::string_view AnswerToken(uint64_t seed, size_t token) {
-  if (seed == kGarbageSeed) return kGarbage;
-  const size_t word = AnswerDraw(seed, token) % kWords;
-  return kText.substr(word * SimulatedPrompt::kTokenBytes, SimulatedPrompt::kTokenBytes);
-}
-
-void AppendAnswer(uint64_t seed, size_t tokens, std::string* text) {
-  text->reserve(text->size() + tokens * SimulatedPrompt::kTokenBytes);
-  for (size_t token = 0; token < tokens; ++token) text->append(AnswerToken(seed, token));
-}
 
 void AppendTextChain(
     const SimulatedPrompt& prompt, std::string_view response, size_t block_tokens,
@@ -86,14 +66,6 @@ void AppendTextChain(
   const std::vector<uint32_t> behind = TokensOfText(text);
   AppendBlockChain(behind, block_tokens, chain);
   if (tokens != nullptr) tokens->insert(tokens->end(), behind.begin(), behind.end());
-}
-
-void AppendAnswerChain(
-    const SimulatedPrompt& prompt, uint64_t seed, size_t answer_tokens, size_t block_tokens,
-    std::vector<uint64_t>* chain, std::vector<uint32_t>* tokens) {
-  std::string response;
-  AppendAnswer(seed, answer_tokens, &response);
-  AppendTextChain(prompt, response, block_tokens, chain, tokens);
 }
 
 }  // namespace vllm_router

@@ -15,6 +15,7 @@
 // | POST /v1/chat/completions /v1/completions /v1/responses | as vLLM's, streamed or whole; `usage` says |
 // |   /v1/messages /v1/embeddings /tokenize /detokenize     |   how many prompt tokens were cached       |
 // |   /v1/messages/count_tokens /v1/responses/input_tokens  |                                            |
+// |   /inference/v1/generate                                |                                            |
 // | GET /v1/responses with Upgrade: websocket               | the same, an event a message               |
 // | POST /v1/conversations, and what is below it            | what clients store here                    |
 // | GET /v1/models /health /ping /version /load /metrics    | as vLLM's                                  |
@@ -25,7 +26,8 @@
 // | any method, /echo and what is below it                  | what arrived: method, path, query, headers |
 //
 // Any request of the first row or to /echo may carry its own fault: x-sim-status, x-sim-retry-after,
-// x-sim-delay-ms, x-sim-hang, x-sim-garbage, x-sim-close-early, x-sim-close-after-bytes.
+// x-sim-delay-ms, x-sim-hang, x-sim-garbage, x-sim-close-early, x-sim-close-after-bytes,
+// x-sim-close-after-tokens.
 //
 // Threads: each has a loop and its own connections; the engine is one, behind a mutex. All methods may be
 // called from any thread but the loops'.
@@ -53,8 +55,9 @@ struct Faults {
   bool garbage = false;       // send bytes that are not HTTP, then close
   bool close_early = false;   // close in the middle of the response's body
   int64_t close_after_bytes =
-      -1;                   // close after that many bytes of the response, its head included; -1: never
-  int health_status = 200;  // status of /health and /ping
+      -1;  // close after that many bytes of the response, its head included; -1: never
+  int64_t close_after_tokens = -1;  // close a stream after the events of that many tokens; -1: never
+  int health_status = 200;          // status of /health and /ping
   // Of the KV events; the counts begin when the faults are set.
   uint64_t kv_drop_batches = 0;     // numbered and kept for replays, but not published
   uint64_t kv_garbage_batches = 0;  // published with a payload that is not MessagePack

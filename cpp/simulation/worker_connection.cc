@@ -66,6 +66,8 @@ void ReadFaultField(std::string_view name, std::string_view value, Faults* fault
     faults->latency_ms = static_cast<double>(*number);
   } else if (EqualsIgnoreCase(name, "x-sim-close-after-bytes")) {
     faults->close_after_bytes = static_cast<int64_t>(*number);
+  } else if (EqualsIgnoreCase(name, "x-sim-close-after-tokens")) {
+    faults->close_after_tokens = static_cast<int64_t>(*number);
   } else if (EqualsIgnoreCase(name, "x-sim-close-early")) {
     faults->close_early = *number != 0;
   } else if (EqualsIgnoreCase(name, "x-sim-hang")) {
@@ -496,8 +498,9 @@ Task<bool> WorkerConnection::AnswerStreamed(
     if (!here) co_return false;
     work.Refresh();
   }
-  const size_t break_at =
-      answering_.faults.close_early ? (request.answer_tokens + 1) / 2 : request.answer_tokens;
+  size_t break_at = answering_.faults.close_early ? (request.answer_tokens + 1) / 2 : request.answer_tokens;
+  const int64_t tokens_left = answering_.faults.close_after_tokens;
+  if (tokens_left >= 0) break_at = std::min(break_at, static_cast<size_t>(tokens_left));
   std::string events;
   stream->Begin(usage, &events);
   bool head_due = state_.options().late_head && !answering_.websocket;

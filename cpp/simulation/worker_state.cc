@@ -17,6 +17,7 @@ constexpr std::pair<std::string_view, SimRoute> kPaths[] = {
     {"/v1/completions", SimRoute::kCompletions},
     {"/v1/responses", SimRoute::kResponses},
     {"/v1/messages", SimRoute::kMessages},
+    {"/inference/v1/generate", SimRoute::kGenerate},
     {"/v1/embeddings", SimRoute::kEmbeddings},
     {"/tokenize", SimRoute::kTokenize},
     {"/detokenize", SimRoute::kDetokenize},
@@ -134,7 +135,8 @@ LiveEngine::JobId WorkerState::StartWork(const SimRequest& request) {
       const std::string_view text = std::string_view(request.turn->text).substr(0, bytes);
       AppendTextChain(prompt, text, block_tokens, &blocks, behind);
     } else if (request.generates) {
-      AppendAnswerChain(prompt, AnswerSeed(prompt, 0), request.answer_tokens, block_tokens, &blocks, behind);
+      const GeneratedText generated(prompt, 0, request.answer_tokens, request.generation);
+      AppendTextChain(prompt, generated.own_text(), block_tokens, &blocks, behind);
     }
     parts.push_back(
         {.prompt_tokens = static_cast<uint32_t>(prompt.tokens.size()),

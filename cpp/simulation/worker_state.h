@@ -27,6 +27,7 @@ enum class SimRoute : uint8_t {
   kCompletions,
   kResponses,
   kMessages,
+  kGenerate,
   kEmbeddings,
   kTokenize,
   kDetokenize,

@@ -1521,6 +1521,8 @@ class SimulatedWorkerOptions:
     decode_us_per_sequence: float
     context_ns_per_token: float
     tool_script: str
+    wide_text: bool
+    ignore_prompt_ids: bool
     speed: float
     max_running: int
     step_tokens: int
@@ -1546,6 +1548,7 @@ class SimulatedWorkerOptions:
     garbage: bool
     close_early: bool
     close_after_bytes: int
+    close_after_tokens: int
     health_status: int
     kv_drop_batches: int
     kv_garbage_batches: int

@@ -145,6 +145,16 @@ OPTIONS: dict[str, Option] = {
             "Turns that the model takes where a request has tools: a JSON list, or a file with one.",
             "Engine",
         ),
+        Option(
+            "wide_text",
+            "Responses have characters of several bytes, which two or three tokens divide.",
+            "Engine",
+        ),
+        Option(
+            "ignore_prompt_ids",
+            "Ignore kv_transfer_params.prompt_token_ids of chats, as vLLM before 0.32 does.",
+            "Engine",
+        ),
         Option("engine", "A preset of the engine's coefficients, or a YAML file of them.", "Engine"),
         Option("step_ms", "Fixed time of a step in milliseconds: the minimum between two tokens.", "Engine"),
         Option(
@@ -221,6 +231,11 @@ OPTIONS: dict[str, Option] = {
         Option(
             "close_after_bytes",
             "Close the connection after this many bytes of the response; -1 is never.",
+            _FAULTS,
+        ),
+        Option(
+            "close_after_tokens",
+            "Close the connection after the events of this many tokens of a stream; -1 is never.",
             _FAULTS,
         ),
         Option("health_status", "Status that /health returns.", _FAULTS),

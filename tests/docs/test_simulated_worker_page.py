@@ -17,6 +17,7 @@ BODIES = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
     "/v1/messages": {"messages": [{"role": "user", "content": "x"}], "max_tokens": 4},
     "/v1/completions": {"prompt": "x"},
+    "/inference/v1/generate": {"token_ids": [1], "sampling_params": {}},
     "/v1/responses": {"input": "x"},
     "/v1/embeddings": {"input": "x"},
     "/tokenize": {"prompt": "Hello worlds"},
@@ -81,10 +82,9 @@ def test_each_header_of_the_table_is_the_fault_that_it_names(worker: SimulatedWo
         assert fault in faults
         value = {"x-sim-status": "429", "x-sim-retry-after": "7", "x-sim-delay-ms": "300"}.get(header, "1")
         fields = {header: value} | ({"x-sim-status": "503"} if fault == "retry_after_s" else {})
+        body = {"prompt": "x", "stream": fault == "close_after_tokens"}
         try:
-            answer = httpx.post(
-                worker.url + "/v1/completions", json=BODIES["/v1/completions"], headers=fields, timeout=0.2
-            )
+            answer = httpx.post(worker.url + "/v1/completions", json=body, headers=fields, timeout=0.2)
             seen[fault] = (answer.status_code, answer.headers.get("retry-after"))
         except httpx.HTTPError as error:
             seen[fault] = type(error).__name__
@@ -96,6 +96,7 @@ def test_each_header_of_the_table_is_the_fault_that_it_names(worker: SimulatedWo
         "garbage": "RemoteProtocolError",
         "close_early": "RemoteProtocolError",
         "close_after_bytes": "RemoteProtocolError",
+        "close_after_tokens": "RemoteProtocolError",
     }
 
 

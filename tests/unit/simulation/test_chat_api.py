@@ -24,10 +24,12 @@ def test_a_chat_answer_has_the_shape_of_vllm():
                 "logprobs": None,
                 "finish_reason": "length",
                 "stop_reason": None,
+                "token_ids": None,
             }
             for index in range(2)
         ],
         "system_fingerprint": "sim-1",
+        "prompt_token_ids": None,
         "usage": {
             "prompt_tokens": 8,
             "total_tokens": 14,

@@ -32,7 +32,7 @@ def test_the_same_prompt_always_has_the_same_answer():
     assert testing.response_text(b"Hello", 3) == PINNED[:12]
 
 
-PINNED = " ant may art fir joy"
+PINNED = " log old old run oak"
 
 
 def test_other_prompts_and_other_choices_have_other_answers():
