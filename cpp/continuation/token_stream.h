@@ -69,6 +69,7 @@ class TokenStream {
   // REQUIRES: known().
   void BeginRest(size_t ids, std::string_view swallowed);
   bool unfit() const { return unfit_; }
+  bool hides() const { return options_.hides; }
 
   // Prompt and output are known, so another request can go on.
   bool known() const { return has_prompt_ && !is_forgotten_; }

@@ -99,15 +99,8 @@ void BeginStream(Request& request) {
 }
 
 bool BeginContinuing(Request& request) {
-  if (RejectsIds(request)) return true;
   BeginStream(request);
   return false;
-}
-
-Task<Verdict> ContinueWithoutIds(Request& request) {
-  const Verdict verdict = co_await SendWithoutIds(request);
-  if (verdict == Verdict::kNext && !request.is_cancelled()) BeginStream(request);
-  co_return verdict;
 }
 
 void EndContinuing(Request& request) {
@@ -122,10 +115,6 @@ bool MayGoOn(const Request& request) {
 }
 
 extern constexpr Step kContinuationStep = {
-    .name = "continuation",
-    .begin = &BeginContinuing,
-    .run = &ContinueWithoutIds,
-    .needs = &BytesNeeded,
-    .on_end = &EndContinuing};
+    .name = "continuation", .begin = &BeginContinuing, .needs = &BytesNeeded, .on_end = &EndContinuing};
 
 }  // namespace vllm_router

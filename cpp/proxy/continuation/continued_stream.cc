@@ -71,7 +71,6 @@ ContinuedStream::ContinuedStream(
       thread_(thread),
       machine_(limits),
       memory_bytes_(memory_bytes),
-      hides_(asked != nullptr && asked->hides),
       wait_(request),
       hand_over_(request, thread, machine_, wait_) {
   if (asked != nullptr) rest_.emplace(request, thread.memory, *asked, /*keeps=*/memory_bytes != 0);
@@ -197,6 +196,7 @@ Task<ContinuedStream::Resumed> ContinuedStream::GoOn(StreamCut cut) {
 Task<ContinueMethods> ContinuedStream::MethodsNow() {
   ContinueMethods methods = RerunAlone();
   if (!rest_) co_return methods;
+  co_await request_.attempts->Finished();  // whose request may be an earlier rest
   const bool is_settled = co_await rest_->Settle(sink_->delivered());
   if (is_settled) methods.Add(ContinueMethod::kTokens);
   if (is_settled && rest_->is_long()) methods.PreferTokens();
@@ -269,8 +269,8 @@ Task<bool> ContinuedStream::RunAgain(const Failure& failure) {
     const std::string_view policy = info.policy;
     const size_t made = info.attempts_made.size();
     const bool by_tokens = machine_.method() == ContinueMethod::kTokens;
-    attempts_->UseBody(by_tokens ? rest_->Body() : request_.edits.copy());
-    runs = co_await attempts_->RunAgain(failed, to_leave, sent_ns);
+    const SplicedBody* const copy = by_tokens ? rest_->Body() : request_.edits.copy();
+    runs = co_await attempts_->RunAgain(failed, to_leave, sent_ns, copy);
     std::tie(info.chosen_ns, info.connected_ns, info.sent_ns, info.responded_ns) = times;
     if (!runs) {  // the client has this worker's response, whoever rejected the request since
       attempts_->SettleServerErrors();

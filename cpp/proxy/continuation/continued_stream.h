@@ -62,7 +62,7 @@ class ContinuedStream final : public ResumableResponse {
   Task<void> Ended() override;
   uint64_t bytes() const override { return sink_->bytes(); }
   bool resumed() const override { return record_.times != 0; }
-  bool rewrites() const override { return hides_; }
+  bool rewrites() const override { return rest_ && rest_->tokens().hides(); }
   void Correct(StreamSummary* summary) const override;
 
   // The exchange is over. Counts what became of a stream whose worker did not finish it, and adds it to the request's
@@ -97,7 +97,6 @@ class ContinuedStream final : public ResumableResponse {
   RerunAttempts* attempts_ = nullptr;  // the request's, once its stream was cut
   std::optional<ContinuationSink> sink_;
   const uint64_t memory_bytes_;
-  const bool hides_;                  // the client sees no ids
   std::optional<RestOfStream> rest_;  // nullopt: its worker was not asked for ids
   StreamRecord record_;
   Timer rest_due_;     // the worker ends its response, which is over

@@ -96,7 +96,8 @@ void RerunAttempts::CountAttemptsBefore(size_t attempts) {
 }
 
 Task<bool> RerunAttempts::RunAgain(
-    const FailedAttempt& failed, std::shared_ptr<Worker> worker, int64_t sent_ns) {
+    const FailedAttempt& failed, std::shared_ptr<Worker> worker, int64_t sent_ns, const SplicedBody* copy) {
+  message_.copy = copy;
   is_relayed_ = false;
   std::optional<int64_t> pause = PauseAfter(failed, worker, sent_ns);
   while (pause) {

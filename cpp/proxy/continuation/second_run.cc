@@ -34,7 +34,7 @@ SecondRun::SecondRun(Request& request, ThreadContinuation& thread)
 SecondRun::~SecondRun() { thread_.memory.Shrink(memory_bytes_); }
 
 Task<bool> SecondRun::Begin(const FailedAttempt& failed, std::shared_ptr<Worker> worker, int64_t sent_ns) {
-  begun_ = co_await attempts_->RunAgain(failed, std::move(worker), sent_ns);
+  begun_ = co_await attempts_->RunAgain(failed, std::move(worker), sent_ns, request_.edits.copy());
   if (!begun_) co_return false;
   // Its prompt is computed.
   attempts_->response().ticket()->FirstToken();

@@ -14,7 +14,6 @@
 #include "proxy/continuation/token_request.h"
 #include "proxy/exchange/request.h"
 #include "proxy/exchange/step.h"
-#include "proxy/steps/upstream.h"
 #include "proxy/thread/io_thread.h"
 #include "routing/body_map.h"
 
@@ -71,40 +70,28 @@ bool AskForIds(Request& request) {
 
 bool IsRejection(int status) { return status == 400 || status == 422; }
 
+// Its client may not be to blame.
+bool TakeBack(Request& request) {
+  auto* const asked = request.state.Find<TokenRequest>();
+  if (asked == nullptr || asked->member.empty() || asked->refused) return false;
+  if (!request.attempts->sent()) return false;  // the copy is in use
+  if (!IsRejection(request.attempts->response().head().status)) return false;
+  asked->refused = true;
+  request.edits.Withdraw(asked->member, request.body->held());
+  return true;
+}
+
+// Without the member it is no bad request, so the engine does not know that.
+void LearnRefusal(Request& request, const ResponseHead& response) {
+  const auto* const asked = request.state.Find<TokenRequest>();
+  if (asked == nullptr || !asked->refused || response.status != 200) return;
+  ThreadContinuation& thread = *request.thread.features.Find<ThreadContinuation>();
+  thread.refused.Add(asked->model, request.thread.clock.NowNanos() + kRefusedNs);
+}
+
 }  // namespace
 
-bool RejectsIds(const Request& request) {
-  const TokenRequest* const asked = request.state.Find<TokenRequest>();
-  return asked != nullptr && !asked->member.empty() && !asked->refused && !request.is_cancelled() &&
-         request.attempts == &request.retry_loop && IsRejection(request.attempts->response().head().status);
-}
-
-// The first response is no failure of the worker's, and costs the client nothing but its time.
-Task<Verdict> SendWithoutIds(Request& request) {
-  TokenRequest& asked = *request.state.Find<TokenRequest>();
-  asked.refused = true;
-  RequestInfo& info = request.info;
-  Attempts& attempts = *request.attempts;
-  attempts.ResponseEnded(ResponseEnd::kWhole);
-  co_await attempts.Finished();
-  ArrivingResponse& response = attempts.response();
-  response.AddAttemptTo(&info);
-  if (response.ticket() != nullptr) {
-    response.ticket()->Finish({.end = Outcome::End::kClientGone, .status = response.head().status});
-  }
-  response.ReleaseConnection(/*reusable=*/false);
-  request.edits.Withdraw(asked.member, request.body->held());
-  request.body->Rewind();
-  if (request.is_cancelled()) co_return Verdict::kNext;
-  const Verdict verdict = co_await SendToWorkers(request);
-  const bool may_blame = verdict == Verdict::kNext && !request.is_cancelled();
-  if (may_blame && !IsRejection(request.attempts->response().head().status)) {
-    ThreadContinuation& thread = *request.thread.features.Find<ThreadContinuation>();
-    thread.refused.Add(asked.model, request.thread.clock.NowNanos() + kRefusedNs);
-  }
-  co_return verdict;
-}
-
-extern constexpr Step kTokenIdsStep = {.name = "token_ids", .begin = &AskForIds};
+extern constexpr Step kTokenIdsStep = {
+    .name = "token_ids", .begin = &AskForIds, .on_response = &LearnRefusal, .takes_back = &TakeBack};
 
 }  // namespace vllm_router

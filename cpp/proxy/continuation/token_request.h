@@ -11,11 +11,8 @@
 #include <string_view>
 
 #include "continuation/eligibility.h"
-#include "proxy/exchange/step.h"
 
 namespace vllm_router {
-
-struct Request;
 
 struct TokenRequest {
   ContinueApi api = ContinueApi::kCompletions;
@@ -25,10 +22,5 @@ struct TokenRequest {
   std::string model;     // as the body spells it; empty: it names none
   bool refused = false;  // the worker's engine rejects the member: it was sent without
 };
-
-// The worker has rejected the request, and its client might not be to blame.
-bool RejectsIds(const Request& request);
-// Sends it without what it was not asked for by its client. REQUIRES: RejectsIds().
-Task<Verdict> SendWithoutIds(Request& request);
 
 }  // namespace vllm_router
