@@ -21,7 +21,6 @@
 #include "continuation/choice_event.h"
 #include "continuation/eligibility.h"
 #include "continuation/repeated_event.h"
-#include "continuation/text_tail.h"
 #include "continuation/transcript.h"
 #include "http/sse_reader.h"
 

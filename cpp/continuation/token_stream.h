@@ -29,8 +29,8 @@
 #include <vector>
 
 #include "continuation/id_log.h"
-#include "continuation/text_tail.h"
 #include "continuation/token_event.h"
+#include "continuation/transcript.h"
 
 namespace vllm_router {
 

@@ -6,7 +6,15 @@
 //   rest.Body()                     the request for what follows it; null: there is no memory for it
 //   rest.lacks_end_only()           nothing is left to be generated: End() is what the client lacks
 //
-// Its memory counts in --continue-memory-mb, and is returned by the destructor. Belongs to a ContinuedStream. One thread.
+// TokenRequest: a request whose worker was asked for token ids, in Request::state:
+//
+//   client's body   {"model":"m","stream":true, …}
+//   worker gets     {"return_token_ids":true,"model":"m","stream":true, …}
+//
+// Its client sees nothing of that: a response has its ids taken out, and an engine that rejects the member gets the request
+// once more without it.
+//
+// The memory of a RestOfStream counts in --continue-memory-mb, and is returned by the destructor. Belongs to a ContinuedStream. One thread.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +25,24 @@
 
 #include "continuation/continued_body.h"
 #include "continuation/delivered_text.h"
+#include "continuation/eligibility.h"
 #include "continuation/token_stream.h"
 #include "net/task.h"
-#include "proxy/continuation/token_request.h"
 
 namespace vllm_router {
 
 class ContinueMemory;
 struct Request;
 struct Worker;
+
+struct TokenRequest {
+  ContinueApi api = ContinueApi::kCompletions;
+  Eligibility eligibility;
+  std::string member;    // what was inserted; empty: the client asks for ids itself
+  bool hides = true;     // the client does not see them
+  std::string model;     // as the body spells it; empty: it names none
+  bool refused = false;  // the worker's engine rejects the member: it was sent without
+};
 
 class RestOfStream {
  public:

@@ -8,8 +8,8 @@
 #include "continuation/token_stream.h"
 #include "http/dechunk.h"
 #include "proxy/api/settings.h"
+#include "proxy/continuation/rest_of_stream.h"
 #include "proxy/continuation/thread_continuation.h"
-#include "proxy/continuation/token_request.h"
 #include "proxy/exchange/request.h"
 #include "proxy/thread/io_thread.h"
 

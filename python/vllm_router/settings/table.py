@@ -1901,8 +1901,8 @@ class Table:
         "the event streams that go on at another worker when their own is lost, fails or drains for too long",
         more="verified: those of completions and chats with temperature 0 or a seed. The request runs again, "
         "and what the client has must be the start of that run; else the stream is cut. tokens: sampled ones "
-        "as well. vLLM is asked for token ids, which the client does not see, and they are the prompt of a "
-        "request for the rest. off: none; they are cut. See docs/how-to/continue_streams.md.",
+        "as well. Requests have vLLM return token ids, which clients do not see, and these are the prompt of "
+        "a request for the rest. off: none; they are cut. See docs/how-to/continue_streams.md.",
     )
     continue_max: int = _continued(
         2,
@@ -1939,8 +1939,7 @@ class Table:
     continue_rerun_tokens: int = _continued(
         512,
         Number(0, 2**32 - 1),
-        "the number of generated tokens up to which a stream that may run again does so, though its token ids "
-        "are known",
+        "the number of generated tokens up to which a stream runs again, if it may, though its ids are known",
         more="Only with --continue-streams tokens.",
     )
     continue_max_tokens: int = _continued(
