@@ -647,27 +647,17 @@ def warnings_about(args: RouterArgs) -> list[str]:
 
 def _about_continued_streams(args: RouterArgs) -> list[str]:
     streams = FLAGS["continue_streams"].check(args.continue_streams)
+    needed = dict.fromkeys(("continue_rerun_tokens", "continue_max_tokens"), "tokens")
     if streams == "off":
-        return [
-            f"{FLAGS[name].spelling} has no effect without --continue-streams verified"
-            for name in (
-                "continue_max",
-                "continue_memory_mb",
-                "continue_keepalive_secs",
-                "continue_drain_secs",
-                "continue_stall_secs",
-                "continue_rerun_tokens",
-                "continue_max_tokens",
-            )
-            if not FLAGS[name].is_default(getattr(args, name))
-        ]
-    of_tokens = [
-        f"{FLAGS[name].spelling} has no effect without --continue-streams tokens"
-        for name in ("continue_rerun_tokens", "continue_max_tokens")
+        names = ("continue_max", "continue_memory_mb", "continue_keepalive_secs", "continue_drain_secs")
+        needed |= dict.fromkeys((*names, "continue_stall_secs"), "verified")
+    without_effect = [
+        f"{FLAGS[name].spelling} has no effect without --continue-streams {word}"
+        for name, word in needed.items()
         if streams != "tokens" and not FLAGS[name].is_default(getattr(args, name))
     ]
-    if of_tokens:
-        return of_tokens
+    if streams == "off" or without_effect:
+        return without_effect
     if args.vllm_pd_disaggregation:
         return ["--continue-streams has no effect with --vllm-pd-disaggregation"]
     if args.disable_retries or args.retry_max_retries == 1:
