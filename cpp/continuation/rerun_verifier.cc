@@ -14,7 +14,7 @@ namespace {
 constexpr std::array<std::string_view, kRerunProblems> kProblemNames = {
     "none", "text", "short", "divided", "unreadable"};
 
-constexpr size_t kMostChoices = 128;  // that the new run has
+constexpr size_t kMostOfSecondRun = 128;  // that the new run has
 
 // An event of an event stream; a line of data for each line.
 void AppendEvent(std::string_view data, std::string* out) {
@@ -92,7 +92,7 @@ bool RerunVerifier::TakeEvent(std::string_view data, std::string* to_client) {
   edits_.clear();
   for (const EventChoice& choice : event->choices) {
     const size_t place = PlaceOf(choice.index);
-    if (place == kMostChoices) return Fail(RerunProblem::kUnreadable);
+    if (place == kMostOfSecondRun) return Fail(RerunProblem::kUnreadable);
     parts_.push_back({.choice = place, .is_first = !std::exchange(choices_[place].begun, true)});
   }
   if (event->choices.empty()) ++without_choice_;
@@ -204,11 +204,11 @@ bool RerunVerifier::AllCaughtUp() const {
   return std::ranges::all_of(choices_, [](const Choice& choice) { return choice.caught_up(); });
 }
 
-// kMostChoices: there are too many.
+// kMostOfSecondRun: there are too many.
 size_t RerunVerifier::PlaceOf(uint64_t index) {
   const auto found = std::ranges::find(choices_, index, &Choice::index);
   if (found != choices_.end()) return static_cast<size_t>(found - choices_.begin());
-  if (choices_.size() == kMostChoices) return kMostChoices;
+  if (choices_.size() == kMostOfSecondRun) return kMostOfSecondRun;
   choices_.push_back({.index = index});
   return choices_.size() - 1;
 }

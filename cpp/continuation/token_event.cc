@@ -13,32 +13,33 @@ namespace {
 using Member = BodyMap::Member;
 using Type = BodyMap::Type;
 
-constexpr std::string_view kField = "data:";
+constexpr std::string_view kDataField = "data:";
 constexpr size_t kMostOffsets = 4096;
 // More than any stream has, so sums of two stay far from overflow.
 constexpr uint64_t kMostTokens = uint64_t{1} << 53;
 
-std::string_view ValueOf(const BodyMap& object, std::string_view name, Type type) {
+std::string_view ValueOfType(const BodyMap& object, std::string_view name, Type type) {
   const Member* const member = object.Find(name);
   return member != nullptr && member->type == type ? member->value : std::string_view();
 }
 
-bool IsNull(const Member* member) { return member == nullptr || member->type == Type::kNull; }
+bool IsNullOrAbsent(const Member* member) { return member == nullptr || member->type == Type::kNull; }
 
 void ReadChoice(const BodyMap& choice, TokenEvent* event) {
-  if (event->prompt.empty()) event->prompt = ValueOf(choice, "prompt_token_ids", Type::kArray);
-  event->output = ValueOf(choice, "token_ids", Type::kArray);
+  if (event->prompt.empty()) event->prompt = ValueOfType(choice, "prompt_token_ids", Type::kArray);
+  event->output = ValueOfType(choice, "token_ids", Type::kArray);
   const Member* const delta = choice.Find("delta");
   const bool says_nothing = delta != nullptr && delta->value == "{}" &&
-                            IsNull(choice.Find("finish_reason")) && IsNull(choice.Find("logprobs"));
+                            IsNullOrAbsent(choice.Find("finish_reason")) &&
+                            IsNullOrAbsent(choice.Find("logprobs"));
   event->is_of_ids = says_nothing && !event->output.empty();
-  if (const std::string_view logprobs = ValueOf(choice, "logprobs", Type::kObject); !logprobs.empty()) {
-    event->text_offsets = ValueOf(BodyMap::Read(logprobs), "text_offset", Type::kArray);
+  if (const std::string_view logprobs = ValueOfType(choice, "logprobs", Type::kObject); !logprobs.empty()) {
+    event->text_offsets = ValueOfType(BodyMap::Read(logprobs), "text_offset", Type::kArray);
   }
 }
 
 std::optional<uint64_t> CountOf(const BodyMap& object, std::string_view name) {
-  const std::optional<uint64_t> count = ParseDecimal(ValueOf(object, name, Type::kNumber));
+  const std::optional<uint64_t> count = ParseDecimal(ValueOfType(object, name, Type::kNumber));
   return count && *count <= kMostTokens ? count : std::nullopt;
 }
 
@@ -46,7 +47,7 @@ std::optional<uint64_t> CountOf(const BodyMap& object, std::string_view name) {
 void EditInner(
     const BodyMap& object, std::string_view name, std::string_view number,
     uint64_t (*edit)(uint64_t, uint64_t), uint64_t by, std::vector<TextEdit>* edits) {
-  const BodyMap inner = BodyMap::Read(ValueOf(object, name, Type::kObject));
+  const BodyMap inner = BodyMap::Read(ValueOfType(object, name, Type::kObject));
   const std::optional<uint64_t> count = CountOf(inner, number);
   if (count) edits->push_back({.part = inner.Find(number)->value, .by = Concat(edit(*count, by))});
 }
@@ -55,14 +56,14 @@ void EditInner(
 
 std::optional<TokenEvent> ReadTokenEvent(std::string_view data) {
   const BodyMap map = BodyMap::Read(data);
-  const std::string_view choices = ValueOf(map, "choices", Type::kArray);
+  const std::string_view choices = ValueOfType(map, "choices", Type::kArray);
   if (!map.ok() || map.HasOddNames() || choices.empty()) return std::nullopt;
   const std::optional<std::vector<std::string_view>> elements = JsonElements(choices, 2);
   if (!elements) return std::nullopt;
   TokenEvent event{
-      .prompt = ValueOf(map, "prompt_token_ids", Type::kArray),
+      .prompt = ValueOfType(map, "prompt_token_ids", Type::kArray),
       .output = {},
-      .usage = ValueOf(map, "usage", Type::kObject),
+      .usage = ValueOfType(map, "usage", Type::kObject),
       .text_offsets = {},
       .has_choice = !elements->empty(),
       .has_several = elements->size() > 1};
@@ -87,8 +88,8 @@ std::string WithEdits(std::string_view text, std::vector<TextEdit> edits) {
 }
 
 std::string_view OneLineData(std::string_view event) {
-  if (!event.starts_with(kField)) return {};
-  std::string_view data = event.substr(kField.size());
+  if (!event.starts_with(kDataField)) return {};
+  std::string_view data = event.substr(kDataField.size());
   const size_t end = FindLineEnd(data);
   if (data.find_first_not_of("\r\n", std::min(end, data.size())) != std::string_view::npos) return {};
   data = data.substr(0, end);
