@@ -81,7 +81,7 @@ void TokenStream::Forget() {
 
 void TokenStream::Mark() {
   const Place last = places_[(placed_ - 1) % kPlaces];
-  const bool has_text = tail_.bytes() != last.bytes;
+  const bool has_text = tail_.bytes() != std::exchange(marked_bytes_, tail_.bytes());
   if (has_text && !had_ids_ && !is_forgotten_) Forget();
   if (run_ == Run::kRerun || is_forgotten_) return;
   if (has_text && tail_.kind() == TextKind::kReasoning && output_.count() > last.ids) {
@@ -112,6 +112,7 @@ void TokenStream::PromoteRun() {
   places_[0] = {.ids = 0, .bytes = 0};
   places_[1] = {.ids = output_.count(), .bytes = tail_.bytes()};
   placed_ = 2;
+  marked_bytes_ = tail_.bytes();
 }
 
 void TokenStream::BeginRest(size_t ids, std::string_view swallowed) {

@@ -104,6 +104,7 @@ class TokenStream {
   size_t placed_ = 0;
   TokensBefore before_;
   std::string edited_;
+  uint64_t marked_bytes_ = 0;
   uint64_t taken_ = 0;
   uint64_t reasoning_ = 0;  // ids of events that had some
   Run run_ = Run::kFirst;
