@@ -45,6 +45,7 @@ void BindTestingRedisResponses(pybind11::module_& testing);
 void BindTestingRouting(pybind11::module_& testing);
 void BindTestingConditions(pybind11::module_& testing);
 void BindTestingContinuation(pybind11::module_& testing);
+void BindTestingTokenStreams(pybind11::module_& testing);
 void BindTestingHoldout(pybind11::module_& testing);
 void BindTestingDashboard(pybind11::module_& testing);
 void BindTestingPrograms(pybind11::module_& testing);

@@ -66,6 +66,7 @@ PYBIND11_MODULE(_core_testing, testing) {
   BindTestingRouting(testing);
   BindTestingConditions(testing);
   BindTestingContinuation(testing);
+  BindTestingTokenStreams(testing);
   BindTestingHoldout(testing);
   BindTestingDashboard(testing);
   BindTestingPrograms(testing);

@@ -82,22 +82,28 @@ enum class ContinueEventType : uint8_t {
 };
 inline constexpr int kContinueEventCount = static_cast<int>(ContinueEventType::kClientGone) + 1;
 
-// A set of methods, which are used in the order of the enum.
+// A set of methods, which are used in the order of the enum, unless tokens are preferred.
 class ContinueMethods {
  public:
   void Add(ContinueMethod method) { bits_ = static_cast<uint8_t>(bits_ | Bit(method)); }
   void Remove(ContinueMethod method) { bits_ = static_cast<uint8_t>(bits_ & ~Bit(method)); }
   bool Has(ContinueMethod method) const { return (bits_ & Bit(method)) != 0; }
-  bool empty() const { return bits_ == 0; }
+  // Tokens come before a rerun, if both sets of And() say so.
+  void PreferTokens() { bits_ = static_cast<uint8_t>(bits_ | kTokensFirst); }
+  bool empty() const { return (bits_ & ~kTokensFirst) == 0; }
   ContinueMethods And(ContinueMethods other) const {
     other.bits_ = static_cast<uint8_t>(other.bits_ & bits_);
     return other;
   }
   // REQUIRES: not empty().
-  ContinueMethod First() const { return static_cast<ContinueMethod>(std::countr_zero(bits_)); }
+  ContinueMethod First() const {
+    const bool are_tokens = (bits_ & kTokensFirst) != 0 && Has(ContinueMethod::kTokens);
+    return are_tokens ? ContinueMethod::kTokens : static_cast<ContinueMethod>(std::countr_zero(bits_));
+  }
   bool operator==(const ContinueMethods&) const = default;
 
  private:
+  static constexpr uint8_t kTokensFirst = 0x80;
   static uint8_t Bit(ContinueMethod method) { return static_cast<uint8_t>(1u << static_cast<int>(method)); }
 
   uint8_t bits_ = 0;

@@ -33,13 +33,13 @@ size_t DeliveredText::AddRepeated(std::string_view bytes) {
 
 // False: the text cannot be read.
 bool DeliveredText::TakeRepeated(const RepeatedEvent::Match& match) {
-  Transcript& said = ChoiceOf(repeated_.index())->said;  // which the event before has made
+  Choice* const choice = ChoiceOf(repeated_.index());  // which the event before has made
   if (!match.is_escaped) {
-    said.Add(repeated_.kind(), repeated_.call(), match.spelled);
+    Say(choice, repeated_.kind(), repeated_.call(), match.spelled);
     return true;
   }
   const std::optional<std::string> text = UnescapedJson(match.spelled);
-  if (text) said.Add(repeated_.kind(), repeated_.call(), *text);
+  if (text) Say(choice, repeated_.kind(), repeated_.call(), *text);
   return text.has_value();
 }
 
@@ -71,7 +71,7 @@ bool DeliveredText::TakeEvent(std::string_view event, std::string_view data) {
   }
   for (const EventChoice& choice : read->choices) of_event.push_back(ChoiceOf(choice.index));
   for (const DeltaText& text : read->texts) {
-    if (!text.repeats) of_event[text.choice]->said.Add(text.kind, text.call, text.text);
+    if (!text.repeats) Say(of_event[text.choice], text.kind, text.call, text.text);
   }
   for (size_t i = 0; i < of_event.size(); ++i) {
     if (!read->choices[i].finish_reason.empty()) of_event[i]->ended = true;
@@ -88,6 +88,11 @@ bool DeliveredText::TakeHead(const ChoiceEvent& event) {
   created_ = event.created;
   model_ = event.model;
   return true;
+}
+
+void DeliveredText::Say(Choice* choice, TextKind kind, uint64_t call, std::string_view text) {
+  choice->said.Add(kind, call, text);
+  if (tail_ != nullptr && choice == &choices_.front()) tail_->Add(kind, text);
 }
 
 // Null: there are too many.

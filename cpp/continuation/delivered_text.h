@@ -38,7 +38,8 @@ class DeliveredText {
     bool ended = false;  // with a finish_reason
   };
 
-  DeliveredText() : reader_(kMaxEventBytes) {}
+  // `tail`, which outlives it, gets the text of the first choice; null: nothing does.
+  explicit DeliveredText(TextTail* tail = nullptr) : reader_(kMaxEventBytes), tail_(tail) {}
 
   void Add(std::string_view bytes);
   // Of bytes that Add() would get, takes the whole events at their front that differ from the one before in their text
@@ -64,8 +65,10 @@ class DeliveredText {
   bool TakeRepeated(const RepeatedEvent::Match& match);
   bool TakeHead(const ChoiceEvent& event);
   Choice* ChoiceOf(uint64_t index);
+  void Say(Choice* choice, TextKind kind, uint64_t call, std::string_view text);
 
   SseReader reader_;
+  TextTail* tail_;
   RepeatedEvent repeated_;  // what the last event was
   std::vector<Choice> choices_;
   uint64_t events_without_choice_ = 0;

@@ -18,9 +18,11 @@ constexpr size_t kMostElements = 4096;  // of a list that is looked through
 
 constexpr std::array<std::string_view, kContinueMethods> kMethodNames = {"rerun", "tokens", "parsed_tokens"};
 constexpr std::array<std::string_view, kContinueReasons> kReasonNames = {
-    "none",           "route",   "not_streamed",     "not_json",     "odd_names",       "state",
-    "beam_search",    "sampled", "format",           "no_token_ids", "several_choices", "seed",
-    "output_history", "media",   "hidden_reasoning", "grammar",      "tool_call",       "no_tool_call"};
+    "none",           "route",        "not_streamed",     "not_json",
+    "odd_names",      "state",        "beam_search",      "sampled",
+    "format",         "no_token_ids", "several_choices",  "seed",
+    "output_history", "media",        "hidden_reasoning", "echo",
+    "stop",           "grammar",      "tool_call",        "no_tool_call"};
 
 struct ApiRow {
   std::string_view path;
@@ -111,6 +113,10 @@ class Checks {
     if (HasMedia()) return ContinueReason::kMedia;
     const Member* const reasoning = body_.Find("include_reasoning");
     if (reasoning != nullptr && reasoning->type == Type::kFalse) return ContinueReason::kHiddenReasoning;
+    constexpr std::array<std::string_view, 1> kEchoes = {"echo"};
+    if (HasAny(body_, kEchoes)) return ContinueReason::kEcho;
+    constexpr std::array<std::string_view, 1> kStops = {"stop"};
+    if (HasAny(params_, kStops)) return ContinueReason::kStop;
     return HasGrammar() ? ContinueReason::kGrammar : ContinueReason::kNone;
   }
 
@@ -165,8 +171,8 @@ class Checks {
   }
 
   bool HasMedia() const {
-    constexpr std::array<std::string_view, 6> kMedia = {"image_data", "audio_data", "video_data",
-                                                        "features",   "audio",      "multi_modal_data"};
+    constexpr std::array<std::string_view, 7> kMedia = {
+        "image_data", "audio_data", "video_data", "features", "audio", "multi_modal_data", "prompt_embeds"};
     if (HasAny(body_, kMedia)) return true;
     const Member* const messages = body_.Find("messages");
     if (messages == nullptr) return false;

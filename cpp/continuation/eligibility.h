@@ -51,12 +51,14 @@ enum class ContinueReason : uint8_t {
   kOutputHistory,  // sampling depends on which of the tokens were generated: penalties, bad words, processors
   kMedia,          // token ids are no whole prompt beside images or audio
   kHiddenReasoning,  // ids of reasoning are hidden
+  kEcho,             // the prompt is part of the text, and engines leave that out beside ids
+  kStop,             // engines hold text back that may be the beginning of a stop string
   kGrammar,          // a grammar would start at its root; not of tokens while reasoning goes on
   // Of one of the two, by what was generated.
   kToolCall,    // tokens: a tool call is open or was sent, and the parser would not know
   kNoToolCall,  // parsed_tokens: nothing needs it
 };
-inline constexpr size_t kContinueReasons = 18;
+inline constexpr size_t kContinueReasons = 20;
 std::string_view ContinueReasonName(ContinueReason reason);
 
 // APIs whose streams are generated text.

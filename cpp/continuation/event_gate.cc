@@ -44,7 +44,7 @@ std::string_view EventGate::Take(std::string_view bytes) {
   while (ending_ == Ending::kNone && !passes_all_) {
     const std::string_view rest = std::string_view(held_).substr(passed);
     const size_t size = end_.Find(rest);
-    passes_all_ = std::min(size, rest.size()) > kMaxHeldBytes;
+    passes_all_ = std::min(size, rest.size()) > most_held_bytes_;
     if (size == std::string_view::npos || passes_all_) break;
     end_ = EventEnd();
     ending_ = EndingOf(rest.substr(0, size));

@@ -7,7 +7,7 @@
 // So a client is always at the end of an event, where another stream may follow, and does not see why it follows. An event
 // that does not pass is one by which StreamTail tells the end of a response (http/stream_tail.h): an error of the server,
 // or a choice that the engine aborted. What was held goes to the client if nothing follows. Of an event that exceeds
-// kMaxHeldBytes, and from then on, everything passes as it comes.
+// so many bytes, and from then on, everything passes as it comes.
 //
 // No byte is changed, added or left out: what passed and what is held is what came. Cost: a copy, and a search for two
 // words. One thread.
@@ -38,6 +38,8 @@ class EventGate {
 
   enum class Ending : uint8_t { kNone, kAborted, kServerError };
 
+  explicit EventGate(size_t most_held_bytes = kMaxHeldBytes) : most_held_bytes_(most_held_bytes) {}
+
   // What passes now; valid until the next call.
   std::string_view Take(std::string_view bytes);
 
@@ -47,6 +49,7 @@ class EventGate {
   bool passes_all() const { return passes_all_; }
 
  private:
+  size_t most_held_bytes_;
   std::string held_;
   std::string passed_;
   EventEnd end_;  // of the first event of held_

@@ -14,7 +14,7 @@ namespace {
 constexpr std::array<std::string_view, kRerunProblems> kProblemNames = {
     "none", "text", "short", "divided", "unreadable"};
 
-constexpr size_t kMostRerunChoices = 128;  // that the new run has
+constexpr size_t kMostOfSecondRun = 128;  // that the new run has
 
 // An event of an event stream; a line of data for each line.
 void AppendEvent(std::string_view data, std::string* out) {
@@ -52,6 +52,15 @@ RerunVerifier::RerunVerifier(const DeliveredText& delivered)
   }
 }
 
+RerunVerifier::RerunVerifier(const DeliveredText& delivered, TextKind kind, std::string_view repeated)
+    : RerunVerifier(delivered) {
+  ROUTER_CHECK(choices_.size() <= 1, "the rest of one choice follows");
+  if (choices_.empty()) return;
+  Transcript target;
+  target.Add(kind, /*call=*/0, repeated);
+  choices_.front().target = target.digest();
+}
+
 RerunState RerunVerifier::Add(std::string_view bytes, std::string* to_client) {
   while (problem_ == RerunProblem::kNone && !bytes.empty()) {
     const SseReader::Step step = reader_.Next(&bytes);
@@ -83,7 +92,7 @@ bool RerunVerifier::TakeEvent(std::string_view data, std::string* to_client) {
   edits_.clear();
   for (const EventChoice& choice : event->choices) {
     const size_t place = PlaceOf(choice.index);
-    if (place == kMostRerunChoices) return Fail(RerunProblem::kUnreadable);
+    if (place == kMostOfSecondRun) return Fail(RerunProblem::kUnreadable);
     parts_.push_back({.choice = place, .is_first = !std::exchange(choices_[place].begun, true)});
   }
   if (event->choices.empty()) ++without_choice_;
@@ -195,11 +204,11 @@ bool RerunVerifier::AllCaughtUp() const {
   return std::ranges::all_of(choices_, [](const Choice& choice) { return choice.caught_up(); });
 }
 
-// kMostRerunChoices: there are too many.
+// kMostOfSecondRun: there are too many.
 size_t RerunVerifier::PlaceOf(uint64_t index) {
   const auto found = std::ranges::find(choices_, index, &Choice::index);
   if (found != choices_.end()) return static_cast<size_t>(found - choices_.begin());
-  if (choices_.size() == kMostRerunChoices) return kMostRerunChoices;
+  if (choices_.size() == kMostOfSecondRun) return kMostOfSecondRun;
   choices_.push_back({.index = index});
   return choices_.size() - 1;
 }

@@ -55,6 +55,9 @@ class RerunVerifier {
  public:
   // REQUIRES: delivered.ok(). What is needed of it is copied.
   explicit RerunVerifier(const DeliveredText& delivered);
+  // The same for a run that goes on behind what the client has, but for these last bytes of its text, which come again.
+  // REQUIRES: one choice at most.
+  RerunVerifier(const DeliveredText& delivered, TextKind kind, std::string_view repeated);
 
   RerunState Add(std::string_view bytes, std::string* to_client);
 

@@ -229,13 +229,15 @@ class ServerOptions(TypedDict, total=False):
     cb_timeout_duration_secs: float
     cb_window_duration_secs: float
     disable_circuit_breaker: bool
-    continue_streams: Literal["off", "verified"]
+    continue_streams: Literal["off", "verified", "tokens"]
     continue_max: int
     continue_memory_mb: int
     continue_keepalive_secs: float
     continue_wait_secs: float
     continue_drain_secs: float
     continue_stall_secs: float
+    continue_rerun_tokens: int
+    continue_max_tokens: int
     api_key_validation_urls: list[str] | tuple[str, ...]
     api_key_validation_cache_secs: float
     api_key_validation_timeout_secs: float

@@ -254,7 +254,13 @@ def got(client, path, sent, *fields):
 
 
 def counts(router, name):
+    """By why; of all methods together."""
     found = re.findall(
-        rf"^vllm_router_{name}(?:\{{why=\"(\w+)\"\}})? (\d+)$", router.server.metrics_text(), re.M
+        rf"^vllm_router_{name}(?:\{{why=\"(\w+)\"(?:,method=\"\w+\")?\}})? (\d+)$",
+        router.server.metrics_text(),
+        re.M,
     )
-    return {why: int(count) for why, count in found if int(count)}
+    counted = {why: 0 for why, _ in found}
+    for why, count in found:
+        counted[why] += int(count)
+    return {why: count for why, count in counted.items() if count}

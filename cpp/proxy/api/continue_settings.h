@@ -7,8 +7,9 @@
 
 namespace vllm_router {
 
-// verified: the request runs again, and what the client has must be the beginning of that run.
-enum class ContinueStreams : uint8_t { kOff, kVerified };
+// verified: the request runs again, and what the client has must be the beginning of that run. tokens: that, or its token ids
+// so far are the prompt of another request.
+enum class ContinueStreams : uint8_t { kOff, kVerified, kTokens };
 
 struct ContinueSettings {
   ContinueStreams streams = ContinueStreams::kOff;
@@ -20,6 +21,8 @@ struct ContinueSettings {
   int64_t wait_ms =
       30'000;  // for a place at a worker, while all that may have the stream are full; 0: none is waited for
   int64_t stall_ms = 0;  // of a worker's silence until another one gets the request as well; 0: none does
+  uint32_t rerun_tokens = 512;    // a longer stream goes on by its ids, if it can
+  uint32_t max_tokens = 131'072;  // ids that are kept of one stream, its prompt's included
 };
 
 }  // namespace vllm_router

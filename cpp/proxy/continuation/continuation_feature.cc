@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "continuation/eligibility.h"
 #include "proxy/admin/feature.h"
 #include "proxy/admin/telemetry_sums.h"
 #include "proxy/api/server_options.h"
@@ -21,8 +22,9 @@ namespace {
 constexpr StreamCut kFollowed[] = {StreamCut::kLost,    StreamCut::kDead, StreamCut::kServerError,
                                    StreamCut::kAborted, StreamCut::kIdle, StreamCut::kDrained,
                                    StreamCut::kStalled};
-constexpr std::string_view kReasons[] = {"no_worker", "diverged",   "retries", "wait",
-                                         "suspected", "lost_again", "max"};
+constexpr ContinueMethod kUsed[] = {ContinueMethod::kRerun, ContinueMethod::kTokens};
+constexpr std::string_view kReasons[] = {"no_worker",  "diverged", "retries", "wait",   "suspected",
+                                         "lost_again", "max",      "settle",  "receipt"};
 constexpr std::string_view kHandOverEnds[] = {"moved",     "first_ended", "first_spoke", "diverged",
                                               "no_worker", "retries",     "failed",      "client_gone"};
 
@@ -51,34 +53,45 @@ void WriteMetrics(const Threads& threads, const ContinueMemory& memory, MetricsP
   page->Counter(
       "streams_continued_total",
       "Event streams that another worker finished, by what ended the first one: lost, dead, idle, "
-      "server_error, aborted, drained or stalled (--continue-streams).");
+      "server_error, aborted, drained or stalled; and by the last method, rerun or tokens "
+      "(--continue-streams).");
   for (const StreamCut cut : kFollowed) {
-    uint64_t count = 0;
-    for (const ThreadContinuation* const thread : threads) {
-      count += thread->continued[static_cast<size_t>(cut)].count();
+    for (const ContinueMethod method : kUsed) {
+      uint64_t count = 0;
+      for (const ThreadContinuation* const thread : threads) {
+        count += thread->continued[static_cast<size_t>(cut)][static_cast<size_t>(method)].count();
+      }
+      page->Add(count, {{"why", StreamCutName(cut)}, {"method", ContinueMethodName(method)}});
     }
-    page->Add(count, {{"why", StreamCutName(cut)}});
   }
   std::map<std::string_view, uint64_t> cut;
   for (const std::string_view why : kReasons) cut[why] = 0;
   uint64_t without_memory = 0;
   uint64_t waiting = 0;
+  uint64_t recomputed = 0;
   TimeSum<buckets::kDuration> gap;
   for (const ThreadContinuation* const thread : threads) {
     thread->cut.ForEach([&cut](std::string_view why, uint64_t count) { cut[why] += count; });
     without_memory += thread->without_memory.count();
     waiting += thread->waiting.load(std::memory_order_relaxed);
+    recomputed += thread->recomputed.count();
     gap.Add(&thread->gap);
   }
   page->Counter(
       "streams_cut_total",
       "Event streams that should have gone on at another worker and did not: no_worker, diverged, retries, "
-      "wait, suspected, lost_again or max.");
+      "wait, suspected, lost_again, max, settle (no place was found where its token ids and its text end "
+      "alike) or "
+      "receipt (an engine did not take the token ids).");
   for (const auto& [why, count] : cut) page->Add(count, {{"why", why}});
   page->Histogram(
       "continue_gap_seconds",
       "The longest time for which a client had nothing new of a stream that another worker finished.");
   gap.AddTo(page);
+  page->Counter(
+      "continue_recomputed_tokens_total",
+      "Generated tokens that were part of a prompt when their stream went on by its token ids.");
+  page->Add(recomputed);
   page->Gauge(
       "continue_waiting",
       "Event streams that wait for a place at another worker, as all that may have them are at "

@@ -11,6 +11,7 @@
 #include "proxy/api/settings.h"
 #include "proxy/continuation/continuation_feature.h"
 #include "proxy/continuation/continued_stream.h"
+#include "proxy/continuation/rest_of_stream.h"
 #include "proxy/continuation/thread_continuation.h"
 #include "proxy/exchange/request.h"
 #include "proxy/exchange/resumable_response.h"
@@ -36,49 +37,69 @@ bool IsForbidden(const RequestHead& head) {
   });
 }
 
-bool IsOn(const Request& request) {
-  return request.settings.continuation.streams == ContinueStreams::kVerified &&
-         request.thread.features.Find<ThreadContinuation>() != nullptr && !IsForbidden(*request.head);
+bool IsPlainStream(const ResponseHead& response) {
+  return response.status == 200 && response.event_stream && !FindHeader(response.fields, "content-encoding");
 }
 
 // As far as the heads and the attempts say. An old client would take the end of its connection for that of the stream.
 bool MayBegin(const Request& request) {
-  const ResponseHead& response = request.attempts->response().head();
-  const bool is_plain_stream =
-      response.status == 200 && response.event_stream && !FindHeader(response.fields, "content-encoding");
-  return is_plain_stream && request.head->method == "POST" && request.head->minor_version > 0 &&
-         request.fully_read() && !request.stream_body && request.attempts == &request.retry_loop &&
-         request.attempts->sent() && !request.attempts->response().is_kept() && !request.workers.holder &&
+  return IsPlainStream(request.attempts->response().head()) && request.head->method == "POST" &&
+         request.head->minor_version > 0 && request.fully_read() && !request.stream_body &&
+         request.attempts == &request.retry_loop && request.attempts->sent() &&
+         !request.attempts->response().is_kept() && !request.workers.holder &&
          !FindHeader(request.head->fields, "content-encoding");
 }
 
-bool MayRerun(const Request& request) {
+Eligibility EligibilityOf(const Request& request) {
   const BodyMap* const members = request.edits.members();
-  const Eligibility eligibility =
-      members != nullptr ? CheckEligibility(request.head->path, *members)
-                         : CheckEligibility(request.head->path, BodyMap::Read(request.body->held()));
-  return eligibility.WhyNot(ContinueMethod::kRerun, ContinuePhase::kText) == ContinueReason::kNone;
+  return members != nullptr ? CheckEligibility(request.head->path, *members)
+                            : CheckEligibility(request.head->path, BodyMap::Read(request.body->held()));
+}
+
+// `has_ids`: its worker was asked for them. Tokens come first, where the stream is long enough.
+ContinueMethods MethodsFor(const Request& request, bool has_ids) {
+  const Eligibility eligibility = EligibilityOf(request);
+  ContinueMethods methods;
+  if (eligibility.WhyNot(ContinueMethod::kRerun, ContinuePhase::kText) == ContinueReason::kNone) {
+    methods.Add(ContinueMethod::kRerun);
+  }
+  if (has_ids) {
+    methods.Add(ContinueMethod::kTokens);
+    methods.PreferTokens();
+  }
+  return methods;
 }
 
 // A body that may be sent again is whole, and so is one that is checked.
 uint64_t BytesNeeded(const Request& request) {
-  return IsOn(request) && ContinueApiOf(request.head->path).has_value() ? kRoutedBodyBytes : 0;
+  return MayGoOn(request) && ContinueApiOf(request.head->path).has_value() ? kRoutedBodyBytes : 0;
+}
+
+// Ids that the client did not ask for are taken out of a stream, whether it may go on or not.
+void BeginStream(Request& request) {
+  const auto* asked = request.state.Find<TokenRequest>();
+  if (asked != nullptr && asked->refused) asked = nullptr;
+  const bool hides = asked != nullptr && asked->hides && IsPlainStream(request.attempts->response().head());
+  if (!MayGoOn(request) || (!hides && !MayBegin(request))) return;
+  ContinueLimits limits{
+      .methods = MayBegin(request) ? MethodsFor(request, asked != nullptr) : ContinueMethods(),
+      .max_continuations = request.settings.continuation.max,
+      .max_losses = Narrowed(request.client_restricted ? 0 : request.settings.retry.lost_retries)};
+  if (!hides && limits.methods.empty()) return;
+  ThreadContinuation& thread = *request.thread.features.Find<ThreadContinuation>();
+  uint64_t bytes = limits.methods.empty() ? 0 : request.body->bytes() + kStreamBytes;
+  if (bytes != 0 && !thread.memory.Take(bytes)) {
+    thread.without_memory.Add();
+    if (!hides) return;
+    limits.methods = {};
+    bytes = 0;
+  }
+  if (bytes != 0) request.body->ReturnMemory();  // which uploads need
+  MakeResumable(request, request.state.Emplace<ContinuedStream>(request, thread, limits, bytes, asked));
 }
 
 bool BeginContinuing(Request& request) {
-  if (!IsOn(request) || !MayBegin(request) || !MayRerun(request)) return false;
-  ThreadContinuation& thread = *request.thread.features.Find<ThreadContinuation>();
-  const uint64_t bytes = request.body->bytes() + kStreamBytes;
-  if (!thread.memory.Take(bytes)) {
-    thread.without_memory.Add();
-    return false;
-  }
-  request.body->ReturnMemory();  // which uploads need
-  ContinueLimits limits{
-      .max_continuations = request.settings.continuation.max,
-      .max_losses = Narrowed(request.client_restricted ? 0 : request.settings.retry.lost_retries)};
-  limits.methods.Add(ContinueMethod::kRerun);
-  MakeResumable(request, request.state.Emplace<ContinuedStream>(request, thread, limits, bytes));
+  BeginStream(request);
   return false;
 }
 
@@ -87,6 +108,11 @@ void EndContinuing(Request& request) {
 }
 
 }  // namespace
+
+bool MayGoOn(const Request& request) {
+  return request.settings.continuation.streams != ContinueStreams::kOff &&
+         request.thread.features.Find<ThreadContinuation>() != nullptr && !IsForbidden(*request.head);
+}
 
 extern constexpr Step kContinuationStep = {
     .name = "continuation", .begin = &BeginContinuing, .needs = &BytesNeeded, .on_end = &EndContinuing};

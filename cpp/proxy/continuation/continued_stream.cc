@@ -24,57 +24,78 @@ constexpr int64_t kRestMs = 1'000;
 // An engine that ends refuses connections while it finishes its streams, which it feeds many times a second.
 constexpr int64_t kDeadSilenceMs = 3'000;
 
-// How it counts among the failures of attempts, and its code in the record of attempts.
-struct Failure {
-  FailedAttempt attempt;
-  std::string_view error;
-};
-
-Failure FailureOf(StreamCut cut) {
-  switch (cut) {
-    case StreamCut::kServerError:
-      return {{.how = AttemptFailure::kStatus, .status = 500}, "worker_error_event"};
-    case StreamCut::kDead:
-      return {{.how = AttemptFailure::kLost}, "worker_dead"};
-    case StreamCut::kDrained:
-      return {{.how = AttemptFailure::kDrained}, "worker_drained"};
-    case StreamCut::kAborted:
-      return {{.how = AttemptFailure::kDrained}, "worker_aborted"};
-    case StreamCut::kStalled:
-      return {{.how = AttemptFailure::kMoved}, "moved"};
-    case StreamCut::kIdle:
-      return {{.how = AttemptFailure::kMoved}, CodeOfCut(CancelReason::kIdleTimeout)};
-    default:
-      return {{.how = AttemptFailure::kLost}, "worker_closed"};
-  }
-}
-
 ResponseEnd EndOf(StreamCut cut) {
   return cut == StreamCut::kServerError ? ResponseEnd::kServerError
          : cut == StreamCut::kAborted   ? ResponseEnd::kAborted
                                         : ResponseEnd::kBrokeOff;
 }
 
-bool IsBlameless(StreamCut cut) { return cut == StreamCut::kDrained || cut == StreamCut::kStalled; }
-
 }  // namespace
 
-ContinuedStream::~ContinuedStream() { thread_.memory.Return(memory_bytes_); }
+// How the end of a worker's stream counts among the failures of attempts, and its code in the record of attempts.
+struct ContinuedStream::Failure {
+  FailedAttempt attempt;
+  std::string_view error;
+  std::optional<ResponseEnd> end = {};  // nullopt: nobody is to blame
+  bool may_again = false;               // the next attempt may be at the same worker
+
+  static Failure Of(StreamCut cut) {
+    switch (cut) {
+      case StreamCut::kServerError:
+        return {{.how = AttemptFailure::kStatus, .status = 500}, "worker_error_event", EndOf(cut)};
+      case StreamCut::kDead:
+        return {{.how = AttemptFailure::kLost}, "worker_dead", EndOf(cut)};
+      case StreamCut::kDrained:
+        return {{.how = AttemptFailure::kDrained}, "worker_drained"};
+      case StreamCut::kAborted:
+        return {{.how = AttemptFailure::kDrained}, "worker_aborted", EndOf(cut)};
+      case StreamCut::kStalled:
+        return {{.how = AttemptFailure::kMoved}, "moved"};
+      case StreamCut::kIdle:
+        return {{.how = AttemptFailure::kMoved}, CodeOfCut(CancelReason::kIdleTimeout), EndOf(cut)};
+      default:
+        return {{.how = AttemptFailure::kLost}, "worker_closed", EndOf(cut)};
+    }
+  }
+  // What came was no continuation, by this method.
+  static Failure Of(ContinueEventType failure) {
+    const bool is_unfit = failure == ContinueEventType::kNewUnfit;
+    return {{.how = AttemptFailure::kDrained}, is_unfit ? "continue_unfit" : "continue_diverged", {}, true};
+  }
+};
+
+ContinuedStream::ContinuedStream(
+    Request& request, ThreadContinuation& thread, const ContinueLimits& limits, uint64_t memory_bytes,
+    const TokenRequest* asked)
+    : ResumableResponse(request),
+      thread_(thread),
+      machine_(limits),
+      memory_bytes_(memory_bytes),
+      wait_(request),
+      hand_over_(request, thread, machine_, wait_) {
+  if (asked != nullptr) rest_.emplace(request, thread.memory, *asked, /*keeps=*/memory_bytes != 0);
+}
+
+ContinuedStream::~ContinuedStream() {
+  if (memory_bytes_ != 0) thread_.memory.Return(memory_bytes_);
+}
 
 BodySink& ContinuedStream::Begin(BodySink& client) {
   sink_.emplace(
-      client, ContinuationSink::Hooks{
-                  .first_event = &ContinuedStream::OnFirstEvent,
-                  .caught_up = &ContinuedStream::OnCaughtUp,
-                  .ending = &ContinuedStream::OnEnding,
-                  .context = this});
+      client,
+      ContinuationSink::Hooks{
+          .first_event = &ContinuedStream::OnFirstEvent,
+          .caught_up = &ContinuedStream::OnCaughtUp,
+          .ending = &ContinuedStream::OnEnding,
+          .context = this},
+      rest_ ? &rest_->tokens() : nullptr);
   const ContinueSettings& settings = request_.settings.continuation;
   if (settings.drain_ms == 0 && settings.stall_ms == 0) return *sink_;
   return hand_over_.BeginRelays(*sink_);
 }
 
 bool ContinuedStream::MayResume() const {
-  if (!sink_ || !sink_->may_continue() || machine_.over()) return false;
+  if (memory_bytes_ == 0 || !sink_ || !sink_->may_continue() || machine_.over()) return false;
   if (hand_over_.under_way()) return true;
   const auto fleet = FleetFor(request_.thread, request_.workers.model.get(), request_.workers.first_stage());
   return std::ranges::any_of(fleet->eligible(), [this, &fleet](uint32_t position) {
@@ -115,11 +136,10 @@ Task<ContinuedStream::Resumed> ContinuedStream::Resume(Relay::End end) {
   const bool is_verifying = !hand_over_.under_way() && (machine_.state() == ContinueState::kOpening ||
                                                         machine_.state() == ContinueState::kVerifying);
   const bool differs = sink_->problem() != RerunProblem::kNone;
+  if (sink_->unfit()) co_return co_await GoOnOtherwise(ContinueEventType::kNewUnfit);
   if (differs || (is_verifying && is_done)) {
     Post(ContinueEventType::kNewReceipt);
-    Post(differs ? ContinueEventType::kNewDiffers : ContinueEventType::kNewShort);
-    if (!machine_.over()) cut_why_ = ContinueCutName(ContinueCut::kDiverged);  // behind what the client had
-    co_return Resumed::kDiffers;
+    co_return co_await GoOnOtherwise(differs ? ContinueEventType::kNewDiffers : ContinueEventType::kNewShort);
   }
   if (!cut) co_return Resumed::kEnds;
   resuming_ = true;
@@ -128,14 +148,15 @@ Task<ContinuedStream::Resumed> ContinuedStream::Resume(Relay::End end) {
   const Resumed resumed = co_await GoOn(*cut);
   resuming_ = false;
   const CancelReason left = std::exchange(left_worker_, CancelReason::kNone);
-  if (resumed == Resumed::kResumed || request_.is_cancelled()) co_return resumed;
+  const bool goes_on = resumed == Resumed::kResumed || resumed == Resumed::kWritten;
+  if (goes_on || request_.is_cancelled()) co_return resumed;
   co_await Release(end == Relay::End::kDone);
   if (left != CancelReason::kNone) request_.Cancel(left);
   co_return resumed;
 }
 
 Task<ContinuedStream::Resumed> ContinuedStream::GoOn(StreamCut cut) {
-  if (!sink_->may_continue()) co_return Resumed::kEnds;
+  if (memory_bytes_ == 0 || !sink_->may_continue()) co_return Resumed::kEnds;
   if (cut == StreamCut::kAborted) {
     const bool leaves = co_await WorkerLeaves();
     if (!leaves) co_return Resumed::kEnds;
@@ -148,7 +169,11 @@ Task<ContinuedStream::Resumed> ContinuedStream::GoOn(StreamCut cut) {
     if (request_.is_cancelled()) co_return Resumed::kEnds;
     if (took_over) co_return co_await TakeOver(cut);
   } else if (machine_.state() == ContinueState::kLive) {
-    machine_.Step({.type = EventOf(cut), .methods = RerunAlone()});
+    const ContinueMethods methods = co_await MethodsNow();
+    if (request_.is_cancelled()) co_return Resumed::kEnds;
+    const bool is_complete = methods.Has(ContinueMethod::kTokens) && rest_->lacks_end_only();
+    machine_.Step({.type = EventOf(cut), .complete = is_complete, .methods = methods});
+    if (machine_.why() == ContinueCut::kNotEligible && rest_) record_.cut_why = "settle";
   } else {
     Post(
         is_loss                      ? ContinueEventType::kNewLost
@@ -160,17 +185,53 @@ Task<ContinuedStream::Resumed> ContinuedStream::GoOn(StreamCut cut) {
     if (attempts_ == nullptr && is_loss && was_beside) {
       RerunAttempts(request_, thread_).ReportLossOf(*request_.info.worker, request_.info.sent_ns);
     }
+    if (machine_.state() == ContinueState::kWhole) co_return co_await WriteEnd();
     co_return Resumed::kEnds;
   }
-  const bool runs = co_await RunAgain(cut);
+  const bool runs = co_await RunAgain(Failure::Of(cut));
   co_return runs ? Resumed::kResumed : Resumed::kEnds;
 }
 
-void ContinuedStream::BeginWait(StreamCut cut) {
-  if (!first_cut_) {
-    first_cut_ = cut;
-    first_worker_ = request_.info.worker;
+// By which the stream can go on where it is now.
+Task<ContinueMethods> ContinuedStream::MethodsNow() {
+  ContinueMethods methods = RerunAlone();
+  if (!rest_) co_return methods;
+  co_await request_.attempts->Finished();  // whose request may be an earlier rest
+  const bool is_settled = co_await rest_->Settle(sink_->delivered());
+  if (is_settled) methods.Add(ContinueMethod::kTokens);
+  if (is_settled && rest_->is_long()) methods.PreferTokens();
+  co_return methods;
+}
+
+// The second run is no continuation: by another method, if there is one, at any worker.
+Task<ContinuedStream::Resumed> ContinuedStream::GoOnOtherwise(ContinueEventType failure) {
+  Post(failure);
+  if (!machine_.over() && machine_.state() != ContinueState::kSeeking) {
+    record_.cut_why = ContinueCutName(ContinueCut::kDiverged);  // behind what the client had
   }
+  if (machine_.state() != ContinueState::kSeeking || !sink_->may_continue()) co_return Resumed::kDiffers;
+  resuming_ = true;
+  rest_due_.Disarm();
+  silence_due_.Disarm();
+  const bool runs = co_await RunAgain(Failure::Of(failure));
+  resuming_ = false;
+  left_worker_ = CancelReason::kNone;
+  co_return runs ? Resumed::kResumed : Resumed::kDiffers;
+}
+
+// The client lacks nothing but the end.
+Task<ContinuedStream::Resumed> ContinuedStream::WriteEnd() {
+  record_.method = ContinueMethod::kTokens;
+  ++record_.times;
+  wait_.End();
+  BodySink::Took took = sink_->WriteEnd(rest_->End(sink_->delivered()));
+  if (took == BodySink::Took::kNotYet) took = co_await sink_->Flush();
+  if (took == BodySink::Took::kGone) request_.Cancel(CancelReason::kClientGone);
+  co_return Resumed::kWritten;
+}
+
+void ContinuedStream::BeginWait(StreamCut cut) {
+  record_.Begin(cut, request_.info.worker);
   wait_.Begin(*sink_);
 }
 
@@ -190,11 +251,12 @@ Task<bool> ContinuedStream::WorkerLeaves() {
 }
 
 // False: no worker runs it. The times of the record stay those of the first run, which the client has seen.
-Task<bool> ContinuedStream::RunAgain(StreamCut cut) {
+Task<bool> ContinuedStream::RunAgain(const Failure& failure) {
   RequestInfo& info = request_.info;
-  const Failure failure = FailureOf(cut);
   const std::shared_ptr<Worker> worker = info.worker;
-  const int64_t sent_ns = co_await EndAttempt(cut, failure.error);
+  const FailedAttempt failed = failure.attempt;
+  const std::shared_ptr<Worker> to_leave = failure.may_again ? nullptr : worker;
+  const int64_t sent_ns = co_await EndAttempt(failure);
   if (attempts_ == nullptr && !request_.is_cancelled()) {
     auto made = std::make_unique<RerunAttempts>(request_, thread_);
     attempts_ = made.get();
@@ -206,7 +268,9 @@ Task<bool> ContinuedStream::RunAgain(StreamCut cut) {
     const std::optional<Decision> decision = info.decision;
     const std::string_view policy = info.policy;
     const size_t made = info.attempts_made.size();
-    runs = co_await attempts_->RunAgain(failure.attempt, worker, sent_ns);
+    const bool by_tokens = machine_.method() == ContinueMethod::kTokens;
+    const SplicedBody* const copy = by_tokens ? rest_->Body() : request_.edits.copy();
+    runs = co_await attempts_->RunAgain(failed, to_leave, sent_ns, copy);
     std::tie(info.chosen_ns, info.connected_ns, info.sent_ns, info.responded_ns) = times;
     if (!runs) {  // the client has this worker's response, whoever rejected the request since
       attempts_->SettleServerErrors();
@@ -223,13 +287,20 @@ Task<bool> ContinuedStream::RunAgain(StreamCut cut) {
   }
   if (runs) {
     Post(ContinueEventType::kAdmitted);
-    sink_->Rerun();
+    record_.method = machine_.method();
+    record_.tokens = rest_ ? rest_->tokens().output().count() : 0;
+    if (record_.method == ContinueMethod::kTokens) {
+      record_.tokens = rest_->ids();
+      sink_->Rest(rest_->ids(), rest_->repeated());
+    } else {
+      sink_->Rerun();
+    }
     hand_over_.FollowNext();
     co_return true;
   }
   if (attempts_->why_not() == RerunAttempts::WhyNot::kSuspected) Post(ContinueEventType::kSuspected);
-  if (attempts_->why_not() == RerunAttempts::WhyNot::kRetries) cut_why_ = "retries";
-  if (attempts_->why_not() == RerunAttempts::WhyNot::kWait) cut_why_ = "wait";
+  if (attempts_->why_not() == RerunAttempts::WhyNot::kRetries) record_.cut_why = "retries";
+  if (attempts_->why_not() == RerunAttempts::WhyNot::kWait) record_.cut_why = "wait";
   Post(ContinueEventType::kNoTarget);
   co_return false;
 }
@@ -242,7 +313,7 @@ Task<ContinuedStream::Resumed> ContinuedStream::TakeOver(StreamCut cut) {
   BeginWait(cut);
   co_await hand_over_.FirstEnded(EventOf(cut));
   const std::shared_ptr<Worker> worker = request_.info.worker;
-  const int64_t sent_ns = co_await EndAttempt(cut, FailureOf(cut).error);
+  const int64_t sent_ns = co_await EndAttempt(Failure::Of(cut));
   resuming_ = false;
   if (request_.is_cancelled()) co_return Resumed::kEnds;
   left_worker_ = CancelReason::kNone;
@@ -251,24 +322,25 @@ Task<ContinuedStream::Resumed> ContinuedStream::TakeOver(StreamCut cut) {
   request_.UseAttempts(std::move(second));
   attempts_->AddToRequest(RerunAttempts::After::kTakesPlace);
   if (EventOf(cut) == ContinueEventType::kOldLost) attempts_->ReportLossOf(*worker, sent_ns);
+  record_.method = ContinueMethod::kRerun;
   sink_->Rerun();
   hand_over_.FollowNext();
   co_return Resumed::kResumed;
 }
 
 // Of the worker whose stream was cut. When it got the request.
-Task<int64_t> ContinuedStream::EndAttempt(StreamCut cut, std::string_view error) {
+Task<int64_t> ContinuedStream::EndAttempt(const Failure& failure) {
   RequestInfo& info = request_.info;
   Attempts& attempts = *request_.attempts;
-  if (!IsBlameless(cut)) attempts.ResponseEnded(EndOf(cut));
+  const bool is_blamed = failure.end.has_value();
+  if (is_blamed) attempts.ResponseEnded(*failure.end);
   co_await attempts.Finished();
   ArrivingResponse& response = attempts.response();
-  info.error = error;
+  info.error = failure.error;
   response.AddAttemptTo(&info);
   info.error = {};
   response.ticket()->Finish(
-      {.end = IsBlameless(cut) ? Outcome::End::kClientGone : Outcome::End::kWorkerFailed,
-       .status = info.status});
+      {.end = is_blamed ? Outcome::End::kWorkerFailed : Outcome::End::kClientGone, .status = info.status});
   response.ReleaseConnection(/*reusable=*/false);
   co_return info.attempts_made.back().sent_ns;
 }
@@ -313,7 +385,9 @@ void ContinuedStream::OnFirstEvent(void* self) {
 void ContinuedStream::OnCaughtUp(void* self) {
   auto& stream = *static_cast<ContinuedStream*>(self);
   stream.Post(ContinueEventType::kNewMatched);
-  ++stream.times_;
+  StreamRecord& record = stream.record_;
+  ++record.times;
+  if (record.method == ContinueMethod::kTokens) stream.thread_.recomputed.Add(record.tokens);
   stream.wait_.End();
 }
 
@@ -327,27 +401,19 @@ void ContinuedStream::OnRestDue(void* self) {
   if (stream.request_.relaying) stream.request_.attempts->response().socket().Close();
 }
 
+// Of the rest of a stream a worker says that all before was in its prompt.
+void ContinuedStream::Correct(StreamSummary* summary) const {
+  if (!rest_) return;
+  const TokensBefore& before = rest_->tokens().before();
+  if (before.prompt == 0) return;
+  if (summary->prompt_tokens) summary->prompt_tokens = before.prompt;
+  if (summary->completion_tokens) *summary->completion_tokens += before.output;
+  if (summary->cached_tokens) summary->cached_tokens = std::min(*summary->cached_tokens, before.prompt);
+}
+
 void ContinuedStream::Record() {
-  RequestInfo& info = request_.info;
-  info.keepalives += wait_.comments();
-  if (!first_cut_) return;
-  const bool is_cut = info.end == ExchangeEnd::kWorkerGone || info.end == ExchangeEnd::kWorkerError ||
-                      machine_.state() == ContinueState::kCut;
-  const ContinueCut known = machine_.why() != ContinueCut::kNone ? machine_.why() : ContinueCut::kNotEligible;
-  const std::string_view why = !cut_why_.empty() ? cut_why_ : ContinueCutName(known);
-  info.continued = std::make_unique<ContinuedInfo>();
-  *info.continued = {
-      .first_worker = first_worker_,
-      .why = StreamCutName(*first_cut_),
-      .end = is_cut               ? why
-             : info.ended_early() ? std::string_view()
-                                  : std::string_view("whole"),
-      .times = times_,
-      .gap_ns = wait_.longest_ns()};
-  if (is_cut) thread_.cut.Add(why);
-  if (!resumed()) return;
-  thread_.continued[static_cast<size_t>(*first_cut_)].Add();
-  thread_.gap.Add(wait_.longest_ns());
+  request_.info.keepalives += wait_.comments();
+  record_.AddTo(&request_.info, machine_, wait_.longest_ns(), &thread_);
 }
 
 }  // namespace vllm_router

@@ -17,15 +17,14 @@
 //   aborted        the engine ended the generation, and its worker drains   nobody's fault
 //                  or is found down
 //
-// The request runs again at a worker that it was not sent to, by the rules of any retry (retry_state.h). The client's
-// stream waits meanwhile, with a comment at times. If the second run says something else, or no worker has it, the stream
-// is cut as it is without all this. What an engine aborts that stays is not continued: somebody may have asked for that.
+// The request runs again at a worker that it was not sent to, by the rules of any retry (retry_state.h), or another one goes
+// on with its token ids (rest_of_stream.h). The client's stream waits meanwhile, with a comment at times. If the second run
+// says something else, or no worker has it, the stream is cut as it is without all this. What an engine aborts that stays is not continued: somebody may have asked for that.
 //
 // The memory that it claims is returned by its destructor. One thread.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string_view>
 
@@ -34,26 +33,24 @@
 #include "proxy/continuation/client_wait.h"
 #include "proxy/continuation/continuation_sink.h"
 #include "proxy/continuation/hand_over.h"
+#include "proxy/continuation/rest_of_stream.h"
 #include "proxy/continuation/stream_cut.h"
+#include "proxy/continuation/stream_record.h"
 #include "proxy/exchange/resumable_response.h"
 
 namespace vllm_router {
 
 class RerunAttempts;
 struct ThreadContinuation;
-struct Worker;
+struct TokenRequest;
 
 class ContinuedStream final : public ResumableResponse {
  public:
-  // `memory_bytes`, which were taken from the thread's memory, are returned at the end. All references outlive it.
+  // `memory_bytes`, which were taken from the thread's memory, are returned at the end; 0: the stream does not go on, and
+  // its ids alone are taken out. `asked`: its worker was asked for ids; null: it was not. All references outlive it.
   ContinuedStream(
-      Request& request, ThreadContinuation& thread, const ContinueLimits& limits, uint64_t memory_bytes)
-      : ResumableResponse(request),
-        thread_(thread),
-        machine_(limits),
-        memory_bytes_(memory_bytes),
-        wait_(request),
-        hand_over_(request, thread, machine_, wait_) {}
+      Request& request, ThreadContinuation& thread, const ContinueLimits& limits, uint64_t memory_bytes,
+      const TokenRequest* asked);
   ~ContinuedStream() override;
 
   BodySink& Begin(BodySink& client) override;
@@ -64,7 +61,9 @@ class ContinuedStream final : public ResumableResponse {
   Attempts* beside() override { return hand_over_.attempts(); }
   Task<void> Ended() override;
   uint64_t bytes() const override { return sink_->bytes(); }
-  bool resumed() const override { return times_ != 0; }
+  bool resumed() const override { return record_.times != 0; }
+  bool rewrites() const override { return rest_ && rest_->tokens().hides(); }
+  void Correct(StreamSummary* summary) const override;
 
   // The exchange is over. Counts what became of a stream whose worker did not finish it, and adds it to the request's
   // record; once.
@@ -76,10 +75,14 @@ class ContinuedStream final : public ResumableResponse {
   Task<bool> WorkerLeaves();
   void BeginWait(StreamCut cut);
   Task<Resumed> GoOn(StreamCut cut);
-  Task<bool> RunAgain(StreamCut cut);
+  Task<ContinueMethods> MethodsNow();
+  Task<Resumed> GoOnOtherwise(ContinueEventType failure);
+  struct Failure;
+  Task<bool> RunAgain(const Failure& failure);
   Task<Resumed> TakeOver(StreamCut cut);
+  Task<Resumed> WriteEnd();
   Task<void> Release(bool last);
-  Task<int64_t> EndAttempt(StreamCut cut, std::string_view error);
+  Task<int64_t> EndAttempt(const Failure& failure);
   void Post(ContinueEventType type);
 
   static void OnFirstEvent(void* self);
@@ -94,12 +97,10 @@ class ContinuedStream final : public ResumableResponse {
   RerunAttempts* attempts_ = nullptr;  // the request's, once its stream was cut
   std::optional<ContinuationSink> sink_;
   const uint64_t memory_bytes_;
-  std::optional<StreamCut> first_cut_;
-  std::shared_ptr<Worker> first_worker_;  // null: its stream was not cut
-  std::string_view cut_why_;              // a reason that the machine does not know; usually empty
-  uint32_t times_ = 0;                    // that the client got new text of another run
-  Timer rest_due_;                        // the worker ends its response, which is over
-  Timer silence_due_;                     // of a worker that was found dead
+  std::optional<RestOfStream> rest_;  // nullopt: its worker was not asked for ids
+  StreamRecord record_;
+  Timer rest_due_;     // the worker ends its response, which is over
+  Timer silence_due_;  // of a worker that was found dead
   uint64_t spoken_ = 0;
   ClientWait wait_;
   HandOver hand_over_;

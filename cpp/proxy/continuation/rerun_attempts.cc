@@ -97,7 +97,8 @@ void RerunAttempts::CountAttemptsBefore(size_t attempts) {
 }
 
 Task<bool> RerunAttempts::RunAgain(
-    const FailedAttempt& failed, std::shared_ptr<Worker> worker, int64_t sent_ns) {
+    const FailedAttempt& failed, std::shared_ptr<Worker> worker, int64_t sent_ns, const SplicedBody* copy) {
+  message_.copy = copy;
   is_relayed_ = false;
   std::optional<int64_t> pause = PauseAfter(failed, worker, sent_ns);
   while (pause) {
@@ -162,7 +163,7 @@ std::optional<int64_t> RerunAttempts::PauseAfter(
   IoThread& thread = request_.thread;
   if (IsLoss(failed)) losses_.Report(message_, *worker, sent_ns, request_.id.id);
   any_lost_ = any_lost_ || IsLoss(failed);
-  choice_.SetAttempted(worker->id);
+  if (worker != nullptr) choice_.SetAttempted(worker->id);
   // Beside a stream that goes on, what finds no worker takes nothing of the budget.
   const bool is_beside = info_ == own_info_.get();
   failed.untried_left = choice_.AnyUntried(/*with_room=*/is_beside);

@@ -2,8 +2,8 @@
 // sends a stream:
 //
 //   RerunAttempts attempts(request);           instead of those that it had (Request::UseAttempts)
-//   co_await attempts.RunAgain(failed, worker, sent_ns)     true: response() is the beginning of a stream
-//                                                           false: why_not()
+//   co_await attempts.RunAgain(failed, worker, sent_ns, copy)     true: response() is the beginning of a stream
+//                                                                 false: why_not()
 //
 // The rules are those of any retry: RetryPlan (the attempts before count), the budget, to which streams under way count as
 // requests, and the quarantine, which hears of each worker that was lost.
@@ -52,8 +52,10 @@ class RerunAttempts final : public Attempts {
   // One more may wait for this worker's response beside another's stream.
   static bool HasRoomBeside(const Worker& worker);
 
-  // The attempt at this worker failed like this. `sent_ns`: when it got the first byte of the request.
-  Task<bool> RunAgain(const FailedAttempt& failed, std::shared_ptr<Worker> worker, int64_t sent_ns);
+  // The attempt at this worker failed like this; null: none did, and the next one may be there again. `sent_ns`: when it got
+  // the first byte of the request. `copy`, which outlives the attempts: what workers get now; null: the body as it is.
+  Task<bool> RunAgain(
+      const FailedAttempt& failed, std::shared_ptr<Worker> worker, int64_t sent_ns, const SplicedBody* copy);
   WhyNot why_not() const { return why_not_; }
   // The last worker was lost with the request, and there is no other attempt; or another worker was.
   void ReportLoss();
@@ -102,7 +104,7 @@ class RerunAttempts final : public Attempts {
   ThreadContinuation& continuation_;
   const std::unique_ptr<RequestInfo> own_info_;  // null: not begun beside another
   RequestInfo* info_;                            // the request's, or that
-  const UpstreamRequest::Message message_;
+  UpstreamRequest::Message message_;
   RetryPlan plan_;
   RequestLosses losses_;
   WorkerChoice choice_;

@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "base/time_units.h"
+#include "continuation/token_stream.h"
 #include "http/dechunk.h"
 #include "proxy/api/settings.h"
+#include "proxy/continuation/rest_of_stream.h"
 #include "proxy/continuation/thread_continuation.h"
 #include "proxy/exchange/request.h"
 #include "proxy/thread/io_thread.h"
@@ -32,7 +34,7 @@ SecondRun::SecondRun(Request& request, ThreadContinuation& thread)
 SecondRun::~SecondRun() { thread_.memory.Shrink(memory_bytes_); }
 
 Task<bool> SecondRun::Begin(const FailedAttempt& failed, std::shared_ptr<Worker> worker, int64_t sent_ns) {
-  begun_ = co_await attempts_->RunAgain(failed, std::move(worker), sent_ns);
+  begun_ = co_await attempts_->RunAgain(failed, std::move(worker), sent_ns, request_.edits.copy());
   if (!begun_) co_return false;
   // Its prompt is computed.
   attempts_->response().ticket()->FirstToken();
@@ -58,8 +60,12 @@ void SecondRun::Feed() {
   is_broken_ = part.bad;
   const std::string_view events = gate_.Take(part.data);
   has_event_ = has_event_ || !events.empty();
+  const auto* const asked = request_.state.Find<TokenRequest>();
+  std::string hidden;
+  const bool hides = asked != nullptr && asked->hides && !gate_.passes_all();
+  if (hides) hidden = WithoutIds(events, asked->api == ContinueApi::kChat);
   std::string for_client;  // which the relay will write, should one follow
-  verifier_->Add(events, &for_client);
+  verifier_->Add(hides ? std::string_view(hidden) : events, &for_client);
 }
 
 SecondRun::State SecondRun::state() const {

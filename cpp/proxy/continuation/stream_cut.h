@@ -21,7 +21,7 @@ enum class StreamCut : uint8_t {
 inline constexpr size_t kStreamCuts = 7;
 std::string_view StreamCutName(StreamCut cut);  // lost, server_error …
 ContinueEventType EventOf(StreamCut cut);
-// Those by which a stream is continued now.
+// That by which a stream is handed over.
 ContinueMethods RerunAlone();
 
 }  // namespace vllm_router

@@ -4,7 +4,10 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <string>
 
 #include "proxy/continuation/stream_cut.h"
 #include "proxy/telemetry/buckets.h"
@@ -44,15 +47,36 @@ class ContinueMemory {
   std::atomic<uint64_t> streams_{0};  // that hold some
 };
 
+// Models whose engines reject return_token_ids, for a while. One thread.
+class RefusedModels {
+ public:
+  bool Has(const std::string& model, int64_t now_ns) const {
+    const auto found = until_ns_.find(model);
+    return found != until_ns_.end() && now_ns < found->second;
+  }
+  void Add(const std::string& model, int64_t until_ns) {
+    if (until_ns_.size() >= kMost) until_ns_.clear();
+    until_ns_[model] = until_ns;
+  }
+
+ private:
+  static constexpr size_t kMost = 64;
+
+  std::map<std::string, int64_t> until_ns_;
+};
+
 struct ThreadContinuation {
   explicit ThreadContinuation(ContinueMemory& shared) : memory(shared) {}
 
-  ContinueMemory& memory;                        // the server's
-  std::array<Counter, kStreamCuts> continued{};  // streams that went on, by what ended the worker's
-  LabeledCounters cut;                           // streams that did not, by why
-  Counter without_memory;                        // streams that may not go on for want of memory
-  std::atomic<uint32_t> waiting{0};              // streams that wait for a worker with room
-  LabeledCounters drain_handovers;               // hand-overs that have ended, by how
+  ContinueMemory& memory;  // the server's
+  // Streams that went on, by what ended the worker's, and by the last method.
+  std::array<std::array<Counter, kContinueMethods>, kStreamCuts> continued{};
+  Counter recomputed;  // tokens that were in the prompt of the rest of a stream, beside its own prompt
+  RefusedModels refused;
+  LabeledCounters cut;               // streams that did not, by why
+  Counter without_memory;            // streams that may not go on for want of memory
+  std::atomic<uint32_t> waiting{0};  // streams that wait for a worker with room
+  LabeledCounters drain_handovers;   // hand-overs that have ended, by how
   LabeledCounters stall_handovers;
   DurationHistogram gap;  // the longest time without anything new, of streams that went on
 };

@@ -26,10 +26,15 @@ class BodyEdits {
   void Strip(const SplicedBody& copy) {
     if (copy.removed != 0) stripped_ = &copy;
   }
-  // After Strip(). REQUIRES: as SplicedBody::Insert().
+  // After Strip(); on top of earlier insertions. REQUIRES: as SplicedBody::Insert().
   void Insert(std::vector<BodyInsertion> insertions);
   // After Insert(), where one worker serves the request, whose body this is.
   void MakeCopy(std::string_view body);
+  // Takes the insertion of this text back, and makes the copy once more.
+  void Withdraw(std::string_view text, std::string_view body);
+  // What comes back is edited as well, so that it must not be compressed.
+  void set_edits_response() { edits_response_ = true; }
+  bool edits_response() const { return edits_response_; }
 
   std::span<const BodyInsertion> insertions() const;
   // What one worker gets; null: the body as it is.
@@ -44,6 +49,7 @@ class BodyEdits {
   const BodyMap* members_ = nullptr;
   const SplicedBody* stripped_ = nullptr;
   std::unique_ptr<Inserted> inserted_;
+  bool edits_response_ = false;
 };
 
 }  // namespace vllm_router

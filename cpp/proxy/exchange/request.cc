@@ -115,7 +115,7 @@ ClientSide ClientSideOf(const Request& request) {
       .drop_authorization = request.thread.authorizer.takes_client_keys(),
       .preserve_host = settings.preserve_host,
       .trust_forwarded = settings.trust_forwarded,
-      .identity = request.client.has_keepalive(),
+      .identity = request.client.has_keepalive() || request.edits.edits_response(),
       .trace = request.info.trace.get()};
 }
 

@@ -6,6 +6,7 @@
 //   the relay ended ─▶ Resume()   kResumed   Request::attempts has another response; its body goes to the same sink
 //                                 kEnds      the client's stream ends as the relay did
 //                                 kDiffers   what came is no continuation of what the client has, which gets no more
+//                                 kWritten   all was there but the end, and now the client has that as well
 //
 // A reason to cancel an exchange for its worker's sake may end the worker's stream alone: LeaveWorkerOrCancel().
 // Belongs to one Request. One thread.
@@ -13,6 +14,7 @@
 
 #include <cstdint>
 
+#include "http/stream_tail.h"
 #include "net/task.h"
 #include "proxy/exchange/body_sink.h"
 #include "proxy/exchange/relay.h"
@@ -22,7 +24,7 @@ namespace vllm_router {
 
 class ResumableResponse {
  public:
-  enum class Resumed : uint8_t { kEnds, kResumed, kDiffers };
+  enum class Resumed : uint8_t { kEnds, kResumed, kDiffers, kWritten };
 
   explicit ResumableResponse(Request& request) : request_(request) {}
   virtual ~ResumableResponse() = default;
@@ -47,6 +49,10 @@ class ResumableResponse {
   virtual uint64_t bytes() const = 0;
   // More than one worker's response is part of it.
   virtual bool resumed() const = 0;
+  // The client's bytes are not the worker's.
+  virtual bool rewrites() const = 0;
+  // What the last worker's part says, as the whole does.
+  virtual void Correct(StreamSummary* summary) const = 0;
 
   // Ends the worker's stream, and not the exchange. False: no other worker can finish it now.
   bool LeaveWorker(CancelReason reason);

@@ -13,6 +13,7 @@ Pipeline::Pipeline(std::span<const Step* const> steps, OwnEndpoints& own_endpoin
     take(step->needs, &needs_);
     take(step->add_fields, &add_fields_);
     take(step->on_response, &on_response_);
+    take(step->takes_back, &takes_back_);
     take(step->tap, &taps_);
     take(step->on_relayed, &on_relayed_);
     take(step->on_fan_out, &on_fan_out_);

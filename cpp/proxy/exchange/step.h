@@ -9,6 +9,7 @@
 // do costs the call of `begin`; hooks that a step does not have cost nothing.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -45,6 +46,9 @@ struct Step {
   void (*add_fields)(const Request&, std::vector<HeaderField>*) = nullptr;
   // A worker has responded, and the request is still whole.
   void (*on_response)(Request&, const ResponseHead&) = nullptr;
+  // The same, and it is the last one. True: it rejects what this step has added to the request, and that was taken back; the
+  // request is sent once more.
+  bool (*takes_back)(Request&) = nullptr;
   // A worker's response is about to be relayed. What it returns gets each piece of the body in front of the client,
   // and is never slow; null: nothing does.
   BodySink* (*tap)(Request&, const ResponseHead&) = nullptr;
@@ -73,6 +77,9 @@ class Pipeline {
   void OnResponse(Request& request, const ResponseHead& response) const {
     for (const auto hook : on_response_) hook(request, response);
   }
+  bool TakesBack(Request& request) const {
+    return std::ranges::any_of(takes_back_, [&request](const auto hook) { return hook(request); });
+  }
   void AddTaps(Request& request, const ResponseHead& response, std::vector<BodySink*>* taps) const {
     for (const auto hook : taps_) {
       if (BodySink* const tap = hook(request, response)) taps->push_back(tap);
@@ -92,6 +99,7 @@ class Pipeline {
   std::vector<decltype(Step::needs)> needs_;
   std::vector<decltype(Step::add_fields)> add_fields_;
   std::vector<decltype(Step::on_response)> on_response_;
+  std::vector<decltype(Step::takes_back)> takes_back_;
   std::vector<decltype(Step::tap)> taps_;
   std::vector<decltype(Step::on_relayed)> on_relayed_;
   std::vector<decltype(Step::on_fan_out)> on_fan_out_;

@@ -181,6 +181,18 @@ void RecordDivergence(Request& request) {
   request.client.Cut();
 }
 
+// The router wrote the end of a stream that lacked nothing else. Its worker did not finish it.
+void RecordWrittenEnd(Request& request) {
+  request.worker_failed = true;
+  request.attempts->ResponseEnded(ResponseEnd::kBrokeOff);
+}
+
+// The client gets chunks, as what it gets is of another length.
+bool RewritesBody(const Request& request) {
+  const ResumableResponse* const resumable = ResumableOf(request);
+  return resumable != nullptr && resumable->rewrites();
+}
+
 // The stream did not come to its end here, and it can be told whether it goes on.
 bool MayResume(const Request& request, const Relay& relay, Relay::End end) {
   return ResumableOf(request) != nullptr && !request.is_cancelled() && !relay.client_left() &&
@@ -212,7 +224,7 @@ Task<Verdict> RelayResponse(Request& request) {
   bool worker_keeps = KeepsConnection(response);
   const bool until_close =
       response.framing == BodyFraming::kChunked || response.framing == BodyFraming::kUntilClose;
-  const bool chunked = (until_close && !old_client) || client.sent_head();
+  const bool chunked = ((until_close || RewritesBody(request)) && !old_client) || client.sent_head();
   const bool ends_with_connection = until_close && old_client;
   if (request.thread.draining || !request.fully_read() || ends_with_connection) connection.keep = false;
   if (!request.fully_read()) connection.linger = true;
@@ -274,14 +286,17 @@ Task<Verdict> RelayResponse(Request& request) {
   } while (resumed == ResumableResponse::Resumed::kResumed);
   if (resumable != nullptr) co_await resumable->Ended();
 
-  const StreamSummary summary = relay->tail().Summarize(FormOf(info));
+  StreamSummary summary = relay->tail().Summarize(FormOf(info));
+  if (resumable != nullptr) resumable->Correct(&summary);
   ReadTail(request, *relay, summary);
   info.client_stalls = static_cast<uint32_t>(stalls);
   const bool was_resumed = resumable != nullptr && resumable->resumed();
-  if (was_resumed) info.bytes_out = resumable->bytes();
+  if (was_resumed || RewritesBody(request)) info.bytes_out = resumable->bytes();
   const bool rest_missing = relay->client_left() && end != Relay::End::kDone && !request.is_cancelled();
   if (resumed == ResumableResponse::Resumed::kDiffers) {
     RecordDivergence(request);
+  } else if (resumed == ResumableResponse::Resumed::kWritten) {
+    RecordWrittenEnd(request);
   } else {
     RecordRelayEnd(request, rest_missing ? Relay::End::kDone : end, rest_missing, worker_keeps, summary);
   }

@@ -46,7 +46,7 @@ std::span<const Step* const> Steps() {
       &kEnginePriorityStep, &kQuarantineStep, &kTenantTokensStep,
       // With a worker that has room, and a permit.
       &kProgramStep, &kDispatchStep, &kEvictionStep, &kProgramGateStep, &kAdmitStep, &kTokensStep,
-      &kSharedPrefixesStep, &kSharedPoolStep, &kStoredResponseStep,
+      &kSharedPrefixesStep, &kSharedPoolStep, &kStoredResponseStep, &kTokenIdsStep,
       // At workers.
       &kUpstreamStep, &kContinuationStep, &kRelayStep, &kOutcomesStep};
   return kSteps;

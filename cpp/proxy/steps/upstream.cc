@@ -52,22 +52,41 @@ bool MayLackModel(const Request& request) {
          request.head->path.starts_with("/v1/") && request.thread.fleet.Get()->models()->names->any_said;
 }
 
+// A worker rejected what a step had added. It did not fail, and another attempt follows, at whichever worker.
+Task<void> EndRejected(Request& request) {
+  Attempts& attempts = *request.attempts;
+  attempts.ResponseEnded(ResponseEnd::kWhole);
+  co_await attempts.Finished();
+  ArrivingResponse& response = attempts.response();
+  response.AddAttemptTo(&request.info);
+  if (response.ticket() != nullptr) response.ticket()->Finish({.end = Outcome::End::kClientGone});
+  response.ReleaseConnection(/*reusable=*/false);
+  request.body->Rewind();
+}
+
 Task<Verdict> Attempt(Request& request) {
   Attempts& attempts = *request.attempts;
-  request.ArmTotalDeadline(request.settings.request_timeout_ms);
-  Attempts::End end = co_await RunAttempts(request);
-  while ((end == Attempts::End::kFull || end == Attempts::End::kEvicted) && !request.is_cancelled()) {
-    request.total_deadline.Disarm();
-    Verdict verdict = Verdict::kNext;
-    if (end == Attempts::End::kEvicted) {
-      verdict = co_await request.workers.gate->WaitAgain();
-    } else {
-      verdict = co_await WaitForWorker(request);
-    }
-    if (verdict == Verdict::kEnd || request.is_cancelled()) co_return verdict;
+  Attempts::End end{};
+  bool again = false;
+  do {
     request.ArmTotalDeadline(request.settings.request_timeout_ms);
     end = co_await RunAttempts(request);
-  }
+    while ((end == Attempts::End::kFull || end == Attempts::End::kEvicted) && !request.is_cancelled()) {
+      request.total_deadline.Disarm();
+      Verdict verdict = Verdict::kNext;
+      if (end == Attempts::End::kEvicted) {
+        verdict = co_await request.workers.gate->WaitAgain();
+      } else {
+        verdict = co_await WaitForWorker(request);
+      }
+      if (verdict == Verdict::kEnd || request.is_cancelled()) co_return verdict;
+      request.ArmTotalDeadline(request.settings.request_timeout_ms);
+      end = co_await RunAttempts(request);
+    }
+    again =
+        end == Attempts::End::kResponded && !request.is_cancelled() && request.pipeline.TakesBack(request);
+    if (again) co_await EndRejected(request);
+  } while (again && !request.is_cancelled());
   if (request.is_cancelled()) {
     if (request.cancelled == CancelReason::kTotalTimeout) attempts.RecordTimeout();
     co_return Verdict::kNext;

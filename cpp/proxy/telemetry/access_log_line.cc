@@ -255,6 +255,8 @@ void AccessLogLine::AppendJson(const RequestInfo& record, uint64_t number, std::
     const ContinuedInfo& continued = *record.continued;
     if (continued.times != 0) line.Number(R"(,"continued":)", uint64_t{continued.times});
     line.Word(R"(,"continue_why":)", continued.why);
+    line.Word(R"(,"continue_method":)", continued.method);
+    if (continued.tokens != 0) line.Number(R"(,"continue_tokens":)", continued.tokens);
     line.Word(R"(,"continue_end":)", continued.end);
     if (continued.gap_ns != 0)
       line.Ms(R"(,"continue_gap_ms":)", record.head_ns, record.head_ns + continued.gap_ns);

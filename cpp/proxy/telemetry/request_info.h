@@ -76,10 +76,12 @@ struct IdentityInfo {
 // Of an event stream that its worker did not end (proxy/continuation/).
 struct ContinuedInfo {
   std::shared_ptr<Worker> first_worker;
-  std::string_view why;  // its stream ended: lost, dead …
-  std::string_view end;  // whole, or why it was cut; empty: something else ended it
-  uint32_t times = 0;    // that it went on at another worker
-  int64_t gap_ns = 0;    // the longest time without anything new for the client
+  std::string_view why;          // its stream ended: lost, dead …
+  std::string_view method = {};  // by which it went on; empty: it did not
+  std::string_view end;          // whole, or why it was cut; empty: something else ended it
+  uint32_t times = 0;            // that it went on at another worker
+  uint64_t tokens = 0;           // that were generated when it did last; 0: it is not known
+  int64_t gap_ns = 0;            // the longest time without anything new for the client
 };
 
 // What an attempt gets of the response: all of it, or the part of one stage.

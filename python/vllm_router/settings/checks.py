@@ -647,19 +647,18 @@ def warnings_about(args: RouterArgs) -> list[str]:
 
 
 def _about_continued_streams(args: RouterArgs) -> list[str]:
-    if FLAGS["continue_streams"].check(args.continue_streams) == "off":
-        return [
-            f"{FLAGS[name].spelling} has no effect without --continue-streams verified"
-            for name in (
-                "continue_max",
-                "continue_memory_mb",
-                "continue_keepalive_secs",
-                "continue_wait_secs",
-                "continue_drain_secs",
-                "continue_stall_secs",
-            )
-            if not FLAGS[name].is_default(getattr(args, name))
-        ]
+    streams = FLAGS["continue_streams"].check(args.continue_streams)
+    needed = dict.fromkeys(("continue_rerun_tokens", "continue_max_tokens"), "tokens")
+    if streams == "off":
+        names = ("max", "memory_mb", "keepalive_secs", "wait_secs", "drain_secs", "stall_secs")
+        needed |= dict.fromkeys([f"continue_{name}" for name in names], "verified")
+    without_effect = [
+        f"{FLAGS[name].spelling} has no effect without --continue-streams {word}"
+        for name, word in needed.items()
+        if streams != "tokens" and not FLAGS[name].is_default(getattr(args, name))
+    ]
+    if streams == "off" or without_effect:
+        return without_effect
     if args.vllm_pd_disaggregation:
         return ["--continue-streams has no effect with --vllm-pd-disaggregation"]
     if args.disable_retries or args.retry_max_retries == 1:

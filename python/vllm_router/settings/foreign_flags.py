@@ -312,7 +312,7 @@ KNOWN_ELSEWHERE: dict[str, str] = {
         _DYNAMO,
         "prompts that decode workers compute by themselves are --pd-bypass-uncached-tokens here",
     ),
-    **_here("migration_limit", _DYNAMO, "use --continue-streams verified and --continue-max here"),
+    **_here("migration_limit", _DYNAMO, "use --continue-streams tokens and --continue-max here"),
     # other servers and proxies, and what comes to mind first
     **_meant(
         "worker backends backend_url backend_urls upstream upstreams server servers endpoints targets urls",

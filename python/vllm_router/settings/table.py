@@ -1845,11 +1845,12 @@ class Table:
 
     continue_streams: str = _continued(
         "off",
-        Choice(("off", "verified")),
+        Choice(("off", "verified", "tokens")),
         "the event streams that go on at another worker when their own is lost, fails or drains for too long",
         more="verified: those of completions and chats with temperature 0 or a seed. The request runs again, "
-        "and what the client has must be the start of that run; else the stream is cut. off: none; they "
-        "are cut. See docs/how-to/continue_streams.md.",
+        "and what the client has must be the start of that run; else the stream is cut. tokens: sampled ones "
+        "as well. Requests have vLLM return token ids, which clients do not see, and these are the prompt of "
+        "a request for the rest. off: none; they are cut. See docs/how-to/continue_streams.md.",
     )
     continue_max: int = _continued(
         2,
@@ -1889,6 +1890,18 @@ class Table:
         Seconds(low=0),
         "the time for which a worker sends nothing of a stream until another one gets the request as well",
         more="The first of the two that has something new goes on. 0: none does.",
+    )
+    continue_rerun_tokens: int = _continued(
+        512,
+        Number(0, 2**32 - 1),
+        "the number of generated tokens up to which a stream runs again, if it may, though its ids are known",
+        more="Only with --continue-streams tokens.",
+    )
+    continue_max_tokens: int = _continued(
+        131_072,
+        Number(1, 2**32 - 1),
+        "the number of token ids that are kept of one stream, its prompt's included",
+        more="A longer one goes on by running again, or is cut. Only with --continue-streams tokens.",
     )
 
     api_key_validation_urls: list[str] = _security(

@@ -11,6 +11,8 @@ LIVE = {
     "continue_wait_secs": 30,
     "continue_drain_secs": 0,
     "continue_stall_secs": 0,
+    "continue_rerun_tokens": 512,
+    "continue_max_tokens": 131_072,
 }
 FIXED = {"continue_memory_mb": 256}
 

@@ -22,8 +22,10 @@ def test_it_can_be_turned_on_while_requests_run(harness):
 
 
 def test_a_word_that_is_none_is_refused(harness):
-    with pytest.raises(ValueError, match='continue_streams is "tokens"; it must be one of off, verified'):
-        harness.router(harness.worker(), continue_streams="tokens")
+    with pytest.raises(
+        ValueError, match='continue_streams is "text"; it must be one of off, verified, tokens'
+    ):
+        harness.router(harness.worker(), continue_streams="text")
 
 
 def test_each_family_is_there(harness):

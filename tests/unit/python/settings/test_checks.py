@@ -979,6 +979,11 @@ def test_the_core_gets_the_workers_of_the_mode_that_is_on() -> None:
     ("line", "sentence"),
     [
         ("--continue-streams verified", None),
+        ("--continue-streams tokens --continue-rerun-tokens 9", None),
+        (
+            "--continue-streams verified --continue-max-tokens 9",
+            "--continue-max-tokens has no effect without --continue-streams tokens",
+        ),
         ("--continue-streams verified --continue-max 1 --continue-memory-mb 8", None),
         ("--continue-max 1", "--continue-max has no effect without --continue-streams verified"),
         ("--continue-memory-mb 8", "--continue-memory-mb has no effect without --continue-streams verified"),
