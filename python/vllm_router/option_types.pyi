@@ -9,7 +9,29 @@ scripts/option_types.py writes it.
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
-PolicyName = Literal["random", "round_robin", "least_load", "power_of_two", "consistent_hash", "rendezvous_hash", "vllm_cache_aware", "prefix_aware", "prefix_hash", "cache_aware", "auto", "sticky_least_loaded", "kv_logit", "kv_aware", "kv_overlap", "least_loaded", "least_request", "consistent_hashing", "chwbl", "kv", "manual"]
+PolicyName = Literal[
+    "random",
+    "round_robin",
+    "least_load",
+    "power_of_two",
+    "consistent_hash",
+    "rendezvous_hash",
+    "vllm_cache_aware",
+    "prefix_aware",
+    "prefix_hash",
+    "cache_aware",
+    "auto",
+    "sticky_least_loaded",
+    "kv_logit",
+    "kv_aware",
+    "kv_overlap",
+    "least_loaded",
+    "least_request",
+    "consistent_hashing",
+    "chwbl",
+    "kv",
+    "manual",
+]
 
 class ServerOptions(TypedDict, total=False):
     """Keywords of Router.serve()."""
@@ -111,7 +133,9 @@ class ServerOptions(TypedDict, total=False):
     response_cache_temperature_absent: Literal["bypass", "cache"]
     response_cache_key_scheme: Literal["canonical", "seed004"]
     response_cache_key_ignore: list[str] | tuple[str, ...]
-    response_cache_tenant_source: Literal["credential", "header", "header_credential", "shared", "header+credential"]
+    response_cache_tenant_source: Literal[
+        "credential", "header", "header_credential", "shared", "header+credential"
+    ]
     response_cache_tenant_header: str | None
     response_cache_store_headers: list[str] | tuple[str, ...]
     response_cache_coalesce: Literal["off", "answers"]
@@ -245,7 +269,9 @@ class ServerOptions(TypedDict, total=False):
     vllm_discovery_address: str | None
     vllm_discovery_allow: list[str] | tuple[str, ...]
     discovery_forget_secs: float
-    kv_connector: Literal["auto", "nixl", "nixl_push", "mooncake", "moriio", "p2p_nccl", "shared_store", "sglang"]
+    kv_connector: Literal[
+        "auto", "nixl", "nixl_push", "mooncake", "moriio", "p2p_nccl", "shared_store", "sglang"
+    ]
     bootstrap_port: int
     pd_transfer_timeout_secs: float
     pd_prefill_timeout_secs: float
@@ -279,7 +305,9 @@ class RouterOptions(ServerOptions, total=False):
     intra_node_data_parallel_size: int
     discovery_guard: float
     discovery_hold_secs: float
-    fallback_policy: Literal["least_load", "random", "round_robin", "power_of_two", "least_loaded", "least_request"]
+    fallback_policy: Literal[
+        "least_load", "random", "round_robin", "power_of_two", "least_loaded", "least_request"
+    ]
     least_load_metric: Literal["requests", "tokens"]
     virtual_nodes: int | None
     hash_function: Literal["furc", "xxh3"]
