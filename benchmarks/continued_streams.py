@@ -214,8 +214,9 @@ def metrics(port: int) -> str:
 
 
 def counts(page: str, name: str) -> dict[str, float]:
-    """A metric by its label `why`; those that are not 0."""
-    found = re.findall(rf'^vllm_router_{name}(?:{{why="(\w+)"}})? (\S+)$', page, re.MULTILINE)
+    """A metric by its label `why`; those that are not 0. A stream has one method in this run."""
+    labels = r'(?:{why="(\w+)"(?:,method="\w+")?})?'
+    found = re.findall(rf"^vllm_router_{name}{labels} (\S+)$", page, re.MULTILINE)
     return {why: float(count) for why, count in found if float(count)}
 
 

@@ -261,7 +261,7 @@ def take_away(
         ]
         assert different == []
         assert all(len(client.said.created) == 1 for client in clients)
-        continued = f'vllm_router_streams_continued_total{{why="{why}"}} {len(lost)}\n'
+        continued = f'vllm_router_streams_continued_total{{why="{why}",method="rerun"}} {len(lost)}\n'
         eventually(lambda: continued in router.metrics_text(), "other streams were continued")
         assert router.metric("streams_cut_total") == 0
         eventually(lambda: router.load() == 0, "load that nobody returned")

@@ -170,7 +170,11 @@ def test_one_choice(path, body):
         ({"logits_processors": ["x"]}, "output_history"),
         ({"include_reasoning": False}, "hidden_reasoning"),
         ({"include_reasoning": True}, "none"),
-        ({"stop": ["x"], "logprobs": True, "max_tokens": 7, "logit_bias": {"1": 2}}, "none"),
+        ({"stop": ["x"]}, "stop"),
+        ({"stop": []}, "none"),
+        ({"echo": True}, "echo"),
+        ({"echo": False}, "none"),
+        ({"logprobs": True, "max_tokens": 7, "logit_bias": {"1": 2}}, "none"),
     ],
 )
 def test_what_sampling_depends_on(body, reason):

@@ -49,6 +49,7 @@ def test_what_comes_is_continued_or_cut(harness, begun, rest, text, why):
     if not first.sent:  # it was at the other one
         data, ended = got(harness.client(router), COMPLETIONS, body(COMPLETIONS))
     assert (text_of(data), ended) == (text, not why)
+    router.must_rest()
     assert counts(router, "streams_cut_total") == why
     asked = [sent for sent in second.sent if isinstance(sent["prompt"], list)]
     if not why or "receipt" in why:
