@@ -46,6 +46,7 @@ namespace vllm_router {
 
 using Picos = int64_t;
 inline constexpr Picos kNever = std::numeric_limits<Picos>::max();
+inline constexpr Picos kPicosPerNano = 1'000;
 inline constexpr Picos kPicosPerSecond = 1'000'000'000'000;
 
 struct BatchEngineOptions {

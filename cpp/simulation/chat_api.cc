@@ -6,16 +6,6 @@ namespace vllm_router {
 
 namespace {
 
-std::vector<Reply> RepliesOf(const SimRequest& request) {
-  std::vector<Reply> replies;
-  for (const SimulatedPrompt& prompt : request.prompts) {
-    for (size_t choice = 0; choice < request.choices_per_prompt; ++choice) {
-      replies.emplace_back(request, prompt, choice);
-    }
-  }
-  return replies;
-}
-
 // Ids as JSON, null unless the client wants them.
 std::string IdsJson(bool wanted, std::span<const uint32_t> ids) {
   if (!wanted) return "null";

@@ -7,14 +7,6 @@ namespace {
 constexpr std::string_view kNoRouting =
     R"(,"routed_experts":null,"sampling_mask":null,"weight_versions":null)";
 
-std::vector<Reply> RepliesOf(const SimRequest& request) {
-  std::vector<Reply> replies;
-  for (size_t choice = 0; choice < request.choices_per_prompt; ++choice) {
-    replies.emplace_back(request, request.prompts[0], choice);
-  }
-  return replies;
-}
-
 std::string_view ModeJson(const SimRequest& request) {
   return request.with_text ? R"("output_mode":"text")" : R"("output_mode":"tokens")";
 }

@@ -7,12 +7,6 @@
 #include "base/check.h"
 
 namespace vllm_router {
-namespace {
-
-constexpr Picos kPicosPerNano = 1000;
-
-}  // namespace
-
 LiveEngine::LiveEngine(const BatchEngineOptions& options, const Clock& clock)
     : clock_(clock), origin_(clock.NowNanos()), engine_(options) {}
 

@@ -223,4 +223,14 @@ int HttpStatusOf(const Status& status) { return absl::IsNotFound(status) ? 404 :
 
 bool IsWrongType(const Status& status) { return absl::IsInvalidArgument(status); }
 
+std::vector<Reply> RepliesOf(const SimRequest& request) {
+  std::vector<Reply> replies;
+  for (const SimulatedPrompt& prompt : request.prompts) {
+    for (size_t choice = 0; choice < request.choices_per_prompt; ++choice) {
+      replies.emplace_back(request, prompt, choice);
+    }
+  }
+  return replies;
+}
+
 }  // namespace vllm_router

@@ -186,4 +186,7 @@ class Reply {
   GeneratedText generated_;
 };
 
+// All choices of a response, prompt by prompt.
+std::vector<Reply> RepliesOf(const SimRequest& request);
+
 }  // namespace vllm_router

@@ -37,7 +37,6 @@ constexpr Picos kLastTime = kNever / 2;  // no request waits longer for a respon
 constexpr uint32_t kArrivalsPerSample = 32;
 constexpr uint32_t kTurnsPerQuestion = 1 << 16;  // events between two calls of `go_on`
 // As the server does by default.
-constexpr Picos kPicosPerNano = kPicosPerSecond / 1'000'000'000;
 constexpr Picos kPredictionHalfLife = kPicosPerSecond * 15 / 100;
 constexpr int64_t kPredictionRepeatNanos = 60'000'000'000;
 constexpr Picos kRetained = kPicosPerSecond * 30;   // frames on the bus, for a router that comes back

@@ -4,7 +4,6 @@
 #include "routing/body_patch.h"
 
 #include <boost/json.hpp>
-#include <boost/json/src.hpp>
 #include <string>
 #include <string_view>
 #include <vector>

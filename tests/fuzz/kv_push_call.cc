@@ -1,6 +1,6 @@
 // A hostile push of KV events: whatever the bytes are, a call has a worker, and its payload is decoded or not,
 // and applied within limits.
-#include <boost/json/src.hpp>
+#include <boost/json.hpp>
 
 #include <span>
 

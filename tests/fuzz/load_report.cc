@@ -1,7 +1,7 @@
 // What a hostile worker says of its load and cache: numbers within the limits or none, the same at every cut into lines.
 #include <string>
 
-#include <boost/json/src.hpp>
+#include <boost/json.hpp>
 
 #include "base/limits.h"
 #include "fuzz.h"

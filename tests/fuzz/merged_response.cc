@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <boost/json.hpp>
-#include <boost/json/src.hpp>
 #include <string>
 #include <string_view>
 

@@ -1,5 +1,5 @@
 // What a hostile master or worker says of a shared pool: as many results as keys, and layouts within the limits.
-#include <boost/json/src.hpp>
+#include <boost/json.hpp>
 
 #include "fuzz.h"
 #include "shared_pool/pool_report.h"

@@ -2,7 +2,6 @@
 #include "disaggregation/prefill_response.h"
 
 #include <boost/json.hpp>
-#include <boost/json/src.hpp>
 #include <string_view>
 #include <vector>
 

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include <boost/json/src.hpp>
+#include <boost/json.hpp>
 
 #include "events/sse_event.h"
 #include "fuzz.h"

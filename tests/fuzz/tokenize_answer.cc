@@ -2,7 +2,6 @@
 #include <cstring>
 
 #include <boost/json.hpp>
-#include <boost/json/src.hpp>
 
 #include "fuzz.h"
 #include "routing/tokenize_call.h"

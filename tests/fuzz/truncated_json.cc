@@ -2,7 +2,6 @@
 #include "routing/truncated_json.h"
 
 #include <boost/json.hpp>
-#include <boost/json/src.hpp>
 #include <string>
 
 #include "fuzz.h"

@@ -1,6 +1,5 @@
 #include "proxy/admin/admin.h"
 
-#include <boost/json/src.hpp>  // Boost.JSON's one translation unit in this extension
 #include <memory>
 #include <span>
 #include <string>

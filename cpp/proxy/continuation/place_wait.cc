@@ -13,7 +13,7 @@ namespace vllm_router {
 namespace {
 
 // Between two looks for a place that nobody tells of.
-constexpr int64_t kLookNs = 20 * kNanosPerMs;
+constexpr int64_t kPlaceLookNs = 20 * kNanosPerMs;
 
 }  // namespace
 
@@ -26,7 +26,7 @@ Task<bool> PlaceWait::Next() {
   if (until_ns_ == 0) {
     waiting_.fetch_add(1, std::memory_order_relaxed);
     until_ns_ = now + request_.settings.continuation.wait_ms * kNanosPerMs;
-  } else if (now - asked_ns_ < kLookNs) {
+  } else if (now - asked_ns_ < kPlaceLookNs) {
     // It was told of a place that it may not have, or that is gone, and may be told again at once.
     const bool go_on = co_await Look();
     if (!go_on) co_return false;
@@ -48,7 +48,7 @@ Task<bool> PlaceWait::Next() {
 }
 
 Task<bool> PlaceWait::Look() {
-  const bool go_on = co_await request_.scope.Pause(request_.thread.loop, kLookNs);
+  const bool go_on = co_await request_.scope.Pause(request_.thread.loop, kPlaceLookNs);
   co_return go_on;
 }
 
