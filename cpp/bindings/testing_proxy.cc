@@ -225,13 +225,15 @@ RequestInfo MakeRecord(const py::kwargs& fields) {
     } else if (name == "worker") {
       record.worker = value.cast<WorkerHandle>().worker;
     } else if (name == "continued") {
-      const auto [times, why, end, gap_ns, first] =
-          value.cast<std::tuple<uint32_t, std::string, std::string, int64_t, WorkerHandle>>();
+      const auto [times, why, method, tokens, end, gap_ns, first] = value.cast<
+          std::tuple<uint32_t, std::string, std::string, uint64_t, std::string, int64_t, WorkerHandle>>();
       record.continued = std::make_unique<ContinuedInfo>(ContinuedInfo{
           .first_worker = first.worker,
           .why = Forever(why),
+          .method = Forever(method),
           .end = Forever(end),
           .times = times,
+          .tokens = tokens,
           .gap_ns = gap_ns});
     } else if (name == "reason") {
       if (!record.decision.has_value()) record.decision.emplace();

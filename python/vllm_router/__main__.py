@@ -1,8 +1,23 @@
-"""`python -m vllm_router` is the command `vllm-router`."""
+"""The command `vllm-router`, and `python -m vllm_router`."""
 
 import sys
+from collections.abc import Sequence
 
-from vllm_router.launch_router import main
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """As `vllm_router.launch_router.main()`; but containers run `probe` every few seconds, and it needs little."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["probe"]:
+        from vllm_router import probe
+
+        try:
+            return probe.main(arguments[1:])
+        except KeyboardInterrupt:
+            return 130
+    from vllm_router.launch_router import main as launch
+
+    return launch(arguments)
+
 
 if __name__ == "__main__":
     sys.exit(main())

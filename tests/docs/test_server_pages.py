@@ -292,7 +292,7 @@ EVERYTHING = {
     "reused": True,
     "retries": 1,
     "stale_retry": True,
-    "continued": (1, "lost", "max", 1, testing.WorkerHandle("http://gpu-3:8000")),
+    "continued": (1, "lost", "rerun", 1, "max", 1, testing.WorkerHandle("http://gpu-3:8000")),
     "prompt_tokens": 1,
     "completion_tokens": 1,
     "cached_tokens": 1,

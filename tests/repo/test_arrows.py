@@ -98,7 +98,7 @@ FEATURES = {
 HEAVY = {
     "boost/asio": "net/*.cc",
     "boost/beast": "nowhere",  # it is what fuzz targets compare with
-    "boost/json": "{events/sse_event,admin/admin,admin/*_endpoints,admin/discovery_report,"
+    "boost/json": "{base/boost_json,events/sse_event,admin/admin,admin/*_endpoints,admin/discovery_report,"
     "admission/admission_endpoints,"
     "admin/admin_context,admin/fleet_call,admin/replies,admin/scale_reply,api/json_text,client/*_report,"
     "conditions/condition_report,conditions/conditions_feature,dashboard/dashboard_events,dashboard/dashboard_feature,events/*_endpoints,events/kv_push_call,exchange/cost_override_header,exchange/fan_out,"

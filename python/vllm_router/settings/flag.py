@@ -21,7 +21,6 @@ from vllm_router._messages import LONGEST_SHOWN_VALUE, quoted, show
 from vllm_router._secrets import described, is_open_url, shown_urls, without_query
 from vllm_router._version import __version__
 from vllm_router.settings.kinds import Choice, Kind, NotYet, Number, Raw, RequestPath, Switch, Text, Unfit
-from vllm_router.settings.policies import readers_of
 
 # What a change of a setting needs while the router runs.
 LIVE = {
@@ -223,6 +222,10 @@ def option(default: Any, kind: Kind, what: str, *, group: str, **details: Any) -
 
 def flags_of(cls: Any) -> dict[str, Flag]:
     """The flags of a dataclass made of option()s, by field name, in their order."""
+    from vllm_router.settings.policies import (
+        readers_of,
+    )  # of the core, which `vllm-router probe` does without
+
     return {
         field.name: dataclasses.replace(
             flag := field.metadata["flag"],

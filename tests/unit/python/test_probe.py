@@ -159,7 +159,7 @@ def test_a_mistake_is_status_2(flags: list[str], sentence: str, capsys: pytest.C
 
 def test_neither_the_extension_nor_numpy_is_imported() -> None:
     program = (
-        "import sys, vllm_router.launch_router as command\n"
+        "import sys, vllm_router.__main__ as command\n"
         "command.main(['probe', '--url', 'http://127.0.0.1:1'])\n"
         "print([name for name in ('numpy', 'vllm_router._core', 'yaml') if name in sys.modules])"
     )

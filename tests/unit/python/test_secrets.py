@@ -56,6 +56,8 @@ def test_every_flag_that_takes_a_secret_or_urls_is_marked() -> None:
         "api_key_validation_timeout_secs",
         "api_key_validation_urls",
         "client_api_key_file",
+        "continue_max_tokens",
+        "continue_rerun_tokens",
         "hash_key_fallback",
         "hash_key_headers",
         "hash_key_order",

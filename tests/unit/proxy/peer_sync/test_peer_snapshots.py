@@ -9,7 +9,7 @@ import pytest
 from tests.fakes.redis_server import FakeRedis
 from tests.fakes.wire import eventually
 from tests.proxy.test_peer_sync import chosen, metric, open_router, status
-from tests.unit.proxy.peer_sync.test_peer_sync_service import open_fake, wait_until_up
+from tests.unit.proxy.peer_sync.test_peer_rounds import open_fake, wait_until_up
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tests.proxy.test_peer_sync import (
     status,
     wait_until_connected,
 )
-from tests.unit.proxy.peer_sync.test_peer_sync_service import COMMANDS, open_user, with_user
+from tests.unit.proxy.peer_sync.test_peer_rounds import COMMANDS, open_user, with_user
 
 LIMIT = "vr:{default}:lim:requests"
 BOX = "redis.call('DEL', KEYS[1]) return redis.call('HSET', KEYS[1], 'a', 'b')"

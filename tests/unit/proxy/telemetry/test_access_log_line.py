@@ -263,10 +263,10 @@ def test_a_line_names_the_client_where_clients_are_told_apart():
 
 def test_a_line_says_what_became_of_a_stream_that_its_worker_did_not_end():
     first = testing.WorkerHandle("http://gpu-1:8000")
-    line = json_line(**CHAT | {"continued": (2, "lost", "whole", 1_500_999, first)})
+    line = json_line(**CHAT | {"continued": (2, "lost", "tokens", 23, "whole", 1_500_999, first)})
     assert (line["continued"], line["continue_why"], line["continue_end"]) == (2, "lost", "whole")
     assert (line["continue_gap_ms"], line["first_worker"]) == (1.5, "http://gpu-1:8000")
-    cut = CHAT | {"continued": (0, "dead", "no_worker", 0, first)}
+    cut = CHAT | {"continued": (0, "dead", "", 0, "no_worker", 0, first)}
     assert {"continued", "continue_gap_ms"}.isdisjoint(json_line(**cut))
     assert " continue_end=no_worker " in text_line(**cut)
     names = {"continued", "continue_why", "continue_end", "continue_gap_ms", "first_worker"}
