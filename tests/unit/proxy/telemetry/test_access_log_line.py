@@ -215,7 +215,14 @@ def test_there_is_room_for_the_longest_line():
         | words
         | dict.fromkeys(("worker", "prefill_worker"), testing.WorkerHandle(url))
     )
-    fields["continued"] = (2**32 - 1, "e" * 5000, "e" * 5000, 2**62, testing.WorkerHandle(url))
+    fields["continued"] = (
+        2**32 - 1,
+        *["e" * 5000] * 2,
+        2**64 - 1,
+        "e" * 5000,
+        2**62,
+        testing.WorkerHandle(url),
+    )
     line = json_line(**fields | {"match": ("blocks", 2**64 - 1, 2**64 - 1)})
     assert all(line[name] == "\x01" * 1024 for name in longest)
     assert line["worker"] == line["first_worker"] == url[:1024]
