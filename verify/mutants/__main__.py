@@ -112,7 +112,14 @@ def build(jobs: int) -> bool:
     environment = os.environ | {"CCACHE_NOHASHDIR": "1", "CCACHE_BASEDIR": str(TREE)}
     launcher = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
     steps = [
-        ["cmake", "--preset", "release", f"-DPython_EXECUTABLE={sys.executable}", *launcher],
+        [
+            "cmake",
+            "--preset",
+            "release",
+            f"-DPython_EXECUTABLE={sys.executable}",
+            "-DROUTER_GROUP_SOURCES=OFF",
+            *launcher,
+        ],
         ["cmake", "--build", "build/release", "-j", str(jobs), "--target", "_core_testing", "python_package"],
     ]
     return all(subprocess.run(step, cwd=TREE, env=environment, check=False).returncode == 0 for step in steps)
