@@ -45,6 +45,7 @@ constexpr WorkerTrust::Texts kTexts = {
 struct EventSubscriber::Impl {
   // One worker, which has one source or one per rank.
   struct Watched {
+    explicit Watched(WorkerTrust own) : trust(std::move(own)) {}  // clang 14 makes no aggregate in place
     WorkerTrust trust;
     std::vector<SourceFeed*> feeds = {};
   };
