@@ -10,6 +10,7 @@ Ray's pending request, so that the load returns where Ray drops a request that i
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import re
 import weakref
@@ -78,7 +79,7 @@ class VllmRequestRouter(RequestRouter):  # type: ignore[misc]  # Ray may not be 
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
         """Ranks of replicas: the chosen one, the two that come next, all others."""
-        if pending_request is None or not candidate_replicas:
+        if pending_request is None or not candidate_replicas or pending_request.future.done():
             return [candidate_replicas]
         pending_request.routing_context.should_backoff = True  # else Ray does not pause between attempts
         before: Ticket | None = vars(pending_request).pop(_TICKET, None)
@@ -99,6 +100,18 @@ class VllmRequestRouter(RequestRouter):  # type: ignore[misc]  # Ray may not be 
         then = [replica_of[name] for name in ticket.alternatives(2) if name in replica_of]
         rest = [replica for replica in candidate_replicas if replica is not first and replica not in then]
         return [[first], then, rest]
+
+    async def _choose_replica_for_request(
+        self, pending_request: PendingRequest, *, is_retry: bool = False
+    ) -> RunningReplica:
+        """As Ray's. A request that is cancelled between its choice and its sending has no other hook."""
+        try:
+            return await super()._choose_replica_for_request(pending_request, is_retry=is_retry)
+        except asyncio.CancelledError:
+            ticket: Ticket | None = vars(pending_request).pop(_TICKET, None)
+            if ticket is not None:
+                ticket.finish(end="not_sent")
+            raise
 
     def _select(self, pending: PendingRequest, among: Any) -> Ticket:
         metadata = pending.metadata

@@ -78,6 +78,7 @@ def test_the_hooks_are_those_that_the_adapter_was_written_for() -> None:
         "initialize_state": ["kwargs"],
         "update_replicas": ["replicas"],
         "choose_replicas": ["candidate_replicas", "pending_request"],
+        "_choose_replica_for_request": ["pending_request", "is_retry"],
         "on_request_routed": ["pending_request", "replica_id", "result"],
         "on_request_completed": ["replica_id", "internal_request_id"],
         "on_replica_actor_died": ["replica_id"],
