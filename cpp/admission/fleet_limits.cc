@@ -163,7 +163,14 @@ void FleetLimits::Sweep(int64_t now_ns) {
 
 void FleetLimits::Turn(bool connected, uint32_t routers, int64_t now_ns) {
   table_.SetParts(connected ? 1 : std::max(1u, routers));
-  if (!connected) table_.DropUntold();
+  if (!connected) {
+    table_.DropUntold();
+    // Requests that are open at others count in those routers' parts.
+    for (const auto& [tenant, peers] : open_) peers.meter->SetPeersOpen(0);
+    open_.clear();
+    rows_of_.clear();
+    rows_ = 0;
+  }
   if (now_ns - swept_ns_ < kSweepNanos) return;
   swept_ns_ = now_ns;
   Sweep(now_ns);

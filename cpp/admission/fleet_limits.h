@@ -16,7 +16,8 @@
 // A report may lie. It can use a tenant's limits up, by a full bucket and a minute, and never gives anything back. Names that
 // only others tell have half of the table (tenant_table.h); of one router 4,096 tenants' open requests are kept.
 //
-// While the others are not heard, each of n routers has 1/n of each limit, and what is used then is not told.
+// While the others are not heard, each of n routers has 1/n of each limit, what is used then is not told, and what others had
+// open does not count: it does again with the next report.
 //
 // Cost: 40 ns per tenant of the table in Tell(), 240 of one with something to tell; 1 us per tenant of a report in Hear(). One
 // thread; counts: any.

@@ -25,7 +25,8 @@ WorkerRoom RoomFacts(const Worker& worker, const WholeResponses& whole, int64_t 
     room.idle_ns = last_ns == 0 ? 1 : std::max<int64_t>(1, now_ns - last_ns);
   }
   const float kv_use = worker.kv_use.load(std::memory_order_relaxed);
-  const uint64_t others = NotNegative(load.remote_waiting());
+  // Not what peers have without a first token: most of that is being computed, or sent in one piece.
+  const uint64_t others = worker.others_queued.load(std::memory_order_relaxed);
   if (kv_use >= 0 || others != 0) {
     room.report = {.kv_usage = std::clamp<double>(kv_use, 0, 1), .waiting = room.waiting + others, .sent = 0};
   }

@@ -165,9 +165,13 @@ class TestClassPool {
         workers_.at(worker)->load,
         {.requests = requests, .waiting = waiting, .queued_prefill = queued_prefill});
   }
-  void SetReport(size_t worker, float kv_use, int64_t others_waiting) {
+  void SetReport(size_t worker, float kv_use, uint32_t others_queued) {
     workers_.at(worker)->kv_use = kv_use;
-    workers_.at(worker)->load.SetPolled(others_waiting, others_waiting);
+    workers_.at(worker)->others_queued = others_queued;
+  }
+  // Those of other routers that tell of them.
+  void SetPeers(size_t worker, int64_t requests, int64_t waiting) {
+    workers_.at(worker)->load.SetPeers({.requests = requests, .waiting = waiting}, {});
   }
   void AddWhole(size_t worker, uint32_t tokens, int sign) {
     whole_->Add(workers_.at(worker)->id, tokens, sign);
@@ -335,7 +339,8 @@ void BindTestingClasses(py::module_& testing) {
       .def(
           "set_load", &TestClassPool::SetLoad, "worker"_a, "requests"_a, "waiting"_a = 0,
           "queued_prefill"_a = 0)
-      .def("set_report", &TestClassPool::SetReport, "worker"_a, "kv_use"_a, "others_waiting"_a = 0)
+      .def("set_report", &TestClassPool::SetReport, "worker"_a, "kv_use"_a, "others_queued"_a = 0)
+      .def("set_peers", &TestClassPool::SetPeers, "worker"_a, "requests"_a, "waiting"_a)
       .def("add_whole", &TestClassPool::AddWhole)
       .def("set_time", &TestClassPool::SetTime)
       .def("try_pass", &TestClassPool::TryPass)

@@ -428,7 +428,7 @@ void BindTestingPeerSync(py::module_& testing) {
           "write_bye",
           [](PeerRouter& self, double now) {
             std::vector<std::string> frames;
-            self.sync().WriteBye(static_cast<uint64_t>(now * 1e3), &frames);
+            self.sync().WriteBye(PeerNanos(now), static_cast<uint64_t>(now * 1e3), &frames);
             return BytesOf(frames);
           })
       // None: the index has no strides.

@@ -184,8 +184,9 @@ void PeerSync::WriteFrames(int64_t now_ns, uint64_t sent_ms, std::vector<std::st
   Publish(&writing);
 }
 
-void PeerSync::WriteBye(uint64_t sent_ms, std::vector<std::string>* frames) {
+void PeerSync::WriteBye(int64_t now_ns, uint64_t sent_ms, std::vector<std::string>* frames) {
   Writing writing = Begin(sent_ms, frames);
+  AddTopics(false, now_ns, &writing);
   writing.frame.bye = true;
   Publish(&writing);
 }

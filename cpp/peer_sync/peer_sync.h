@@ -88,8 +88,8 @@ class PeerSync {
 
   // Appends what is to be published now, in order. `sent_ms`: since 1970.
   void WriteFrames(int64_t now_ns, uint64_t sent_ms, std::vector<std::string>* frames);
-  // The last frame of this life: peers count its loads no more.
-  void WriteBye(uint64_t sent_ms, std::vector<std::string>* frames);
+  // The last words of this life: what topics have left to tell, and that peers count its loads no more.
+  void WriteBye(int64_t now_ns, uint64_t sent_ms, std::vector<std::string>* frames);
   // For a router that starts: all that is known in strides. False: not now, or never.
   bool WriteSnapshot(const FleetView& fleet, uint64_t taken_ms, std::string* bytes);
   // Of another router, as this one starts. When it was taken, by the clock that the writer passed in.

@@ -1026,13 +1026,15 @@ void Run::ReportCaches(Replica& replica) {
       const double use = static_cast<double>(pool.held()) / static_cast<double>(pool.capacity());
       member.worker->kv_use.store(static_cast<float>(use), std::memory_order_relaxed);
     }
-    if (replica.sync != nullptr || routing_.routers == 1) continue;
+    if (routing_.routers == 1) continue;
     WorkerLoad& load = member.worker->load;
     const BatchEngine::Load all = engine.batch->load();
     const int64_t others =
         std::max<int64_t>(0, static_cast<int64_t>(all.running + all.waiting) - load.open_requests());
-    const int64_t waiting = static_cast<int64_t>(all.waiting) - load.own_waiting();
-    load.SetPolled(others, std::clamp<int64_t>(waiting, 0, others));
+    const int64_t queued =
+        std::clamp<int64_t>(static_cast<int64_t>(all.waiting) - load.own_waiting(), 0, others);
+    member.worker->others_queued.store(static_cast<uint32_t>(queued), std::memory_order_relaxed);
+    if (replica.sync == nullptr) load.SetPolled(others, queued);
   }
 }
 

@@ -86,6 +86,7 @@ struct Worker {
   std::atomic<float> prefill_pace{0};   // tokens of prompts per second (routing/prefill_pace.h); 0: not known
   std::atomic<float> kv_use{-1};        // 0..1, as it told when its load was polled; below 0: not known
   std::atomic<uint64_t> cache_tokens{0};      // that its KV cache holds, as it told; 0: not known
+  std::atomic<uint32_t> others_queued{0};     // in its queue beyond this router's, polled; 0: not known
   std::atomic<uint32_t> failed_transfers{0};  // of KV blocks to it, one after the other
   // Of a prefill worker whose bootstrap server names it, by its rank; null: not known. Written by the control thread.
   Snapshot<std::string> engine_id{nullptr};

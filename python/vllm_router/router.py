@@ -272,7 +272,8 @@ class Router(_core.Router):
                 `request_timeout_secs=60`, `prometheus_port=0`. Metrics have no port unless one is given.
                 The log is the process's: `log_level`, `log_format` and `log_dir` hold for all its servers;
                 without any of them it stays as it was, at first `info` and `text`, access log included.
-                The sources of workers, such as `worker_file`, `worker_dns` and `service_discovery`, are
+                Those of peer sync are as the router was made with unless they are given; `peer_sync=None` for
+                none. The sources of workers, such as `worker_file`, `worker_dns` and `service_discovery`, are
                 followed until the server has stopped.
 
         Raises:
@@ -285,6 +286,9 @@ class Router(_core.Router):
         """
         given: dict[str, Any] = dict(options)
         check_server_names(given)
+        if given.setdefault("peer_sync", self._args.peer_sync) is not None:
+            for name in (*PEER_OPTIONS, "peer_sync_admin"):
+                given.setdefault(name, getattr(self._args, name))
         if given.get("prometheus_port") is not None:
             given.setdefault("prometheus_host", "127.0.0.1")
         args = RouterArgs(host=host, port=port, **given)

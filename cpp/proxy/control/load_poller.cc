@@ -16,6 +16,10 @@
 namespace vllm_router {
 namespace {
 
+struct Own {
+  int64_t open;
+  int64_t waiting;
+};
 using Ranks = std::vector<std::optional<uint32_t>>;
 
 constexpr int64_t kNoPollsNs = 3'600 * kNanosPerSecond;  // other settings end the wait
@@ -34,6 +38,7 @@ void LoadPoller::Stop() {
 void LoadPoller::SetNotKnown(Worker* worker) {
   worker->load.SetPolled(0, 0);
   worker->kv_use.store(-1, std::memory_order_relaxed);
+  worker->others_queued.store(0, std::memory_order_relaxed);
   SetOverloaded(worker, false);
 }
 
@@ -93,10 +98,10 @@ void LoadPoller::Forget(const FleetView& fleet) {
 
 Task<void> LoadPoller::Poll(std::shared_ptr<Host> host, Workers workers) {
   const UnderWay under_way(*this);
-  std::vector<int64_t> own;
+  std::vector<Own> own;
   Ranks ranks;
   for (const std::shared_ptr<Worker>& worker : workers) {
-    own.push_back(worker->load.open_requests());
+    own.push_back({.open = worker->load.open_requests(), .waiting = worker->load.own_waiting()});
     ranks.push_back(worker->url.rank);
   }
   const std::shared_ptr<const Settings> settings = thread_.settings.Get();
@@ -121,10 +126,15 @@ Task<void> LoadPoller::Poll(std::shared_ptr<Host> host, Workers workers) {
     if (response.loads[i].has_value()) {
       // Our own requests changed while the worker counted; those that may be ours must not count as
       // another's.
-      const int64_t others = std::max<int64_t>(
-          0, response.loads[i]->requests - std::max(own[i], load.open_requests()) - load.peer_requests());
+      const int64_t beyond_own =
+          std::max<int64_t>(0, response.loads[i]->requests - std::max(own[i].open, load.open_requests()));
+      const int64_t others = std::max<int64_t>(0, beyond_own - load.peer_requests());
       const int64_t waiting = response.loads[i]->waiting - load.own_waiting() - load.peer_waiting();
       load.SetPolled(others, std::clamp<int64_t>(waiting, 0, others));
+      // A queue of peers is a queue, too.
+      const int64_t queued = response.loads[i]->waiting - std::max(own[i].waiting, load.own_waiting());
+      workers[i]->others_queued.store(
+          static_cast<uint32_t>(std::clamp<int64_t>(queued, 0, beyond_own)), std::memory_order_relaxed);
       const auto kv_use = static_cast<float>(response.loads[i]->kv_use.value_or(-1));
       workers[i]->kv_use.store(kv_use, std::memory_order_relaxed);
       const OverloadLimits limits{

@@ -224,8 +224,8 @@ Task<void> PeerRounds::Leave() {
       if (link->Send(round.commands(), round.replies(), std::move(done))) ++leaving->missing;
     };
     std::vector<std::string> frames;
-    sync_.WriteBye(static_cast<uint64_t>(UnixSeconds() * 1e3), &frames);
     const int64_t now = thread_.clock.NowNanos();
+    sync_.WriteBye(now, static_cast<uint64_t>(UnixSeconds() * 1e3), &frames);
     PeerStreams::Round round;
     streams_.AddFrames(frames, now, &round);
     streams_.AddLeave(&round);

@@ -180,6 +180,20 @@ def test_what_was_told_long_ago_is_paid_by_now():
     assert [row[1] for row in router.read(now).values()] == [3]
 
 
+def test_a_part_of_a_limit_is_not_used_up_by_what_others_had_open():
+    router = testing.FleetLimits(LINES)
+    report = told(("a", 0, 0, 5), ("b", 0, 0, 1))
+    router.hear(1, report, 0, 0)
+    assert router.begin("a", 0) == ("tenant_concurrency", 0)
+    router.turn(False, 2, 0)
+    assert router.begin("a", 0) is None
+    assert [row[:2] for row in router.read(0).values()] == [(1, 0)]
+    router.turn(True, 2, 1)
+    router.hear(1, report, 1, 1)
+    assert {tenant: row[1] for tenant, row in router.read(1).items()} == {"a": 5, "b": 1}
+    assert router.begin("a", 1) == ("tenant_concurrency", 0)
+
+
 def test_a_hundred_thousand_names_take_neither_the_table_nor_a_report():
     lines = f"{LINES}\ntenant tokens_per_minute={RATE} named"
     router, other = (

@@ -41,9 +41,9 @@ def test_own_counters(pool, load, default, batch):
         ({"kv_use": 0.3}, {}, {}),
         ({"kv_use": 0.6}, {}, {"kv": 1}),
         ({"kv_use": 0.96}, {"kv": 1}, {"kv": 1}),
-        ({"kv_use": 0.1, "others_waiting": 2}, {"waiting": 1}, {"waiting": 1}),
+        ({"kv_use": 0.1, "others_queued": 2}, {"waiting": 1}, {"waiting": 1}),
         ({"kv_use": -1.0}, {}, {}),
-        ({"kv_use": -1.0, "others_waiting": 2}, {"waiting": 1}, {"waiting": 1}),
+        ({"kv_use": -1.0, "others_queued": 2}, {"waiting": 1}, {"waiting": 1}),
     ],
     ids=["low", "half", "full", "others", "none", "others-only"],
 )
@@ -52,6 +52,15 @@ def test_reports(pool, report, default, batch):
     pool.set_report(0, **report)
     assert pool.reasons("default") == default
     assert pool.reasons("batch") == batch
+
+
+@pytest.mark.parametrize(("queued", "default"), [(0, {}), (1, {"waiting": 1})])
+def test_requests_of_peers_wait_where_the_engine_has_them_in_its_queue(pool, queued, default):
+    pool.set_peers(0, requests=3, waiting=3)
+    assert pool.reasons("default") == pool.reasons("batch") == {}  # without a report
+    pool.set_load(0, requests=1)
+    pool.set_report(0, kv_use=0.1, others_queued=queued)
+    assert pool.reasons("default") == pool.reasons("batch") == default
 
 
 def test_responses_in_one_piece_that_are_past_their_prompts_do_not_wait(pool):

@@ -199,8 +199,10 @@ def test_a_router_that_ends_says_so():
     one, other = router(1), router(2)
     one.set_load(A, LOAD)
     tell(one, other, now=0.0)
+    one.tell_topic(b"last word")
     for frame in one.write_bye(0.1):
         other.read(frame, 0.1)
+    assert other.heard_topic == [(1, 0.0, b"last word")]
     other.update(0.1)
     assert other.peers(0.1)[0]["state"] == "gone"
     assert other.peer_load(A) == (0, 0, 0, 0, 0)

@@ -7,7 +7,7 @@ import pytest
 from tests.fakes.prometheus_text import parse
 from tests.fakes.redis_server import RedisServer
 from tests.fakes.wire import eventually, request, response
-from tests.proxy.test_peer_sync import open_router
+from tests.proxy.test_peer_sync import forged, open_router, publish
 
 OFTEN = {"load_poll_interval_secs": 0.05}
 
@@ -215,6 +215,22 @@ def test_a_router_that_hears_no_others_polls_until_it_does(harness, tmp_path):
         rounds = rounds_of(router)
         eventually(lambda: rounds_of(router) > rounds + 30)
         assert metrics(router, "load_polls_total")["ok"] == polls
+
+
+def test_a_class_waits_for_the_queue_of_an_engine_and_not_for_prompts_of_peers(harness, tmp_path):
+    queue = {"length": 0}
+    worker = harness.worker(Says(metrics=lambda _: vllm(1000, queue["length"])))
+    with RedisServer(tmp_path) as redis:
+        rules = "class default queue_size=0"
+        router = open_router(harness, [worker], redis, policy="least_load", admission_config=rules, **OFTEN)
+        wait_for_remote(router, worker, 1000)  # by a poll
+        publish(redis, forged([worker]))
+        eventually(lambda: metrics(router, "remote_waiting_requests") == {worker.url: 1000})
+        client = harness.client(router)
+        ask = lambda: client.ask("POST", "/v1/completions", body=b"{}").status  # noqa: E731
+        assert ask() == 200
+        queue["length"] = 3
+        eventually(lambda: ask() == 429)
 
 
 def metrics_value(router, name):

@@ -18,3 +18,11 @@ def test_a_router_shares_once(redis):
         served.join_peers(redis.url)
     with served.join_peers(redis.url), pytest.raises(ValueError, match="already"):
         served.serve(peer_sync=redis.url)
+
+
+def test_a_router_that_was_made_with_peers_is_served_with_them(redis):
+    router = Router("auto", ["http://127.0.0.1:9"], peer_sync=redis.url, router_name="one", **JOINED)
+    with router.serve(log_level="error"), pytest.raises(ValueError, match="already"):
+        router.join_peers()
+    with router.serve(peer_sync=None, log_level="error"):
+        router.join_peers().stop()
