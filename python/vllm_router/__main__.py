@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """As `vllm_router.launch_router.main()`, but `probe`, which containers run every few seconds, loads little."""
+    """As `vllm_router.launch_router.main()`, but `probe`, which containers run all the time, loads little."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["probe"]:
         from vllm_router import probe
