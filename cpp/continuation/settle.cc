@@ -21,6 +21,14 @@ std::string_view LastLetters(std::string_view text, size_t most) {
   return text.substr(at);
 }
 
+// Three times at least, as in indentation and rules: nobody knows how much of it the client has.
+bool Repeats(std::string_view letters) {
+  for (size_t period = 1; period <= letters.size() / 3; ++period) {
+    if (letters.substr(period) == letters.substr(0, letters.size() - period)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 SettleSearch::SettleSearch(const TokenStream& tokens, bool may_swallow)
@@ -63,7 +71,9 @@ void SettleSearch::Take(std::string_view text) {
     if (more > 0 && Continues(delivered[delivered.size() - more])) continue;
     const std::string_view rest = delivered.substr(0, delivered.size() - more);
     const std::string_view wanted = LastLetters(rest, kLetters);
-    if (wanted.empty() || !text.ends_with(LastLetters(wanted, TextTail::LettersOf(text)))) continue;
+    const std::string_view compared = LastLetters(wanted, TextTail::LettersOf(text));
+    if (compared.empty() || !text.ends_with(compared)) continue;
+    if (Repeats(compared)) break;
     swallowed_ = delivered.substr(rest.size());
     found_ = true;
     return;

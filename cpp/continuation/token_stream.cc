@@ -14,13 +14,16 @@ TokenStream::TokenStream(const Options& options) : options_(options), is_forgott
 std::string_view TokenStream::Take(std::string_view event) {
   had_ids_ = true;  // what cannot say anything needs none
   const std::string_view data = OneLineData(event);
+  const std::optional<TokenEvent> read = data.starts_with('{') ? ReadTokenEvent(data) : std::nullopt;
+  // Before the receipt of a rest comes nothing but comments.
+  const bool is_awaited = run_ == Run::kRest && !has_event_ && !event.starts_with(':');
+  unfit_ = unfit_ || (is_awaited && !(read && read->has_choice));
   if (!data.starts_with('{')) {
     if (event.starts_with(':') || data == "[DONE]" || event.find("data") == std::string_view::npos)
       return event;
     had_ids_ = false;
     return event;
   }
-  const std::optional<TokenEvent> read = ReadTokenEvent(data);
   had_ids_ = read.has_value() && !read->output.empty();
   if (!read) return event;
   Note(*read);

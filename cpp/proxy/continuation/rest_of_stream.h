@@ -42,6 +42,7 @@ struct TokenRequest {
   bool hides = true;     // the client does not see them
   std::string model;     // as the body spells it; empty: it names none
   bool refused = false;  // the worker's engine rejects the member: it was sent without
+  std::shared_ptr<Worker> refused_by = {};
 };
 
 class RestOfStream {

@@ -47,10 +47,14 @@ bool AskForIds(Request& request) {
   std::string name(model != nullptr ? model->value : std::string_view());
   const ThreadContinuation& thread = *request.thread.features.Find<ThreadContinuation>();
   if (thread.refused.Has(name, request.thread.clock.NowNanos())) return false;
+  const BodyMap::Member* const given = body.Find(kName);
+  const bool is_asked = given != nullptr && given->type == BodyMap::Type::kTrue;
+  const bool is_unasked =
+      given == nullptr || given->type == BodyMap::Type::kFalse || given->type == BodyMap::Type::kNull;
+  if (!is_asked && !is_unasked) return false;  // the engine says what it is
   TokenRequest& asked = request.state.Emplace<TokenRequest>(TokenRequest{
       .api = *api, .eligibility = eligibility, .member = {}, .hides = true, .model = std::move(name)});
-  const BodyMap::Member* const given = body.Find(kName);
-  if (given != nullptr && given->type == BodyMap::Type::kTrue) {
+  if (is_asked) {
     asked.hides = false;
     return false;
   }
@@ -77,14 +81,16 @@ bool TakeBack(Request& request) {
   if (!request.attempts->sent()) return false;  // the copy is in use
   if (!IsRejection(request.attempts->response().head().status)) return false;
   asked->refused = true;
+  asked->refused_by = request.info.worker;
   request.edits.Withdraw(asked->member, request.body->held());
   return true;
 }
 
-// Without the member it is no bad request, so the engine does not know that.
+// Without the member it is no bad request at the same worker, so its engine does not know that.
 void LearnRefusal(Request& request, const ResponseHead& response) {
   const auto* const asked = request.state.Find<TokenRequest>();
   if (asked == nullptr || !asked->refused || response.status != 200) return;
+  if (request.info.worker != asked->refused_by) return;
   ThreadContinuation& thread = *request.thread.features.Find<ThreadContinuation>();
   thread.refused.Add(asked->model, request.thread.clock.NowNanos() + kRefusedNs);
 }

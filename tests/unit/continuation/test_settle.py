@@ -10,6 +10,7 @@ from tests.unit.continuation.test_token_stream import (
     PROMPT,
     SIZES,
     chat,
+    completion,
     completions,
     harness,
     shown,
@@ -36,6 +37,14 @@ def test_a_place_is_one_where_text_and_ids_end_alike(ids, sizes, may_swallow):
     kept, swallowed = found
     assert text_of(ids[:kept]) + swallowed.decode() == delivered
     assert may_swallow or not swallowed
+
+
+def test_text_that_the_engine_held_and_that_repeats_is_no_place():
+    for ids, sent in (([0] * 6, "aaaa"), ([2] * 9, "hahahaha")):
+        stream = harness()
+        stream.write(completion(sent, ids, PROMPT), False)
+        found = stream.settle(False, lambda listed: text_of(json.loads(f"[{listed}]")))
+        assert found is None or text_of(ids[: found[0]]) == sent
 
 
 def test_a_character_that_lacks_bytes_is_drawn_again():

@@ -146,6 +146,27 @@ def test_the_rest_has_all_ids_in_its_prompt_or_is_not_read(prompt):
     assert stream.client == before
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        DONE,
+        b"data: 5\n\n",
+        b"data: \n\n",
+        b"event: completion\n" + completion("x", [2], [*PROMPT, 0, 1]),
+        sse({"id": "a", "choices": [], "usage": {}, "prompt_token_ids": [*PROMPT, 0, 1]}),
+    ],
+)
+def test_before_its_receipt_a_rest_has_nothing_but_comments(first):
+    stream = harness()
+    stream.write(b"".join(completions([0, 1], [1])), False)
+    stream.rest(2, b"")
+    assert stream.write(b": ping\n\n", False)
+    before = stream.client
+    assert not stream.write(first, False)
+    assert stream.unfit
+    assert stream.client == before
+
+
 def test_a_rerun_brings_the_ids_of_its_own():
     stream = harness()
     stream.write(b"".join(completions([0, 1, 0], [1])), False)
