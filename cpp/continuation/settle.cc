@@ -21,10 +21,15 @@ std::string_view LastLetters(std::string_view text, size_t most) {
   return text.substr(at);
 }
 
-// Three times at least, as in indentation and rules: nobody knows how much of it the client has.
-bool Repeats(std::string_view letters) {
-  for (size_t period = 1; period <= letters.size() / 3; ++period) {
-    if (letters.substr(period) == letters.substr(0, letters.size() - period)) return true;
+// Without some of its last letters, at most so many bytes, the text ends likewise: it repeats itself. Periods of up to half
+// of what is compared are looked for.
+bool Repeats(std::string_view text, std::string_view compared, uint64_t most_bytes) {
+  const uint64_t longest = std::max<uint64_t>(1, TextTail::LettersOf(compared) / 2);
+  const size_t size = text.size();
+  for (uint64_t letters = 1; letters <= longest; ++letters) {
+    text.remove_suffix(LastLetters(text, 1).size());
+    if (text.empty() || size - text.size() > most_bytes) return false;
+    if (text.ends_with(LastLetters(compared, TextTail::LettersOf(text)))) return true;
   }
   return false;
 }
@@ -72,8 +77,11 @@ void SettleSearch::Take(std::string_view text) {
     const std::string_view rest = delivered.substr(0, delivered.size() - more);
     const std::string_view wanted = LastLetters(rest, kLetters);
     const std::string_view compared = LastLetters(wanted, TextTail::LettersOf(text));
-    if (compared.empty() || !text.ends_with(compared)) continue;
-    if (Repeats(compared)) break;
+    if (wanted.empty() || !text.ends_with(compared)) continue;
+    if (Repeats(text, compared, text.size()) || (more < since && Repeats(rest, compared, since - more))) {
+      steps_ = kMostSteps;  // the place may be behind more ids, or fewer
+      return;
+    }
     swallowed_ = delivered.substr(rest.size());
     found_ = true;
     return;
