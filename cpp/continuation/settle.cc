@@ -21,6 +21,19 @@ std::string_view LastLetters(std::string_view text, size_t most) {
   return text.substr(at);
 }
 
+// Without some of its last letters, at most so many bytes, the text ends likewise: it repeats itself. Periods of up to half
+// of what is compared are looked for.
+bool Repeats(std::string_view text, std::string_view compared, uint64_t most_bytes) {
+  const uint64_t longest = std::max<uint64_t>(1, TextTail::LettersOf(compared) / 2);
+  const size_t size = text.size();
+  for (uint64_t letters = 1; letters <= longest; ++letters) {
+    text.remove_suffix(LastLetters(text, 1).size());
+    if (text.empty() || size - text.size() > most_bytes) return false;
+    if (text.ends_with(LastLetters(compared, TextTail::LettersOf(text)))) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 SettleSearch::SettleSearch(const TokenStream& tokens, bool may_swallow)
@@ -63,7 +76,12 @@ void SettleSearch::Take(std::string_view text) {
     if (more > 0 && Continues(delivered[delivered.size() - more])) continue;
     const std::string_view rest = delivered.substr(0, delivered.size() - more);
     const std::string_view wanted = LastLetters(rest, kLetters);
-    if (wanted.empty() || !text.ends_with(LastLetters(wanted, TextTail::LettersOf(text)))) continue;
+    const std::string_view compared = LastLetters(wanted, TextTail::LettersOf(text));
+    if (wanted.empty() || !text.ends_with(compared)) continue;
+    if (Repeats(text, compared, text.size()) || (more < since && Repeats(rest, compared, since - more))) {
+      steps_ = kMostSteps;  // the place may be behind more ids, or fewer
+      return;
+    }
     swallowed_ = delivered.substr(rest.size());
     found_ = true;
     return;

@@ -15,9 +15,9 @@
 //     … POST /detokenize {"tokens":[search.Ids()]} …  search.Take(text);
 //   }
 //
-// Compared are up to kLetters, since the kind of the text changed. Where text that a parser held repeats what is in front of
-// it, letter by letter, a place may be taken for another; requests with stop strings, whose engines always hold some, are
-// not continued so. Pure. At most kMostSteps texts are asked for. One thread.
+// Compared are up to kLetters, since the kind of the text changed. Where either text repeats itself there, as a run
+// of blanks does, the place is in doubt, and there is none. Requests with stop strings, whose engines always hold some text,
+// are not continued so. Pure. At most kMostSteps texts are asked for. One thread.
 #pragma once
 
 #include <cstddef>

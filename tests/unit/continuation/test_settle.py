@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from tests.unit.continuation.test_token_stream import (
     PROMPT,
     SIZES,
     chat,
+    completion,
     completions,
     harness,
     shown,
@@ -63,3 +65,19 @@ def test_what_the_client_has_behind_a_place_comes_again_or_there_is_none():
     assert stream.write(role + chat({"reasoning": ".!"}, [7]), False)
     assert stream.client[len(before) :] == chat({"reasoning": "!"}, None)
     assert stream.output == [5, 7]
+
+
+@pytest.mark.parametrize("piece", ["-", "\n", "ab", "é "])
+def test_text_that_repeats_itself_has_no_place(piece):
+    """What is held back looks like what was delivered: any of the last ids may be the place."""
+
+    def begun(text):
+        stream = harness()
+        stream.write(completion(text, [5, 6, 7, 8], PROMPT), False)
+        return stream
+
+    texts = {"0,1,5,6,7,8": f"x{piece * 30}", "0,1,5,6,7": f"x{piece * 29}"}
+    for delivered in (piece * 29, piece * 28):
+        assert begun(f"x{delivered}").settle(False, texts.get) is None
+    # Behind a run that is seen from its beginning there is one.
+    assert begun(f"x{piece * 3}").settle(False, {"0,1,5,6,7,8": f"x{piece * 3}"}.get) == (4, b"")
