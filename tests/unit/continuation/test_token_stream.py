@@ -146,6 +146,32 @@ def test_the_rest_has_all_ids_in_its_prompt_or_is_not_read(prompt):
     assert stream.client == before
 
 
+RECEIPT = completion("x", [2], [*PROMPT, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("event", "last"),
+    [
+        (DONE, False),
+        (sse({"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": 1}}), False),
+        (b"event: x\n" + RECEIPT, False),
+        (b": x\n" + RECEIPT, False),
+        (RECEIPT.replace(b'"model":"m"', b'"model":"m","model":"m"'), False),
+        (b"", True),
+    ],
+    ids=["end", "usage", "two fields", "behind a comment", "a member twice", "nothing"],
+)
+def test_nothing_of_the_rest_passes_before_its_prompt_was_checked(event, last):
+    stream = harness()
+    stream.write(b"".join(completions([0, 1], [1])), False)
+    stream.rest(2, b"")
+    assert stream.write(b": a comment\n\n", False)
+    before = stream.client
+    assert not stream.write(event, last)
+    assert stream.unfit
+    assert stream.client == before
+
+
 def test_a_rerun_brings_the_ids_of_its_own():
     stream = harness()
     stream.write(b"".join(completions([0, 1, 0], [1])), False)
