@@ -112,7 +112,7 @@ class Checks {
     if (DependsOnHistory()) return ContinueReason::kOutputHistory;
     if (HasMedia()) return ContinueReason::kMedia;
     const Member* const reasoning = body_.Find("include_reasoning");
-    if (reasoning != nullptr && reasoning->type == Type::kFalse) return ContinueReason::kHiddenReasoning;
+    if (reasoning != nullptr && reasoning->type != Type::kTrue) return ContinueReason::kHiddenReasoning;
     constexpr std::array<std::string_view, 1> kEchoes = {"echo"};
     if (HasAny(body_, kEchoes)) return ContinueReason::kEcho;
     constexpr std::array<std::string_view, 1> kStops = {"stop"};
@@ -145,7 +145,7 @@ class Checks {
 
   bool HasSeed() const {
     const Member* const seed = params_.Find("seed");
-    return seed != nullptr && seed->type == Type::kNumber;
+    return seed != nullptr && seed->type != Type::kNull;  // engines read "5" as 5
   }
 
   bool HasSeveralChoices() const {

@@ -50,7 +50,9 @@ bool AskForIds(Request& request) {
   TokenRequest& asked = request.state.Emplace<TokenRequest>(TokenRequest{
       .api = *api, .eligibility = eligibility, .member = {}, .hides = true, .model = std::move(name)});
   const BodyMap::Member* const given = body.Find(kName);
-  if (given != nullptr && given->type == BodyMap::Type::kTrue) {
+  const bool is_asked =
+      given != nullptr && given->type != BodyMap::Type::kNull && given->type != BodyMap::Type::kFalse;
+  if (is_asked) {  // however the client spells it: what its engine makes of that is the client's
     asked.hides = false;
     return false;
   }
@@ -77,14 +79,16 @@ bool TakeBack(Request& request) {
   if (!request.attempts->sent()) return false;  // the copy is in use
   if (!IsRejection(request.attempts->response().head().status)) return false;
   asked->refused = true;
+  asked->refused_by = request.info.worker->id;
   request.edits.Withdraw(asked->member, request.body->held());
   return true;
 }
 
-// Without the member it is no bad request, so the engine does not know that.
+// Without the member it is no bad request for the same worker, whose engine does not know the member.
 void LearnRefusal(Request& request, const ResponseHead& response) {
   const auto* const asked = request.state.Find<TokenRequest>();
   if (asked == nullptr || !asked->refused || response.status != 200) return;
+  if (asked->refused_by != request.info.worker->id) return;
   ThreadContinuation& thread = *request.thread.features.Find<ThreadContinuation>();
   thread.refused.Add(asked->model, request.thread.clock.NowNanos() + kRefusedNs);
 }
