@@ -145,7 +145,7 @@ class Checks {
 
   bool HasSeed() const {
     const Member* const seed = params_.Find("seed");
-    return seed != nullptr && seed->type != Type::kNull;  // engines take "5" as well
+    return seed != nullptr && seed->type != Type::kNull;  // engines read "5" as 5
   }
 
   bool HasSeveralChoices() const {

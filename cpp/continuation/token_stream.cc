@@ -6,6 +6,14 @@
 #include "continuation/event_gate.h"
 
 namespace vllm_router {
+namespace {
+
+// It says nothing to a client.
+bool IsComment(std::string_view event) {
+  return event.starts_with(':') && event.find("data") == std::string_view::npos;
+}
+
+}  // namespace
 
 TokenStream::TokenStream(const Options& options) : options_(options), is_forgotten_(options.most_ids == 0) {
   placed_ = 1;  // the beginning
@@ -14,11 +22,10 @@ TokenStream::TokenStream(const Options& options) : options_(options), is_forgott
 std::string_view TokenStream::Take(std::string_view event) {
   had_ids_ = true;  // what cannot say anything needs none
   const std::string_view data = OneLineData(event);
-  const std::optional<TokenEvent> read = data.starts_with('{') ? ReadTokenEvent(data) : std::nullopt;
-  // Before the receipt of a rest comes nothing but comments.
-  const bool is_awaited = run_ == Run::kRest && !has_event_ && !event.starts_with(':');
-  unfit_ = unfit_ || (is_awaited && !(read && read->has_choice));
-  if (!data.starts_with('{')) {
+  const bool is_object = data.starts_with('{');
+  const std::optional<TokenEvent> read = is_object ? ReadTokenEvent(data) : std::nullopt;
+  if (lacks_receipt() && !IsComment(event) && !(read && read->has_choice)) unfit_ = true;
+  if (!is_object) {
     if (event.starts_with(':') || data == "[DONE]" || event.find("data") == std::string_view::npos)
       return event;
     had_ids_ = false;
@@ -30,9 +37,11 @@ std::string_view TokenStream::Take(std::string_view event) {
   return Edited(event, data, *read);
 }
 
+void TokenStream::EndRun() { unfit_ = unfit_ || lacks_receipt(); }
+
 void TokenStream::Note(const TokenEvent& event) {
   const bool is_first = event.has_choice && !std::exchange(has_event_, true);
-  if (run_ == Run::kRest && is_first) unfit_ = !IsBefore(Before::kAll, event.prompt);
+  if (run_ == Run::kRest && is_first) unfit_ = unfit_ || !IsBefore(Before::kAll, event.prompt);
   if (is_forgotten_ || unfit_) return;
   if (event.has_several) return Forget();
   if (run_ != Run::kRest && !event.prompt.empty() && !NotePrompt(event.prompt)) return Forget();

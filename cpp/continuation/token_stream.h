@@ -7,8 +7,8 @@
 //
 //   first        its ids are those of the stream
 //   BeginRerun() it is compared with what the client has; its ids are the stream's from PromoteRun() on
-//   BeginRest()  its prompt has to be all ids so far, or it is Unfit(); its ids follow them. Of its usage and the places in
-//                its text the client sees those of the whole.
+//   BeginRest()  its prompt has to be all ids so far, or it is unfit(): so says its first event that is no comment, or
+//                EndRun(). Its ids follow them. Of its usage and the places in its text the client sees those of the whole.
 //
 //   std::string_view for_client = tokens.Take(event);   // a whole event; empty: the client gets none of it
 //   tokens.Mark();                                      // once the client has what it gets
@@ -59,6 +59,8 @@ class TokenStream {
 
   std::string_view Take(std::string_view event);
   void Mark();
+  // The run is whole.
+  void EndRun();
   // Events that end the stream, as the client sees them.
   std::string Hidden(std::string_view events) const;
 
@@ -69,6 +71,8 @@ class TokenStream {
   // REQUIRES: known().
   void BeginRest(size_t ids, std::string_view swallowed);
   bool unfit() const { return unfit_; }
+  // Nothing says yet what the prompt of the rest was.
+  bool lacks_receipt() const { return run_ == Run::kRest && !has_event_; }
   bool hides() const { return options_.hides; }
 
   // Prompt and output are known, so another request can go on.

@@ -107,6 +107,7 @@ BodySink::Took ContinuationSink::WriteRerun(std::string_view data, bool last) {
   }
   if (tokens_ != nullptr) {
     TakeWithIds(events);
+    if (last && gate_.ending() == EventGate::Ending::kNone) tokens_->EndRun();
     if (unfit()) return Took::kClosed;
   } else {
     verifier_->Add(events, &out_);
@@ -120,7 +121,8 @@ BodySink::Took ContinuationSink::WriteRerun(std::string_view data, bool last) {
     passes_all_ = !out_.empty();  // the client has not all that was said of this run
     return Took::kClosed;
   }
-  const bool is_there = state == RerunState::kCaughtUp && has_event_;
+  const bool is_checked = tokens_ == nullptr || !tokens_->lacks_receipt();
+  const bool is_there = state == RerunState::kCaughtUp && has_event_ && is_checked;
   if (is_there && !std::exchange(caught_up_, true) && hooks_.caught_up != nullptr) {
     hooks_.caught_up(hooks_.context);
   }

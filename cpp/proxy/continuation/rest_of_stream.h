@@ -34,6 +34,7 @@ namespace vllm_router {
 class ContinueMemory;
 struct Request;
 struct Worker;
+enum class WorkerId : uint32_t;
 
 struct TokenRequest {
   ContinueApi api = ContinueApi::kCompletions;
@@ -42,7 +43,7 @@ struct TokenRequest {
   bool hides = true;     // the client does not see them
   std::string model;     // as the body spells it; empty: it names none
   bool refused = false;  // the worker's engine rejects the member: it was sent without
-  std::shared_ptr<Worker> refused_by = {};
+  std::optional<WorkerId> refused_by = {};
 };
 
 class RestOfStream {

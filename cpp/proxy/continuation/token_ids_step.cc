@@ -54,7 +54,10 @@ bool AskForIds(Request& request) {
   if (!is_asked && !is_unasked) return false;  // the engine says what it is
   TokenRequest& asked = request.state.Emplace<TokenRequest>(TokenRequest{
       .api = *api, .eligibility = eligibility, .member = {}, .hides = true, .model = std::move(name)});
-  if (is_asked) {
+  const BodyMap::Member* const given = body.Find(kName);
+  const bool is_asked =
+      given != nullptr && given->type != BodyMap::Type::kNull && given->type != BodyMap::Type::kFalse;
+  if (is_asked) {  // however the client spells it: what its engine makes of that is the client's
     asked.hides = false;
     return false;
   }
@@ -81,16 +84,16 @@ bool TakeBack(Request& request) {
   if (!request.attempts->sent()) return false;  // the copy is in use
   if (!IsRejection(request.attempts->response().head().status)) return false;
   asked->refused = true;
-  asked->refused_by = request.info.worker;
+  asked->refused_by = request.info.worker->id;
   request.edits.Withdraw(asked->member, request.body->held());
   return true;
 }
 
-// Without the member it is no bad request at the same worker, so its engine does not know that.
+// Without the member it is no bad request for the same worker, whose engine does not know the member.
 void LearnRefusal(Request& request, const ResponseHead& response) {
   const auto* const asked = request.state.Find<TokenRequest>();
   if (asked == nullptr || !asked->refused || response.status != 200) return;
-  if (request.info.worker != asked->refused_by) return;
+  if (asked->refused_by != request.info.worker->id) return;
   ThreadContinuation& thread = *request.thread.features.Find<ThreadContinuation>();
   thread.refused.Add(asked->model, request.thread.clock.NowNanos() + kRefusedNs);
 }

@@ -104,6 +104,7 @@ def test_a_temperature_of_zero_however_it_is_spelled(temperature, reason):
 
 def test_a_seed_makes_a_run_repeatable_and_tokens_useless():
     assert check(stream=True, temperature=0.7, seed=7) == ("none", "seed", "seed")
+    assert check(stream=True, seed="5") == ("none", "seed", "seed")
     assert check(stream=True, seed=0) == ("none", "seed", "seed")
     assert check(**GREEDY, seed=7) == ("none", "none", "no_tool_call")
     assert check(stream=True, seed=None)[:2] == ("sampled", "none")
@@ -169,6 +170,7 @@ def test_one_choice(path, body):
         ({"vllm_xargs": {"a": 1}}, "output_history"),
         ({"logits_processors": ["x"]}, "output_history"),
         ({"include_reasoning": False}, "hidden_reasoning"),
+        ({"include_reasoning": "false"}, "hidden_reasoning"),
         ({"include_reasoning": True}, "none"),
         ({"stop": ["x"]}, "stop"),
         ({"stop": []}, "none"),

@@ -146,23 +146,28 @@ def test_the_rest_has_all_ids_in_its_prompt_or_is_not_read(prompt):
     assert stream.client == before
 
 
+RECEIPT = completion("x", [2], [*PROMPT, 0, 1])
+
+
 @pytest.mark.parametrize(
-    "first",
+    ("event", "last"),
     [
-        DONE,
-        b"data: 5\n\n",
-        b"data: \n\n",
-        b"event: completion\n" + completion("x", [2], [*PROMPT, 0, 1]),
-        sse({"id": "a", "choices": [], "usage": {}, "prompt_token_ids": [*PROMPT, 0, 1]}),
+        (DONE, False),
+        (sse({"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": 1}}), False),
+        (b"event: x\n" + RECEIPT, False),
+        (b": x\n" + RECEIPT, False),
+        (RECEIPT.replace(b'"model":"m"', b'"model":"m","model":"m"'), False),
+        (b"", True),
     ],
+    ids=["end", "usage", "two fields", "behind a comment", "a member twice", "nothing"],
 )
-def test_before_its_receipt_a_rest_has_nothing_but_comments(first):
+def test_nothing_of_the_rest_passes_before_its_prompt_was_checked(event, last):
     stream = harness()
     stream.write(b"".join(completions([0, 1], [1])), False)
     stream.rest(2, b"")
-    assert stream.write(b": ping\n\n", False)
+    assert stream.write(b": a comment\n\n", False)
     before = stream.client
-    assert not stream.write(first, False)
+    assert not stream.write(event, last)
     assert stream.unfit
     assert stream.client == before
 

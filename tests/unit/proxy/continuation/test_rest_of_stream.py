@@ -4,6 +4,7 @@ import pytest
 
 from tests.fakes.continued import COMPLETIONS, counts, got
 from tests.fakes.token_engines import Engine, event, sends
+from tests.fakes.wire import response
 from tests.proxy.test_token_continuation import LENGTH, TOKENS, body, text_of, usage_of
 
 # Of a stream that had "The sea" behind ids 5 and 6: what follows, what the client has, and why it is cut.
@@ -78,3 +79,27 @@ def test_a_stream_that_lacks_its_end_alone_gets_it(harness):
     assert sum(len(engine.sent) for engine in engines) == 1
     router.must_rest()
     assert counts(router, "streams_cut_total") == {}
+
+
+def test_what_another_worker_takes_says_nothing_of_the_member(harness):
+    def rejects(connection, sent):
+        if "return_token_ids" in sent:
+            connection.send(response(400, b"{}"))
+        else:
+            sends(event("a", None), then="end")(connection, sent)
+
+    engines = [Engine(harness, rejects), Engine(harness, sends(event("a", [5], [1, 2]), then="end"))]
+    router = harness.router(*(engine.url for engine in engines), policy="round_robin", **TOKENS)
+    for _ in range(4):
+        data, ended = got(harness.client(router), COMPLETIONS, body(COMPLETIONS))
+        assert (text_of(data), ended) == ("a", True)
+    assert sum("return_token_ids" in sent for engine in engines for sent in engine.sent) == 4
+
+
+@pytest.mark.parametrize("value", [1, "true", "yes", 5, []])
+def test_a_client_gets_what_it_asks_for_however_it_spells_it(harness, value):
+    engine = Engine(harness, sends(event("a", [5], [1, 2]), then="end"))
+    router = harness.router(engine.url, **TOKENS)
+    data, _ = got(harness.client(router), COMPLETIONS, body(COMPLETIONS, return_token_ids=value))
+    assert engine.sent[0]["return_token_ids"] == value
+    assert b'"token_ids":[5]' in data
