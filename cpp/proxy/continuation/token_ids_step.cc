@@ -47,11 +47,6 @@ bool AskForIds(Request& request) {
   std::string name(model != nullptr ? model->value : std::string_view());
   const ThreadContinuation& thread = *request.thread.features.Find<ThreadContinuation>();
   if (thread.refused.Has(name, request.thread.clock.NowNanos())) return false;
-  const BodyMap::Member* const given = body.Find(kName);
-  const bool is_asked = given != nullptr && given->type == BodyMap::Type::kTrue;
-  const bool is_unasked =
-      given == nullptr || given->type == BodyMap::Type::kFalse || given->type == BodyMap::Type::kNull;
-  if (!is_asked && !is_unasked) return false;  // the engine says what it is
   TokenRequest& asked = request.state.Emplace<TokenRequest>(TokenRequest{
       .api = *api, .eligibility = eligibility, .member = {}, .hides = true, .model = std::move(name)});
   const BodyMap::Member* const given = body.Find(kName);
