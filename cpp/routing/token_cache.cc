@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "routing/routing_text.h"
+
 namespace vllm_router {
 namespace {
 
