@@ -1,5 +1,6 @@
 #include "continuation/choice_event.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/text.h"
@@ -131,5 +132,18 @@ class Reader {
 }  // namespace
 
 std::optional<ChoiceEvent> ReadChoiceEvent(std::string_view event) { return Reader().Read(event); }
+
+std::string WithEdits(std::string_view text, std::span<TextEdit> edits) {
+  std::ranges::sort(edits, {}, [](const TextEdit& edit) { return edit.part.data(); });
+  std::string edited;
+  const char* at = text.data();
+  for (const TextEdit& edit : edits) {
+    edited.append(at, edit.part.data());
+    edited += edit.by;
+    at = edit.part.data() + edit.part.size();
+  }
+  edited.append(at, text.data() + text.size());
+  return edited;
+}
 
 }  // namespace vllm_router

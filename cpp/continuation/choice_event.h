@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,5 +56,13 @@ struct ChoiceEvent {
 
 // nullopt: not such an event, or one that says more than is known here.
 std::optional<ChoiceEvent> ReadChoiceEvent(std::string_view event);
+
+// Other texts in place of parts of a text.
+struct TextEdit {
+  std::string_view part;  // in the text
+  std::string by;
+};
+// Sorts the edits, none of which overlaps another.
+std::string WithEdits(std::string_view text, std::span<TextEdit> edits);
 
 }  // namespace vllm_router

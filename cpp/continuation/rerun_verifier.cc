@@ -100,16 +100,7 @@ bool RerunVerifier::TakeEvent(std::string_view data, std::string* to_client) {
   if (!IsNews(*event)) return true;
   EditRest(*event);
   EditHead(*event);
-  std::ranges::sort(edits_, {}, [](const Edit& edit) { return edit.value.data(); });
-  std::string edited;
-  const char* at = data.data();
-  for (const Edit& edit : edits_) {
-    edited.append(at, edit.value.data());
-    edited += edit.by;
-    at = edit.value.data() + edit.value.size();
-  }
-  edited.append(at, data.data() + data.size());
-  AppendEvent(edited, to_client);
+  AppendEvent(WithEdits(data, edits_), to_client);
   return true;
 }
 
@@ -122,7 +113,7 @@ bool RerunVerifier::TakeDone(std::string* to_client) {
 bool RerunVerifier::TakeTexts(const ChoiceEvent& event) {
   for (const DeltaText& text : event.texts) {
     if (!text.repeats && !TakeText(text, &parts_[text.choice])) return false;
-    if (taken_ != 0) edits_.push_back({.value = text.value, .by = JsonQuoted(text.text.substr(taken_))});
+    if (taken_ != 0) edits_.push_back({.part = text.value, .by = JsonQuoted(text.text.substr(taken_))});
   }
   for (size_t i = 0; i < parts_.size(); ++i) {
     const Part& part = parts_[i];
@@ -180,20 +171,20 @@ void RerunVerifier::EditRest(const ChoiceEvent& event) {
     const Choice& choice = choices_[parts_[i].choice];
     if (!choice.known) continue;
     const EventChoice& said = event.choices[i];
-    if (parts_[i].is_first && !said.role.empty()) edits_.push_back({.value = said.role, .by = "null"});
+    if (parts_[i].is_first && !said.role.empty()) edits_.push_back({.part = said.role, .by = "null"});
     if (choice.ended && !said.finish_reason.empty()) {
-      edits_.push_back({.value = said.finish_reason, .by = "null"});
+      edits_.push_back({.part = said.finish_reason, .by = "null"});
     }
   }
   for (const EventCallId& id : event.call_ids) {
     const Choice& choice = choices_[parts_[id.choice].choice];
-    if (id.call < choice.calls) edits_.push_back({.value = id.value, .by = "null"});
+    if (id.call < choice.calls) edits_.push_back({.part = id.value, .by = "null"});
   }
 }
 
 void RerunVerifier::EditHead(const ChoiceEvent& event) {
   const auto put = [this](std::string_view value, const std::string& first) {
-    if (!value.empty() && !first.empty() && value != first) edits_.push_back({.value = value, .by = first});
+    if (!value.empty() && !first.empty() && value != first) edits_.push_back({.part = value, .by = first});
   };
   put(event.id, id_);
   put(event.created, created_);

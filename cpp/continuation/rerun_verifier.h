@@ -84,10 +84,6 @@ class RerunVerifier {
     bool fresh = false;    // some of its text is new
     bool is_first = false;
   };
-  struct Edit {
-    std::string_view value;  // in the event
-    std::string by;
-  };
 
   bool TakeEvent(std::string_view data, std::string* to_client);
   bool TakeDone(std::string* to_client);
@@ -107,7 +103,7 @@ class RerunVerifier {
   SseReader reader_;
   std::vector<Choice> choices_;
   std::vector<Part> parts_;              // of the event under way, as its choices
-  std::vector<Edit> edits_;              // as the texts of the event, and others
+  std::vector<TextEdit> edits_;          // as the texts of the event, and others
   size_t taken_ = 0;                     // of the text before, which may be repeated
   const uint64_t known_without_choice_;  // events that the client has; the first ones of the new run
   uint64_t without_choice_ = 0;          // events of the new run

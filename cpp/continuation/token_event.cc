@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "continuation/choice_event.h"
 #include "http/sse_reader.h"
 #include "routing/body_map.h"
 #include "routing/json_scanner.h"
@@ -74,19 +75,6 @@ std::optional<TokenEvent> ReadTokenEvent(std::string_view data) {
   return event;
 }
 
-std::string WithEdits(std::string_view text, std::vector<TextEdit> edits) {
-  std::ranges::sort(edits, {}, [](const TextEdit& edit) { return edit.part.data(); });
-  std::string edited;
-  const char* at = text.data();
-  for (const TextEdit& edit : edits) {
-    edited.append(at, edit.part.data());
-    edited += edit.by;
-    at = edit.part.data() + edit.part.size();
-  }
-  edited.append(at, text.data() + text.size());
-  return edited;
-}
-
 std::string_view OneLineData(std::string_view event) {
   if (!event.starts_with(kDataField)) return {};
   std::string_view data = event.substr(kDataField.size());
@@ -114,7 +102,7 @@ std::string UsageOfWhole(std::string_view usage, const TokensBefore& before) {
   EditInner(
       map, "completion_tokens_details", "reasoning_tokens",
       [](uint64_t tokens, uint64_t more) { return tokens + more; }, before.reasoning, &edits);
-  return WithEdits(usage, std::move(edits));
+  return WithEdits(usage, edits);
 }
 
 std::string OffsetsInWhole(std::string_view offsets, const TokensBefore& before) {
@@ -126,7 +114,7 @@ std::string OffsetsInWhole(std::string_view offsets, const TokensBefore& before)
     if (!offset || *offset > kMostTokens) return std::string(offsets);
     edits.push_back({.part = element, .by = Concat(*offset + before.letters)});
   }
-  return WithEdits(offsets, std::move(edits));
+  return WithEdits(offsets, edits);
 }
 
 }  // namespace vllm_router

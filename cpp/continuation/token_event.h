@@ -32,13 +32,6 @@ struct TokenEvent {
 // `data`: of the event. nullopt: not such an event.
 std::optional<TokenEvent> ReadTokenEvent(std::string_view data);
 
-// Other texts in place of parts of a text.
-struct TextEdit {
-  std::string_view part;  // in the text
-  std::string by;
-};
-std::string WithEdits(std::string_view text, std::vector<TextEdit> edits);
-
 // The data of an event that has it in one line; empty: it has not, or has none.
 std::string_view OneLineData(std::string_view event);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "continuation/choice_event.h"
 #include "continuation/event_gate.h"
 
 namespace vllm_router {
@@ -162,7 +163,7 @@ std::string_view TokenStream::Edited(std::string_view event, std::string_view da
   }
   if (edits.empty()) return event;
   edited_.assign(event.data(), data.data());
-  edited_ += WithEdits(data, std::move(edits));
+  edited_ += WithEdits(data, edits);
   edited_.append(data.data() + data.size(), event.data() + event.size());
   return edited_;
 }

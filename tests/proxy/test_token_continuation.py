@@ -158,18 +158,6 @@ def test_an_engine_that_rejects_the_member_is_asked_without_it(harness):
     router.must_rest()
 
 
-def test_an_engine_that_rejects_the_member_speaks_for_itself_alone(harness):
-    """What it does not take, because of its own limits, is no reason to let others' streams go without."""
-    bad = Engine(harness, lambda connection, _: connection.send(response(400, b'{"bad":1}')))
-    whole = HEAD + event("a", None) + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
-    second, third = (Engine(harness, lambda connection, _: connection.send(whole)) for _ in range(2))
-    router = harness.router(bad.url, second.url, third.url, **{**TOKENS, "policy": "round_robin"})
-    for _ in range(2):
-        got(harness.client(router), COMPLETIONS, body(COMPLETIONS))
-    assert ["return_token_ids" in engine.sent[0] for engine in (bad, second, third)] == [True, False, True]
-    router.must_rest()
-
-
 @pytest.mark.parametrize("value", [1, "true", []])
 def test_what_a_client_says_of_ids_in_its_own_way_is_left_to_the_engine(harness, value):
     engine = Engine(harness, refuses)

@@ -78,7 +78,7 @@ uint64_t BytesNeeded(const Request& request) {
 // Ids that the client did not ask for are taken out of a stream, whether it may go on or not.
 void BeginStream(Request& request) {
   const auto* asked = request.state.Find<TokenRequest>();
-  if (asked != nullptr && asked->refused) asked = nullptr;
+  if (asked != nullptr && asked->refused_by) asked = nullptr;
   const bool hides = asked != nullptr && asked->hides && IsPlainStream(request.attempts->response().head());
   if (!MayGoOn(request) || (!hides && !MayBegin(request))) return;
   ContinueLimits limits{

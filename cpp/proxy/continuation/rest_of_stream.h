@@ -39,11 +39,10 @@ enum class WorkerId : uint32_t;
 struct TokenRequest {
   ContinueApi api = ContinueApi::kCompletions;
   Eligibility eligibility;
-  std::string member;    // what was inserted; empty: the client asks for ids itself
-  bool hides = true;     // the client does not see them
-  std::string model;     // as the body spells it; empty: it names none
-  bool refused = false;  // the worker's engine rejects the member: it was sent without
-  std::optional<WorkerId> refused_by = {};
+  std::string member;                       // what was inserted; empty: the client asks for ids itself
+  bool hides = true;                        // the client does not see them
+  std::string model;                        // as the body spells it; empty: it names none
+  std::optional<WorkerId> refused_by = {};  // whose engine rejects the member: it was sent without
 };
 
 class RestOfStream {

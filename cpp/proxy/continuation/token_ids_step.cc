@@ -75,10 +75,9 @@ bool IsRejection(int status) { return status == 400 || status == 422; }
 // Its client may not be to blame.
 bool TakeBack(Request& request) {
   auto* const asked = request.state.Find<TokenRequest>();
-  if (asked == nullptr || asked->member.empty() || asked->refused) return false;
+  if (asked == nullptr || asked->member.empty() || asked->refused_by) return false;
   if (!request.attempts->sent()) return false;  // the copy is in use
   if (!IsRejection(request.attempts->response().head().status)) return false;
-  asked->refused = true;
   asked->refused_by = request.info.worker->id;
   request.edits.Withdraw(asked->member, request.body->held());
   return true;
@@ -87,8 +86,7 @@ bool TakeBack(Request& request) {
 // Without the member it is no bad request for the same worker, whose engine does not know the member.
 void LearnRefusal(Request& request, const ResponseHead& response) {
   const auto* const asked = request.state.Find<TokenRequest>();
-  if (asked == nullptr || !asked->refused || response.status != 200) return;
-  if (asked->refused_by != request.info.worker->id) return;
+  if (asked == nullptr || response.status != 200 || asked->refused_by != request.info.worker->id) return;
   ThreadContinuation& thread = *request.thread.features.Find<ThreadContinuation>();
   thread.refused.Add(asked->model, request.thread.clock.NowNanos() + kRefusedNs);
 }
